@@ -1,0 +1,45 @@
+# `make demo` and `make test` need only Python 3.11+ and a package index; they make their own .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+
+.PHONY: demo test check lint types coverage schema bench clean
+
+demo: $(STAMP)
+	$(BIN)/mew demo
+
+test: $(STAMP)
+	$(PYTEST)
+
+# Everything a change must pass: format, lint, strict types, tests with branch coverage, generated files current.
+check: $(STAMP) lint types coverage
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+coverage: $(STAMP)
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 2 --dist worksteal
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
+
+schema: $(STAMP)
+	$(BIN)/python -m protocol.schema
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.fanout
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "mew-agent needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* build dist

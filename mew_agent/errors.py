@@ -1,0 +1,181 @@
+"""Everything that `mew_agent` raises on purpose.
+
+    MewAgentError
+    ├── ConfigError            the caller's configuration is wrong: where, what, what was expected
+    ├── GatewayError           the gateway refused or went away
+    │   ├── Unauthorized       this token does not name this participant
+    │   ├── Superseded         a newer connection took over this participant's place
+    │   └── NotConnected       nothing can be sent now
+    ├── NotPermitted           our own capabilities do not allow this envelope
+    ├── PeerError              a peer answered with an error, or did not answer
+    │   └── PeerTimeout
+    └── ModelError             a call to the language model failed; nothing was recorded
+        ├── ModelUnreachable   no connection could be made or kept
+        ├── ModelRefused       401 or 403: the key is missing or wrong
+        ├── ModelRateLimited   429 after the client's own retries
+        ├── ContextOverflow    the request does not fit the model's window
+        ├── ModelStreamCut     the stream ended without a finish reason
+        └── ModelFailed        every other answer that is not a reply
+
+Classes build their own message from data attributes, so callers read attributes and people read text.
+The one door where vendor errors become `ModelError` is `mew_agent.model.openai_client`.
+"""
+
+from dataclasses import dataclass
+
+
+class MewAgentError(Exception):
+    """Base of all errors of this package."""
+
+
+@dataclass(eq=False)
+class ConfigError(MewAgentError):
+    """Configuration that cannot be used.
+
+    `where` is a file position or an option name, `problem` what is wrong, `expected` what would be right.
+    """
+
+    where: str
+    problem: str
+    expected: str | None = None
+
+    def __str__(self) -> str:
+        tail = f" (expected {self.expected})" if self.expected else ""
+        return f"{self.where}: {self.problem}{tail}"
+
+
+class GatewayError(MewAgentError):
+    """The gateway refused us or went away."""
+
+
+@dataclass(eq=False)
+class Unauthorized(GatewayError):
+    """The gateway does not accept this token for this participant."""
+
+    participant: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        tail = f": {self.detail}" if self.detail else ""
+        return f"the gateway refused this token for '{self.participant}' (unauthorized){tail}"
+
+
+@dataclass(eq=False)
+class Superseded(GatewayError):
+    """Another connection joined with our id; reconnecting would only push it out again."""
+
+    participant: str
+
+    def __str__(self) -> str:
+        return f"another connection joined as '{self.participant}'; this one stops"
+
+
+@dataclass(eq=False)
+class NotConnected(GatewayError):
+    """Nothing can be sent: there is no joined connection."""
+
+    gateway: str
+    cause: str = ""
+
+    def __str__(self) -> str:
+        tail = f" ({self.cause})" if self.cause else ""
+        return f"not connected to the gateway at {self.gateway}{tail}"
+
+
+@dataclass(eq=False)
+class NotPermitted(MewAgentError):
+    """None of our capabilities covers this envelope."""
+
+    participant: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"'{self.participant}' has no capability that covers '{self.kind}'"
+
+
+class PeerError(MewAgentError):
+    """A peer answered with an error or not at all."""
+
+
+@dataclass(eq=False)
+class PeerTimeout(PeerError):
+    """A peer did not answer within the bound."""
+
+    peer: str
+    kind: str
+    waited_seconds: float
+
+    def __str__(self) -> str:
+        return f"'{self.peer}' did not answer '{self.kind}' within {self.waited_seconds:g} seconds"
+
+
+@dataclass(eq=False)
+class ModelError(MewAgentError):
+    """A model call failed. `endpoint` is the base URL, `request_id` the provider's id when it gave one."""
+
+    endpoint: str
+    model: str
+    detail: str = ""
+    request_id: str | None = None
+
+    # What the status of an agent shows while its model is in this state.
+    status = "model_error"
+    summary = "My model call failed"
+
+    def __str__(self) -> str:
+        tail = f" ({self.detail})" if self.detail else ""
+        return f"{self.summary} at {self.endpoint}{tail}"
+
+
+@dataclass(eq=False)
+class ModelUnreachable(ModelError):
+    """No connection to the model's server."""
+
+    status = "model_unreachable"
+    summary = "I could not reach my model"
+
+
+@dataclass(eq=False)
+class ModelRefused(ModelError):
+    """The provider refused our key (HTTP 401 or 403)."""
+
+    status = "model_unauthorized"
+    summary = "My model refused my key"
+
+
+@dataclass(eq=False)
+class ModelRateLimited(ModelError):
+    """The provider still answers 429 after the client's own retries. `retry_after_seconds` if it said so."""
+
+    retry_after_seconds: float | None = None
+
+    status = "model_rate_limited"
+    summary = "My model is rate limited"
+
+
+@dataclass(eq=False)
+class ContextOverflow(ModelError):
+    """The request does not fit the window. Both figures are the provider's own, when it named them."""
+
+    limit_tokens: int | None = None
+    requested_tokens: int | None = None
+
+    status = "context_overflow"
+    summary = "My request does not fit my model's context window"
+
+
+@dataclass(eq=False)
+class ModelStreamCut(ModelError):
+    """The stream ended without a finish reason. `chunks` is how many chunks arrived before that."""
+
+    chunks: int = 0
+
+    status = "model_stream_cut"
+    summary = "My model's answer was cut off"
+
+
+@dataclass(eq=False)
+class ModelFailed(ModelError):
+    """Any other failure of a call. `http_status` is None when the error came inside a stream."""
+
+    http_status: int | None = None
