@@ -1,0 +1,110 @@
+"""[pure] Bytes to `Draft` or `StreamFrame`, and back.
+
+Sizes are checked before anything is parsed. Nothing here knows who sent the bytes or whether they may.
+"""
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from protocol.envelope import Draft
+from protocol.errors import (
+    INVALID_ENVELOPE,
+    INVALID_FRAME,
+    INVALID_JSON,
+    TOO_LARGE,
+    UNSUPPORTED_PROTOCOL,
+    VALIDATION_ERROR,
+    DecodeError,
+)
+from protocol.version import ACCEPTED_PROTOCOLS, PROTOCOL
+
+DEFAULT_MAX_BYTES = 16 * 1024 * 1024
+
+_MARK = 0x23  # '#'
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFrame:
+    """`#<stream_id>#<data>`. `raw` is the message as it arrived, so that it can be forwarded untouched."""
+
+    stream_id: str
+    raw: bytes | str
+
+    @property
+    def data(self) -> bytes | str:
+        """What follows the second mark; it may hold marks and newlines of its own."""
+        start = len(self.stream_id.encode()) + 2 if isinstance(self.raw, bytes) else len(self.stream_id) + 2
+        return self.raw[start:]
+
+
+def encode_frame(stream_id: str, data: bytes | str) -> bytes | str:
+    """A stream frame as text for text data, as bytes for bytes."""
+    if isinstance(data, str):
+        return f"#{stream_id}#{data}"
+    return b"#" + stream_id.encode() + b"#" + data
+
+
+def decode(raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Draft | StreamFrame:
+    """Read one WebSocket message, text or binary alike.
+
+    Raises `DecodeError` for anything that is neither a stream frame nor a JSON object of an envelope's shape.
+    """
+    check_size(raw, max_bytes)
+    if raw[:1] in (b"#", "#"):
+        return _decode_frame(raw)
+    return decode_envelope(raw, max_bytes=max_bytes)
+
+
+def decode_envelope(raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Draft:
+    """Read one envelope from JSON. Raises `DecodeError`."""
+    check_size(raw, max_bytes)
+    try:
+        value = from_json(raw, allow_inf_nan=False)
+    except ValueError as error:
+        raise DecodeError(INVALID_JSON, f"not a JSON text: {error}") from None
+    return draft_of(value)
+
+
+def draft_of(value: object) -> Draft:
+    """Read one envelope from a parsed JSON value. Raises `DecodeError`."""
+    if not isinstance(value, dict):
+        found = type(value).__name__ if value is not None else "null"
+        raise DecodeError(INVALID_ENVELOPE, f"an envelope is a JSON object, not {found}", VALIDATION_ERROR)
+    try:
+        draft = Draft.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"] if isinstance(part, str) and part != "dict[str,any]")
+        raise DecodeError(INVALID_ENVELOPE, f"{where}: {first['msg']}", VALIDATION_ERROR) from None
+    if draft.protocol and draft.protocol not in ACCEPTED_PROTOCOLS:
+        raise DecodeError(
+            UNSUPPORTED_PROTOCOL,
+            f"protocol '{draft.protocol}' is not spoken here, use '{PROTOCOL}'",
+            VALIDATION_ERROR,
+        )
+    return draft
+
+
+def check_size(raw: bytes | str, max_bytes: int) -> None:
+    """Refuse a message above the limit without reading it. Raises `DecodeError`."""
+    # A character takes at least one byte, so long texts are refused before they are encoded for counting.
+    size = len(raw) if isinstance(raw, bytes) or len(raw) > max_bytes else len(raw.encode(errors="replace"))
+    if size > max_bytes:
+        raise DecodeError(TOO_LARGE, f"a message holds at most {max_bytes:,} bytes, this one {size:,} or more")
+
+
+def _decode_frame(raw: bytes | str) -> StreamFrame:
+    if isinstance(raw, str):
+        end = raw.find("#", 1)
+        if end > 0:
+            return StreamFrame(raw[1:end], raw)
+    else:
+        end = raw.find(_MARK, 1)
+        if end > 0:
+            try:
+                return StreamFrame(raw[1:end].decode(), raw)
+            except UnicodeDecodeError:
+                raise DecodeError(INVALID_FRAME, "a stream id must be UTF-8 text") from None
+    raise DecodeError(INVALID_FRAME, "a stream frame is '#<stream id>#<data>'; the second '#' is missing")

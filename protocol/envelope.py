@@ -1,0 +1,112 @@
+"""[pure] The envelope: the one shape everything but a stream frame travels in.
+
+A `Draft` is what a sender wrote, where the gateway may still fill gaps; an `Envelope` is complete. Keys we do
+not know are kept and relayed, `ts` stays the string its sender wrote, and a null counts as missing.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from protocol.version import PROTOCOL
+
+
+def _as_list(value: object) -> object:
+    """Older clients send a bare string where the wire wants a list."""
+    return (value,) if isinstance(value, str) else value
+
+
+Ids = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+
+
+class Draft(BaseModel):
+    """An envelope as it arrived: every header may be missing. `sender` is `from` on the wire."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True)
+
+    protocol: str | None = None
+    id: str | None = None
+    ts: str | None = None
+    sender: str | None = Field(default=None, alias="from")
+    to: Ids | None = None
+    kind: str | None = None
+    correlation_id: Ids | None = None
+    context: str | dict[str, Any] | None = None
+    payload: dict[str, Any] | None = None
+
+    @property
+    def addressees(self) -> tuple[str, ...]:
+        """Who it is for; empty means everybody."""
+        return self.to or ()
+
+    @property
+    def body(self) -> Mapping[str, Any]:
+        """The payload, empty when there is none."""
+        return self.payload or {}
+
+    def encode(self) -> bytes:
+        """Compact UTF-8 JSON: headers first, then the sender's own keys, as the reference writes them."""
+        return self.model_dump_json(by_alias=True, exclude_unset=True).encode()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The wire's JSON object."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+class Envelope(Draft):
+    """A complete envelope, as members receive it."""
+
+    protocol: str = PROTOCOL
+    id: str
+    ts: str
+    sender: str = Field(alias="from")
+    kind: str
+
+    @staticmethod
+    def complete(draft: Draft, *, id: str, ts: str, sender: str) -> "Envelope":  # noqa: A002 - the wire's word
+        """Fill what the sender left out; what the sender wrote stands."""
+        values: dict[str, Any] = {
+            **(draft.model_extra or {}),
+            **{name: getattr(draft, name) for name in draft.model_fields_set if name not in _OWN_FIELDS},
+            "protocol": draft.protocol or PROTOCOL,
+            "id": draft.id or id,
+            "ts": draft.ts or ts,
+            "sender": draft.sender or sender,
+            "kind": draft.kind or "",
+        }
+        return Envelope.model_construct(_fields_set=None, **values)
+
+    @staticmethod
+    def write(
+        kind: str,
+        *,
+        id: str,  # noqa: A002 - the wire's word
+        ts: str,
+        sender: str,
+        payload: BaseModel | Mapping[str, Any] | None = None,
+        to: Iterable[str] = (),
+        correlation_id: Iterable[str] = (),
+        context: str | None = None,
+    ) -> "Envelope":
+        """Make an envelope of our own. Empty `to` means everybody and is left out, as is every absent header."""
+        body = payload.model_dump(mode="json", exclude_none=True) if isinstance(payload, BaseModel) else payload
+        optional: dict[str, Any] = {
+            "to": tuple(to) or None,
+            "correlation_id": tuple(correlation_id) or None,
+            "context": context,
+            "payload": dict(body) if body is not None else None,
+        }
+        present = {name: value for name, value in optional.items() if value is not None}
+        return Envelope.model_construct(protocol=PROTOCOL, id=id, ts=ts, sender=sender, kind=kind, **present)
+
+    def is_for(self, participant: str) -> bool:
+        """Whether it is addressed to this participant by name or to everybody. Delivery never depends on it."""
+        return not self.to or participant in self.to
+
+    def names(self, participant: str) -> bool:
+        """Whether it is addressed to this participant by name."""
+        return participant in self.addressees
+
+
+_OWN_FIELDS = frozenset({"protocol", "id", "ts", "sender", "kind"})

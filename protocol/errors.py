@@ -1,0 +1,65 @@
+"""[pure] What can be wrong with something that came over the wire, and how the wire says it.
+
+    ProtocolError
+    ├── DecodeError      bytes that are no envelope and no stream frame
+    └── PayloadError     an envelope whose payload does not fit its kind
+
+The codes below are the words in `payload.error` of a `system/error`; `payload.code` keeps the two words the
+TypeScript gateway uses, so that its clients keep understanding us.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+VALIDATION_ERROR: Final = "VALIDATION_ERROR"
+PROCESSING_ERROR: Final = "PROCESSING_ERROR"
+
+INVALID_JSON: Final = "invalid_json"
+INVALID_FRAME: Final = "invalid_frame"
+INVALID_ENVELOPE: Final = "invalid_envelope"
+INVALID_PAYLOAD: Final = "invalid_payload"
+INVALID_REQUEST: Final = "invalid_request"
+TOO_LARGE: Final = "too_large"
+UNSUPPORTED_PROTOCOL: Final = "unsupported_protocol"
+UNAUTHORIZED: Final = "unauthorized"
+NOT_JOINED: Final = "not_joined"
+SUPERSEDED: Final = "superseded"
+SLOW_CONSUMER: Final = "slow_consumer"
+IDENTITY_MISMATCH: Final = "identity_mismatch"
+RESERVED_KIND: Final = "reserved_kind"
+CAPABILITY_VIOLATION: Final = "capability_violation"
+TARGET_NOT_FOUND: Final = "target_not_found"
+STREAM_NOT_FOUND: Final = "stream_not_found"
+UNAUTHORIZED_STREAM_WRITE: Final = "unauthorized_stream_write"
+
+CLOSE_UNAUTHORIZED: Final = 4401
+CLOSE_REMOVED: Final = 4403
+CLOSE_SLOW_CONSUMER: Final = 4408
+
+
+class ProtocolError(Exception):
+    """Base of everything wrong with what a peer sent."""
+
+
+@dataclass(eq=False)
+class DecodeError(ProtocolError):
+    """Bytes that cannot be read. `error` is one of this module's codes, `code` the TypeScript gateway's word."""
+
+    error: str
+    detail: str
+    code: str = PROCESSING_ERROR
+
+    def __str__(self) -> str:
+        return f"{self.error}: {self.detail}"
+
+
+@dataclass(eq=False)
+class PayloadError(ProtocolError):
+    """A payload that does not fit its kind. `field` is the dotted path, `problem` what is wrong there."""
+
+    kind: str
+    field: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.field}: {self.problem}"

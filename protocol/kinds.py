@@ -1,0 +1,66 @@
+"""[pure] Every kind of the wire, by name. A kind says what an envelope means; `payloads` says what it holds."""
+
+from typing import Final
+
+SYSTEM_JOIN: Final = "system/join"
+SYSTEM_WELCOME: Final = "system/welcome"
+SYSTEM_PRESENCE: Final = "system/presence"
+SYSTEM_ERROR: Final = "system/error"
+SYSTEM_HEARTBEAT: Final = "system/heartbeat"
+SYSTEM_REGISTER: Final = "system/register"
+
+MCP_REQUEST: Final = "mcp/request"
+MCP_RESPONSE: Final = "mcp/response"
+MCP_PROPOSAL: Final = "mcp/proposal"
+MCP_WITHDRAW: Final = "mcp/withdraw"
+MCP_REJECT: Final = "mcp/reject"
+MCP_NOTIFICATION: Final = "mcp/notification"
+
+CAPABILITY_GRANT: Final = "capability/grant"
+CAPABILITY_REVOKE: Final = "capability/revoke"
+CAPABILITY_GRANT_ACK: Final = "capability/grant-ack"
+
+SPACE_INVITE: Final = "space/invite"
+SPACE_INVITE_ACK: Final = "space/invite-ack"
+SPACE_KICK: Final = "space/kick"
+
+CHAT: Final = "chat"
+CHAT_ACKNOWLEDGE: Final = "chat/acknowledge"
+CHAT_CANCEL: Final = "chat/cancel"
+
+REASONING_START: Final = "reasoning/start"
+REASONING_THOUGHT: Final = "reasoning/thought"
+REASONING_CONCLUSION: Final = "reasoning/conclusion"
+REASONING_CANCEL: Final = "reasoning/cancel"
+
+PARTICIPANT_PAUSE: Final = "participant/pause"
+PARTICIPANT_RESUME: Final = "participant/resume"
+PARTICIPANT_REQUEST_STATUS: Final = "participant/request-status"
+PARTICIPANT_STATUS: Final = "participant/status"
+PARTICIPANT_FORGET: Final = "participant/forget"
+PARTICIPANT_COMPACT: Final = "participant/compact"
+PARTICIPANT_COMPACT_DONE: Final = "participant/compact-done"
+PARTICIPANT_CLEAR: Final = "participant/clear"
+PARTICIPANT_RESTART: Final = "participant/restart"
+PARTICIPANT_SHUTDOWN: Final = "participant/shutdown"
+
+STREAM_REQUEST: Final = "stream/request"
+STREAM_OPEN: Final = "stream/open"
+STREAM_CLOSE: Final = "stream/close"
+STREAM_GRANT_WRITE: Final = "stream/grant-write"
+STREAM_REVOKE_WRITE: Final = "stream/revoke-write"
+STREAM_TRANSFER_OWNERSHIP: Final = "stream/transfer-ownership"
+STREAM_WRITE_GRANTED: Final = "stream/write-granted"
+STREAM_WRITE_REVOKED: Final = "stream/write-revoked"
+STREAM_OWNERSHIP_TRANSFERRED: Final = "stream/ownership-transferred"
+
+ALL_KINDS: Final = frozenset(
+    value for name, value in globals().items() if name.isupper() and isinstance(value, str) and name != "RESERVED"
+)
+
+SYSTEM_NAMESPACE: Final = "system/"
+
+
+def is_reserved(kind: str) -> bool:
+    """Whether only the gateway may say this (`system/*`); joins and heartbeats are the two exceptions."""
+    return kind.startswith(SYSTEM_NAMESPACE) and kind not in (SYSTEM_JOIN, SYSTEM_HEARTBEAT)

@@ -1,0 +1,40 @@
+"""[pure] `space/*`: bringing people in and sending them out."""
+
+from typing import Any
+
+from pydantic import Field
+
+from protocol import kinds
+from protocol.payloads.base import Payload
+
+
+class Invite(Payload):
+    """Make a place for somebody."""
+
+    participant_id: str = Field(min_length=1)
+    initial_capabilities: tuple[dict[str, Any], ...] | None = None
+    reason: str | None = None
+
+
+class InviteAck(Payload):
+    """The gateway's answer to an invite; `status` is `created`, `already_exists` or `error`."""
+
+    status: str
+    participant_id: str
+    token: str | None = None
+    connection_url: str | None = None
+    error: str | None = None
+
+
+class Kick(Payload):
+    """Send somebody out."""
+
+    participant_id: str = Field(min_length=1)
+    reason: str | None = None
+
+
+PAYLOADS: dict[str, type[Payload]] = {
+    kinds.SPACE_INVITE: Invite,
+    kinds.SPACE_INVITE_ACK: InviteAck,
+    kinds.SPACE_KICK: Kick,
+}
