@@ -5,7 +5,7 @@ Two implementations live beside it: `openai_client` (any OpenAI-compatible serve
 the rehearsal model's server.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -114,8 +114,8 @@ class Model(Protocol):
     @property
     def identity(self) -> ModelIdentity: ...
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Run one call.
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Run one call. Iterate it inside `contextlib.aclosing`, so that leaving early closes it at once.
 
         Yields deltas as they arrive and ends with exactly one `ModelReply`. Raises a `ModelError` instead of a
         reply whenever the call failed or was cut; what was yielded before that must then be thrown away.
