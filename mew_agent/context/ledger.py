@@ -1,0 +1,395 @@
+"""[pure] What each stretch of a conversation costs in tokens: exact for whole intervals, labelled otherwise.
+
+Two reported prompts differ by exactly the items that entered between the two calls, so a cut that begins and
+ends at call bounds has an exact price. Everything else is projected: feature counts times the model's factor k,
+scaled so that the parts of a reported figure sum to it. Owned here: those prices, the prediction of the next
+prompt, and its drift from what the provider then reported. Not known here: texts, policies, thresholds.
+
+The books, at any moment:  prefix + summary + pins + all spans  =  the last reported prompt (minus later cuts)
+and behind them the unsent tail: the kept reply and whatever entered since.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from mew_agent.context.projection import MESSAGE_OVERHEAD_TOKENS, Calibration
+from mew_agent.context.usage import Usage
+
+PriceBasis = Literal["exact", "projected"]
+
+DRIFT_TOLERANCE_TOKENS = 64
+TRUNCATION_FALL = (4, 5)
+"""A prompt below 4/5 of the previous one, with nothing cut, was shortened by the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What the ledger knows of one history item. `seq` grows through the history.
+
+    `known_tokens` is the reported size of a text a model wrote (a kept reply, a summary), without the template's
+    overhead. `thinking` marks a reply whose thinking may be sent again or stripped, as the template likes.
+    """
+
+    seq: int
+    features: float
+    known_tokens: int | None = None
+    tool_result: bool = False
+    thinking: bool = False
+
+    def project(self, calibration: Calibration) -> int:
+        """Tokens this item will probably take in a prompt, template overhead included."""
+        if self.known_tokens is not None:
+            return self.known_tokens + MESSAGE_OVERHEAD_TOKENS
+        return calibration.project(self.features)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Tokens of some items and how that is known."""
+
+    tokens: int
+    basis: PriceBasis
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """What a call taught: predicted minus reported prompt tokens, and what follows from it."""
+
+    tokens: int
+    rebased: bool
+    truncated_by_server: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The last reported prompt, split. All tokens; they sum to it. `exact` says which parts are exact."""
+
+    prefix: int
+    summary: int
+    pins: int
+    messages: int
+    tool_results: int
+    unsent: int
+    items_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Items first_seq..last_seq cost `tokens` together, `tool_tokens` of them in tool results."""
+
+    first_seq: int
+    last_seq: int
+    tokens: int
+    tool_tokens: int
+    exact: bool
+
+
+@dataclass
+class Ledger:
+    """The books of one conversation with one model. Mutable, without clock or I/O; see `state`/`restore`."""
+
+    calibration: Calibration = field(default_factory=Calibration)
+    prefix_tokens: int = 0
+    prefix_features: float = 0.0
+    summary_tokens: int = 0
+    summary_measure: Measure | None = None
+    pins_tokens: int = 0
+    pins_features: float = 0.0
+    prompt_tokens: int | None = None
+    """The last reported prompt minus what was cut since; None before the first report."""
+
+    _served_model: str | None = None
+    _fingerprint: str | None = None
+    _spans: deque[_Span] = field(default_factory=deque)
+    _sent: deque[Measure] = field(default_factory=deque)
+    _unsent: list[Measure] = field(default_factory=list)
+    _unsent_tokens: int = 0
+    _messages_tokens: int = 0
+    _tool_tokens: int = 0
+    _inexact_spans: int = 0
+    _cut_since_record: bool = False
+    _last_thinking_seq: int = -1
+
+    # -- what enters -------------------------------------------------------------------------------------
+
+    def add(self, measure: Measure) -> None:
+        """An item entered the history; its price is projected until a call that sends it is reported."""
+        self._unsent.append(measure)
+        self._unsent_tokens += measure.project(self.calibration)
+        if measure.thinking:
+            self._last_thinking_seq = measure.seq
+
+    def describe_prefix(self, prefix_features: float, pins_features: float = 0.0) -> None:
+        """Say what is sent beside the items: system prompt and tools, and the pinned texts."""
+        self.prefix_features, self.pins_features = prefix_features, pins_features
+        if self.prompt_tokens is None:
+            self.prefix_tokens = self.calibration.project(prefix_features) if prefix_features else 0
+            self.pins_tokens = self.calibration.project(pins_features) if pins_features else 0
+
+    # -- what a provider reports -------------------------------------------------------------------------
+
+    def record(self, usage: Usage, *, served_model: str, fingerprint: str, last_seq: int) -> Drift | None:
+        """A kept main call that sent all items up to `last_seq` was reported.
+
+        Returns the drift of our prediction, None for the first report (there was none to compare).
+        """
+        sent_now = [m for m in self._unsent if m.seq <= last_seq]
+        predicted = self._books() + sum(m.project(self.calibration) for m in sent_now)
+        reported = usage.prompt_tokens
+        first = self.prompt_tokens is None
+        same_terms = not first and (served_model, fingerprint) == (self._served_model, self._fingerprint)
+        if not first and served_model != self._served_model:
+            self.calibration = Calibration()
+        drift = None if first else self._drift(predicted, reported, same_terms)
+        if drift is not None and drift.rebased:
+            self._doubt_all()
+
+        grown = reported - (self.prompt_tokens or 0)
+        if same_terms and not self._cut_since_record and grown >= 0:
+            if sent_now:
+                self._learn(grown, sent_now)
+                self._append_span(sent_now, grown, exact=not (drift and drift.rebased))
+            else:
+                self._rescale(reported)
+        else:
+            if sent_now:
+                self._append_span(sent_now, sum(m.project(self.calibration) for m in sent_now), exact=False)
+            if not same_terms and not first:
+                self._doubt_all()
+            if first or served_model != self._served_model:
+                self._learn_whole(reported)
+            self._rescale(reported)
+        self._unsent = [m for m in self._unsent if m.seq > last_seq]
+        self._unsent_tokens = sum(m.project(self.calibration) for m in self._unsent)
+        self.prompt_tokens = reported
+        self._served_model, self._fingerprint = served_model, fingerprint
+        self._cut_since_record = False
+        return drift
+
+    # -- what leaves -------------------------------------------------------------------------------------
+
+    def price(self, first_seq: int, last_seq: int) -> Price:
+        """What the items first_seq..last_seq take in the next prompt. Exact only for whole exact intervals."""
+        tokens, exact = 0, True
+        for span in self._spans:
+            if span.last_seq < first_seq or span.first_seq > last_seq:
+                continue
+            if first_seq <= span.first_seq and span.last_seq <= last_seq:
+                tokens += span.tokens
+                exact = exact and span.exact
+            else:
+                shares = self._shares(span)
+                tokens += sum(tokens_ for seq, tokens_, _ in shares if first_seq <= seq <= last_seq)
+                exact = False
+        for measure in self._unsent:
+            if first_seq <= measure.seq <= last_seq:
+                tokens += measure.project(self.calibration)
+                exact = False
+        if self._last_thinking_seq >= first_seq:
+            exact = False
+        return Price(tokens, "exact" if exact and tokens else "projected")
+
+    def cut(self, first_seq: int, last_seq: int) -> Price:
+        """The items first_seq..last_seq left the history. Returns what that frees, gross."""
+        price = self.price(first_seq, last_seq)
+        kept: deque[_Span] = deque()
+        for span in self._spans:
+            if span.last_seq < first_seq or span.first_seq > last_seq:
+                kept.append(span)
+            elif not (first_seq <= span.first_seq and span.last_seq <= last_seq):
+                kept.extend(self._remains(span, first_seq, last_seq))
+        self._spans = kept
+        self._sent = deque(m for m in self._sent if not first_seq <= m.seq <= last_seq)
+        self._unsent = [m for m in self._unsent if not first_seq <= m.seq <= last_seq]
+        self._recount()
+        if self.prompt_tokens is not None:
+            self.prompt_tokens = self._books()
+        self._cut_since_record = True
+        return price
+
+    def replace_item(self, measure: Measure) -> Price:
+        """An item was replaced by a shorter one with the same seq (a stub). Returns the tokens freed, projected."""
+        before = self.price(measure.seq, measure.seq)
+        after = min(before.tokens, measure.project(self.calibration))
+        spans: deque[_Span] = deque()
+        for span in self._spans:
+            if span.first_seq <= measure.seq <= span.last_seq:
+                freed = before.tokens - after
+                tool_freed = freed if measure.tool_result else 0
+                spans.append(
+                    replace(
+                        span,
+                        tokens=span.tokens - freed,
+                        tool_tokens=max(0, span.tool_tokens - tool_freed),
+                        exact=False,
+                    )
+                )
+            else:
+                spans.append(span)
+        self._spans = spans
+        self._sent = deque(measure if m.seq == measure.seq else m for m in self._sent)
+        self._unsent = [measure if m.seq == measure.seq else m for m in self._unsent]
+        self._recount()
+        if self.prompt_tokens is not None:
+            self.prompt_tokens = self._books()
+        self._cut_since_record = True
+        return Price(before.tokens - after, "projected")
+
+    def summarised(self, measure: Measure | None) -> int:
+        """A summary took the place of what was cut (None: it was taken away). Returns its tokens."""
+        self.summary_measure = measure
+        self.summary_tokens = measure.project(self.calibration) if measure else 0
+        if self.prompt_tokens is not None:
+            self.prompt_tokens = self._books()
+        self._cut_since_record = True
+        return self.summary_tokens
+
+    def clear(self) -> None:
+        """Everything was forgotten; what was learnt about the model stays."""
+        self._spans.clear()
+        self._sent.clear()
+        self._unsent.clear()
+        self.summary_measure, self.summary_tokens = None, 0
+        self.prompt_tokens = None
+        self._last_thinking_seq = -1
+        self._recount()
+        self.describe_prefix(self.prefix_features, self.pins_features)
+
+    # -- what can be read --------------------------------------------------------------------------------
+
+    @property
+    def next_prompt_tokens(self) -> int:
+        """What the next request will hold if nothing else arrives."""
+        return self._books() + self._unsent_tokens
+
+    @property
+    def unsent_items(self) -> int:
+        """How many items entered since the last reported call, its reply included."""
+        return len(self._unsent)
+
+    @property
+    def parts(self) -> Parts:
+        """The last reported prompt, split into what it holds, and the unsent tail beside it."""
+        return Parts(
+            prefix=self.prefix_tokens,
+            summary=self.summary_tokens,
+            pins=self.pins_tokens,
+            messages=self._messages_tokens,
+            tool_results=self._tool_tokens,
+            unsent=self._unsent_tokens,
+            items_exact=bool(self._spans) and self._inexact_spans == 0,
+        )
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _books(self) -> int:
+        return self.prefix_tokens + self.summary_tokens + self.pins_tokens + self._messages_tokens + self._tool_tokens
+
+    def _drift(self, predicted: int, reported: int, same_terms: bool) -> Drift:
+        tokens = predicted - reported
+        bound = max(DRIFT_TOLERANCE_TOKENS, reported * 2 // 100)
+        keep, whole = TRUNCATION_FALL
+        fell = reported * whole < (self.prompt_tokens or 0) * keep
+        truncated = fell and same_terms and not self._cut_since_record and self._last_thinking_seq < 0
+        return Drift(tokens, rebased=abs(tokens) > bound, truncated_by_server=truncated)
+
+    def _learn(self, grown: int, sent: Sequence[Measure]) -> None:
+        text = grown - MESSAGE_OVERHEAD_TOKENS * len(sent)
+        self.calibration = self.calibration.observe(text, sum(m.features for m in sent))
+
+    def _learn_whole(self, reported: int) -> None:
+        """A first prompt is all there is to learn a new model's factor from."""
+        items = [*self._sent]
+        units = self.prefix_features + self.pins_features + sum(m.features for m in items)
+        self.calibration = self.calibration.observe(reported - MESSAGE_OVERHEAD_TOKENS * (len(items) + 1), units)
+
+    def _append_span(self, measures: Sequence[Measure], tokens: int, *, exact: bool) -> None:
+        tool_tokens = sum(share for (_, share, tool) in _split(tokens, measures, self.calibration) if tool)
+        exact = exact and not any(m.thinking for m in measures)
+        self._spans.append(_Span(measures[0].seq, measures[-1].seq, tokens, tool_tokens, exact))
+        self._sent.extend(measures)
+        self._messages_tokens += tokens - tool_tokens
+        self._tool_tokens += tool_tokens
+        self._inexact_spans += not exact
+
+    def _doubt_all(self) -> None:
+        """Something moved that additive templates do not move: keep the amounts, drop the word exact."""
+        self._spans = deque(replace(span, exact=False) for span in self._spans)
+        self._inexact_spans = len(self._spans)
+
+    def _rescale(self, reported: int) -> None:
+        """Make the projected parts sum to what is left of a reported prompt beside the exact ones."""
+        exact_tokens = sum(span.tokens for span in self._spans if span.exact)
+        loose = [self.prefix_tokens, self.summary_tokens, self.pins_tokens]
+        loose += [span.tokens for span in self._spans if not span.exact]
+        if sum(loose) > 0 and (reported - exact_tokens) * 2 < sum(loose) and exact_tokens:
+            self._doubt_all()
+            exact_tokens = 0
+            loose = loose[:3] + [span.tokens for span in self._spans]
+        fitted = apportion(max(0, reported - exact_tokens), loose)
+        self.prefix_tokens, self.summary_tokens, self.pins_tokens = fitted[:3]
+        rest = iter(fitted[3:])
+        self._spans = deque(span if span.exact else _resized(span, next(rest)) for span in self._spans)
+        self._recount()
+
+    def _shares(self, span: _Span) -> list[tuple[int, int, bool]]:
+        inside = [m for m in self._sent if span.first_seq <= m.seq <= span.last_seq]
+        return _split(span.tokens, inside, self.calibration)
+
+    def _remains(self, span: _Span, first_seq: int, last_seq: int) -> Iterable[_Span]:
+        shares = self._shares(span)
+        for side in (
+            [s for s in shares if s[0] < first_seq],
+            [s for s in shares if s[0] > last_seq],
+        ):
+            if side:
+                yield _Span(
+                    side[0][0],
+                    side[-1][0],
+                    sum(tokens for _, tokens, _ in side),
+                    sum(tokens for _, tokens, tool in side if tool),
+                    exact=False,
+                )
+
+    def _recount(self) -> None:
+        self._tool_tokens = sum(span.tool_tokens for span in self._spans)
+        self._messages_tokens = sum(span.tokens for span in self._spans) - self._tool_tokens
+        self._inexact_spans = sum(not span.exact for span in self._spans)
+        self._unsent_tokens = sum(m.project(self.calibration) for m in self._unsent)
+
+
+def _resized(span: _Span, tokens: int) -> _Span:
+    tool_tokens = span.tool_tokens * tokens // span.tokens if span.tokens else 0
+    return replace(span, tokens=tokens, tool_tokens=tool_tokens)
+
+
+def _split(tokens: int, measures: Sequence[Measure], calibration: Calibration) -> list[tuple[int, int, bool]]:
+    """Share a reported figure among its items as (seq, tokens, is tool result).
+
+    Texts whose size a provider reported keep it; the others share the rest by their features.
+    """
+    wanted = [m.project(calibration) for m in measures]
+    known = sum(w for w, m in zip(wanted, measures, strict=True) if m.known_tokens is not None)
+    unknown = [w for w, m in zip(wanted, measures, strict=True) if m.known_tokens is None]
+    if unknown and known < tokens:
+        rest = iter(apportion(tokens - known, unknown))
+        fitted = [w if m.known_tokens is not None else next(rest) for w, m in zip(wanted, measures, strict=True)]
+    else:
+        fitted = apportion(tokens, wanted)
+    return [(m.seq, share, m.tool_result) for m, share in zip(measures, fitted, strict=True)]
+
+
+def apportion(total: int, weights: Sequence[int]) -> list[int]:
+    """Split `total` into integers in proportion to the weights, summing to it exactly (largest remainder)."""
+    if not weights:
+        return []
+    whole = sum(weights)
+    if whole <= 0:
+        return [total, *[0] * (len(weights) - 1)]
+    shares = [total * weight // whole for weight in weights]
+    order = sorted(range(len(weights)), key=lambda i: (-(total * weights[i] % whole), i))
+    for i in order[: total - sum(shares)]:
+        shares[i] += 1
+    return shares

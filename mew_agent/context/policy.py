@@ -1,0 +1,328 @@
+"""[pure] When to warn and when to compact: a policy is data, a decision is a function of it.
+
+Owns levels, rules and the decision `(policy, state, snapshot, phase) -> (state, actions)`. Thresholds are exact
+fractions or tokens and are compared as integers. It knows no conversation, clock or model; it never acts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, assert_never
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from protocol.context_report import Basis, Measure, UnknownReason
+
+Phase = Literal["pre_request", "after_call"]
+Figure = Literal["used", "resent", "next_prompt", "next_prompt_and_reserve"]
+"""What a condition looks at, in tokens: the policy's measure of the last call; the same without reasoning that is
+never sent again; the next prompt; the next prompt and room for its answer."""
+
+Operator = Literal["ge", "gt"]
+Known = Literal["reported_or_projected", "unavailable"]
+
+OUTPUT_RESERVE_MAX_TOKENS = 4096
+OUTPUT_RESERVE_FRACTION = (1, 20)
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Fraction(_Data):
+    """An exact part of the window."""
+
+    numerator: int = Field(gt=0)
+    denominator: int = Field(gt=0)
+
+    def of(self, tokens: int) -> int:
+        """The part of so many tokens, rounded down."""
+        return tokens * self.numerator // self.denominator
+
+    def ceil_of(self, tokens: int) -> int:
+        """The part of so many tokens, rounded up: the first integer at or above it."""
+        return -(-tokens * self.numerator // self.denominator)
+
+    @property
+    def is_more_than_whole(self) -> bool:
+        return self.numerator > self.denominator
+
+
+class Condition(_Data):
+    """`figure` `op` (`fraction` of the window, or `tokens`)."""
+
+    figure: Figure
+    op: Operator
+    fraction: Fraction | None = None
+    tokens: int | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> "Condition":
+        if (self.fraction is None) == (self.tokens is None):
+            raise ValueError("a condition needs exactly one of `fraction` and `tokens`")
+        return self
+
+    def holds(self, value: int | None, limit_tokens: int | None) -> bool:
+        """Whether it holds; a figure or limit that is not known never makes it hold."""
+        if value is None:
+            return False
+        if self.tokens is not None:
+            return value >= self.tokens if self.op == "ge" else value > self.tokens
+        if limit_tokens is None or self.fraction is None:
+            return False
+        left, right = value * self.fraction.denominator, limit_tokens * self.fraction.numerator
+        return left >= right if self.op == "ge" else left > right
+
+    def first_tokens(self, limit_tokens: int | None) -> int | None:
+        """The smallest figure at which it holds."""
+        if self.tokens is not None:
+            return self.tokens + (self.op == "gt")
+        if limit_tokens is None or self.fraction is None:
+            return None
+        return self.fraction.ceil_of(limit_tokens) if self.op == "ge" else self.fraction.of(limit_tokens) + 1
+
+
+class Level(_Data):
+    """A named state of fullness. `severity` 0-3 lets every reader colour it."""
+
+    name: str
+    severity: int = Field(ge=0, le=3)
+    at: Condition
+
+
+class NearLimitRule(_Data):
+    """Announce a crossing once; re-armed below `rearm_below`; at most one announcement per `cooldown_seconds`."""
+
+    action: Literal["near_limit"] = "near_limit"
+    phase: Phase = "after_call"
+    when: tuple[Condition, ...]
+    cooldown_seconds: float = 60.0
+    rearm_below: Fraction
+
+
+class CompactRule(_Data):
+    """Compact to `target` when all conditions hold. `known` says which basis of the figures the rule is for."""
+
+    action: Literal["compact"] = "compact"
+    phase: Phase
+    when: tuple[Condition, ...]
+    trigger: str
+    target: Fraction
+    known: Known = "reported_or_projected"
+
+
+Rule = NearLimitRule | CompactRule
+
+
+class Policy(_Data):
+    """A policy as data. Levels are ordered from mild to severe; the last that holds is the level."""
+
+    name: str
+    measure: Measure = "total"
+    healthy: str = "healthy"
+    levels: tuple[Level, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    ceiling: Fraction = Fraction(numerator=7, denominator=10)
+    """A self-compaction that cannot get below this part of the window made no progress."""
+    max_stalls: int = 2
+
+    @model_validator(mode="after")
+    def _refuse_contradictions(self) -> "Policy":
+        names = [level.name for level in self.levels]
+        if len(set(names)) != len(names) or self.healthy in names:
+            raise ValueError(f"levels must have names of their own, got {[self.healthy, *names]}")
+        severities = [level.severity for level in self.levels]
+        if severities != sorted(severities):
+            raise ValueError("levels must be ordered from mild to severe")
+        for rule in self.rules:
+            if isinstance(rule, CompactRule) and rule.target.is_more_than_whole:
+                raise ValueError(f"rule '{rule.trigger}' aims above the whole window")
+            if self.measure == "cumulative" and any(c.fraction for c in rule.when if c.figure == "used"):
+                raise ValueError("a cumulative figure cannot be compared with a part of the window")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a decision looks at. All figures in tokens, None when not known."""
+
+    used_tokens: int | None
+    basis: Basis
+    limit_tokens: int | None
+    reason: UnknownReason | None = None
+    hidden_tokens: int = 0
+    next_prompt_tokens: int | None = None
+    at_seconds: float = 0.0
+
+    def figure(self, name: Figure) -> int | None:
+        """The value of a figure; None when it cannot be told."""
+        match name:
+            case "used":
+                return self.used_tokens
+            case "resent":
+                return None if self.used_tokens is None else self.used_tokens - self.hidden_tokens
+            case "next_prompt":
+                return self.next_prompt_tokens
+            case "next_prompt_and_reserve":
+                if self.next_prompt_tokens is None or self.limit_tokens is None:
+                    return None
+                return self.next_prompt_tokens + output_reserve_tokens(self.limit_tokens)
+            case _:
+                assert_never(name)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyState:
+    """What a policy remembers between decisions. Persisted, so a restart does not warn twice."""
+
+    armed: bool = True
+    announced_at_seconds: float | None = None
+    stalls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceNearLimit:
+    """Tell everybody once that the window is nearly full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Compact now. `target_tokens` is what should remain at most, `ceiling_tokens` what must."""
+
+    trigger: str
+    target_tokens: int
+    ceiling_tokens: int
+
+
+Action = AnnounceNearLimit | Compact
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The outcome: the state to keep, and what to do, in order."""
+
+    state: PolicyState
+    actions: tuple[Action, ...] = field(default=())
+
+
+def output_reserve_tokens(limit_tokens: int) -> int:
+    """Room kept free for an answer."""
+    numerator, denominator = OUTPUT_RESERVE_FRACTION
+    return min(OUTPUT_RESERVE_MAX_TOKENS, limit_tokens * numerator // denominator)
+
+
+def level_of(policy: Policy, snapshot: Snapshot) -> tuple[str, int | None]:
+    """The level's name and severity; ("unknown", None) when it cannot be told."""
+    if snapshot.used_tokens is None or snapshot.limit_tokens is None:
+        return "unknown", None
+    name, severity = policy.healthy, 0
+    for level in policy.levels:
+        if level.at.holds(snapshot.figure(level.at.figure), snapshot.limit_tokens):
+            name, severity = level.name, level.severity
+    return name, severity
+
+
+def compact_at_tokens(policy: Policy, limit_tokens: int | None) -> int | None:
+    """Where an agent under this policy compacts by itself after a call; None if it never does."""
+    found = [
+        tokens
+        for rule in policy.rules
+        if isinstance(rule, CompactRule) and rule.phase == "after_call"
+        for condition in rule.when
+        if condition.figure == "used" and (tokens := condition.first_tokens(limit_tokens)) is not None
+    ]
+    return min(found) if found else None
+
+
+def decide(policy: Policy, state: PolicyState, snapshot: Snapshot, phase: Phase) -> Decision:
+    """What to do now. Announcements come before compactions; at most one compaction, of the first rule that holds."""
+    state, announced = _announcements(policy, state, snapshot, phase)
+    actions: list[Action] = [*announced]
+    if state.stalls < policy.max_stalls:
+        for rule in policy.rules:
+            if isinstance(rule, CompactRule) and rule.phase == phase and _applies(rule, snapshot):
+                limit = snapshot.limit_tokens or 0
+                actions.append(Compact(rule.trigger, rule.target.of(limit), policy.ceiling.of(limit)))
+                break
+    return Decision(state, tuple(actions))
+
+
+def after_compaction(state: PolicyState, *, progressed: bool, at_seconds: float) -> PolicyState:
+    """Note a finished compaction: it counts for the cooldown, and two without progress stop the loop."""
+    return replace(state, announced_at_seconds=at_seconds, stalls=0 if progressed else state.stalls + 1)
+
+
+def is_stalled(policy: Policy, state: PolicyState) -> bool:
+    """Whether self-compaction has given up because it does not help."""
+    return state.stalls >= policy.max_stalls
+
+
+def _announcements(
+    policy: Policy, state: PolicyState, snapshot: Snapshot, phase: Phase
+) -> tuple[PolicyState, list[AnnounceNearLimit]]:
+    announced: list[AnnounceNearLimit] = []
+    for rule in policy.rules:
+        if not isinstance(rule, NearLimitRule) or rule.phase != phase or snapshot.used_tokens is None:
+            continue
+        below = Condition(figure="used", op="ge", fraction=rule.rearm_below)
+        if snapshot.limit_tokens is not None and not below.holds(snapshot.used_tokens, snapshot.limit_tokens):
+            state = replace(state, armed=True)
+        cooled = (
+            state.announced_at_seconds is None
+            or snapshot.at_seconds - state.announced_at_seconds > rule.cooldown_seconds
+        )
+        if state.armed and cooled and _all_hold(rule.when, snapshot):
+            announced.append(AnnounceNearLimit())
+            state = replace(state, armed=False, announced_at_seconds=snapshot.at_seconds)
+    return state, announced
+
+
+def _applies(rule: CompactRule, snapshot: Snapshot) -> bool:
+    unavailable = snapshot.basis == "unknown" and snapshot.reason == "usage_unavailable"
+    if rule.phase == "after_call" and unavailable != (rule.known == "unavailable"):
+        return False
+    return _all_hold(rule.when, snapshot)
+
+
+def _all_hold(conditions: tuple[Condition, ...], snapshot: Snapshot) -> bool:
+    return all(c.holds(snapshot.figure(c.figure), snapshot.limit_tokens) for c in conditions)
+
+
+_NINE_TENTHS = Fraction(numerator=9, denominator=10)
+_HALF = Fraction(numerator=1, denominator=2)
+
+MEW = Policy(
+    name="mew",
+    levels=(Level(name="near_limit", severity=2, at=Condition(figure="used", op="ge", fraction=_NINE_TENTHS)),),
+    rules=(
+        NearLimitRule(
+            when=(Condition(figure="used", op="ge", fraction=_NINE_TENTHS),),
+            rearm_below=Fraction(numerator=3, denominator=4),
+        ),
+        CompactRule(
+            phase="after_call",
+            trigger="threshold",
+            target=_HALF,
+            when=(
+                Condition(figure="used", op="ge", fraction=_NINE_TENTHS),
+                Condition(figure="resent", op="ge", fraction=_NINE_TENTHS),
+            ),
+        ),
+        CompactRule(
+            phase="after_call",
+            trigger="threshold_projected",
+            target=_HALF,
+            known="unavailable",
+            when=(Condition(figure="next_prompt", op="ge", fraction=_NINE_TENTHS),),
+        ),
+        CompactRule(
+            phase="pre_request",
+            trigger="would_overflow",
+            target=_HALF,
+            when=(Condition(figure="next_prompt_and_reserve", op="gt", fraction=Fraction(numerator=1, denominator=1)),),
+        ),
+    ),
+)
+"""The default: at 9/10 of the window by the provider's own total, compact to half of it; before a request that
+would not fit, compact first."""
+
+PRESETS: Mapping[str, Policy] = {MEW.name: MEW}
