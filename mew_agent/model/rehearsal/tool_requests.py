@@ -1,0 +1,128 @@
+"""[pure] Reading from a message which of the offered tools it asks for, and with what.
+
+Owns the phrasing that counts as asking:
+
+* `call NAME with {...}`, also `use`, `run`, `invoke`, as often as wanted in one message (parallel calls);
+* a name in backticks, or a name that is no ordinary word (`read_file`), anywhere in the message.
+
+Without a JSON object behind the name, required arguments are filled from the message: quoted texts and numbers
+in their order, else the message itself. Knows no conversation and no reply text.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+_VERBS = r"(?:call|use|run|invoke|execute|ask)"
+_QUOTED = re.compile(r"\"([^\"\n]{1,400})\"|“([^”\n]{1,400})”|'([^'\n]{2,400})'(?!\w)")
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
+_JSON_AHEAD = re.compile(r"[`'\")\s]*(?:with|using|and|args?|arguments|parameters|,|:|=|\s)*(?=\{)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedCall:
+    """A call to make; `arguments` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+def requested_calls(text: str, tools: Sequence[Mapping[str, object]]) -> tuple[RequestedCall, ...]:
+    """The calls that `text` asks for, in its order; `tools` in the OpenAI shape."""
+    found: dict[int, RequestedCall] = {}
+    for name, schema in _offered(tools):
+        for match in _mentions(name, text):
+            arguments = _json_object_at(text, match.end())
+            if arguments is None:
+                arguments = _filled(schema, text[: match.start()] + text[match.end() :])
+            found.setdefault(match.start(), RequestedCall(name, json.dumps(arguments, ensure_ascii=False)))
+    return tuple(found[place] for place in sorted(found))
+
+
+def _offered(tools: Sequence[Mapping[str, object]]) -> Iterator[tuple[str, Mapping[str, object]]]:
+    functions = [tool.get("function") for tool in tools]
+    named = [
+        (str(function["name"]), function)
+        for function in functions
+        if isinstance(function, Mapping) and "name" in function
+    ]
+    # Longer names first, so that `read_file_lines` is not taken for `read_file`.
+    for name, function in sorted(named, key=lambda pair: -len(pair[0])):
+        schema = function.get("parameters")
+        yield name, schema if isinstance(schema, Mapping) else {}
+
+
+def _mentions(name: str, text: str) -> list[re.Match[str]]:
+    """Where `text` asks for the tool: by verb for any name, by mere mention for a name that is no plain word.
+
+    Offered names may carry a prefix (`files_read_file`, `files__read_file`) that people leave out, and may
+    spell with `_` what people write with `/` or `-`.
+    """
+    spelled = [_spelling(name)]
+    if (short := _without_prefix(name)) is not None:
+        spelled.append(_spelling(short))
+    for spelling in spelled:
+        whole = rf"(?<![\w/]){spelling}(?![\w/])"
+        patterns = [rf"\b{_VERBS}\s+(?:the\s+|tool\s+)*[`'\"]?{whole}[`'\"]?", rf"`{spelling}`"]
+        if not name.isalpha():
+            patterns.append(whole)
+        for pattern in patterns:
+            if found := list(re.finditer(pattern, text, re.IGNORECASE)):
+                return found
+    return []
+
+
+def _spelling(name: str) -> str:
+    return "[-_/. ]{1,2}".join(re.escape(part) for part in re.split(r"[-_/.]+", name) if part)
+
+
+def _without_prefix(name: str) -> str | None:
+    """The part of `files__read_file` or `files-read_file` behind its double or foreign separator."""
+    match = re.fullmatch(r"[A-Za-z0-9]+(?:__|[-/.])(?P<short>\w+)", name)
+    return match["short"] if match else None
+
+
+def _json_object_at(text: str, place: int) -> dict[str, object] | None:
+    ahead = _JSON_AHEAD.match(text, place)
+    if ahead is None:
+        return None
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text, ahead.end())
+    except json.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _filled(schema: Mapping[str, object], text: str) -> dict[str, object]:
+    properties = schema.get("properties")
+    required = schema.get("required")
+    if not isinstance(properties, Mapping) or not isinstance(required, Sequence):
+        return {}
+    quoted = iter([next(filter(None, groups)) for groups in _QUOTED.findall(text)])
+    numbers = iter(_NUMBER.findall(text))
+    arguments: dict[str, object] = {}
+    for key in required:
+        wanted = properties.get(key)
+        if isinstance(key, str):
+            arguments[key] = _value_for(wanted if isinstance(wanted, Mapping) else {}, quoted, numbers, text)
+    return arguments
+
+
+def _value_for(wanted: Mapping[str, object], quoted: Iterator[str], numbers: Iterator[str], text: str) -> object:
+    choices = wanted.get("enum")
+    if isinstance(choices, Sequence) and choices:
+        return next((choice for choice in choices if str(choice) in text), choices[0])
+    match wanted.get("type"):
+        case "integer":
+            return int(float(next(numbers, "0")))
+        case "number":
+            return float(next(numbers, "0"))
+        case "boolean":
+            return True
+        case "array":
+            return list(quoted)
+        case "object":
+            return {}
+        case _:
+            return next(quoted, None) or text.strip()
