@@ -1,0 +1,267 @@
+"""An agent's configuration: one frozen model, and the places its values come from.
+
+Owns the keys, their defaults and the order of the sources: flags, then `MEW_AGENT_CONFIG` (JSON), then a YAML or
+JSON file, then the environment. Knows no space.yaml; `mew up` hands an agent's section over as one more source.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+
+from mew_agent.context.policy import PRESETS
+from mew_agent.errors import ConfigError
+from protocol.ids import id_problem
+
+DEFAULT_GATEWAY: Final = "ws://127.0.0.1:8080"
+DEFAULT_MODEL: Final = "gpt-4o"
+
+REHEARSAL: Final = "rehearsal"
+"""As `base_url`: the embedded rehearsal model, for trying things out without a provider."""
+
+NO_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "mock_llm": f"use `base_url: {REHEARSAL}` to run without a provider",
+        "prompts": "the prompts of the single steps are fixed; `system_prompt` is yours",
+        "chat_response": "an agent answers what is addressed to it, and broadcasts that mention it or ask",
+        "message_queue": "the queue keeps every chat that arrives while the agent is busy",
+    }
+)
+"""Keys of the TypeScript agent that are accepted so that its files load, but change nothing; with the reason."""
+
+_ENVIRONMENT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "MEW_GATEWAY": "gateway",
+        "MEW_SPACE": "space",
+        "MEW_TOKEN": "token",
+        "MEW_PARTICIPANT_ID": "id",
+        "OPENAI_API_KEY": "api_key",
+        "OPENAI_BASE_URL": "base_url",
+        "OPENAI_MODEL": "model",
+    }
+)
+
+_INSTEAD_OF: Final[Mapping[str, str]] = MappingProxyType({"api_key": "api_key_env", "api_key_env": "api_key"})
+"""Two ways to say one thing: the stronger source's way stands."""
+
+_SECRETS: Final = frozenset({"token", "api_key"})
+
+
+def _gateway_url(text: str) -> str:
+    """A gateway is one port for WebSocket and HTTP, so either scheme names it."""
+    scheme, mark, rest = text.partition("://")
+    swapped = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}.get(scheme.lower())
+    if not mark or swapped is None or not rest.strip("/"):
+        raise ValueError("should be a URL like ws://127.0.0.1:8080")
+    return f"{swapped}://{rest}"
+
+
+def _model_url(text: str) -> str:
+    if text == REHEARSAL or re.match(r"https?://[^/]", text):
+        return text
+    raise ValueError(f"should be a URL like http://127.0.0.1:1234/v1, or '{REHEARSAL}'")
+
+
+def _name_of_participant(text: str) -> str:
+    problem = id_problem(text)
+    if problem:
+        raise ValueError(problem)
+    return text
+
+
+def _name_of_policy(text: str) -> str:
+    if text not in PRESETS:
+        raise ValueError(f"should be one of {', '.join(PRESETS)}")
+    return text
+
+
+def _not_a_truth_value(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("should be a number")
+    return value
+
+
+Count = Annotated[int, BeforeValidator(_not_a_truth_value)]
+
+
+class AgentConfig(BaseModel):
+    """Everything an agent is told. `conversation_history_length` None keeps the whole history.
+
+    `context_token_limit` in tokens; None asks the model's server and assumes 128,000 if it does not tell.
+    `request_timeout_seconds` bounds what is asked of peers. `store` is the session's file; None keeps it in memory.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
+
+    space: str = Field(min_length=1)
+    id: Annotated[str, AfterValidator(_name_of_participant)]
+    token: str = Field(min_length=1, repr=False)
+    gateway: Annotated[str, AfterValidator(_gateway_url)] = DEFAULT_GATEWAY
+    name: str | None = None
+    model: str = Field(default=DEFAULT_MODEL, min_length=1)
+    base_url: Annotated[str, AfterValidator(_model_url)] | None = None
+    api_key: SecretStr | None = None
+    system_prompt: str | None = None
+    context_token_limit: Count | None = Field(default=None, gt=0)
+    policy: Annotated[str, AfterValidator(_name_of_policy)] = "mew"
+    conversation_history_length: Count | None = Field(default=None, ge=0)
+    auto_respond: bool = True
+    max_iterations: Count = Field(default=10, gt=0)
+    request_timeout_seconds: float = Field(default=300.0, gt=0)
+    reasoning_enabled: bool = True
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    store: Path | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Values from one place, under any spelling of their keys. `where` names the place in errors.
+
+    `places` maps a key as written to something more exact than `where`, such as file:line:column or a flag.
+    """
+
+    where: str
+    values: Mapping[str, Any]
+    places: Mapping[str, str] = field(default_factory=dict)
+
+    def place(self, key: str) -> str:
+        """Where a key of this source stands."""
+        return self.places.get(key, self.where)
+
+
+def load_agent_config(
+    *, flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None = None
+) -> tuple[AgentConfig, tuple[str, ...]]:
+    """The configuration from all its places; flags that are None were not given.
+
+    Returns it with a line for every key that is accepted without effect. Raises `ConfigError`.
+    """
+    given = {key: value for key, value in flags.items() if value is not None}
+    sources = [
+        environment_source(environ),
+        *([file_source(file)] if file is not None else []),
+        *([json_source(environ["MEW_AGENT_CONFIG"])] if environ.get("MEW_AGENT_CONFIG") else []),
+        Source("command line", given, {key: f"--{key.replace('_', '-')}" for key in given}),
+    ]
+    return build_agent_config(sources, environ=environ)
+
+
+def build_agent_config(sources: Iterable[Source], *, environ: Mapping[str, str]) -> tuple[AgentConfig, tuple[str, ...]]:
+    """Merge sources, weakest first, and check the outcome. Raises `ConfigError` naming the source of the fault."""
+    values: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    notices: list[str] = []
+    for source in sources:
+        seen: set[str] = set()
+        for written, value in source.values.items():
+            key, value = _canonical(written, value, source)
+            if key in seen:
+                raise ConfigError(source.place(written), f"'{key}' is given twice, in two spellings")
+            seen.add(key)
+            if key in NO_EFFECT:
+                notices.append(f"{source.place(written)}: '{written}' has no effect: {NO_EFFECT[key]}")
+            elif value is not None:
+                values.pop(_INSTEAD_OF.get(key, ""), None)
+                values[key], places[key] = value, source.place(written)
+    if "api_key_env" in values:
+        values["api_key"] = _key_from(environ, values.pop("api_key_env"), places["api_key_env"])
+    try:
+        return AgentConfig.model_validate(values), tuple(notices)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+    key = str(detail["loc"][0])
+    if detail["type"] == "missing":
+        raise ConfigError(_origins_of(key), f"'{key}' is missing")
+    shown = f", not {detail['input']!r}" if key not in _SECRETS else ""
+    raise ConfigError(places.get(key, key), f"{key}: {detail['msg'].removeprefix('Value error, ')}{shown}")
+
+
+def check_model_source(config: AgentConfig, *, where: str) -> None:
+    """Refuse an agent whose model is nowhere to be found. Raises `ConfigError` saying what to set."""
+    if config.api_key is None and config.base_url is None:
+        raise ConfigError(
+            where,
+            f"no model is configured for '{config.id}': set OPENAI_API_KEY, or OPENAI_BASE_URL (or base_url) to an"
+            f" OpenAI-compatible server; `base_url: {REHEARSAL}` tries things out without one",
+        )
+
+
+def environment_source(environ: Mapping[str, str]) -> Source:
+    """What the environment says; an empty variable says nothing."""
+    named = {key: variable for variable, key in _ENVIRONMENT.items() if environ.get(variable)}
+    return Source("environment", {key: environ[variable] for key, variable in named.items()}, named)
+
+
+def json_source(text: str, *, where: str = "MEW_AGENT_CONFIG") -> Source:
+    """A JSON object of settings. Raises `ConfigError`."""
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{where}:{error.lineno}:{error.colno}", f"malformed JSON: {error.msg}") from None
+    return Source(where, _mapping(values, where))
+
+
+def file_source(path: Path) -> Source:
+    """A YAML or JSON file of settings. Raises `ConfigError` naming line and column."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(str(path), "there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), f"cannot be read: {error}") from None
+    if path.suffix == ".json":
+        return json_source(text, where=str(path))
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        values = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
+        raise ConfigError(where, f"malformed YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(str(path), f"malformed YAML: {error}") from None
+    keys = [key for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []
+    places = {key.value: f"{path}:{key.start_mark.line + 1}:{key.start_mark.column + 1}" for key in keys}
+    return Source(str(path), _mapping({} if values is None else values, str(path)), places)
+
+
+def _mapping(values: object, where: str) -> dict[str, Any]:
+    if not isinstance(values, dict):
+        raise ConfigError(where, f"holds {type(values).__name__}", "a mapping of settings")
+    return {str(key): value for key, value in values.items()}
+
+
+def _canonical(written: str, value: Any, source: Source) -> tuple[str, Any]:
+    """The one name of a key, whichever way it is spelled. Raises `ConfigError` for a key nobody knows."""
+    key = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", written).lower()
+    if key == "request_timeout":
+        # The TypeScript agent counts this one in milliseconds.
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigError(source.place(written), f"{written}: should be a number of milliseconds, not {value!r}")
+        return "request_timeout_seconds", value / 1000
+    known = (*AgentConfig.model_fields, "api_key_env", *NO_EFFECT)
+    if key not in known:
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+        expected = None if near else f"one of {', '.join(known)}"
+        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        raise ConfigError(source.place(written), f"unknown key '{written}'{hint}", expected)
+    return key, value
+
+
+def _key_from(environ: Mapping[str, str], variable: str, where: str) -> str:
+    value = environ.get(variable)
+    if not value:
+        raise ConfigError(where, f"the environment variable '{variable}' holds no key")
+    return value
+
+
+def _origins_of(key: str) -> str:
+    variable = next((name for name, target in _ENVIRONMENT.items() if target == key), None)
+    return f"--{key}" + (f" or {variable}" if variable else "")
