@@ -88,7 +88,7 @@ class _Span:
 
 @dataclass
 class Ledger:
-    """The books of one conversation with one model. Mutable, without clock or I/O; see `state`/`restore`."""
+    """The books of one conversation with one model. Mutable, without clock or I/O."""
 
     calibration: Calibration = field(default_factory=Calibration)
     prefix_tokens: int = 0
@@ -191,6 +191,18 @@ class Ledger:
             exact = False
         return Price(tokens, "exact" if exact and tokens else "projected")
 
+    def item_prices(self) -> dict[int, int]:
+        """What each item takes in the next prompt, by seq; the shares of an interval sum to it. One pass."""
+        prices: dict[int, int] = {}
+        sent = deque(self._sent)
+        for span in self._spans:
+            inside: list[Measure] = []
+            while sent and sent[0].seq <= span.last_seq:
+                inside.append(sent.popleft())
+            prices.update((seq, tokens) for seq, tokens, _ in _split(span.tokens, inside, self.calibration))
+        prices.update((m.seq, m.project(self.calibration)) for m in self._unsent)
+        return prices
+
     def cut(self, first_seq: int, last_seq: int) -> Price:
         """The items first_seq..last_seq left the history. Returns what that frees, gross."""
         price = self.price(first_seq, last_seq)
@@ -268,6 +280,10 @@ class Ledger:
     def unsent_items(self) -> int:
         """How many items entered since the last reported call, its reply included."""
         return len(self._unsent)
+
+    def unsent_price(self, seq: int) -> int:
+        """What one item of the unsent tail will probably take; 0 when it is not in the tail."""
+        return sum(m.project(self.calibration) for m in self._unsent if m.seq == seq)
 
     @property
     def parts(self) -> Parts:

@@ -1,0 +1,450 @@
+"""[pure] The state of one agent's context window, and the report it gives of it at any moment.
+
+Brings together the ledger (prices), the window (limit) and the policy (levels and decisions) and holds the rules
+of the report's table: what `tokens` is after a call, a cut, a clear, a restart. Every surface reads `report`.
+It knows no clock, no transport and no model; times come as arguments.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict
+
+from mew_agent.context.ledger import Drift, Ledger, Measure
+from mew_agent.context.policy import (
+    Decision,
+    Phase,
+    Policy,
+    PolicyState,
+    Snapshot,
+    after_compaction,
+    compact_at_tokens,
+    decide,
+    is_stalled,
+    level_of,
+)
+from mew_agent.context.projection import Calibration, features
+from mew_agent.context.usage import Usage
+from mew_agent.history import History, Item, summary_text
+from mew_agent.model.interface import Window
+from protocol.context_report import (
+    Basis,
+    BreakdownPart,
+    ContextReport,
+    Injection,
+    LastCompaction,
+    LastReported,
+    NextPromptBasis,
+    PartBasis,
+    PartName,
+    UnknownReason,
+)
+from protocol.payloads.participant import Status
+
+TREND_TURNS = 8
+
+
+class SavedContext(BaseModel):
+    """What survives a restart of the process. Figures are tokens."""
+
+    model_config = ConfigDict(frozen=True)
+
+    last_reported: LastReported | None = None
+    compactions: int = 0
+    last_compaction: LastCompaction | None = None
+    armed: bool = True
+    announced_at_seconds: float | None = None
+    stalls: int = 0
+    served_model: str | None = None
+    calibrations: dict[str, tuple[float, float]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class CutOutcome:
+    """What a compaction or forget did, in tokens; `freed_tokens` is net."""
+
+    trigger: str
+    tokens_before: int | None
+    tokens_after: int | None
+    freed_tokens: int
+    freed_gross_tokens: int
+    summary_tokens: int
+    freed_messages: int
+    basis: PartBasis
+
+
+def measure_of(item: Item) -> Measure:
+    """What the ledger needs to know of an item."""
+    return Measure(
+        seq=item.seq,
+        features=features(item.text()),
+        known_tokens=item.known_tokens,
+        tool_result=item.role == "tool",
+        thinking=item.thinking,
+    )
+
+
+def kept_reply_tokens(usage: Usage | None, *, thinking_seen: bool) -> int | None:
+    """What a reply takes when it is sent again, from the usage of the call that wrote it; None: not known.
+
+    Reasoning inside the completion is not sent again; where it lies outside (completion < total - prompt) the
+    completion is the reply. Thinking that was seen but not counted leaves the size unknown.
+    """
+    if usage is None:
+        return None
+    if usage.prompt_tokens + usage.completion_tokens < usage.total_tokens:
+        return usage.completion_tokens
+    if usage.reasoning_tokens is None:
+        return None if thinking_seen else usage.completion_tokens
+    return max(0, usage.completion_tokens - usage.reasoning_tokens)
+
+
+@dataclass
+class Tracker:
+    """One agent's context accounting. Feed it what happens, ask it for `report`, `status` and `decide`."""
+
+    history: History
+    policy: Policy
+    window: Window
+    model: str
+    ledger: Ledger = field(default_factory=Ledger)
+    policy_state: PolicyState = field(default_factory=PolicyState)
+    injection: Injection | None = None
+
+    tokens: int | None = None
+    basis: Basis = "unknown"
+    reason: UnknownReason | None = "no_call_yet"
+    last_reported: LastReported | None = None
+    usage: Usage | None = None
+    measured_at: str | None = None
+    call_id: str | None = None
+    measured_revision: int = 0
+    stale_messages: int = 0
+    drift: Drift | None = None
+    compactions: int = 0
+    last_compaction: LastCompaction | None = None
+    served_model: str | None = None
+    calibrations: dict[str, Calibration] = field(default_factory=dict)
+
+    _described: object = None
+    _reply_tokens: int = 0
+    _reply_seq: int | None = None
+    _hidden_tokens: int = 0
+    _growth: deque[int] = field(default_factory=lambda: deque(maxlen=TREND_TURNS))
+    _growth_turn: int | None = None
+    _trend_anchor: tuple[int, int] | None = None
+
+    # -- what happens ------------------------------------------------------------------------------------
+
+    def describe_prefix(self, system_prompt: str, tools_text: str) -> None:
+        """Say what is sent beside the items; call it before each request (cheap when nothing changed)."""
+        described = (system_prompt, tools_text, tuple(self.history.pins))
+        if described != self._described:
+            self._described = described
+            pins = sum(features(pin.text) for pin in self.history.pins)
+            self.ledger.describe_prefix(features(system_prompt) + features(tools_text), pins)
+
+    def item_added(self, item: Item) -> None:
+        """Something entered the history that no reported call has sent yet."""
+        self.ledger.add(measure_of(item))
+        self.stale_messages += 1
+
+    def call_kept(
+        self,
+        usage: Usage | None,
+        *,
+        call_id: str,
+        at: str,
+        last_seq: int,
+        revision: int,
+        served_model: str,
+        fingerprint: str,
+    ) -> None:
+        """A main call ended well. `last_seq` is the newest item it sent, `revision` the history it was made from."""
+        if revision != self.history.revision:
+            return
+        if usage is None:
+            self._become_unknown("usage_unavailable")
+            self.usage, self._reply_tokens, self._reply_seq = None, 0, None
+            return
+        if served_model != self.served_model:
+            self.ledger.calibration = self.calibrations.get(served_model, self.ledger.calibration)
+        self.drift = self.ledger.record(usage, served_model=served_model, fingerprint=fingerprint, last_seq=last_seq)
+        self.calibrations[served_model] = self.ledger.calibration
+        self.served_model = served_model
+        self.usage, self.call_id, self.measured_at = usage, call_id, at
+        self.measured_revision = revision
+        self.tokens, self.basis, self.reason = usage.total_tokens, "reported", None
+        self.last_reported = LastReported(tokens=usage.total_tokens, measured_at=at, call_id=call_id)
+        self.stale_messages = sum(1 for item in self.history.items if item.seq > last_seq)
+        self._reply_tokens, self._reply_seq = usage.total_tokens - usage.prompt_tokens, None
+        self._note_growth(usage.total_tokens)
+
+    def reply_added(self, item: Item) -> None:
+        """The reply of the call just kept entered the history; its tokens are part of the reported total."""
+        self.ledger.add(measure_of(item))
+        self._reply_seq = item.seq
+        self._hidden_tokens = 0
+        if self.basis != "reported":
+            self.stale_messages += 1
+            return
+        kept = item.known_tokens
+        if kept is None:
+            kept = min(self._reply_tokens, self.ledger.calibration.project(features(item.text()), messages=0))
+        self._hidden_tokens = max(0, self._reply_tokens - kept)
+
+    def cut(self, first_seq: int, last_seq: int, *, trigger: str, freed_messages: int) -> CutOutcome:
+        """The history evicted first_seq..last_seq (and maybe took a summary): book it. See `stubbed` for stubs."""
+        before, next_before = self.tokens, self.ledger.next_prompt_tokens
+        old_summary = self.ledger.summary_tokens
+        price = self.ledger.cut(first_seq, last_seq)
+        summary_tokens = self._book_summary()
+        if self._reply_seq is not None and first_seq <= self._reply_seq <= last_seq:
+            self._reply_tokens, self._reply_seq, self._hidden_tokens = 0, None, 0
+        exact = price.basis == "exact" and not summary_tokens and not old_summary
+        return self._booked(
+            trigger, before, next_before, price.tokens + old_summary, summary_tokens, freed_messages, exact=exact
+        )
+
+    def stubbed(self, items: list[Item], *, trigger: str) -> CutOutcome:
+        """The history replaced these tool results by notes: book it."""
+        before, next_before = self.tokens, self.ledger.next_prompt_tokens
+        gross = sum(self.ledger.replace_item(measure_of(item)).tokens for item in items)
+        return self._booked(trigger, before, next_before, gross, 0, 0, exact=False)
+
+    def compacted(self, outcome: CutOutcome, *, at: str, at_seconds: float, progressed: bool) -> None:
+        """A whole compaction ended: it becomes `last_compaction`."""
+        self.compactions += 1
+        self.last_compaction = LastCompaction(
+            at=at,
+            trigger=outcome.trigger,
+            tokens_before=outcome.tokens_before,
+            tokens_after=outcome.tokens_after,
+            freed_tokens=outcome.freed_tokens,
+            freed_gross_tokens=outcome.freed_gross_tokens,
+            summary_tokens=outcome.summary_tokens,
+            freed_messages=outcome.freed_messages,
+            basis=outcome.basis,
+        )
+        self.policy_state = after_compaction(self.policy_state, progressed=progressed, at_seconds=at_seconds)
+
+    def compaction_failed(self, *, at_seconds: float) -> None:
+        """A self-compaction changed nothing; enough of these and the policy stops trying."""
+        self.policy_state = after_compaction(self.policy_state, progressed=False, at_seconds=at_seconds)
+
+    def cleared(self) -> None:
+        """The history was emptied by a message."""
+        self.ledger.clear()
+        self._become_unknown("cleared")
+        self.usage, self._reply_tokens, self._reply_seq = None, 0, None
+        self.stale_messages = 0
+        self.policy_state = PolicyState(announced_at_seconds=self.policy_state.announced_at_seconds)
+        self._forget_trend()
+
+    def window_changed(self, window: Window) -> None:
+        """The limit is another one now; levels follow at once, tokens stay."""
+        if window.max_tokens > self.window.max_tokens:
+            self.policy_state = PolicyState(self.policy_state.armed, self.policy_state.announced_at_seconds)
+        self.window = window
+
+    def model_changed(self, model: str, window: Window) -> None:
+        """Another model serves from now on; the old model's count says nothing about it."""
+        self.model, self.window = model, window
+        self.usage, self._reply_tokens, self._reply_seq = None, 0, None
+        if self.reason != "no_call_yet":
+            self._become_unknown("model_changed")
+        self._forget_trend()
+
+    def restored(self, saved: SavedContext) -> None:
+        """The process restarted with a stored history: what was reported then is old news, and says so."""
+        self.last_reported = saved.last_reported
+        self.compactions, self.last_compaction = saved.compactions, saved.last_compaction
+        self.policy_state = PolicyState(saved.armed, saved.announced_at_seconds, saved.stalls)
+        self.calibrations = {name: Calibration(*sums) for name, sums in saved.calibrations.items()}
+        if saved.served_model in self.calibrations:
+            self.ledger.calibration = self.calibrations[saved.served_model]
+        self._book_summary()
+        for item in self.history.items:
+            self.ledger.add(measure_of(item))
+        if saved.last_reported is not None:
+            self._become_unknown("restarted")
+        self.stale_messages = len(self.history)
+
+    def saved(self) -> SavedContext:
+        """What to store so that `restored` can take up from here."""
+        return SavedContext(
+            last_reported=self.last_reported,
+            compactions=self.compactions,
+            last_compaction=self.last_compaction,
+            armed=self.policy_state.armed,
+            announced_at_seconds=self.policy_state.announced_at_seconds,
+            stalls=self.policy_state.stalls,
+            served_model=self.served_model,
+            calibrations={name: (c.observed, c.counted) for name, c in self.calibrations.items()},
+        )
+
+    # -- what can be asked -------------------------------------------------------------------------------
+
+    def snapshot(self, at_seconds: float = 0.0) -> Snapshot:
+        """What the policy looks at now."""
+        return Snapshot(
+            used_tokens=self._measured(),
+            basis=self.basis,
+            limit_tokens=self.window.max_tokens,
+            reason=self.reason,
+            hidden_tokens=self._hidden_tokens,
+            next_prompt_tokens=self.ledger.next_prompt_tokens,
+            at_seconds=at_seconds,
+        )
+
+    def decide(self, phase: Phase, at_seconds: float) -> Decision:
+        """Ask the policy, and keep the state it answers with."""
+        decision = decide(self.policy, self.policy_state, self.snapshot(at_seconds), phase)
+        self.policy_state = decision.state
+        return decision
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether self-compaction has stopped because it did not help."""
+        return is_stalled(self.policy, self.policy_state)
+
+    def report(self) -> ContextReport:
+        """The context report of this moment (architecture of the report: docs/context-report.md)."""
+        level, severity = level_of(self.policy, self.snapshot())
+        fresh = self.usage if self.basis == "reported" else None
+        per_turn = self._tokens_per_turn()
+        next_basis: NextPromptBasis = "projected" if self.ledger.prompt_tokens is not None else "heuristic"
+        show_last = self.basis != "reported"
+        return ContextReport(
+            basis=self.basis,
+            reason=self.reason,
+            last_reported=self.last_reported if show_last else None,
+            measure=self.policy.measure,
+            prompt_tokens=fresh.prompt_tokens if fresh else None,
+            completion_tokens=fresh.completion_tokens if fresh else None,
+            reasoning_tokens=fresh.reasoning_tokens if fresh else None,
+            cached_tokens=fresh.cached_tokens if fresh else None,
+            max_tokens_basis=self.window.basis,
+            level=level,
+            severity="unknown" if severity is None else severity,
+            policy=self.policy.name,
+            compact_at_tokens=compact_at_tokens(self.policy, self.window.max_tokens),
+            next_prompt_tokens=self.ledger.next_prompt_tokens,
+            next_prompt_basis=next_basis,
+            breakdown=self._breakdown(),
+            tokens_per_turn=None if per_turn is None else round(per_turn, 1),
+            turns_to_compaction=self._turns_to_compaction(per_turn),
+            stale_messages=self.stale_messages,
+            measured_at=self.measured_at,
+            call_id=self.call_id,
+            revision=self.history.revision,
+            compactions=self.compactions,
+            last_compaction=self.last_compaction,
+            drift_tokens=self.drift.tokens if self.drift else None,
+            injection=self.injection,
+            model=self.model,
+        )
+
+    def status(self, status: str, latency_ms: int | None = None) -> Status:
+        """The payload of `participant/status`; `tokens` is left out when it is not known."""
+        return Status(
+            tokens=self.tokens,
+            max_tokens=self.window.max_tokens,
+            messages_in_context=len(self.history),
+            status=status,
+            latency_ms=latency_ms,
+            context=self.report(),
+        )
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _measured(self) -> int | None:
+        if self.policy.measure == "prompt" and self.tokens is not None:
+            return self.tokens - self._reply_tokens
+        return self.tokens
+
+    def _become_unknown(self, reason: UnknownReason) -> None:
+        self.tokens, self.basis, self.reason = None, "unknown", reason
+        self._hidden_tokens = 0
+
+    def _book_summary(self) -> int:
+        summary = self.history.summary
+        if summary is None:
+            return self.ledger.summarised(None)
+        known = None if summary.known_tokens is None else summary.known_tokens + self._heading_tokens()
+        return self.ledger.summarised(Measure(-1, features(summary_text(summary.text)), known))
+
+    def _heading_tokens(self) -> int:
+        return self.ledger.calibration.project(features(summary_text("")), messages=0)
+
+    def _booked(
+        self,
+        trigger: str,
+        before: int | None,
+        next_before: int,
+        gross: int,
+        summary_tokens: int,
+        freed_messages: int,
+        *,
+        exact: bool,
+    ) -> CutOutcome:
+        after: int | None = None
+        if before is not None and self.ledger.prompt_tokens is not None:
+            after = self.ledger.prompt_tokens + self._reply_tokens
+            self.tokens, self.basis, self.reason = after, "projected", None
+        freed = next_before - self.ledger.next_prompt_tokens if before is None or after is None else before - after
+        self._trend_anchor = None
+        return CutOutcome(
+            trigger, before, after, freed, gross, summary_tokens, freed_messages, "exact" if exact else "projected"
+        )
+
+    def _note_growth(self, total: int) -> None:
+        turn = self.history.turn
+        if self._trend_anchor is not None:
+            grown = total - self._trend_anchor[0]
+            if self._growth_turn == turn and self._growth:
+                self._growth[-1] += grown
+            else:
+                self._growth.append(grown)
+            self._growth_turn = turn
+        self._trend_anchor = (total, turn)
+
+    def _forget_trend(self) -> None:
+        self._growth.clear()
+        self._growth_turn = None
+        self._trend_anchor = None
+
+    def _tokens_per_turn(self) -> float | None:
+        return sum(self._growth) / len(self._growth) if self._growth else None
+
+    def _turns_to_compaction(self, per_turn: float | None) -> int | None:
+        at = compact_at_tokens(self.policy, self.window.max_tokens)
+        used = self._measured()
+        if per_turn is None or per_turn <= 0 or at is None or used is None:
+            return None
+        return max(0, math.ceil((at - used) / per_turn))
+
+    def _breakdown(self) -> tuple[BreakdownPart, ...] | None:
+        if self.tokens is None or self.ledger.prompt_tokens is None:
+            return None
+        parts = self.ledger.parts
+        items: PartBasis = "exact" if parts.items_exact and not parts.tool_results else "projected"
+        reply: PartBasis = "reported" if self.basis == "reported" else "projected"
+        rows: list[tuple[PartName, int, PartBasis]] = [
+            ("prefix", parts.prefix, "projected"),
+            ("summary", parts.summary, "projected"),
+            ("pins", parts.pins, "projected"),
+            ("messages", parts.messages, items),
+            ("tool_results", parts.tool_results, "projected"),
+            ("reply", self.tokens - self.ledger.prompt_tokens, reply),
+            ("unsent", self._unsent_beside_reply(), "projected"),
+        ]
+        kept = [row for row in rows if row[1] > 0]
+        return tuple(BreakdownPart(part=part, tokens=tokens, basis=basis) for part, tokens, basis in kept)
+
+    def _unsent_beside_reply(self) -> int:
+        """The unsent tail without the kept reply, which the report counts as `reply`."""
+        if self._reply_seq is None:
+            return self.ledger.parts.unsent
+        return max(0, self.ledger.parts.unsent - self.ledger.unsent_price(self._reply_seq))
