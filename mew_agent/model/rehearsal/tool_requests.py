@@ -59,18 +59,20 @@ def _mentions(name: str, text: str) -> list[re.Match[str]]:
     Offered names may carry a prefix (`files_read_file`, `files__read_file`) that people leave out, and may
     spell with `_` what people write with `/` or `-`.
     """
-    spelled = [_spelling(name)]
+    spellings = [_spelling(name)]
     if (short := _without_prefix(name)) is not None:
-        spelled.append(_spelling(short))
-    for spelling in spelled:
+        spellings.append(_spelling(short))
+    found: list[re.Match[str]] = []
+    for spelling in spellings:
         whole = rf"(?<![\w/]){spelling}(?![\w/])"
         patterns = [rf"\b{_VERBS}\s+(?:the\s+|tool\s+)*[`'\"]?{whole}[`'\"]?", rf"`{spelling}`"]
         if not name.isalpha():
             patterns.append(whole)
         for pattern in patterns:
-            if found := list(re.finditer(pattern, text, re.IGNORECASE)):
-                return found
-    return []
+            for match in re.finditer(pattern, text, re.IGNORECASE):
+                if not any(match.start() < other.end() and other.start() < match.end() for other in found):
+                    found.append(match)
+    return found
 
 
 def _spelling(name: str) -> str:

@@ -1,0 +1,152 @@
+"""[pure] From the chunks of a stream, or one whole body, to a reply.
+
+Owns what each part of a chunk means: text, thinking, tool calls in pieces, the finish reason, usage. Takes
+decoded JSON and expects nothing of it: whatever has an unknown shape is passed over. Knows no transport.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from mew_agent.context.usage import StreamUsage
+from mew_agent.model.interface import ModelReply, ReasoningDelta, TextDelta, ToolCall
+
+Delta = TextDelta | ReasoningDelta
+Json = Mapping[str, object]
+
+
+@dataclass(slots=True)
+class _CallInPieces:
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class ReplyAssembly:
+    """Feed it every chunk in order; then ask for the reply.
+
+    `chunks` counts what was fed. `finish_reason` is None until the provider gave one: a stream that ends before
+    that has no reply. `error` holds what a choice said went wrong, None if nothing did.
+    """
+
+    def __init__(self, model: str) -> None:
+        self.chunks = 0
+        self.finish_reason: str | None = None
+        self.error: object = None
+        self._model = model
+        self._completion_id = ""
+        self._usage = StreamUsage()
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[_CallInPieces] = []
+        self._call_at: dict[int, _CallInPieces] = {}
+
+    def feed(self, chunk: Json) -> list[Delta]:
+        """Take one chunk, or one whole body, and return what became visible with it."""
+        self.chunks += 1
+        self._usage.feed(chunk.get("usage"))
+        self._model = _text(chunk.get("model")) or self._model
+        self._completion_id = _text(chunk.get("id")) or self._completion_id
+        deltas: list[Delta] = []
+        for choice in _mappings(chunk.get("choices")):
+            if choice.get("index") in (None, 0):
+                deltas += self._feed_choice(choice)
+        return deltas
+
+    def reply(self, *, request_id: str | None, is_streamed: bool) -> ModelReply:
+        """The whole reply. Only a whole body may lack a finish reason."""
+        finish_reason = self.finish_reason or ("tool_calls" if self._calls else "stop")
+        return ModelReply(
+            text="".join(self._text),
+            tool_calls=tuple(self._finished(call, place) for place, call in enumerate(self._calls)),
+            finish_reason=finish_reason,
+            usage=self._usage.usage,
+            served_model=self._model,
+            reasoning_text="".join(self._reasoning),
+            request_id=request_id,
+            streamed=is_streamed,
+        )
+
+    def _feed_choice(self, choice: Json) -> Iterator[Delta]:
+        self.finish_reason = _text(choice.get("finish_reason")) or self.finish_reason
+        if choice.get("error") or choice.get("finish_reason") == "error":
+            self.error = choice.get("error") or "finish_reason error"
+        delta = choice.get("delta") or choice.get("message")
+        if not isinstance(delta, Mapping):
+            return
+        # Some servers send the same thinking under both names.
+        yield from self._reasoning_delta(_text(delta.get("reasoning_content")) or _text(delta.get("reasoning")))
+        content = delta.get("content")
+        if isinstance(content, list):
+            for part in _mappings(content):
+                yield from self._reasoning_delta(_part_text(part.get("thinking")))
+                yield from self._text_delta(_text(part.get("text")))
+        else:
+            yield from self._text_delta(_text(content))
+        # A refusal is what the model says instead of an answer; the asker must read it.
+        yield from self._text_delta(_text(delta.get("refusal")))
+        for piece in _mappings(delta.get("tool_calls")):
+            self._feed_call(piece)
+
+    def _text_delta(self, text: str) -> Iterator[Delta]:
+        if text:
+            self._text.append(text)
+            yield TextDelta(text)
+
+    def _reasoning_delta(self, text: str) -> Iterator[Delta]:
+        if text:
+            self._reasoning.append(text)
+            yield ReasoningDelta(text)
+
+    def _feed_call(self, piece: Json) -> None:
+        function = piece.get("function")
+        function = function if isinstance(function, Mapping) else {}
+        call_id, name = _text(piece.get("id")), _text(function.get("name"))
+        call = self._call_for(piece.get("index"), call_id, name)
+        call.id = call.id or call_id
+        call.name = call.name or name
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            call.arguments += arguments
+        elif isinstance(arguments, Mapping):
+            call.arguments += json.dumps(arguments, ensure_ascii=False)
+
+    def _call_for(self, index: object, call_id: str, name: str) -> _CallInPieces:
+        """The call a piece belongs to: by index, and a new one when the piece cannot continue the old one."""
+        if isinstance(index, int):
+            known = self._call_at.get(index)
+            # Servers exist that send every parallel call whole, all with index 0.
+            is_new = known is None or (call_id != "" and known.id != "" and call_id != known.id)
+        else:
+            known = self._calls[-1] if self._calls else None
+            is_new = known is None or (name != "" and (call_id == "" or call_id != known.id))
+        if known is not None and not is_new:
+            return known
+        call = _CallInPieces()
+        self._calls.append(call)
+        if isinstance(index, int):
+            self._call_at[index] = call
+        return call
+
+    def _finished(self, call: _CallInPieces, place: int) -> ToolCall:
+        call_id = call.id
+        if not call_id:
+            # Deterministic, and not the same for two replies of one conversation.
+            seed = f"{self._completion_id}\n{call.name}\n{call.arguments}"
+            call_id = f"call_{place}_{hashlib.sha256(seed.encode(errors='replace')).hexdigest()[:12]}"
+        return ToolCall(call_id, call.name, call.arguments or "{}")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _part_text(value: object) -> str:
+    """Thinking comes as a string or as a list of text parts."""
+    return _text(value) or "".join(_text(part.get("text")) for part in _mappings(value))
+
+
+def _mappings(value: object) -> Iterator[Json]:
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, Mapping))

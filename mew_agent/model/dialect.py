@@ -1,0 +1,96 @@
+"""[pure] How requests are spelled for a server, and what its refusals teach.
+
+Owns the request body and the few things in which OpenAI-compatible servers differ. Knows no transport.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from mew_agent.model.interface import Message, ModelRequest, ToolCall, ToolSpec
+
+LimitKey = Literal["max_tokens", "max_completion_tokens"]
+
+# Statuses with which servers answer an argument they do not know.
+_ARGUMENT_REFUSED = frozenset({400, 404, 405, 415, 422, 501})
+_STREAMING_REFUSED = re.compile(
+    r"\bstream(?:ing|ed)?\b[^.]{0,60}\b(?:not|n't|unsupported|disabled|false|unavailable)\b"
+    r"|(?:\bnot\b|\bunsupported\b|\bcannot\b|\bunknown\b|\bunrecognized\b|\bverified\b)[^.]{0,60}\bstream(?:ing|ed)?\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What a server accepts. Starts at the full form; each refusal takes one thing away."""
+
+    is_streaming: bool = True
+    has_stream_options: bool = True
+    limit_key: LimitKey = "max_tokens"
+
+
+def dialect_for(base_url: str) -> Dialect:
+    """The form to try first: OpenAI's newer models refuse `max_tokens`, others know nothing else."""
+    host = urlsplit(base_url).hostname or ""
+    is_openai = host.endswith(("api.openai.com", ".openai.azure.com"))
+    return Dialect(limit_key="max_completion_tokens" if is_openai else "max_tokens")
+
+
+def adapted(dialect: Dialect, status: int, param: str | None, text: str) -> Dialect | None:
+    """The dialect to try after a refusal, or None when the refusal is about something else.
+
+    `text` is everything the error body says. A refusal must name the argument: guessing would hide real errors.
+    """
+    if status not in _ARGUMENT_REFUSED:
+        return None
+    if dialect.is_streaming and dialect.has_stream_options and re.search("stream_options|include_usage", text):
+        return replace(dialect, has_stream_options=False)
+    if dialect.is_streaming and (param == "stream" or _STREAMING_REFUSED.search(text)):
+        return replace(dialect, is_streaming=False)
+    if "max_completion_tokens" in text:
+        other: LimitKey = "max_tokens" if dialect.limit_key == "max_completion_tokens" else "max_completion_tokens"
+        return replace(dialect, limit_key=other)
+    return None
+
+
+def request_body(request: ModelRequest, model: str, dialect: Dialect) -> dict[str, Any]:
+    """The JSON body of `POST /chat/completions`."""
+    body: dict[str, Any] = {"model": model, "messages": [_message(message) for message in request.messages]}
+    if request.tools:
+        body["tools"] = [_tool(tool) for tool in request.tools]
+    if request.max_output_tokens is not None:
+        body[dialect.limit_key] = request.max_output_tokens
+    if request.response_format is not None:
+        body["response_format"] = dict(request.response_format)
+    if dialect.is_streaming:
+        body["stream"] = True
+        if dialect.has_stream_options:
+            body["stream_options"] = {"include_usage": True}
+    return body
+
+
+def _message(message: Message) -> dict[str, Any]:
+    # `content` is sent even when it is empty: servers exist that answer 500 to null, and others to a missing key.
+    wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.name is not None:
+        wire["name"] = message.name
+    if message.tool_calls:
+        wire["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        wire["tool_call_id"] = message.tool_call_id
+    return wire
+
+
+def _tool_call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    function: Mapping[str, Any] = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+    }
+    return {"type": "function", "function": function}
