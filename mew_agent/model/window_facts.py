@@ -46,10 +46,10 @@ def from_lm_studio(body: object, model: str) -> Window | None:
         for instance in _sequence(entry.get("loaded_instances")):
             if _mapping(instance).get("id") == model:
                 return _of_instance(instance) or _trained(entry)
-    entry = _entry_for(entries, model, ("id", "key"))
-    if entry is None:
+    found = _entry_for(entries, model, ("id", "key"))
+    if found is None:
         return None
-    loaded = [window for instance in _sequence(entry.get("loaded_instances")) if (window := _of_instance(instance))]
+    loaded = [window for instance in _sequence(found.get("loaded_instances")) if (window := _of_instance(instance))]
     if loaded:
         # Which instance answers is not said; the smallest is the one that holds for all.
         return min(loaded, key=lambda window: window.max_tokens)
