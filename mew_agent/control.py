@@ -1,0 +1,260 @@
+"""The `participant/*` controls: which envelopes answer which request, in which order.
+
+Owns that order (the reference's, so that its clients understand us) and pausing. What a control does to a
+conversation is behind `Controllable`; a participant without one has nothing to compact and says so.
+"""
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import anyio
+
+from mew_agent.errors import MewAgentError
+from protocol import kinds
+from protocol.envelope import Envelope
+from protocol.errors import PayloadError
+from protocol.payloads import read_payload
+from protocol.payloads.participant import (
+    Clear,
+    Compact,
+    CompactDone,
+    Forget,
+    Pause,
+    RequestStatus,
+    Resume,
+    Shutdown,
+    Status,
+)
+
+logger = logging.getLogger("mew_agent.control")
+
+ALLOWED_WHILE_PAUSED = frozenset(
+    {
+        kinds.PARTICIPANT_STATUS,
+        kinds.PARTICIPANT_RESUME,
+        kinds.PARTICIPANT_REQUEST_STATUS,
+        kinds.PARTICIPANT_CLEAR,
+        kinds.PARTICIPANT_FORGET,
+        kinds.PARTICIPANT_COMPACT_DONE,
+        kinds.PARTICIPANT_SHUTDOWN,
+        kinds.CHAT_ACKNOWLEDGE,
+        kinds.CHAT_CANCEL,
+        kinds.REASONING_CANCEL,
+        kinds.STREAM_CLOSE,
+        kinds.MCP_RESPONSE,
+        kinds.CAPABILITY_GRANT_ACK,
+    }
+)
+"""What a paused participant may still send. A response is on it: callers must not wait for a silence."""
+
+BY_NAME_OR_BROADCAST = frozenset({kinds.PARTICIPANT_PAUSE, kinds.PARTICIPANT_RESUME, kinds.PARTICIPANT_REQUEST_STATUS})
+ONLY_BY_NAME = frozenset(
+    {
+        kinds.PARTICIPANT_FORGET,
+        kinds.PARTICIPANT_COMPACT,
+        kinds.PARTICIPANT_CLEAR,
+        kinds.PARTICIPANT_RESTART,
+        kinds.PARTICIPANT_SHUTDOWN,
+    }
+)
+
+
+class Controllable(Protocol):
+    """A conversation that can be steered. `NoConversation` is the one of participants that have none."""
+
+    def status(self, word: str | None = None) -> Status:
+        """The status of this moment; `word` replaces its own word for what it is doing."""
+        ...
+
+    async def compact(self, request: Compact, requester: str) -> CompactDone: ...
+
+    @property
+    def is_compacting(self) -> bool: ...
+
+    async def forget(self, request: Forget) -> int:
+        """Returns how many entries were dropped."""
+        ...
+
+    async def clear(self) -> None: ...
+
+
+class NoConversation:
+    """Nothing to count and nothing to forget."""
+
+    @property
+    def is_compacting(self) -> bool:
+        return False
+
+    def status(self, word: str | None = None) -> Status:
+        return Status(messages_in_context=0, status=word or "active")
+
+    async def compact(self, request: Compact, requester: str) -> CompactDone:
+        return CompactDone(status="skipped", skipped=True, reason="no_history")
+
+    async def forget(self, request: Forget) -> int:
+        return 0
+
+    async def clear(self) -> None:
+        return None
+
+
+Say = Callable[..., Awaitable[Envelope]]
+"""`say(kind, payload, to=..., correlation_id=...)`: send one envelope."""
+
+
+class Control:
+    """Answers `participant/*` for one participant."""
+
+    def __init__(
+        self,
+        me: str,
+        say: Say,
+        may_say: Callable[[str], bool],
+        close_streams: Callable[[str], Awaitable[None]],
+        leave: Callable[[], Awaitable[None]],
+        conversation: Controllable | None = None,
+    ) -> None:
+        self._me = me
+        self._say, self._may_say = say, may_say
+        self._close_streams, self._leave = close_streams, leave
+        self.conversation: Controllable = conversation or NoConversation()
+        self._active = anyio.Event()
+        self._active.set()
+        self._pauses = 0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether most of what we would say has to wait."""
+        return not self._active.is_set()
+
+    async def until_active(self) -> None:
+        """Wait until not paused. Bounded by the pause's own timeout or by whoever resumes us."""
+        await self._active.wait()
+
+    def is_for_us(self, envelope: Envelope) -> bool:
+        """Controls that change a conversation must name their target; the harmless three may be broadcast."""
+        if envelope.kind in ONLY_BY_NAME:
+            return envelope.names(self._me)
+        return envelope.kind in BY_NAME_OR_BROADCAST and envelope.is_for(self._me) and envelope.sender != self._me
+
+    async def obey(self, envelope: Envelope) -> None:
+        """Carry out one control and answer it. Never raises for what the envelope holds."""
+        try:
+            match envelope.kind:
+                case kinds.PARTICIPANT_PAUSE:
+                    await self._pause(envelope, read_payload(envelope, Pause))
+                case kinds.PARTICIPANT_RESUME:
+                    await self._resume(envelope, read_payload(envelope, Resume))
+                case kinds.PARTICIPANT_REQUEST_STATUS:
+                    await self._request_status(envelope, read_payload(envelope, RequestStatus))
+                case kinds.PARTICIPANT_COMPACT:
+                    await self._compact(envelope, read_payload(envelope, Compact))
+                case kinds.PARTICIPANT_FORGET:
+                    await self._forget(envelope, read_payload(envelope, Forget))
+                case kinds.PARTICIPANT_CLEAR:
+                    await self._clear(envelope, read_payload(envelope, Clear), "cleared")
+                case kinds.PARTICIPANT_RESTART:
+                    await self._close_streams("restart")
+                    await self._clear(envelope, Clear(), "restarted")
+                case kinds.PARTICIPANT_SHUTDOWN:
+                    await self._shutdown(envelope, read_payload(envelope, Shutdown))
+                case _:
+                    logger.debug("'%s' is no control", envelope.kind)
+        except PayloadError as error:
+            logger.warning("ignored a control of '%s': %s", envelope.sender, error)
+            if envelope.kind == kinds.PARTICIPANT_COMPACT:
+                await self._done(envelope, CompactDone(status="skipped", skipped=True, reason=str(error)))
+            else:
+                await self.announce(f"refused:{error.field}: {error.problem}", (envelope.id,), to=(envelope.sender,))
+
+    async def announce(
+        self, word: str | None = None, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
+    ) -> None:
+        """Send the status of this moment, to everybody unless `to` names somebody. Silent without the capability."""
+        if self._may_say(kinds.PARTICIPANT_STATUS):
+            await self._say(kinds.PARTICIPANT_STATUS, self.status(word), to=to, correlation_id=correlation_id)
+
+    def status(self, word: str | None = None) -> Status:
+        """The status of this moment; being paused is said before anything else."""
+        return self.conversation.status(word or ("paused" if self.is_paused else None))
+
+    async def _pause(self, envelope: Envelope, pause: Pause) -> None:
+        self._pauses += 1
+        number = self._pauses
+        if not self.is_paused:
+            self._active = anyio.Event()
+        await self.announce("paused", (envelope.id,))
+        if pause.timeout_seconds is None:
+            return
+        with anyio.move_on_after(pause.timeout_seconds if math.isfinite(pause.timeout_seconds) else 0):
+            await self._active.wait()
+        if self.is_paused and self._pauses == number:
+            self._active.set()
+            await self.announce("active", (envelope.id,))
+            if self._may_say(kinds.PARTICIPANT_RESUME):
+                await self._say(
+                    kinds.PARTICIPANT_RESUME,
+                    Resume(reason="timeout"),
+                    to=(envelope.sender,),
+                    correlation_id=(envelope.id,),
+                )
+
+    async def _resume(self, envelope: Envelope, _: Resume) -> None:
+        self._active.set()
+        await self.announce("active", (envelope.id,))
+
+    async def _request_status(self, envelope: Envelope, request: RequestStatus) -> None:
+        if not self._may_say(kinds.PARTICIPANT_STATUS):
+            return
+        await self._say(
+            kinds.PARTICIPANT_STATUS,
+            narrowed(self.status(), request.fields),
+            to=(envelope.sender,),
+            correlation_id=(envelope.id,),
+        )
+
+    async def _compact(self, envelope: Envelope, request: Compact) -> None:
+        if self.conversation.is_compacting:
+            await self._done(envelope, CompactDone(status="skipped", skipped=True, reason="compaction_in_progress"))
+            return
+        await self.announce("compacting", (envelope.id,))
+        try:
+            done = await self.conversation.compact(request, envelope.sender)
+        except MewAgentError as error:
+            done = CompactDone(status="skipped", skipped=True, reason=str(error))
+        await self._done(envelope, done)
+        await self.announce("compacted", (envelope.id,))
+
+    async def _done(self, envelope: Envelope, done: CompactDone) -> None:
+        if self._may_say(kinds.PARTICIPANT_COMPACT_DONE):
+            await self._say(kinds.PARTICIPANT_COMPACT_DONE, done, to=(envelope.sender,), correlation_id=(envelope.id,))
+
+    async def _forget(self, envelope: Envelope, request: Forget) -> None:
+        await self.announce("compacting", (envelope.id,))
+        await self.conversation.forget(request)
+        await self.announce("compacted", (envelope.id,))
+
+    async def _clear(self, envelope: Envelope, request: Clear, word: str) -> None:
+        await self.conversation.clear()
+        await self.announce(f"{word}:{request.reason}" if request.reason else word, (envelope.id,))
+
+    async def _shutdown(self, envelope: Envelope, request: Shutdown) -> None:
+        word = f"shutting_down:{request.reason}" if request.reason else "shutting_down"
+        await self.announce(word, (envelope.id,))
+        await self._close_streams("shutdown")
+        await self._leave()
+
+
+def narrowed(status: Status, fields: tuple[str, ...] | None) -> dict[str, Any]:
+    """A status with only the asked keys. What qualifies `tokens` stays with it: its basis and when it was measured."""
+    whole: dict[str, Any] = status.model_dump(mode="json", exclude_none=True)
+    if fields is None:
+        return whole
+    asked = {"latency_ms" if name == "latency" else name for name in fields}
+    kept = {key: value for key, value in whole.items() if key in asked | {"messages_in_context", "status"}}
+    if "tokens" in asked and "context" in whole and "context" not in asked:
+        about = ("basis", "reason", "measured_at")
+        kept["context"] = {key: whole["context"][key] for key in about if key in whole["context"]}
+    return kept

@@ -1,0 +1,334 @@
+"""A member of a space: joins, knows its peers, says and hears things, answers controls and tool calls.
+
+The base of agents and the library's front door for people's own programs. It knows no language model.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+import anyio
+import anyio.abc
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from pydantic import BaseModel, ValidationError
+
+from mew_agent import mcp_peer
+from mew_agent.client import Address, Client
+from mew_agent.control import ALLOWED_WHILE_PAUSED, Control, Controllable
+from mew_agent.errors import GatewayError, NotPermitted, PeerTimeout
+from mew_agent.peers import Peer, PeerContext, Peers
+from mew_agent.tools import Tool, Toolbox, ToolFunction
+from protocol import kinds
+from protocol.capability import CapabilitySet
+from protocol.codec import StreamFrame
+from protocol.envelope import Envelope
+from protocol.payloads.participant import Compact, CompactDone, Status
+from protocol.payloads.system import Welcome
+
+logger = logging.getLogger("mew_agent.participant")
+
+Handler = Callable[[Envelope], Awaitable[None]]
+ContextHandler = Callable[[Peer, PeerContext], Awaitable[None]]
+
+EVENT_BUFFER = 10_000
+"""Envelopes waiting for slow handlers; beyond that the newest are dropped, with a line in the log."""
+
+
+class Participant:
+    """Join a space: `async with Participant(gateway, space=..., id=..., token=...) as me`.
+
+    Entering returns when the gateway has welcomed us; it raises `Unauthorized` or `NotConnected` otherwise. A
+    connection lost later is joined again by itself.
+    """
+
+    def __init__(
+        self,
+        gateway: str,
+        *,
+        space: str,
+        id: str,  # noqa: A002 - the wire's word
+        token: str,
+        conversation: Controllable | None = None,
+        first_connect_seconds: float = 10.0,
+    ) -> None:
+        self.id = id
+        self.space = space
+        self.peers = Peers(id)
+        self.toolbox = Toolbox()
+        self.capabilities = CapabilitySet()
+        self._client = Client(Address(gateway, space, id, token), first_connect_seconds=first_connect_seconds)
+        self.control = Control(id, self.send, self.may_send, self._close_streams, self.aclose, conversation)
+        self._handlers: dict[str | None, list[Handler]] = {}
+        self._context_handlers: list[ContextHandler] = []
+        self._waiters: dict[str, list[MemoryObjectSendStream[Envelope]]] = {}
+        self._events: MemoryObjectSendStream[tuple[Envelope, Peer | None]]
+        self._pending: MemoryObjectReceiveStream[tuple[Envelope, Peer | None]]
+        self._events, self._pending = anyio.create_memory_object_stream(EVENT_BUFFER)
+        self._welcomed = anyio.Event()
+        self._ended = anyio.Event()
+        self._failure: GatewayError | None = None
+        self._tasks: anyio.abc.TaskGroup | None = None
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        try:
+            self._tasks.start_soon(self._stay_joined)
+            self._tasks.start_soon(self._run_handlers)
+            await self._first_of_welcome_and_end()
+        except BaseException:
+            self._tasks.cancel_scope.cancel()
+            await self._tasks.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(3):
+            await self.aclose()
+        assert self._tasks is not None
+        self._tasks.cancel_scope.cancel()
+        result = await self._tasks.__aexit__(kind, error, trace)
+        self._events.close()
+        self._pending.close()
+        return result
+
+    async def run_forever(self) -> None:
+        """Stay until the connection ends for good. Raises the `GatewayError` that ended it, if one did."""
+        await self._ended.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def aclose(self) -> None:
+        """Leave the space."""
+        await self._client.aclose()
+
+    # -- saying ------------------------------------------------------------------------------------------
+
+    def may_send(self, kind: str, payload: Mapping[str, Any] | None = None, to: tuple[str, ...] = ()) -> bool:
+        """Whether our capabilities cover such an envelope."""
+        return self.capabilities.allows(self._envelope(kind, payload, to=to))
+
+    async def send(
+        self,
+        kind: str,
+        payload: BaseModel | Mapping[str, Any] | None = None,
+        *,
+        to: tuple[str, ...] | list[str] | str = (),
+        correlation_id: tuple[str, ...] = (),
+        context: str | None = None,
+    ) -> Envelope:
+        """Send one envelope and return it as sent. While paused, what may not be said waits for the resume.
+
+        Raises `NotPermitted` without a capability that covers it, `NotConnected` when there is no gateway.
+        """
+        addressees = (to,) if isinstance(to, str) else tuple(to)
+        envelope = self._envelope(kind, payload, to=addressees, correlation_id=correlation_id, context=context)
+        if not self.capabilities.allows(envelope):
+            raise NotPermitted(self.id, kind)
+        if kind not in ALLOWED_WHILE_PAUSED:
+            await self.control.until_active()
+        await self._client.send(envelope)
+        return envelope
+
+    async def chat(
+        self, text: str, *, to: tuple[str, ...] | list[str] | str = (), correlation_id: tuple[str, ...] = ()
+    ) -> Envelope:
+        """Say something, to everybody unless `to` names somebody."""
+        return await self.send(kinds.CHAT, {"text": text}, to=to, correlation_id=correlation_id)
+
+    async def send_frame(self, frame: bytes | str) -> None:
+        """Send a raw stream frame (`protocol.encode_frame`)."""
+        await self._client.send(frame)
+
+    async def ask(
+        self,
+        kind: str,
+        payload: BaseModel | Mapping[str, Any] | None = None,
+        *,
+        to: str,
+        answer: str,
+        timeout_seconds: float = 120.0,
+    ) -> Envelope:
+        """Send an envelope and wait for the answer of kind `answer` that names it. Raises `PeerTimeout`."""
+        sent = self._envelope(kind, payload, to=(to,))
+        if not self.capabilities.allows(sent):
+            raise NotPermitted(self.id, kind)
+        inbox, heard = anyio.create_memory_object_stream[Envelope](100)
+        self._waiters.setdefault(sent.id, []).append(inbox)
+        try:
+            with heard, inbox, anyio.move_on_after(timeout_seconds):
+                await self._client.send(sent)
+                async for envelope in heard:
+                    if envelope.kind == answer:
+                        return envelope
+        finally:
+            del self._waiters[sent.id]
+        raise PeerTimeout(to, kind, timeout_seconds)
+
+    async def compact(
+        self, peer: str, *, reason: str | None = None, target_tokens: int | None = None, timeout_seconds: float = 120.0
+    ) -> CompactDone:
+        """Ask a peer to compact its context and wait until it has. Check `skipped` and `freed_tokens`."""
+        done = await self.ask(
+            kinds.PARTICIPANT_COMPACT,
+            Compact(reason=reason, target_tokens=target_tokens),
+            to=peer,
+            answer=kinds.PARTICIPANT_COMPACT_DONE,
+            timeout_seconds=timeout_seconds,
+        )
+        return CompactDone.model_validate(done.body)
+
+    async def request_status(self, peer: str, *, timeout_seconds: float = 30.0) -> Status:
+        """Ask a peer for its status of this moment."""
+        answer = await self.ask(
+            kinds.PARTICIPANT_REQUEST_STATUS,
+            {},
+            to=peer,
+            answer=kinds.PARTICIPANT_STATUS,
+            timeout_seconds=timeout_seconds,
+        )
+        return Status.model_validate(answer.body)
+
+    # -- hearing -----------------------------------------------------------------------------------------
+
+    def on(self, kind: str | None = None) -> Callable[[Handler], Handler]:
+        """Decorator: call the function for every envelope of a kind (None: of every kind), in order."""
+
+        def register(handler: Handler) -> Handler:
+            self._handlers.setdefault(kind, []).append(handler)
+            return handler
+
+        return register
+
+    def on_context(self, handler: ContextHandler) -> ContextHandler:
+        """Decorator: call the function for every context report of every peer."""
+        self._context_handlers.append(handler)
+        return handler
+
+    def tool(self, function: ToolFunction) -> ToolFunction:
+        """Decorator: offer a typed function as a tool to peers (and, in an agent, to its model)."""
+        self.toolbox.add(Tool.of(function))
+        return function
+
+    async def receive(self, envelope: Envelope) -> None:
+        """Hook for subclasses: an envelope arrived. Must return soon; called in order of arrival."""
+
+    async def receive_frame(self, frame: StreamFrame) -> None:
+        """Hook for subclasses: a stream frame arrived."""
+
+    async def joined(self) -> None:
+        """Hook for subclasses: the gateway welcomed us, first or again."""
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Run something beside the connection, as long as the participant lives."""
+        assert self._tasks is not None
+        self._tasks.start_soon(function, *args)
+
+    def _envelope(
+        self,
+        kind: str,
+        payload: BaseModel | Mapping[str, Any] | None,
+        *,
+        to: tuple[str, ...] = (),
+        correlation_id: tuple[str, ...] = (),
+        context: str | None = None,
+    ) -> Envelope:
+        return Envelope.write(
+            kind,
+            id=str(uuid4()),
+            ts=timestamp(),
+            sender=self.id,
+            payload=payload,
+            to=to,
+            correlation_id=correlation_id,
+            context=context,
+        )
+
+    async def _first_of_welcome_and_end(self) -> None:
+        async with anyio.create_task_group() as race:
+
+            async def first(event: anyio.Event) -> None:
+                await event.wait()
+                race.cancel_scope.cancel()
+
+            race.start_soon(first, self._welcomed)
+            race.start_soon(first, self._ended)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _stay_joined(self) -> None:
+        try:
+            await self._client.run(self._take)
+        except GatewayError as error:
+            self._failure = error
+        finally:
+            self._ended.set()
+
+    async def _take(self, message: Envelope | StreamFrame) -> None:
+        if isinstance(message, StreamFrame):
+            await self.receive_frame(message)
+            return
+        peer = self.peers.receive(message)
+        for correlated in message.correlation_id or ():
+            for waiter in self._waiters.get(correlated, ()):
+                waiter.send_nowait(message)
+        if message.kind == kinds.SYSTEM_WELCOME:
+            await self._welcome(message)
+        elif self.control.is_for_us(message):
+            self.start_soon(self.control.obey, message)
+        elif message.kind == kinds.MCP_REQUEST and message.names(self.id) and message.sender != self.id:
+            self.start_soon(self._answer_request, message)
+        await self.receive(message)
+        try:
+            self._events.send_nowait((message, peer))
+        except anyio.WouldBlock:
+            logger.warning("handlers are too slow: dropped '%s' of '%s'", message.kind, message.sender)
+
+    async def _welcome(self, message: Envelope) -> None:
+        try:
+            welcome = Welcome.model_validate(message.body)
+        except ValidationError:
+            logger.warning("ignored a welcome without `you`")
+            return
+        self.capabilities = CapabilitySet(welcome.you.capabilities)
+        again = self._welcomed.is_set()
+        self._welcomed.set()
+        if message.correlation_id is None or not again:
+            await self.joined()
+
+    async def _answer_request(self, message: Envelope) -> None:
+        payload = await mcp_peer.answer(message, self.toolbox, is_paused=self.control.is_paused)
+        if self.may_send(kinds.MCP_RESPONSE):
+            await self.send(kinds.MCP_RESPONSE, payload, to=(message.sender,), correlation_id=(message.id,))
+
+    async def _run_handlers(self) -> None:
+        async for envelope, peer in self._pending:
+            for handler in (*self._handlers.get(envelope.kind, ()), *self._handlers.get(None, ())):
+                await self._call_handler(handler(envelope))
+            if peer is not None and peer.context is not None:
+                for context_handler in self._context_handlers:
+                    await self._call_handler(context_handler(peer, peer.context))
+
+    async def _call_handler(self, call: Awaitable[None]) -> None:
+        """A handler is the user's code: its failure is told in the log and stops nothing else."""
+        try:
+            await call
+        except Exception:
+            logger.exception("a handler failed")
+
+    async def _close_streams(self, reason: str) -> None:
+        """Hook for subclasses that own streams."""
+
+
+def timestamp() -> str:
+    """Now, as the wire writes it: RFC 3339 with milliseconds, UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,130 @@
+"""[pure] What a participant knows of the others in its space: who is here, and how full their context windows are.
+
+Fed with welcomes, presences and statuses; never asks anybody anything.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from protocol.context_report import Basis, ContextReport
+from protocol.envelope import Envelope
+from protocol.kinds import PARTICIPANT_STATUS, SYSTEM_PRESENCE, SYSTEM_WELCOME
+from protocol.payloads.participant import Status
+from protocol.payloads.system import Member, Presence, Welcome
+
+
+@dataclass(frozen=True, slots=True)
+class PeerContext:
+    """How full a peer's context window is, in tokens; None where the peer does not know it.
+
+    `report` is everything it said about it; None for peers that send no report, whose figures are then of unknown
+    making (`basis` None).
+    """
+
+    tokens: int | None
+    max_tokens: int | None
+    messages: int
+    status: str
+    report: ContextReport | None
+    at: str
+
+    @property
+    def basis(self) -> Basis | None:
+        """How `tokens` is known."""
+        return self.report.basis if self.report else None
+
+    @property
+    def level(self) -> str:
+        """The peer's policy's own word for how full it is."""
+        return self.report.level if self.report else "unknown"
+
+    @property
+    def severity(self) -> int:
+        """0 to 3; -1 when it cannot be told."""
+        severity = self.report.severity if self.report else "unknown"
+        return severity if isinstance(severity, int) else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A member of the space. `context` is None until it sent a status."""
+
+    id: str
+    capabilities: tuple[dict[str, Any], ...] = ()
+    context: PeerContext | None = None
+
+
+@dataclass
+class Peers:
+    """Everybody else in the space, by id. Read it like a dictionary."""
+
+    me: str
+    _by_id: dict[str, Peer] = field(default_factory=dict)
+
+    def __getitem__(self, participant: str) -> Peer:
+        return self._by_id[participant]
+
+    def __contains__(self, participant: object) -> bool:
+        return participant in self._by_id
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_id)
+
+    def get(self, participant: str) -> Peer | None:
+        """The peer, or None."""
+        return self._by_id.get(participant)
+
+    def receive(self, envelope: Envelope) -> Peer | None:
+        """Take in an envelope. Returns the peer whose context report it brought, if it brought one."""
+        try:
+            match envelope.kind:
+                case kind if kind == SYSTEM_WELCOME:
+                    self._welcome(Welcome.model_validate(envelope.body))
+                case kind if kind == SYSTEM_PRESENCE:
+                    self._presence(Presence.model_validate(envelope.body))
+                case kind if kind == PARTICIPANT_STATUS and envelope.sender != self.me:
+                    return self._status(envelope.sender, Status.model_validate(envelope.body), envelope.ts)
+        except ValidationError:
+            return None
+        return None
+
+    def _welcome(self, welcome: Welcome) -> None:
+        members = {m.id: m for m in welcome.participants if m.id != self.me}
+        kept = {peer.id: peer.context for peer in self._by_id.values()}
+        self._by_id = {id_: Peer(id_, m.capabilities, kept.get(id_)) for id_, m in members.items()}
+        for entry in welcome.board or ():
+            if entry.status is not None and entry.id in self._by_id:
+                self._status(entry.id, entry.status, entry.received_at or "")
+
+    def _presence(self, presence: Presence) -> None:
+        member: Member = presence.participant
+        if member.id == self.me:
+            return
+        if presence.event == "join":
+            known = self._by_id.get(member.id)
+            self._by_id[member.id] = Peer(member.id, member.capabilities, known.context if known else None)
+        elif presence.event == "leave":
+            self._by_id.pop(member.id, None)
+
+    def _status(self, participant: str, status: Status, at: str) -> Peer:
+        """A narrowed answer to somebody's request must not replace the whole report we already have."""
+        peer = self._by_id.get(participant, Peer(participant))
+        narrowed = status.context is not None and status.context.max_tokens_basis is None
+        if narrowed and peer.context is not None:
+            return peer
+        context = PeerContext(
+            tokens=status.tokens,
+            max_tokens=status.max_tokens,
+            messages=status.messages_in_context,
+            status=status.status or "",
+            report=status.context,
+            at=at,
+        )
+        self._by_id[participant] = replace(peer, context=context)
+        return self._by_id[participant]

@@ -1,0 +1,138 @@
+"""Python functions as tools: their schema from their annotations, their arguments checked, their results as text.
+
+Owns no transport: the agent offers a toolbox to its model, the MCP side of a participant offers it to peers.
+"""
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio.to_thread
+from pydantic import BaseModel, ValidationError, create_model
+from pydantic_core import to_jsonable_python
+
+from mew_agent.errors import MewAgentError
+from mew_agent.model.interface import ToolSpec
+
+ToolFunction = Callable[..., Any]
+
+
+@dataclass(eq=False)
+class UnknownTool(MewAgentError):
+    """Nobody here has a tool of this name."""
+
+    name: str
+    known: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"no tool '{self.name}' (known: {', '.join(self.known) or 'none'})"
+
+
+@dataclass(eq=False)
+class BadArguments(MewAgentError):
+    """Arguments that do not fit the tool. `problem` names the argument."""
+
+    name: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"bad arguments for '{self.name}': {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One function with the model of its arguments."""
+
+    name: str
+    description: str
+    function: ToolFunction
+    arguments: type[BaseModel]
+
+    @classmethod
+    def of(cls, function: ToolFunction, *, name: str | None = None, description: str | None = None) -> "Tool":
+        """A tool from a typed function; its docstring is the description a model reads."""
+        fields: dict[str, Any] = {}
+        hints = inspect.get_annotations(function, eval_str=True)
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise TypeError(f"tool '{function.__name__}': *args and **kwargs cannot be described to a model")
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[parameter.name] = (hints.get(parameter.name, Any), default)
+        tool_name = name or function.__name__
+        return cls(
+            name=tool_name,
+            description=description or inspect.getdoc(function) or f"The tool {tool_name}.",
+            function=function,
+            arguments=create_model(f"{tool_name}_arguments", **fields),
+        )
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the arguments."""
+        return self.arguments.model_json_schema()
+
+    async def call(self, arguments: Mapping[str, Any]) -> Any:
+        """Check the arguments and run the function; a plain function runs in a worker thread.
+
+        Raises `BadArguments`, or whatever the function raises.
+        """
+        try:
+            checked = self.arguments.model_validate(dict(arguments))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "arguments"
+            raise BadArguments(self.name, f"{where}: {first['msg']}") from None
+        keywords = {name: getattr(checked, name) for name in type(checked).model_fields}
+        if inspect.iscoroutinefunction(self.function):
+            coroutine: Awaitable[Any] = self.function(**keywords)
+            return await coroutine
+        return await anyio.to_thread.run_sync(lambda: self.function(**keywords))
+
+
+@dataclass
+class Toolbox:
+    """Tools by name."""
+
+    tools: dict[str, Tool] = field(default_factory=dict)
+
+    def add(self, tool: Tool) -> None:
+        """Add a tool; the name must be free."""
+        if tool.name in self.tools:
+            raise ValueError(f"there is a tool '{tool.name}' already")
+        self.tools[tool.name] = tool
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What a model is told."""
+        return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in self.tools.values())
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Run one tool. Raises `UnknownTool`, `BadArguments`, or whatever the tool raises."""
+        tool = self.tools.get(name)
+        if tool is None:
+            raise UnknownTool(name, tuple(self.tools))
+        return await tool.call(arguments)
+
+    async def observe(self, name: str, arguments_json: str) -> str:
+        """Run one tool for a model: never raises, failures become text the model can act on."""
+        try:
+            arguments = json.loads(arguments_json or "{}")
+            if not isinstance(arguments, dict):
+                raise BadArguments(name, "arguments must be a JSON object")
+            return as_text(await self.call(name, arguments))
+        except json.JSONDecodeError as error:
+            return f"Error: the arguments of '{name}' are not valid JSON: {error}"
+        except Exception as error:  # noqa: BLE001 - a tool may raise anything, and the model must hear of it
+            return f"Error: {error or type(error).__name__}"
+
+
+def as_text(result: Any) -> str:
+    """A tool's result as a model reads it: MCP content parts joined, text as it is, the rest as JSON."""
+    if isinstance(result, str):
+        return result
+    if isinstance(result, Mapping) and isinstance(result.get("content"), list):
+        parts = [part.get("text", "") for part in result["content"] if isinstance(part, Mapping)]
+        if any(parts):
+            return "\n".join(str(part) for part in parts)
+    return json.dumps(to_jsonable_python(result), ensure_ascii=False)
