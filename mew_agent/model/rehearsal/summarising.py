@@ -3,11 +3,14 @@
 Owns what counts as such a request: the first system message or the last user message orders it, in a sentence
 of its own near its beginning or end (`Summarise ...`, `Please summarize ...`, `Write a summary ...`,
 `You summarise ...`). Text that merely speaks of summaries does not count. Headings (`## Decisions`) in the
-order become the sections of the reply, each filled with what fits its name. Knows no HTTP.
+order become the sections of the reply, each filled with what fits its name. A transcript in blocks
+(`<message id="7" from="ada"> ... </message>`) is read block by block; where the order asks for citations as `[id]`,
+each sentence carries the id of its block. Knows no HTTP.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from mew_agent.model.rehearsal import text as texts
 from mew_agent.model.rehearsal.content import text_of
@@ -23,41 +26,75 @@ _ORDER = re.compile(
 )
 _HEADING = re.compile(r"^[ \t]*(#{1,4}[ \t]+\S[^\n]{0,78})$", re.MULTILINE)
 _BLOCK = re.compile(
-    r"<(?P<tag>[A-Za-z][\w-]*)[^>\n]*>\n?(?P<text>.*?)</(?P=tag)>|^```\w*\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE
+    r"<(?P<tag>[A-Za-z][\w-]*)(?P<attributes>[^>\n]*)>\n?(?P<text>.*?)</(?P=tag)>|^```\w*\n(?P<code>.*?)^```",
+    re.DOTALL | re.MULTILINE,
 )
+_ATTRIBUTE = re.compile(r"\b(id|from)=\"([^\"]*)\"")
+_BUDGET = re.compile(r"\b(?:at most|no more than|within|under) (\d+) tokens\b", re.IGNORECASE)
+_CITED = re.compile(r"\[[^\[\]\n]{1,128}\]$")
+# What our own answers put around the sentences they quote.
+_OWN_FRAME = re.compile(r"(?:You write:|Earlier:|From what I was given:) (?=\")|(?<!\w)\"|\"(?!\w)")
 _NEAR_EDGE_CHARS = 400
 _LONG_ORDER_CHARS = 1500
 _MOST_IDENTIFIERS = 24
+_ROLE_OF_WRITER = {"me": "assistant", "assistant": "assistant", "tool": "tool"}
 
-Turn = tuple[str, str]
-"""Role and text."""
+Message = Mapping[str, object]
 
 
-def is_summary_request(messages: Sequence[Mapping[str, object]]) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    role: str
+    text: str
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """A sentence of a turn, with the id to cite, "" for none."""
+
+    role: str
+    sentence: str
+    id: str
+
+    @property
+    def cited(self) -> str:
+        return f"{self.sentence} [{self.id}]" if self.id and not _CITED.search(self.sentence) else self.sentence
+
+
+def is_summary_request(messages: Sequence[Message]) -> bool:
     """Whether the request orders a summary rather than an answer."""
     return _ordering_message(messages) is not None
 
 
-def summarise(messages: Sequence[Mapping[str, object]], limit_tokens: int) -> str:
-    """A summary of at most `limit_tokens`, and at most a sixth of what it summarises or 64 tokens."""
+def summarise(messages: Sequence[Message], limit_tokens: int) -> str:
+    """A summary of at most `limit_tokens`, what the order allows, and a sixth of the source or 64 tokens."""
     place = _ordering_message(messages)
     if place is None:
         return ""
-    order = text_of(messages[place])
+    order = _BLOCK.sub("", text_of(messages[place]))
     source = _source(messages, place)
-    size = sum(count(text) for _, text in source)
-    limit = min(limit_tokens, max(64, size // 6))
-    headings = list(dict.fromkeys(match.strip() for match in _HEADING.findall(_BLOCK.sub("", order))))[:12]
-    return _in_sections(headings, source, limit) if headings else _in_one(source, limit)
+    limits = [limit_tokens, max(64, sum(count(turn.text) for turn in source) // 6)]
+    limits += [int(match) for match in _BUDGET.findall(order)]
+    statements = [
+        _Statement(turn.role, sentence, turn.id if "[id]" in order else "")
+        for turn in source
+        for sentence in texts.sentences(_OWN_FRAME.sub("", turn.text) if turn.role == "assistant" else turn.text)
+    ]
+    names = texts.identifiers(turn.text for turn in source)[:_MOST_IDENTIFIERS]
+    headings = list(dict.fromkeys(match.strip() for match in _HEADING.findall(order)))[:12]
+    if headings:
+        return _in_sections(headings, statements, names, min(limits))
+    return _in_one(statements, names, min(limits))
 
 
-def text_to_summarise(messages: Sequence[Mapping[str, object]]) -> str:
+def text_to_summarise(messages: Sequence[Message]) -> str:
     """All the text that a summary request is about, as it stands."""
     place = _ordering_message(messages)
-    return "\n".join(text for _, text in _source(messages, place)) if place is not None else ""
+    return "\n".join(turn.text for turn in _source(messages, place)) if place is not None else ""
 
 
-def _ordering_message(messages: Sequence[Mapping[str, object]]) -> int | None:
+def _ordering_message(messages: Sequence[Message]) -> int | None:
     users = [place for place, message in enumerate(messages) if message.get("role") == "user"]
     if users and _orders(text_of(messages[users[-1]])):
         return users[-1]
@@ -72,82 +109,98 @@ def _orders(text: str) -> bool:
     return bool(_ORDER.search(bare[:_NEAR_EDGE_CHARS]) or _ORDER.search(bare[-_NEAR_EDGE_CHARS:]))
 
 
-def _source(messages: Sequence[Mapping[str, object]], order_at: int) -> list[Turn]:
-    turns = [
-        (str(message.get("role")), text_of(message))
-        for place, message in enumerate(messages)
-        if place != order_at and message.get("role") not in ("system", "developer")
-    ]
-    order = text_of(messages[order_at])
-    blocks = [match["text"] or match["code"] or "" for match in _BLOCK.finditer(order)]
-    if blocks:
-        turns += [("user", block) for block in blocks]
-    elif messages[order_at].get("role") == "user" and len(order) > _LONG_ORDER_CHARS:
-        turns.append(("user", order))
-    return [(role, text) for role, text in turns if text]
+def _source(messages: Sequence[Message], order_at: int) -> list[_Turn]:
+    """What to summarise: the other messages, and what the ordering message carries in blocks or at length."""
+    turns: list[_Turn] = []
+    for place, message in enumerate(messages):
+        role, text = str(message.get("role")), text_of(message)
+        if place != order_at and role in ("system", "developer"):
+            continue
+        blocks = list(_blocks(text))
+        if blocks:
+            turns += blocks
+        elif place != order_at or (role == "user" and len(text) > _LONG_ORDER_CHARS):
+            turns.append(_Turn(role, text))
+    return [turn for turn in turns if turn.text]
 
 
-def _in_one(source: Sequence[Turn], limit_tokens: int) -> str:
-    every = [sentence for _, text in source for sentence in texts.sentences(text)]
-    names = texts.identifiers(text for _, text in source)[:_MOST_IDENTIFIERS]
+def _blocks(text: str) -> Iterator[_Turn]:
+    for match in _BLOCK.finditer(text):
+        attributes = dict(_ATTRIBUTE.findall(match["attributes"] or ""))
+        role = _ROLE_OF_WRITER.get(attributes.get("from", ""), "user")
+        yield _Turn(role, (match["text"] or match["code"] or "").strip(), attributes.get("id", ""))
+
+
+def _in_one(statements: Sequence[_Statement], names: Sequence[str], limit_tokens: int) -> str:
     tail = _fitted("Names: ", names, limit_tokens // 4)
     room = limit_tokens - count(tail) - 1
-    chosen: set[str] = set()
-    for sentence in texts.most_central(every):
-        if (cost := count(sentence) + 1) <= room:
-            chosen.add(sentence)
+    chosen: set[_Statement] = set()
+    for statement in _most_central(statements):
+        if (cost := count(statement.cited) + 1) <= room:
+            chosen.add(statement)
             room -= cost
-    body = "\n".join(sentence for sentence in dict.fromkeys(every) if sentence in chosen)
+    body = "\n".join(statement.cited for statement in dict.fromkeys(statements) if statement in chosen)
     return "\n".join(part for part in (body, tail) if part)
 
 
-def _in_sections(headings: Sequence[str], source: Sequence[Turn], limit_tokens: int) -> str:
+def _in_sections(
+    headings: Sequence[str], statements: Sequence[_Statement], names: Sequence[str], limit_tokens: int
+) -> str:
     room = limit_tokens - sum(count(heading) + 2 for heading in headings)
     used: set[str] = set()
     sections: list[str] = []
     for place, heading in enumerate(headings):
         share = max(0, room) // (len(headings) - place)
-        body = _section(heading, source, used, share)
-        room -= count(body) + 1
-        sections.append(f"{heading}\n{body}" if body else heading)
+        if _ASKS_FOR_NAMES.search(heading):
+            body = _fitted("", names, share)
+        else:
+            body = _filled(_candidates(heading, statements), used, share)
+        if body:
+            room -= count(body) + 1
+            sections.append(f"{heading}\n{body}")
     return "\n".join(sections)
 
 
-def _section(heading: str, source: Sequence[Turn], used: set[str], share_tokens: int) -> str:
-    if re.search(r"\b(?:ids?|identifiers?|files?|paths?|names?|references?|resources?)\b", heading, re.IGNORECASE):
-        names = texts.identifiers(text for _, text in source)[:_MOST_IDENTIFIERS]
-        return _fitted("", names, share_tokens)
+def _filled(candidates: Sequence[_Statement], used: set[str], share_tokens: int) -> str:
     lines: list[str] = []
-    for sentence in _candidates(heading, source):
-        line = f"- {sentence}"
+    for statement in candidates:
+        line = f"- {statement.cited}"
         cost = count(line) + 1
-        if sentence not in used and cost <= share_tokens:
-            used.add(sentence)
+        if statement.sentence not in used and cost <= share_tokens:
+            used.add(statement.sentence)
             lines.append(line)
             share_tokens -= cost
     return "\n".join(lines)
 
 
-def _candidates(heading: str, source: Sequence[Turn]) -> list[str]:
-    """Sentences for a section, best first: those its name asks for, else what the text is about."""
-    every = [(role, sentence) for role, text in source for sentence in texts.sentences(text)]
+def _candidates(heading: str, statements: Sequence[_Statement]) -> list[_Statement]:
+    """Statements for a section, best first: those its name asks for, else what the text is about."""
     for pattern, fits in _FITTING:
         if re.search(pattern, heading, re.IGNORECASE):
-            fitting = [sentence for role, sentence in every if fits(role, sentence)]
-            return texts.most_central(fitting)
-    return texts.most_central([sentence for _, sentence in every])
+            return _most_central([statement for statement in statements if fits(statement)])
+    return _most_central(statements)
 
 
-def _says(pattern: str) -> Callable[[str, str], bool]:
+def _most_central(statements: Sequence[_Statement]) -> list[_Statement]:
+    first: dict[str, _Statement] = {}
+    for statement in statements:
+        first.setdefault(statement.sentence, statement)
+    return [first[sentence] for sentence in texts.most_central([statement.sentence for statement in statements])]
+
+
+def _says(pattern: str) -> Callable[[_Statement], bool]:
     expression = re.compile(pattern, re.IGNORECASE)
-    return lambda _role, sentence: expression.search(sentence) is not None
+    return lambda statement: expression.search(statement.sentence) is not None
 
 
-_FITTING: tuple[tuple[str, Callable[[str, str], bool]], ...] = (
-    (r"goal|intent|request|task|asked|user|purpose", lambda role, _: role == "user"),
-    (r"tool|result|output", lambda role, _: role == "tool"),
-    (r"number|figure|fact|measure|value", lambda _, sentence: texts.has_number(sentence)),
-    (r"decision|decided|agreed|constraint|rule", _says(r"\b(?:decid|agree|chose|must|never|always|shall|will)")),
+_ASKS_FOR_NAMES = re.compile(r"\b(?:ids?|identifiers?|files?|paths?|names?|references?|resources?)\b", re.IGNORECASE)
+_FITTING: tuple[tuple[str, Callable[[_Statement], bool]], ...] = (
+    (r"goal|intent|request|task|asked|purpose", lambda statement: statement.role == "user"),
+    (r"done|progress|so far", lambda statement: statement.role == "assistant"),
+    (r"tool|result|output", lambda statement: statement.role == "tool"),
+    (r"number|figure|fact|measure|value", lambda statement: texts.has_number(statement.sentence)),
+    (r"constraint|instruction|rule", _says(r"\b(?:must|never|always|only|shall|may not|do not)\b")),
+    (r"decision|decided|agreed", _says(r"\b(?:decid|agree|chose|because|will|must)")),
     (r"open|pending|next|todo|question|unresolved", _says(r"\?|\b(?:next|todo|pending|open|should|later)\b")),
 )
 

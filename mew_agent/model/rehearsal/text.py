@@ -10,8 +10,9 @@ from functools import lru_cache
 
 # A sentence ends at a mark followed by space, at CJK marks, and at a line break.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+|(?<=[。！？])|\n+")
+_HEADING = re.compile(r"^[ \t]*#{1,6}[ \t][^\n]*$", re.MULTILINE)
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
-_LIST_MARK = re.compile(r"^(?:[#>*+-]+|\d+[.)])\s+|\*\*|^\|")
+_LIST_MARK = re.compile(r"^(?:[>*+-]+|\d+[.)])\s+|\*\*|^\|")
 _IDENTIFIER = re.compile(
     r"https?://[^\s<>\"')\]]+"  # addresses
     r"|(?<![\w./])(?:~?/)?[\w.-]+(?:/[\w.-]+)+/?"  # paths
@@ -35,9 +36,9 @@ _LONGEST_SENTENCE = 320
 
 @lru_cache(maxsize=4096)
 def sentences(text: str) -> tuple[str, ...]:
-    """The sentences of `text` in their order, without list marks, the very short ones left out."""
+    """The sentences of `text` in their order, without list marks; headings and the very short ones are left out."""
     found: list[str] = []
-    for piece in _SENTENCE_END.split(text):
+    for piece in _SENTENCE_END.split(_HEADING.sub("", text)):
         sentence = " ".join(_LIST_MARK.sub("", piece.strip()).split())
         if len(sentence) >= _SHORTEST_SENTENCE:
             found.append(sentence if len(sentence) <= _LONGEST_SENTENCE else _clipped(sentence))
