@@ -1,0 +1,196 @@
+"""Chunks of many providers, put together."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mew_agent.context.usage import Usage
+from mew_agent.model.assembly import ReplyAssembly
+from mew_agent.model.interface import ModelReply, ReasoningDelta, TextDelta, ToolCall
+
+
+def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"id": "c1", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
+
+
+def call_piece(index: int | None, arguments: object = "", *, id: str | None = None, name: str | None = None) -> Any:  # noqa: A002
+    piece: dict[str, Any] = {"function": {"name": name, "arguments": arguments}, "id": id}
+    return piece if index is None else {**piece, "index": index}
+
+
+def assembled(*chunks: Any) -> ModelReply:
+    assembly = ReplyAssembly("asked-for")
+    for each in chunks:
+        assembly.feed(each)
+    return assembly.reply(request_id=None, is_streamed=True)
+
+
+def calls(*pieces: Any) -> tuple[ToolCall, ...]:
+    return assembled(*(chunk(tool_calls=[piece]) for piece in pieces)).tool_calls
+
+
+def test_text_arrives_piece_by_piece_and_whole() -> None:
+    assembly = ReplyAssembly("m")
+    seen = [
+        assembly.feed(each) for each in (chunk(role="assistant", content=""), chunk(content="Hel"), chunk(content="lo"))
+    ]
+    assert seen == [[], [TextDelta("Hel")], [TextDelta("lo")]]
+    assert assembly.finish_reason is None
+    assembly.feed(chunk("stop"))
+    reply = assembly.reply(request_id="r", is_streamed=True)
+    assert reply == ModelReply("Hello", (), "stop", None, "m", request_id="r")
+    assert assembly.chunks == 4
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"reasoning_content": "hmm"},
+        {"reasoning": "hmm"},
+        {"reasoning": "hmm", "reasoning_content": "hmm"},
+        {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hmm"}]}]},
+    ],
+)
+def test_thinking_is_kept_apart_from_text_and_taken_once(delta: dict[str, Any]) -> None:
+    assembly = ReplyAssembly("m")
+    assert assembly.feed(chunk(**delta)) == [ReasoningDelta("hmm")]
+    reply = assembly.reply(request_id=None, is_streamed=True)
+    assert (reply.text, reply.reasoning_text) == ("", "hmm")
+
+
+def test_a_refusal_is_what_the_asker_reads() -> None:
+    assert assembled(chunk(content=None, refusal="I will not."), chunk("stop")).text == "I will not."
+
+
+def test_content_in_parts_is_joined() -> None:
+    assert assembled(chunk(content=[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])).text == "ab"
+
+
+@pytest.mark.parametrize("chunks", [[{"choices": None}], [{"choices": []}], [{}], [{"choices": [None, "x", {}]}]])
+def test_chunks_without_choices_are_no_error(chunks: list[dict[str, Any]]) -> None:
+    assert assembled(*chunks, chunk("stop", content="x")).text == "x"
+
+
+def test_other_choices_than_the_first_are_not_mixed_in() -> None:
+    second = {"choices": [{"index": 1, "delta": {"content": "no"}, "finish_reason": "length"}]}
+    reply = assembled(chunk(content="yes"), second, chunk("stop"))
+    assert (reply.text, reply.finish_reason) == ("yes", "stop")
+
+
+def test_usage_is_taken_from_any_chunk_and_the_served_model_from_the_server() -> None:
+    usage = {"prompt_tokens": 4, "completion_tokens": 1, "total_tokens": 5}
+    reply = assembled(chunk("stop", content="x"), {"choices": [], "usage": usage}, {"choices": None, "usage": None})
+    assert reply.usage == Usage(4, 1, 5)
+    assert reply.served_model == "m"
+
+
+def test_arguments_are_joined_by_index_when_calls_interleave() -> None:
+    assert calls(
+        call_piece(0, "", id="a", name="f"),
+        call_piece(1, '{"y"', id="b", name="g"),
+        call_piece(0, '{"x":'),
+        call_piece(1, ":2}"),
+        call_piece(0, "1}"),
+    ) == (ToolCall("a", "f", '{"x":1}'), ToolCall("b", "g", '{"y":2}'))
+
+
+def test_ids_and_names_may_be_repeated_on_every_piece() -> None:
+    pieces = [call_piece(0, part, id="a", name="f") for part in ('{"x"', ":1", "}")]
+    assert calls(*pieces) == (ToolCall("a", "f", '{"x":1}'),)
+
+
+def test_whole_calls_that_all_claim_index_0_stay_apart() -> None:
+    found = calls(call_piece(0, "{}", id="a", name="f"), call_piece(0, '{"z":1}', id="b", name="f"))
+    assert found == (ToolCall("a", "f", "{}"), ToolCall("b", "f", '{"z":1}'))
+
+
+def test_calls_without_index_are_told_apart_by_name_and_id() -> None:
+    found = calls(call_piece(None, "{", name="f"), call_piece(None, "}"), call_piece(None, "{}", name="g"))
+    assert [(call.name, call.arguments) for call in found] == [("f", "{}"), ("g", "{}")]
+
+
+def test_a_missing_id_is_made_up_the_same_way_each_time_and_unlike_its_neighbours() -> None:
+    pieces = (call_piece(0, "{}", name="f"), call_piece(1, "{}", name="f"))
+    first, second = calls(*pieces)
+    assert first.id
+    assert first.id != second.id
+    assert calls(*pieces) == (first, second)
+
+
+def test_a_made_up_id_differs_between_two_replies() -> None:
+    one = assembled(chunk(tool_calls=[call_piece(0, "{}", name="f")]))
+    other = assembled({**chunk(tool_calls=[call_piece(0, "{}", name="f")]), "id": "c2"})
+    assert one.tool_calls[0].id != other.tool_calls[0].id
+
+
+@pytest.mark.parametrize(("arguments", "text"), [({"a": 1}, '{"a": 1}'), (None, "{}"), ("", "{}")])
+def test_arguments_are_json_text_whatever_the_server_sent(arguments: object, text: str) -> None:
+    assert calls(call_piece(0, arguments, id="a", name="f")) == (ToolCall("a", "f", text),)
+
+
+def test_a_whole_body_is_read_like_one_chunk() -> None:
+    body = {
+        "id": "x",
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "message": {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [
+                        {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+                        {"id": "b", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+                    ],
+                },
+                "finish_reason": "tool_calls",
+            }
+        ],
+        "usage": {"prompt_tokens": 4, "completion_tokens": 1, "total_tokens": 5},
+    }
+    reply = assembled(body)
+    assert reply.tool_calls == (ToolCall("a", "f", "{}"), ToolCall("b", "f", "{}"))
+    assert reply.usage == Usage(4, 1, 5)
+
+
+def test_an_error_inside_a_choice_is_kept_for_the_caller() -> None:
+    assembly = ReplyAssembly("m")
+    assembly.feed({"choices": [{"delta": {}, "finish_reason": "error", "error": {"message": "gone"}}]})
+    assert assembly.error == {"message": "gone"}
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(
+            ["choices", "delta", "message", "content", "tool_calls", "function", "arguments", "name", "id", "index",
+             "finish_reason", "usage", "text", "thinking", "reasoning", "error"]
+        ),
+        inner,
+        max_size=4,
+    ),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from(["choices", "usage", "model", "id"]), JSON_VALUES, max_size=4), max_size=4)
+)
+def test_no_json_breaks_the_assembly(chunks: list[dict[str, Any]]) -> None:
+    reply = assembled(*chunks)
+    assert all(call.id and isinstance(call.arguments, str) for call in reply.tool_calls)
+
+
+@given(st.text(max_size=60), st.data())
+def test_however_a_text_is_cut_into_chunks_it_comes_out_whole(text: str, data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(min_value=0, max_value=len(text)), max_size=6)))
+    pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    reply = assembled(
+        *(chunk(content=piece) for piece in pieces),
+        *(chunk(tool_calls=[call_piece(0, piece, id="a", name="f")]) for piece in pieces),
+    )
+    assert reply.text == text
+    assert reply.tool_calls == (ToolCall("a", "f", text or "{}"),)

@@ -1,0 +1,119 @@
+"""How requests are spelled, and what refusals teach."""
+
+import pytest
+
+from mew_agent.model.dialect import Dialect, adapted, dialect_for, request_body
+from mew_agent.model.interface import Message, ModelRequest, ToolCall, ToolSpec
+
+FULL = Dialect()
+ASK = ModelRequest((Message("user", "hello"),))
+
+
+def test_a_request_asks_for_a_stream_with_usage() -> None:
+    assert request_body(ASK, "gpt", FULL) == {
+        "model": "gpt",
+        "messages": [{"role": "user", "content": "hello"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_tools_calls_results_and_names_have_openais_shape() -> None:
+    call = ToolCall("call_1", "add", '{"a": 1}')
+    request = ModelRequest(
+        messages=(
+            Message("system", "Be exact."),
+            Message("user", "1 and 1?", name="ada"),
+            Message("assistant", "", tool_calls=(call,)),
+            Message("tool", "2", tool_call_id="call_1"),
+        ),
+        tools=(ToolSpec("add", "Adds.", {"type": "object"}),),
+        response_format={"type": "json_object"},
+    )
+    body = request_body(request, "gpt", FULL)
+    assert body["messages"][1:] == [
+        {"role": "user", "content": "1 and 1?", "name": "ada"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}],
+        },
+        {"role": "tool", "content": "2", "tool_call_id": "call_1"},
+    ]
+    assert body["tools"] == [
+        {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}}
+    ]
+    assert body["response_format"] == {"type": "json_object"}
+
+
+def test_content_is_never_null_and_never_left_out() -> None:
+    request = ModelRequest((Message("assistant", "", tool_calls=(ToolCall("c", "f", "{}"),)), Message("tool", "")))
+    assert [message["content"] for message in request_body(request, "m", FULL)["messages"]] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("base_url", "key"),
+    [
+        ("https://api.openai.com/v1", "max_completion_tokens"),
+        ("https://eu.api.openai.com/v1", "max_completion_tokens"),
+        ("https://me.openai.azure.com/openai/v1", "max_completion_tokens"),
+        ("http://localhost:1234/v1", "max_tokens"),
+        ("https://openrouter.ai/api/v1", "max_tokens"),
+    ],
+)
+def test_the_output_bound_has_the_name_the_server_knows(base_url: str, key: str) -> None:
+    request = ModelRequest((Message("user", "x"),), max_output_tokens=50)
+    assert request_body(request, "m", dialect_for(base_url))[key] == 50
+
+
+def test_without_streaming_neither_stream_nor_its_options_are_sent() -> None:
+    body = request_body(ASK, "m", Dialect(is_streaming=False))
+    assert "stream" not in body
+    assert "stream_options" not in body
+
+
+@pytest.mark.parametrize(
+    ("status", "param", "text", "expected"),
+    [
+        (400, None, "Unrecognized request argument supplied: stream_options", Dialect(has_stream_options=False)),
+        (422, None, '[{"loc": ["body", "stream_options"], "msg": "extra"}]', Dialect(has_stream_options=False)),
+        (400, "stream_options.include_usage", "include_usage is unknown", Dialect(has_stream_options=False)),
+        (400, "stream", "Your organization must be verified to stream this model.", Dialect(is_streaming=False)),
+        (400, None, "Streaming is not supported for this model", Dialect(is_streaming=False)),
+        (501, None, "unsupported: streaming", Dialect(is_streaming=False)),
+        (
+            400,
+            "max_tokens",
+            "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.",
+            Dialect(limit_key="max_completion_tokens"),
+        ),
+    ],
+)
+def test_a_refusal_that_names_an_argument_takes_it_away(
+    status: int, param: str | None, text: str, expected: Dialect
+) -> None:
+    assert adapted(FULL, status, param, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (401, "stream_options are for members only"),
+        (500, "stream_options crashed the server"),
+        (400, "temperature must be below 2"),
+        (400, "the upstream answered with an error"),
+        (404, "The model `m` does not exist"),
+    ],
+)
+def test_other_refusals_teach_nothing(status: int, text: str) -> None:
+    assert adapted(FULL, status, None, text) is None
+
+
+def test_what_was_already_taken_away_is_not_taken_again() -> None:
+    bare = Dialect(is_streaming=False, has_stream_options=False)
+    assert adapted(bare, 400, "stream", "stream_options are not supported, streaming is not supported") is None
+
+
+def test_a_server_that_only_knows_max_tokens_gets_it() -> None:
+    learned = adapted(Dialect(limit_key="max_completion_tokens"), 400, None, "unknown field max_completion_tokens")
+    assert learned == FULL
