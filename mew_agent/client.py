@@ -64,6 +64,8 @@ class Client:
         self._socket: ClientConnection | None = None
         self._joined = anyio.Event()
         self._closing = False
+        self.joins = 0
+        """How often a gateway has welcomed us; later welcomes on one connection do not count."""
         self._last_cause = "not joined yet"
 
     @property
@@ -156,6 +158,7 @@ class Client:
                     self._raise_if_final(message)
                     if message.kind == SYSTEM_WELCOME and message.is_for(address.participant):
                         self._socket = socket
+                        self.joins += 1
                         self._joined.set()
                         await receive(message)
                         return

@@ -49,7 +49,7 @@ async def _call(request: Request, params: dict[str, Any], toolbox: Toolbox) -> d
         result = await toolbox.call(name, arguments)
     except (UnknownTool, BadArguments) as error:
         return _failure(request.id, INVALID_PARAMS, str(error))
-    except Exception as error:  # noqa: BLE001 - a tool may raise anything, and its caller must hear of it
+    except Exception as error:
         text = f"{type(error).__name__}: {error}"
         return _success(request.id, {"content": [{"type": "text", "text": text}], "isError": True})
     if isinstance(result, dict) and isinstance(result.get("content"), list):

@@ -4,7 +4,8 @@ The base of agents and the library's front door for people's own programs. It kn
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
@@ -67,6 +68,7 @@ class Participant:
         self._events: MemoryObjectSendStream[tuple[Envelope, Peer | None]]
         self._pending: MemoryObjectReceiveStream[tuple[Envelope, Peer | None]]
         self._events, self._pending = anyio.create_memory_object_stream(EVENT_BUFFER)
+        self._joins_told = 0
         self._welcomed = anyio.Event()
         self._ended = anyio.Event()
         self._failure: GatewayError | None = None
@@ -228,7 +230,7 @@ class Participant:
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
+    def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         """Run something beside the connection, as long as the participant lives."""
         assert self._tasks is not None
         self._tasks.start_soon(function, *args)
@@ -280,7 +282,8 @@ class Participant:
         peer = self.peers.receive(message)
         for correlated in message.correlation_id or ():
             for waiter in self._waiters.get(correlated, ()):
-                waiter.send_nowait(message)
+                with suppress(anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    waiter.send_nowait(message)
         if message.kind == kinds.SYSTEM_WELCOME:
             await self._welcome(message)
         elif self.control.is_for_us(message):
@@ -300,9 +303,9 @@ class Participant:
             logger.warning("ignored a welcome without `you`")
             return
         self.capabilities = CapabilitySet(welcome.you.capabilities)
-        again = self._welcomed.is_set()
         self._welcomed.set()
-        if message.correlation_id is None or not again:
+        if self._client.joins != self._joins_told:
+            self._joins_told = self._client.joins
             await self.joined()
 
     async def _answer_request(self, message: Envelope) -> None:

@@ -123,8 +123,8 @@ class Toolbox:
             return as_text(await self.call(name, arguments))
         except json.JSONDecodeError as error:
             return f"Error: the arguments of '{name}' are not valid JSON: {error}"
-        except Exception as error:  # noqa: BLE001 - a tool may raise anything, and the model must hear of it
-            return f"Error: {error or type(error).__name__}"
+        except Exception as error:
+            return f"Error: {str(error) or type(error).__name__}"
 
 
 def as_text(result: Any) -> str:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from mew_agent.errors import MewAgentError
 from mew_agent.history import Item, Summary
 from mew_agent.model.interface import Message
 
@@ -33,7 +34,7 @@ _CITATION = re.compile(r"\[([^\[\]\n]{1,128})\]")
 
 
 @dataclass(eq=False)
-class RejectedSummary(Exception):  # noqa: N818 - a verdict on a text
+class RejectedSummary(MewAgentError):
     """A summary that cannot take the place of what it summarises; `reason` says why."""
 
     reason: str

@@ -234,15 +234,18 @@ def compact_at_tokens(policy: Policy, limit_tokens: int | None) -> int | None:
 
 
 def decide(policy: Policy, state: PolicyState, snapshot: Snapshot, phase: Phase) -> Decision:
-    """What to do now. Announcements come before compactions; at most one compaction, of the first rule that holds."""
+    """What to do now. Announcements come before compactions; at most one compaction, of the first rule that holds.
+
+    Compactions that did not help stop the compacting, until a call is below every threshold again.
+    """
     state, announced = _announcements(policy, state, snapshot, phase)
     actions: list[Action] = [*announced]
-    if state.stalls < policy.max_stalls:
-        for rule in policy.rules:
-            if isinstance(rule, CompactRule) and rule.phase == phase and _applies(rule, snapshot):
-                limit = snapshot.limit_tokens or 0
-                actions.append(Compact(rule.trigger, rule.target.of(limit), policy.ceiling.of(limit)))
-                break
+    rule = _compaction_due(policy, snapshot, phase)
+    if rule is not None and not is_stalled(policy, state):
+        limit = snapshot.limit_tokens or 0
+        actions.append(Compact(rule.trigger, rule.target.of(limit), policy.ceiling.of(limit)))
+    if rule is None and phase == "after_call":
+        state = replace(state, stalls=0)
     return Decision(state, tuple(actions))
 
 
@@ -254,6 +257,13 @@ def after_compaction(state: PolicyState, *, progressed: bool, at_seconds: float)
 def is_stalled(policy: Policy, state: PolicyState) -> bool:
     """Whether self-compaction has given up because it does not help."""
     return state.stalls >= policy.max_stalls
+
+
+def _compaction_due(policy: Policy, snapshot: Snapshot, phase: Phase) -> CompactRule | None:
+    for rule in policy.rules:
+        if isinstance(rule, CompactRule) and rule.phase == phase and _applies(rule, snapshot):
+            return rule
+    return None
 
 
 def _announcements(

@@ -1,11 +1,11 @@
 """[pure] `participant/*`: the state of a participant, and the controls over it."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from protocol import kinds
-from protocol.context_report import ContextReport
+from protocol.context_report import ContextReport, PartBasis
 from protocol.payloads.base import Payload
 
 
@@ -78,14 +78,20 @@ class Compact(Payload):
 
 
 class CompactDone(Payload):
-    """The answer to every `participant/compact`. `freed_tokens` is net of the summary that took its place."""
+    """The answer to every `participant/compact`. `freed_tokens` is net of the summary that took its place.
+
+    `tokens_before` and `tokens_after` are left out when the size was not known; `basis` says how `freed_tokens` is.
+    """
 
     status: str
     skipped: bool = False
     reason: str | None = None
     freed_tokens: int | None = None
     freed_messages: int | None = None
-    context: dict[str, Any] | None = None
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    max_tokens: int | None = None
+    basis: PartBasis | None = None
 
 
 class Clear(Payload):

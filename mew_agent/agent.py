@@ -1,0 +1,197 @@
+"""An agent: a participant that thinks. Puts the parts together and decides which chats it answers, one by one.
+
+Owns the queue of chats and the life from configuration to shutdown. It does not know how a turn goes or what is in
+context.
+"""
+
+import logging
+import re
+from collections import deque
+
+import anyio
+import anyio.abc
+
+from mew_agent.config import AgentConfig
+from mew_agent.context.policy import PRESETS
+from mew_agent.context.tracker import Tracker
+from mew_agent.context.window import resolve_window
+from mew_agent.conversation import Conversation
+from mew_agent.errors import GatewayError, MewAgentError, NotPermitted
+from mew_agent.history import History
+from mew_agent.model.interface import Model
+from mew_agent.participant import Participant
+from mew_agent.prompts import DEFAULT_SYSTEM_PROMPT
+from mew_agent.store import MemoryStore, SqliteStore, Store
+from mew_agent.turn import Turn
+from protocol import kinds
+from protocol.envelope import Envelope
+
+logger = logging.getLogger("mew_agent.agent")
+
+MAX_QUEUED_CHATS = 100
+
+
+class Agent(Participant):
+    """Joins like a participant, answers chats with a model, and reports how full its context is after each call."""
+
+    def __init__(self, config: AgentConfig, model: Model, store: Store | None = None) -> None:
+        super().__init__(config.gateway, space=config.space, id=config.id, token=config.token)
+        self.config = config
+        self._model = model
+        self._name = config.name or config.id
+        self._mention = re.compile(
+            "|".join(rf"(?<!\w)@?{re.escape(name)}(?!\w)" for name in {self._name, config.id}), re.IGNORECASE
+        )
+        tracker = Tracker(
+            history=History(),
+            policy=PRESETS[config.policy],
+            window=resolve_window(config.context_token_limit),
+            model=config.model,
+        )
+        self.conversation = Conversation(
+            model,
+            tracker,
+            store or MemoryStore(),
+            system_prompt=config.system_prompt or DEFAULT_SYSTEM_PROMPT.format(name=self._name),
+            tools=self.toolbox.specs,
+            announce=self._announce,
+            keep_newest_items=config.conversation_history_length,
+        )
+        self.control.conversation = self.conversation
+        self._queue: deque[Envelope] = deque()
+        self._overheard: list[Envelope] = []
+        self._work = anyio.Event()
+        self._turn: Turn | None = None
+        self._status_sent = anyio.Event()
+
+    async def run(self) -> None:
+        """Answer chats until the connection ends for good. Raises the `GatewayError` that ended it."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._discover_window)
+            tasks.start_soon(self._answer_chats)
+            try:
+                await self.run_forever()
+            finally:
+                tasks.cancel_scope.cancel()
+
+    # -- what arrives ------------------------------------------------------------------------------------
+
+    async def joined(self) -> None:
+        """Right after the welcome everybody learns how full we are, or that it is not known yet."""
+        self.start_soon(self._announce)
+
+    async def receive(self, envelope: Envelope) -> None:
+        """Sort what arrives: chats to answer, chats to remember, cancellations."""
+        if envelope.sender == self.id:
+            return
+        match envelope.kind:
+            case kinds.CHAT:
+                self._take_chat(envelope)
+            case kinds.CHAT_CANCEL:
+                self._drop_queued(envelope)
+            case kinds.REASONING_CANCEL:
+                self._cancel_reasoning(envelope)
+            case _:
+                return
+
+    def _take_chat(self, chat: Envelope) -> None:
+        text = chat.body.get("text")
+        if not isinstance(text, str) or not text:
+            return
+        if self.config.auto_respond and self._is_for_me_to_answer(chat, text):
+            if len(self._queue) >= MAX_QUEUED_CHATS:
+                self.start_soon(self._acknowledge, chat, f"refused: {MAX_QUEUED_CHATS} chats are waiting already")
+                return
+            if self._turn is not None or self._queue:
+                self.start_soon(self._acknowledge, chat, "queued")
+            self._queue.append(chat)
+            self._work.set()
+        elif chat.is_for(self.id):
+            self._overheard.append(chat)
+
+    def _is_for_me_to_answer(self, chat: Envelope, text: str) -> bool:
+        """Named in `to`, or mentioned; a broadcast that asks something is for everybody."""
+        if chat.addressees:
+            return chat.names(self.id) or self._mention.search(text) is not None
+        return self._mention.search(text) is not None or "?" in text
+
+    def _drop_queued(self, cancel: Envelope) -> None:
+        gone = set(cancel.correlation_id or ())
+        self._queue = deque(c for c in self._queue if c.id not in gone or c.sender != cancel.sender)
+
+    def _cancel_reasoning(self, cancel: Envelope) -> None:
+        turn = self._turn
+        if turn is not None and turn.reasoning_id is not None and cancel.context == turn.reasoning_id:
+            turn.cancel(str(cancel.body.get("reason") or f"cancelled by {cancel.sender}"))
+
+    # -- work --------------------------------------------------------------------------------------------
+
+    async def _answer_chats(self) -> None:
+        while True:
+            if not self._queue:
+                self._work = anyio.Event()
+                await self._work.wait()
+            await self.control.until_active()
+            if not self._queue:
+                continue
+            chat = self._queue.popleft()
+            self._turn = Turn(
+                self,
+                self.conversation,
+                chat,
+                max_iterations=self.config.max_iterations,
+                show_reasoning=self.config.reasoning_enabled,
+            )
+            try:
+                await self._remember_overheard()
+                await self._turn.run()
+                await self.conversation.settle()
+            except GatewayError as error:
+                logger.warning("an answer to '%s' could not be sent: %s", chat.sender, error)
+            except NotPermitted as error:
+                logger.warning("an answer to '%s' was not sent: %s", chat.sender, error)
+            finally:
+                self._turn = None
+
+    async def _remember_overheard(self) -> None:
+        """What was said to everybody meanwhile enters the context before the next question."""
+        overheard, self._overheard = self._overheard, []
+        for chat in overheard:
+            await self.conversation.hear(str(chat.body["text"]), sender=chat.sender, envelope_id=chat.id)
+
+    async def _acknowledge(self, chat: Envelope, status: str) -> None:
+        if self.may_send(kinds.CHAT_ACKNOWLEDGE):
+            await self.send(kinds.CHAT_ACKNOWLEDGE, {"status": status}, to=(chat.sender,), correlation_id=(chat.id,))
+
+    async def _announce(self, word: str | None = None) -> None:
+        await self.control.announce(word)
+
+    async def _discover_window(self) -> None:
+        """Ask the model's server how large its window is, unless the user said so."""
+        if self.config.context_token_limit is not None:
+            return
+        try:
+            window = await self._model.discover_window()
+        except MewAgentError as error:
+            logger.info("the model's server did not tell its window: %s", error)
+            return
+        if window is not None:
+            await self.conversation.window_found(window)
+
+
+async def run_agent(config: AgentConfig) -> None:
+    """Run an agent until it is shut down. Raises a `GatewayError` when the gateway refuses it or it was superseded."""
+    from mew_agent.model.openai_client import OpenAIModel
+
+    key = config.api_key.get_secret_value() if config.api_key else None
+    model = OpenAIModel(config.model, config.base_url, key)
+    store: Store = SqliteStore(config.store) if config.store else MemoryStore()
+    agent = Agent(config, model, store)
+    try:
+        await agent.conversation.load()
+        async with agent:
+            await agent.run()
+    finally:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(3):
+            await model.aclose()
+            await store.aclose()

@@ -1,0 +1,38 @@
+"""[pure] The words an agent says by itself: its default system prompt, and what it tells people when things fail."""
+
+from protocol.context_report import ContextReport
+from protocol.payloads.participant import Status
+
+DEFAULT_SYSTEM_PROMPT = (
+    "You are {name}, a participant in a shared workspace with people and other agents. Messages carry the name of"
+    " their sender. Answer what is asked, briefly and truthfully; use the tools you are offered when they help."
+)
+
+EMPTY_ANSWER = "(My model returned an empty answer.)"
+TOO_MANY_STEPS = "I stopped after {count} steps without reaching an answer. What I did so far is in my reasoning."
+CANCELLED_RESULT = "[cancelled before it finished]"
+
+
+def context_sentence(status: Status) -> str:
+    """The agent's own context in one sentence, from the same report that everybody reads."""
+    report: ContextReport | None = status.context
+    if status.tokens is None or report is None:
+        reason = (report.reason or "unknown").replace("_", " ") if report else "unknown"
+        last = report.last_reported if report else None
+        known = f"; last reported {last.tokens:,} tokens" if last else ""
+        return f"The size of my context is not known ({reason}{known})."
+    of = f" of {status.max_tokens:,}" if status.max_tokens else ""
+    return f"My context is unchanged at {status.tokens:,}{of} tokens ({report.basis})."
+
+
+def failure_text(error: Exception, status: Status) -> str:
+    """What the asker reads when a model call failed."""
+    return f"{error}. {context_sentence(status)}"
+
+
+def does_not_fit_text(error: Exception, limit_tokens: int) -> str:
+    """What the asker reads when a single message is larger than the window."""
+    return (
+        f"{error}. Your message alone does not fit my window of {limit_tokens:,} tokens, even with everything else"
+        " compacted; I left it out of my context. Please send it in smaller parts."
+    )

@@ -1,0 +1,85 @@
+"""The reasoning stream: what an agent's model writes, mirrored to its peers piece by piece while it writes.
+
+Frames are JSON objects as the reference's clients read them: `status`, `token`, `thought`, each with the
+`context` of its reasoning. A gateway that opens no stream costs nothing but the request.
+"""
+
+from typing import Any
+
+import anyio
+from pydantic_core import to_json
+
+from mew_agent.errors import MewAgentError
+from mew_agent.participant import Participant
+from protocol import kinds
+from protocol.codec import encode_frame
+
+OPEN_TIMEOUT_SECONDS = 5.0
+MAX_WAITING_FRAMES = 2_000
+
+
+class ReasoningStream:
+    """One stream for one reasoning. Frames written before the gateway opened it wait for the opening."""
+
+    def __init__(self, participant: Participant, reasoning_id: str) -> None:
+        self._participant = participant
+        self._reasoning_id = reasoning_id
+        self._stream_id: str | None = None
+        self._opening_id: str | None = None
+        self._waiting: list[str] = []
+        self._closed = False
+        self._opened = anyio.Event()
+
+    def start(self) -> None:
+        """Ask for the stream, without waiting for it."""
+        if self._participant.may_send(kinds.STREAM_REQUEST, {"direction": "upload"}, to=("gateway",)):
+            self._participant.start_soon(self._open)
+        else:
+            self._closed = True
+
+    async def write(self, kind: str, **values: Any) -> None:
+        """Send one frame, or keep it until the stream is open."""
+        if self._closed:
+            return
+        text = to_json({"context": self._reasoning_id, "type": kind, **values}).decode()
+        if self._stream_id is None:
+            if len(self._waiting) < MAX_WAITING_FRAMES:
+                self._waiting.append(text)
+            return
+        await self._participant.send_frame(encode_frame(self._stream_id, text))
+
+    async def aclose(self, reason: str) -> None:
+        """Close the stream if it was opened; one still being opened is closed as soon as it is."""
+        if self._closed:
+            return
+        with anyio.move_on_after(OPEN_TIMEOUT_SECONDS):
+            await self._opened.wait()
+        self._closed = True
+        if self._stream_id is not None and self._participant.may_send(kinds.STREAM_CLOSE):
+            await self._participant.send(
+                kinds.STREAM_CLOSE,
+                {"stream_id": self._stream_id, "reason": reason},
+                correlation_id=tuple(name for name in (self._opening_id, self._stream_id) if name),
+            )
+
+    async def _open(self) -> None:
+        try:
+            opening = await self._participant.ask(
+                kinds.STREAM_REQUEST,
+                {"direction": "upload", "description": f"reasoning:{self._reasoning_id}"},
+                to="gateway",
+                answer=kinds.STREAM_OPEN,
+                timeout_seconds=OPEN_TIMEOUT_SECONDS,
+            )
+            stream_id = opening.body.get("stream_id")
+            if isinstance(stream_id, str):
+                waiting, self._waiting = self._waiting, []
+                for text in waiting:
+                    await self._participant.send_frame(encode_frame(stream_id, text))
+                for text in self._waiting:
+                    await self._participant.send_frame(encode_frame(stream_id, text))
+                self._stream_id, self._opening_id = stream_id, opening.id
+        except MewAgentError:
+            self._closed = True
+        finally:
+            self._opened.set()

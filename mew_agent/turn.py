@@ -1,0 +1,194 @@
+"""One turn: a chat, the thinking about it, the answer. Owns the order of the envelopes that peers see.
+
+acknowledge, reasoning/start, then per model call thoughts and tool results, reasoning/conclusion (exactly one), and
+the final chat, correlated with the question. What is in context, and whether it fits, is the conversation's matter.
+"""
+
+import logging
+from contextlib import suppress
+from typing import Any
+
+import anyio
+
+from mew_agent.conversation import CallInterrupted, Conversation
+from mew_agent.errors import ContextOverflow, ModelError, NotPermitted
+from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
+from mew_agent.participant import Participant
+from mew_agent.prompts import CANCELLED_RESULT, EMPTY_ANSWER, TOO_MANY_STEPS, does_not_fit_text, failure_text
+from mew_agent.streams import ReasoningStream
+from protocol import kinds
+from protocol.envelope import Envelope
+
+logger = logging.getLogger("mew_agent.turn")
+
+MAX_INTERRUPTIONS = 3
+
+
+class Turn:
+    """Answers one chat. `run` returns when the answer is out, or the turn was cancelled."""
+
+    def __init__(
+        self,
+        participant: Participant,
+        conversation: Conversation,
+        chat: Envelope,
+        *,
+        max_iterations: int,
+        show_reasoning: bool,
+    ) -> None:
+        self._participant = participant
+        self._conversation = conversation
+        self._chat = chat
+        self._max_iterations = max_iterations
+        self._show_reasoning = show_reasoning
+        self._scope = anyio.CancelScope()
+        self._cancel_reason: str | None = None
+        self._stream: ReasoningStream | None = None
+        self.reasoning_id: str | None = None
+
+    def cancel(self, reason: str) -> None:
+        """Stop thinking: the model call is cut, open tool calls get a result that says so."""
+        self._cancel_reason = reason
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Answer the chat."""
+        await self._say(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"})
+        turn = await self._conversation.begin_turn()
+        answer: str | None = None
+        try:
+            await self._hear_question()
+            await self._start_reasoning()
+            with self._scope:
+                answer = await self._think()
+        except ModelError as error:
+            logger.warning("%s [request %s]", error, error.request_id or "without an id")
+            answer = await self._failed(error, turn)
+        except CallInterrupted as error:
+            answer = f"{error}; please ask again."
+        finally:
+            self._conversation.end_turn()
+        await self._conclude(answer)
+        if answer is not None:
+            await self._participant.chat(
+                answer or EMPTY_ANSWER, to=(self._chat.sender,), correlation_id=(self._chat.id,)
+            )
+
+    # -- thinking ----------------------------------------------------------------------------------------
+
+    async def _think(self) -> str:
+        interruptions = 0
+        for _ in range(self._max_iterations):
+            await self._participant.control.until_active()
+            await self._hear_question()
+            try:
+                reply = await self._conversation.call(self._mirror)
+            except CallInterrupted:
+                interruptions += 1
+                if interruptions > MAX_INTERRUPTIONS:
+                    raise
+                continue
+            if not reply.tool_calls:
+                return reply.text
+            await self._thought(reply)
+            await self._run_tools(reply)
+            await self._conversation.settle()
+        return TOO_MANY_STEPS.format(count=self._max_iterations)
+
+    async def _hear_question(self) -> None:
+        """Put the question into the history, first or again after a control cleared it: it is never lost."""
+        asked = self._chat.id
+        if not any(item.envelope_id == asked for item in self._conversation.history.items):
+            text = str(self._chat.body.get("text") or "")
+            await self._conversation.hear(text, sender=self._chat.sender, envelope_id=asked)
+
+    async def _run_tools(self, reply: ModelReply) -> None:
+        """Run the calls of one reply side by side; results enter in the order of the calls, whatever happens."""
+        results: dict[str, str] = {}
+
+        async def run(call: ToolCall) -> None:
+            results[call.id] = await self._participant.toolbox.observe(call.name, call.arguments)
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for call in reply.tool_calls:
+                    tasks.start_soon(run, call)
+        finally:
+            with anyio.CancelScope(shield=True):
+                still_open = self._conversation.history.open_calls()
+                for call in reply.tool_calls:
+                    if call.id in still_open:
+                        await self._conversation.observe(call, results.get(call.id, CANCELLED_RESULT))
+
+    async def _failed(self, error: ModelError, turn: int) -> str:
+        window_tokens = self._conversation.tracker.window.max_tokens
+        await self._conversation.announce()
+        if isinstance(error, ContextOverflow):
+            await self._conversation.withdraw_turn(turn)
+            await self._conversation.announce()
+            return does_not_fit_text(error, window_tokens)
+        return failure_text(error, self._conversation.status())
+
+    # -- what peers see ----------------------------------------------------------------------------------
+
+    async def _start_reasoning(self) -> None:
+        if not self._show_reasoning or not self._participant.may_send(kinds.REASONING_START):
+            return
+        text = str(self._chat.body.get("text") or "")
+        start = await self._participant.send(
+            kinds.REASONING_START, {"message": text, "input": text}, correlation_id=(self._chat.id,)
+        )
+        self.reasoning_id = start.id
+        self._stream = ReasoningStream(self._participant, start.id)
+        self._stream.start()
+        await self._stream.write("status", event="start", input=text)
+
+    async def _mirror(self, event: ModelEvent) -> None:
+        if self._stream is None:
+            return
+        match event:
+            case TextDelta(text):
+                await self._stream.write("token", value=text)
+            case ReasoningDelta(text):
+                await self._stream.write("thinking", value=text)
+            case ModelReply():
+                return
+
+    async def _thought(self, reply: ModelReply) -> None:
+        for call in reply.tool_calls:
+            message = reply.text or f"I call {call.name}."
+            thought: dict[str, Any] = {
+                "message": message,
+                "reasoning": message,
+                "action": "tool",
+                "actionInput": {"tool": call.name, "arguments": call.arguments, "toolCallId": call.id},
+            }
+            if self.reasoning_id is not None:
+                await self._say(kinds.REASONING_THOUGHT, thought, in_reasoning=True)
+            if self._stream is not None:
+                await self._stream.write("thought", value=thought)
+
+    async def _conclude(self, answer: str | None) -> None:
+        if self.reasoning_id is None:
+            return
+        payload: dict[str, Any] = {"message": answer[:200] if answer else ""}
+        if answer is None:
+            payload = {"cancelled": True, "reason": self._cancel_reason or "cancelled", "message": "cancelled"}
+        else:
+            thought = {"message": "I answer.", "reasoning": "I answer.", "action": "respond"}
+            await self._say(kinds.REASONING_THOUGHT, thought, in_reasoning=True)
+        await self._say(kinds.REASONING_CONCLUSION, payload, in_reasoning=True)
+        if self._stream is not None:
+            await self._stream.write("status", event="conclusion", cancelled=answer is None)
+            self._participant.start_soon(self._stream.aclose, "cancelled" if answer is None else "complete")
+
+    async def _say(self, kind: str, payload: dict[str, Any], *, in_reasoning: bool = False) -> None:
+        """Send one of the envelopes around the answer; an agent that may not is still allowed to answer."""
+        with suppress(NotPermitted):
+            await self._participant.send(
+                kind,
+                payload,
+                to=() if in_reasoning else (self._chat.sender,),
+                correlation_id=(self._chat.id,),
+                context=self.reasoning_id if in_reasoning else None,
+            )
