@@ -1,0 +1,161 @@
+"""[pure] Which programs a space consists of, and with which arguments and environment each is started.
+
+Owns the filling of `${PORT}`, `${SPACE}`, `${TOKEN}` and `${VARIABLE}`, and what a participant's program may
+see of the environment. Starts nothing; who `mew` is comes as an argument, since this package does not know.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from spaces.auth import token_variable
+from spaces.config import ParticipantConfig, SpaceConfig
+from spaces.processes import RUN_VARIABLE
+
+GATEWAY: Final = "gateway"
+MODEL: Final = "system:model"
+"""No participant can have one of these two names."""
+
+Restart = Literal["never", "on-failure", "always"]
+Role = Literal["gateway", "model", "participant"]
+
+_PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the gateway listens."""
+
+    host: str
+    port: int
+
+    @property
+    def reached_at(self) -> str:
+        """The host to connect to; a wildcard address is reached over loopback."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)  # noqa: S104
+
+    @property
+    def netloc(self) -> str:
+        """Host and port as a URL has them."""
+        host = self.reached_at
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+    @property
+    def http(self) -> str:
+        return f"http://{self.netloc}"
+
+    @property
+    def ws(self) -> str:
+        return f"ws://{self.netloc}"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program to run. `environment` is complete; `opens` is where it listens once it is ready to be used."""
+
+    name: str
+    command: tuple[str, ...]
+    folder: Path
+    environment: Mapping[str, str] = field(repr=False)
+    role: Role = "participant"
+    restart: Restart = "never"
+    opens: Address | None = None
+
+    @property
+    def label(self) -> str:
+        """What to call it in a sentence."""
+        return {"gateway": "gateway", "model": "rehearsal model"}.get(self.role, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What every program of one run of a space shares.
+
+    `mew` is the command line that runs this project's own commands. `tokens` are by participant.
+    `agent_settings` are the checked settings of participants written as `agent:`, by participant.
+    """
+
+    config: SpaceConfig
+    config_path: Path
+    folder: Path
+    address: Address
+    run_id: str
+    mew: Sequence[str]
+    tokens: Mapping[str, str] = field(repr=False)
+    environ: Mapping[str, str] = field(repr=False)
+    agent_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    log_level: str = "info"
+
+    def gateway(self) -> Program:
+        """The gateway. It alone sees every token that the environment holds."""
+        command = (
+            *self.mew, "gateway", "start", "--host", self.address.host, "--port", str(self.address.port),
+            "--space-config", str(self.config_path), "--log-level", self.log_level, "--no-auto-start",
+        )  # fmt: skip
+        environment = {**self.environ, RUN_VARIABLE: self.run_id}
+        return Program(GATEWAY, command, self.folder, environment, "gateway", opens=self.address)
+
+    def model(self, port: int, arguments: Sequence[str] = ()) -> Program:
+        """The rehearsal model server for the agents of this space that ask for it."""
+        command = (*self.mew, "model", "serve", "--port", str(port), *arguments)
+        return Program(MODEL, command, self.folder, self._common(), "model", opens=Address("127.0.0.1", port))
+
+    def participants(self) -> list[Program]:
+        """Every participant with `auto_start` that has a program."""
+        return [
+            self._participant(name, participant)
+            for name, participant in self.config.participants.items()
+            if participant.auto_start and (participant.command is not None or participant.agent is not None)
+        ]
+
+    def _participant(self, name: str, participant: ParticipantConfig) -> Program:
+        own = {
+            "PORT": str(self.address.port),
+            "SPACE": self.config.space.id,
+            "TOKEN": self.tokens[name],
+            token_variable(name): self.tokens[name],
+            "MEW_GATEWAY": self.address.ws,
+            "MEW_SPACE": self.config.space.id,
+            "MEW_TOKEN": self.tokens[name],
+            "MEW_PARTICIPANT_ID": name,
+        }
+        environment = {**self._common(), **own}
+        if name in self.agent_settings:
+            environment["MEW_AGENT_CONFIG"] = json.dumps(self.agent_settings[name])
+        known = dict(environment)
+        environment |= {key: fill(value, known) for key, value in participant.env.items()}
+        if participant.agent is not None:
+            command = (
+                *self.mew, "agent", "run", "--gateway", self.address.ws, "--space", self.config.space.id, "--id", name,
+            )  # fmt: skip
+        else:
+            program = participant.command or ""
+            first = tuple(self.mew) if program == "mew" else (fill(program, known),)
+            command = (*first, *(fill(argument, known) for argument in participant.args))
+        folder = self.folder / participant.cwd if participant.cwd else self.folder
+        return Program(name, command, folder, environment, restart=participant.restart_policy)
+
+    def _common(self) -> dict[str, str]:
+        """The environment without other participants' tokens and without settings meant for another agent."""
+        hidden = {"MEW_TOKEN", "MEW_PARTICIPANT_ID", "MEW_AGENT_CONFIG", "MEW_GATEWAY", "MEW_SPACE"}
+        kept = {
+            key: value for key, value in self.environ.items() if key not in hidden and not key.startswith("MEW_TOKEN_")
+        }
+        return {**kept, RUN_VARIABLE: self.run_id}
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """Replace `${NAME}` by its value; a name without one stays as it is written."""
+    return _PLACEHOLDER.sub(lambda match: values.get(match.group(1), match.group(0)), text)
+
+
+def bridges(config: SpaceConfig) -> list[str]:
+    """Participants with `auto_start` that speak for an MCP server and have no program of their own."""
+    return [
+        name
+        for name, participant in config.participants.items()
+        if participant.auto_start and participant.is_bridge and participant.command is None
+    ]

@@ -1,0 +1,289 @@
+"""Starts the programs of a space, watches them, and stops them with everything they started.
+
+Owns the order (gateway first, participants last; the other way round at the end), restarts, logs, and the run
+file while the space runs. Which programs there are is `launch`; what a participant is for, nobody here knows.
+"""
+
+import subprocess
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import IO, Final
+
+import anyio
+import anyio.to_thread
+from anyio.abc import ByteReceiveStream, Process, TaskGroup
+
+from spaces.errors import SpacesError
+from spaces.launch import Program
+from spaces.processes import left_behind, started_mark, stop_groups
+from spaces.run_file import Exit, RunFile, write_run_file
+
+Tell = Callable[[str, str], None]
+"""Takes what a program says: its name and one line of text."""
+
+SELF: Final = "mew"
+"""The name under which the supervisor itself speaks."""
+
+READY_SECONDS: Final = 20.0
+"""How long the gateway or the model may take until it listens."""
+
+GRACE_SECONDS: Final = 4.0
+"""How long programs may take to leave once asked."""
+
+_SETTLED_SECONDS: Final = 60.0
+_LONGEST_PAUSE_SECONDS: Final = 30.0
+_LAST_OUTPUT_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.02
+_LINE_BYTES: Final = 64 * 1024
+_TAIL_BYTES: Final = 4096
+
+
+@dataclass(eq=False)
+class ProgramFailed(SpacesError):
+    """A program that the whole space needs could not be started, or ended."""
+
+    name: str
+    how: str
+    last_line: str = ""
+
+    def __str__(self) -> str:
+        return f"the {self.name} {self.how}{f': {self.last_line}' if self.last_line else ''}"
+
+
+@dataclass
+class Supervisor:
+    """Runs the programs of one space until it is told to stop.
+
+    With `tell`, everything the programs print is handed over line by line as well as logged; without, it goes
+    straight into the log files, so that programs survive the end of a supervisor that was killed.
+    `first_pause_seconds` is waited before a program is started again, and doubles each time.
+    """
+
+    run_file: Path
+    run: RunFile
+    log_folder: Path
+    tell: Tell | None = None
+    on_ready: Callable[[], None] = lambda: None
+    first_pause_seconds: float = 1.0
+    _stop: anyio.Event = field(default_factory=anyio.Event, init=False)
+    _failure: ProgramFailed | None = field(default=None, init=False)
+
+    def stop(self) -> None:
+        """Ask for an orderly end; `serve` returns when everything has ended."""
+        self._stop.set()
+
+    async def serve(self, services: Sequence[Program], participants: Sequence[Program]) -> None:
+        """Start services one after the other, then all participants; watch them until `stop`.
+
+        Raises `ProgramFailed` when a service ends or never listens. In every case all programs are stopped and
+        the run file is removed before this returns.
+        """
+        prepare_log_folder(self.log_folder, [program.name for program in (*services, *participants)])
+        self._save()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._start_all, tasks, services, participants)
+                await self._stop.wait()
+                await self._end_all()
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._end_all()
+            self.run_file.unlink(missing_ok=True)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _start_all(self, tasks: TaskGroup, services: Sequence[Program], participants: Sequence[Program]) -> None:
+        for service in services:
+            begun = anyio.Event()
+            tasks.start_soon(self._serve_once, service, begun)
+            await begun.wait()
+            if self._stop.is_set():
+                return
+        for participant in participants:
+            begun = anyio.Event()
+            tasks.start_soon(self._keep, participant, begun)
+            await begun.wait()
+        self._save(ready=True)
+        self.on_ready()
+
+    async def _serve_once(self, program: Program, begun: anyio.Event) -> None:
+        """Run a program the space cannot do without: its end is the space's end. Begun once it listens."""
+        try:
+            async with self._running(program) as process:
+                if await _listens(process, program):
+                    begun.set()
+                    await process.wait()
+                how = _how_ended(process.returncode)
+        except OSError as error:
+            how = f"could not be started: {_said_by(error)}"
+        if not self._stop.is_set():
+            self._failure = ProgramFailed(program.label, how, self._last_line(program))
+            self.stop()
+        begun.set()
+
+    async def _keep(self, program: Program, begun: anyio.Event) -> None:
+        """Run a participant's program, and again as its policy says. Begun once it was started or cannot be."""
+        pause_seconds = self.first_pause_seconds
+        while not self._stop.is_set():
+            since = anyio.current_time()
+            try:
+                async with self._running(program) as process:
+                    begun.set()
+                    code: int | None = await process.wait()
+            except OSError as error:
+                code = None
+                self._log_path(program).write_text(f"{_said_by(error)}\n", encoding="utf-8")
+            if self._stop.is_set():
+                return
+            self._note_exit(program, code)
+            begun.set()
+            if program.restart == "never" or (program.restart == "on-failure" and code == 0):
+                return
+            if anyio.current_time() - since > _SETTLED_SECONDS:
+                pause_seconds = self.first_pause_seconds
+            self._say(f"{program.name} is started again in {pause_seconds:g} s")
+            await anyio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
+
+    @asynccontextmanager
+    async def _running(self, program: Program) -> AsyncIterator[Process]:
+        """A started program, noted in the run file. What it leaves behind in its group is stopped when it ends."""
+        with self._log_path(program).open("ab", buffering=0) as log:
+            process = await anyio.open_process(
+                program.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if self.tell else log,
+                stderr=subprocess.STDOUT,
+                cwd=program.folder,
+                env=program.environment,
+                start_new_session=True,
+            )
+            self._note_start(program, process.pid)
+            try:
+                async with anyio.create_task_group() as tasks:
+                    if self.tell is not None and process.stdout is not None:
+                        tasks.start_soon(self._hand_over, program, process.stdout, log)
+                    yield process
+                    await self._end_remains(process.pid)
+                    tasks.cancel_scope.deadline = anyio.current_time() + _LAST_OUTPUT_SECONDS
+            finally:
+                await process.aclose()
+
+    async def _hand_over(self, program: Program, output: ByteReceiveStream, log: IO[bytes]) -> None:
+        """Log what a program prints, and tell it line by line; a line without end is cut."""
+        rest = b""
+        try:
+            async for chunk in output:
+                log.write(chunk)
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    self._tell(program.name, line)
+                if len(rest) > _LINE_BYTES:
+                    self._tell(program.name, rest)
+                    rest = b""
+        finally:
+            if rest:
+                self._tell(program.name, rest)
+
+    async def _end_all(self) -> None:
+        """Stop participants, then services, so that everybody can still say goodbye."""
+        services = {pid for pid in (self.run.pids.gateway, self.run.pids.model) if pid is not None}
+        marks = self.run.processes
+        for group in (set(marks) - services, services):
+            await self._stop_groups({pid: marks[pid] for pid in group})
+
+    async def _end_remains(self, pid: int) -> None:
+        if left_behind([pid], self.run.run_id):
+            await self._stop_groups({pid: None})
+
+    async def _stop_groups(self, marks: dict[int, str | None]) -> None:
+        if marks:
+            await anyio.to_thread.run_sync(partial(stop_groups, marks, self.run.run_id, grace_seconds=GRACE_SECONDS))
+
+    def _note_start(self, program: Program, pid: int) -> None:
+        pids = self.run.pids
+        if program.role == "participant":
+            changed = pids.model_copy(update={"participants": {**pids.participants, program.name: pid}})
+        else:
+            changed = pids.model_copy(update={program.role: pid})
+        marks = {**self.run.marks, str(pid): started_mark(pid) or ""}
+        exits = {name: exit_ for name, exit_ in self.run.exits.items() if name != program.name}
+        self._save(pids=changed, marks=marks, exits=exits)
+
+    def _note_exit(self, program: Program, code: int | None) -> None:
+        noted = Exit(code=code, at=datetime.now(UTC).isoformat(), detail=self._last_line(program))
+        self._say(f"{program.name} {noted.words}")
+        self._save(exits={**self.run.exits, program.name: noted})
+
+    def _save(self, **changes: object) -> None:
+        self.run = self.run.model_copy(update=changes)
+        write_run_file(self.run_file, self.run)
+
+    def _say(self, text: str) -> None:
+        if self.tell is not None:
+            self.tell(SELF, text)
+
+    def _tell(self, name: str, line: bytes) -> None:
+        if self.tell is not None:
+            self.tell(name, line.decode("utf-8", errors="replace").rstrip("\r"))
+
+    def _log_path(self, program: Program) -> Path:
+        return log_path(self.log_folder, program.name)
+
+    def _last_line(self, program: Program) -> str:
+        try:
+            tail = self._log_path(program).read_bytes()[-_TAIL_BYTES:]
+        except OSError:
+            return ""
+        lines = [line for line in tail.decode("utf-8", errors="replace").splitlines() if line.strip()]
+        return lines[-1].strip() if lines else ""
+
+
+def log_path(folder: Path, name: str) -> Path:
+    """The file that a program's output goes to."""
+    return folder / f"{name}.log"
+
+
+def prepare_log_folder(folder: Path, names: Sequence[str]) -> None:
+    """Make the folder; each program starts a new log, and the one of the run before is kept beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ignore = folder / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n", encoding="utf-8")
+    for name in names:
+        path = log_path(folder, name)
+        if path.exists():
+            path.replace(path.with_suffix(".previous.log"))
+
+
+async def _listens(process: Process, program: Program) -> bool:
+    """Wait until a program takes connections. False when it ended first or took too long; then it is stopped."""
+    if program.opens is None:
+        return True
+    with anyio.move_on_after(READY_SECONDS):
+        while process.returncode is None:
+            try:
+                stream = await anyio.connect_tcp(program.opens.reached_at, program.opens.port)
+            except OSError:
+                await anyio.sleep(_POLL_SECONDS)
+            else:
+                await stream.aclose()
+                return True
+    if process.returncode is None:
+        process.terminate()
+        await process.wait()
+    return False
+
+
+def _said_by(error: OSError) -> str:
+    named = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror or error}{named}".lower()
+
+
+def _how_ended(code: int | None) -> str:
+    return f"was ended by signal {-code}" if code is not None and code < 0 else f"exited with code {code}"

@@ -1,0 +1,134 @@
+"""What is started for a space, and what each program may see."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from spaces.config import parse_space
+from spaces.launch import Address, Launch, Program, bridges, fill
+
+SPACE = """
+space: {id: review}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  coder:
+    agent: {model: gpt-4o}
+    auto_start: true
+  old:
+    command: mew
+    args: [agent, run, --gateway, "ws://localhost:${PORT}", --space, "${SPACE}", --token, "${TOKEN}${TOKEN}"]
+    auto_start: true
+  tool:
+    command: node
+    args: [tool.js, "${HOME}", "${UNSET}"]
+    env: {KEY: "${SECRET}", WHERE: "${MEW_GATEWAY}", NOPE: "${UNSET}"}
+    cwd: tools
+    auto_start: true
+    restart_policy: on-failure
+  later: {command: node}
+  files:
+    type: mcp-bridge
+    mcp_server: {command: npx}
+    auto_start: true
+"""
+TOKENS = {name: f"token-of-{name}" for name in ("ada", "coder", "old", "tool", "later", "files")}
+ENVIRON = {
+    "HOME": "/home/ada",
+    "SECRET": "s3cret",
+    "OPENAI_API_KEY": "sk",
+    "MEW_TOKEN_ADA": "token-of-ada",
+    "MEW_AGENT_CONFIG": "{}",
+    "MEW_PARTICIPANT_ID": "ada",
+}
+
+
+def launch(**more: Any) -> Launch:
+    values: dict[str, Any] = {
+        "config": parse_space(SPACE),
+        "config_path": Path("/spaces/review/space.yaml"),
+        "folder": Path("/spaces/review"),
+        "address": Address("127.0.0.1", 8080),
+        "run_id": "run-1",
+        "mew": ("python", "-m", "mew_agent"),
+        "tokens": TOKENS,
+        "environ": ENVIRON,
+        **more,
+    }
+    return Launch(**values)
+
+
+def programs() -> dict[str, Program]:
+    return {program.name: program for program in launch().participants()}
+
+
+def test_only_participants_that_start_by_themselves_and_have_a_program_are_started() -> None:
+    assert list(programs()) == ["coder", "old", "tool"]
+    assert bridges(parse_space(SPACE)) == ["files"]
+
+
+def test_an_agent_is_run_by_this_project_with_its_token_in_the_environment_only() -> None:
+    settings = {"coder": {"model": "gpt-4o"}}
+    program = launch(agent_settings=settings).participants()[0]
+    assert program.command == (
+        *("python", "-m", "mew_agent", "agent", "run"),
+        *("--gateway", "ws://127.0.0.1:8080", "--space", "review", "--id", "coder"),
+    )
+    assert program.environment["MEW_TOKEN"] == "token-of-coder"
+    assert json.loads(program.environment["MEW_AGENT_CONFIG"]) == settings["coder"]
+    assert program.environment["OPENAI_API_KEY"] == "sk"
+
+
+def test_a_command_named_mew_needs_no_path() -> None:
+    command = programs()["old"].command
+    assert command[:5] == ("python", "-m", "mew_agent", "agent", "run")
+    assert command[6] == "ws://localhost:8080"
+    assert command[8] == "review"
+    assert command[10] == "token-of-oldtoken-of-old"
+
+
+def test_placeholders_are_filled_in_arguments_and_environment_and_unknown_ones_stay() -> None:
+    tool = programs()["tool"]
+    assert tool.command == ("node", "tool.js", "/home/ada", "${UNSET}")
+    assert tool.environment["KEY"] == "s3cret"
+    assert tool.environment["WHERE"] == "ws://127.0.0.1:8080"
+    assert tool.environment["NOPE"] == "${UNSET}"
+    assert tool.folder == Path("/spaces/review/tools")
+    assert tool.restart == "on-failure"
+
+
+def test_a_program_sees_no_token_and_no_settings_but_its_own() -> None:
+    for name, program in programs().items():
+        held = " ".join(program.environment.values())
+        assert f"token-of-{name}" in held
+        assert "token-of-ada" not in held
+        assert "MEW_AGENT_CONFIG" not in program.environment
+        assert program.environment["MEW_PARTICIPANT_ID"] == name
+
+
+def test_the_gateway_keeps_the_tokens_of_the_environment() -> None:
+    gateway = launch().gateway()
+    assert gateway.environment["MEW_TOKEN_ADA"] == "token-of-ada"
+    assert gateway.opens == Address("127.0.0.1", 8080)
+    assert gateway.command[9:11] == ("--space-config", "/spaces/review/space.yaml")
+
+
+def test_the_rehearsal_model_listens_on_its_port_and_sees_no_token() -> None:
+    model = launch().model(9000, ("--window", "4096"))
+    assert model.command[-6:] == ("model", "serve", "--port", "9000", "--window", "4096")
+    assert model.opens == Address("127.0.0.1", 9000)
+    assert not [key for key in model.environment if key.startswith("MEW_TOKEN")]
+    assert model.label == "rehearsal model"
+
+
+def test_secrets_appear_in_no_representation() -> None:
+    assert "token-of" not in repr(launch()) + repr(programs()["coder"])
+
+
+def test_an_address_that_listens_everywhere_is_reached_over_loopback() -> None:
+    assert Address("0.0.0.0", 1).http == "http://127.0.0.1:1"
+    assert Address("::", 1).ws == "ws://[::1]:1"
+    assert Address("localhost", 1).netloc == "localhost:1"
+
+
+def test_filling_replaces_every_occurrence() -> None:
+    assert fill("${A}-${A}-${B}-$A", {"A": "1"}) == "1-1-${B}-$A"

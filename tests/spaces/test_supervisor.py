@@ -1,0 +1,227 @@
+"""Programs are started in order, watched, restarted as told, and all gone at the end."""
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from spaces.launch import Address, Program
+from spaces.processes import RUN_VARIABLE, left_behind
+from spaces.run_file import RunFile, read_run_file
+from spaces.supervisor import ProgramFailed, Supervisor, log_path
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are a POSIX matter")
+
+RUN_ID = "supervisor-test"
+LISTEN = """
+import socket, sys, time
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listening", flush=True)
+time.sleep(60)
+"""
+SLEEP = "import time; print('here I am', flush=True); time.sleep(60)"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def program(name: str, text: str, *arguments: str, folder: Path, **more: Any) -> Program:
+    command = (sys.executable, "-c", text, *arguments)
+    return Program(name, command, folder, {**os.environ, RUN_VARIABLE: RUN_ID}, **more)
+
+
+def gateway(folder: Path) -> Program:
+    port = free_port()
+    return program("gateway", LISTEN, str(port), folder=folder, role="gateway", opens=Address("127.0.0.1", port))
+
+
+class House:
+    """A supervisor under test, with what it told and a way to wait for what it does."""
+
+    def __init__(self, folder: Path, *, tells: bool = True) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.ready = anyio.Event()
+        run = RunFile(space="s", gateway="http://x", ws="ws://x", started_at="now", run_id=RUN_ID)
+        self.supervisor = Supervisor(
+            run_file=folder / ".mew" / "run.json",
+            run=run,
+            log_folder=folder / "logs",
+            tell=(lambda name, line: self.told.append((name, line))) if tells else None,
+            on_ready=self.ready.set,
+        )
+
+    @property
+    def run(self) -> RunFile:
+        found = read_run_file(self.supervisor.run_file)
+        assert found is not None
+        return found
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        with anyio.fail_after(15):
+            while not condition():
+                await anyio.sleep(0.005)
+
+    @asynccontextmanager
+    async def serving(self, services: list[Program], participants: list[Program]) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.supervisor.serve, services, participants)
+            with anyio.fail_after(15):
+                await self.ready.wait()
+            yield
+            self.supervisor.stop()
+
+
+async def test_participants_start_after_the_gateway_listens_and_everything_is_gone_at_the_end(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    async with house.serving([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)]):
+        await house.until(lambda: ("coder", "here I am") in house.told)
+        run = house.run
+        assert run.ready
+        assert run.is_running(run.pids.gateway)
+        assert run.is_running(run.pids.participants["coder"])
+    assert house.told[0] == ("gateway", "listening")
+    assert not run.is_alive
+    assert not house.supervisor.run_file.exists()
+
+
+async def test_what_programs_print_is_logged_too(tmp_path: Path) -> None:
+    for tells in (True, False):
+        folder = tmp_path / str(tells)
+        folder.mkdir()
+        house = House(folder, tells=tells)
+        path = log_path(house.supervisor.log_folder, "coder")
+        async with house.serving([], [program("coder", SLEEP, folder=folder)]):
+            await house.until(lambda path=path: path.exists() and "here I am" in path.read_text())  # type: ignore[misc]
+        assert bool(house.told) is tells
+
+
+async def test_the_log_of_the_run_before_is_kept(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "coder.log").write_text("old\n")
+    house = House(tmp_path)
+    async with house.serving([], [program("coder", SLEEP, folder=tmp_path)]):
+        pass
+    assert (logs / "coder.previous.log").read_text() == "old\n"
+
+
+async def test_a_participant_that_ends_is_noted_with_its_code_and_last_line(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    dying = program("coder", "import sys; print('no key'); sys.exit(3)", folder=tmp_path)
+    async with house.serving([], [dying]):
+        await house.until(lambda: "coder" in house.run.exits)
+        assert house.run.faults() == {"coder": "exited with code 3: no key"}
+    assert ("mew", "coder exited with code 3: no key") in house.told
+
+
+async def test_a_participant_that_cannot_be_started_does_not_stop_the_others(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    missing = Program("ghost", ("/no/such/program",), tmp_path, dict(os.environ))
+    async with house.serving([], [missing, program("coder", SLEEP, folder=tmp_path)]):
+        await house.until(lambda: ("coder", "here I am") in house.told)
+        assert "could not be started: no such file" in house.run.faults()["ghost"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "runs"), [("never", 1, 1), ("on-failure", 0, 1), ("on-failure", 1, 2), ("always", 0, 2)]
+)
+async def test_a_participant_is_started_again_as_its_policy_says(
+    tmp_path: Path, policy: Any, code: int, runs: int
+) -> None:
+    house = House(tmp_path)
+    house.supervisor.first_pause_seconds = 0.01
+    # The second run stays, so that the number of runs is settled when the test looks.
+    text = (
+        "import pathlib, sys, time; mark = pathlib.Path('mark'); again = mark.exists(); mark.touch()\n"
+        f"print('run', flush=True)\ntime.sleep(60) if again else sys.exit({code})"
+    )
+    async with house.serving([], [program("coder", text, folder=tmp_path, restart=policy)]):
+        if runs == 1:
+            await house.until(lambda: "coder" in house.run.exits)
+        else:
+            await house.until(lambda: house.told.count(("coder", "run")) == 2)
+            await house.until(lambda: "coder" not in house.run.exits)
+    assert house.told.count(("coder", "run")) == runs
+
+
+async def test_the_end_of_the_gateway_is_the_end_of_the_space(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    seen: list[RunFile] = []
+
+    def kill_gateway() -> None:
+        seen.append(house.run)
+        os.kill(house.run.pids.gateway or 0, signal.SIGKILL)
+
+    house.supervisor.on_ready = kill_gateway
+    with anyio.fail_after(15), pytest.raises(ProgramFailed, match="the gateway was ended by signal 9"):
+        await house.supervisor.serve([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
+    assert not seen[0].is_alive
+
+
+async def test_a_gateway_that_never_listens_is_named_with_its_last_words(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    dying = program(
+        "gateway",
+        "import sys; print('mew: port 1 is taken'); sys.exit(2)",
+        folder=tmp_path,
+        role="gateway",
+        opens=Address("127.0.0.1", free_port()),
+    )
+    with pytest.raises(ProgramFailed, match="the gateway exited with code 2: mew: port 1 is taken"):
+        await house.supervisor.serve([dying], [program("coder", SLEEP, folder=tmp_path)])
+    assert house.told == [("gateway", "mew: port 1 is taken")]
+
+
+async def test_being_cancelled_stops_everything_as_well(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(house.supervisor.serve, [gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
+        await house.until(house.ready.is_set)
+        run = house.run
+        assert run.is_alive
+        tasks.cancel_scope.cancel()
+    assert not run.is_alive
+    assert not house.supervisor.run_file.exists()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows another process's environment")
+async def test_children_of_an_ended_program_do_not_stay(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    text = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {SLEEP!r}]).pid, flush=True)"
+    async with house.serving([], [program("coder", text, folder=tmp_path)]):
+        await house.until(lambda: "coder" in house.run.exits)
+        leader = house.run.pids.participants["coder"]
+        assert left_behind([leader], RUN_ID) == []
+
+
+async def test_a_very_long_line_is_told_in_pieces(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    text = "import sys; sys.stdout.write('x' * 200_000); sys.stdout.flush()"
+    async with house.serving([], [program("coder", text, folder=tmp_path)]):
+        await house.until(lambda: "coder" in house.run.exits)
+    pieces = [line for name, line in house.told if name == "coder"]
+    assert sum(map(len, pieces)) == 200_000
+    assert len(pieces) > 1
+
+
+async def test_two_spaces_do_not_disturb_each_other(tmp_path: Path) -> None:
+    first, second = House(tmp_path / "one"), House(tmp_path / "two")
+    for house in (first, second):
+        house.supervisor.log_folder.parent.mkdir()
+    async with second.serving([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)]):
+        async with first.serving([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)]):
+            pass
+        run = second.run
+        assert run.is_running(run.pids.gateway)
+        assert run.is_running(run.pids.participants["coder"])
