@@ -65,10 +65,10 @@ class Envelope(Draft):
 
     @staticmethod
     def complete(draft: Draft, *, id: str, ts: str, sender: str) -> "Envelope":  # noqa: A002 - the wire's word
-        """Fill what the sender left out; what the sender wrote stands."""
+        """Fill what the sender left out; what the sender wrote stands. A null header is left out."""
         values: dict[str, Any] = {
             **(draft.model_extra or {}),
-            **{name: getattr(draft, name) for name in draft.model_fields_set if name not in _OWN_FIELDS},
+            **{name: value for name in _OPTIONAL_FIELDS if (value := getattr(draft, name)) is not None},
             "protocol": draft.protocol or PROTOCOL,
             "id": draft.id or id,
             "ts": draft.ts or ts,
@@ -109,4 +109,4 @@ class Envelope(Draft):
         return participant in self.addressees
 
 
-_OWN_FIELDS = frozenset({"protocol", "id", "ts", "sender", "kind"})
+_OPTIONAL_FIELDS = ("to", "correlation_id", "context", "payload")

@@ -30,11 +30,17 @@ RESERVED_KIND: Final = "reserved_kind"
 CAPABILITY_VIOLATION: Final = "capability_violation"
 TARGET_NOT_FOUND: Final = "target_not_found"
 STREAM_NOT_FOUND: Final = "stream_not_found"
+PARTICIPANT_NOT_FOUND: Final = "participant_not_found"
+SPACE_NOT_FOUND: Final = "space_not_found"
+LIMIT_EXCEEDED: Final = "limit_exceeded"
+INTERNAL_ERROR: Final = "internal_error"
 UNAUTHORIZED_STREAM_WRITE: Final = "unauthorized_stream_write"
 
 CLOSE_UNAUTHORIZED: Final = 4401
 CLOSE_REMOVED: Final = 4403
+CLOSE_NOT_FOUND: Final = 4404
 CLOSE_SLOW_CONSUMER: Final = 4408
+CLOSE_LIMIT: Final = 4429
 
 
 class ProtocolError(Exception):

@@ -18,7 +18,7 @@ DECISION_STEPS = 500_000
 MAX_REGEX_LENGTH = 1_000
 
 
-class Undecidable(Exception):  # noqa: N818 - an outcome, caught where the decision is made
+class Undecidable(Exception):
     """The pattern cannot be read, or reading this text with it may cost too much."""
 
 

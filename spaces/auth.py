@@ -92,6 +92,15 @@ class TokenBook:
                 book.add(participant, token)
         return book
 
+    @classmethod
+    def made_up(cls, config: SpaceConfig) -> "TokenBook":
+        """Tokens for one run: those of space.yaml and a fresh one for everybody. Nothing is stored."""
+        book = cls()
+        for participant, configured in config.participants.items():
+            for token in configured.tokens or (secrets.token_urlsafe(_TOKEN_BYTES),):
+                book.add(participant, token)
+        return book
+
     def add(self, participant: str, token: str) -> None:
         """Let a token name a participant. Raises `TokenError` when it is empty or names another one already."""
         if not token:

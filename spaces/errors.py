@@ -35,7 +35,7 @@ class TokenError(SpacesError):
 
 
 @dataclass(eq=False)
-class PortInUse(SpacesError):  # noqa: N818 - says what happened
+class PortInUse(SpacesError):
     """The gateway's port is taken by another program."""
 
     host: str

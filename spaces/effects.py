@@ -1,0 +1,74 @@
+"""[pure] What a space wants done, as data. `switchboard` performs effects one by one, in order.
+
+A connection is known here by its number alone; what is behind the number is the switchboard's business.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NewType
+
+from protocol.codec import StreamFrame
+from protocol.envelope import Envelope
+from protocol.payloads.system import SystemError as ErrorPayload
+
+ConnectionId = NewType("ConnectionId", int)
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """An envelope for every member and for the history. `without` names connections that do not get it."""
+
+    envelope: Envelope
+    without: frozenset[ConnectionId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """An envelope for some connections only; it does not enter the history."""
+
+    envelope: Envelope
+    connections: tuple[ConnectionId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """A stream frame, as it came, for the given connections; None means every member's."""
+
+    frame: StreamFrame
+    connections: tuple[ConnectionId, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """From now on a connection receives what is broadcast."""
+
+    connection: ConnectionId
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """From now on a connection receives nothing; it stays open."""
+
+    connection: ConnectionId
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End a connection, after everything it was sent before."""
+
+    connection: ConnectionId
+    code: int
+    reason: str
+
+
+Effect = Broadcast | Send | Relay | Admit | Dismiss | Close
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of one envelope: it was accepted, or `refused` says why. Never both."""
+
+    effects: tuple[Effect, ...]
+    accepted: Envelope | None = None
+    refused: ErrorPayload | None = None
+    answer: dict[str, Any] = field(default_factory=dict)
+    """What an HTTP sender is told beyond id and timestamp."""

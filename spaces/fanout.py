@@ -1,0 +1,183 @@
+"""Bytes out: one message, framed once, written to many connections.
+
+A `Lane` is the way out to one connection, and its only one, so what is written first leaves first. Two kinds
+exist: the direct lane hands the same framed bytes to each connection's transport (`websocket.py`, the fast path
+under our own server); `AsgiLane` goes through the ASGI `send` of any other server. Who receives what is decided
+elsewhere; a slow reader is noticed here and never waited for.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import anyio
+
+from protocol.codec import StreamFrame
+from protocol.envelope import Envelope
+from spaces.effects import ConnectionId
+
+_FINAL_TEXT = 0x81
+_FINAL_BINARY = 0x82
+
+OnSlow = Callable[[], None]
+
+
+class Framed(bytes):
+    """A whole WebSocket frame as it goes over the wire, unmasked and uncompressed, and the message it holds."""
+
+    message: bytes | str
+
+    @staticmethod
+    def of(message: bytes | str) -> "Framed":
+        """Frame a message: text for text, binary for bytes."""
+        data = message.encode() if isinstance(message, str) else message
+        return Framed._wrap(_FINAL_TEXT if isinstance(message, str) else _FINAL_BINARY, data, message)
+
+    @staticmethod
+    def of_json(data: bytes) -> "Framed":
+        """Frame UTF-8 JSON as a text message."""
+        return Framed._wrap(_FINAL_TEXT, data, data)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the message is text."""
+        return self[0] == _FINAL_TEXT
+
+    @staticmethod
+    def _wrap(first: int, data: bytes, message: bytes | str) -> "Framed":
+        size = len(data)
+        if size < 126:
+            head = bytes((first, size))
+        elif size < 65_536:
+            head = bytes((first, 126)) + size.to_bytes(2)
+        else:
+            head = bytes((first, 127)) + size.to_bytes(8)
+        framed = Framed(head + data)
+        framed.message = message
+        return framed
+
+
+def frame_envelope(envelope: Envelope) -> tuple[bytes, Framed]:
+    """An envelope's JSON text and the frame around it."""
+    data = envelope.encode()
+    return data, Framed.of_json(data)
+
+
+class Lane(Protocol):
+    """The way out to one connection.
+
+    `write` must not be called once `is_open` is false: then a close frame was sent or received, or it is lost.
+    """
+
+    is_open: bool
+
+    def write(self, framed: Framed, /) -> object:
+        """Put a frame behind everything written before; never waits."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Send a close frame behind everything written, then wait a bounded time for the peer."""
+
+    def finish(self, last: Framed, code: int, reason: str) -> None:
+        """Say one last thing to a slow reader whose lane was shut already, and close."""
+
+
+class Fanout:
+    """The lanes of one space's members, in join order."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[ConnectionId, Lane] = {}
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def admit(self, connection: ConnectionId, lane: Lane) -> None:
+        """From now on this lane gets what everybody gets."""
+        self._lanes[connection] = lane
+
+    def dismiss(self, connection: ConnectionId) -> None:
+        """From now on this lane gets nothing."""
+        self._lanes.pop(connection, None)
+
+    def to_all(self, framed: Framed, *, without: frozenset[ConnectionId] = frozenset()) -> None:
+        """Write one frame to every lane that is open."""
+        if without:
+            self.to_some(framed, (connection for connection in self._lanes if connection not in without))
+            return
+        # The hot loop of the gateway: per member one attribute test and one write of the very same bytes.
+        for lane in self._lanes.values():
+            if lane.is_open:
+                lane.write(framed)
+
+    def to_some(self, framed: Framed, connections: Iterable[ConnectionId]) -> None:
+        """Write one frame to these lanes, where they are open."""
+        for connection in connections:
+            lane = self._lanes.get(connection)
+            if lane is not None and lane.is_open:
+                lane.write(framed)
+
+
+def frame_of(frame: StreamFrame) -> Framed:
+    """A stream frame as it came, text or binary."""
+    return Framed.of(frame.raw)
+
+
+class AsgiLane:
+    """A lane through ASGI `send`: a bounded outbox and one task, `run`, that empties it in order."""
+
+    def __init__(self, *, max_bytes: int, on_slow: OnSlow) -> None:
+        self.is_open = True
+        self._outbox: deque[Framed] = deque()
+        self._waiting_bytes = 0
+        self._max_bytes = max_bytes
+        self._on_slow = on_slow
+        self._closing: tuple[int, str] | None = None
+        self._filled = anyio.Event()
+        self.closing = anyio.Event()
+        """Set when a close frame is due."""
+
+    def write(self, framed: Framed) -> None:
+        """Put a frame behind what waits already."""
+        self._outbox.append(framed)
+        self._waiting_bytes += len(framed)
+        self._filled.set()
+        if self._waiting_bytes > self._max_bytes:
+            self.is_open = False
+            self._on_slow()
+
+    def finish(self, last: Framed, code: int, reason: str) -> None:
+        """Drop what waits; say one last thing and close."""
+        self._outbox.clear()
+        self._outbox.append(last)
+        self._end(code, reason)
+
+    def close(self, code: int, reason: str) -> None:
+        """Close behind what waits."""
+        if self.is_open:
+            self._end(code, reason)
+
+    def _end(self, code: int, reason: str) -> None:
+        self.is_open = False
+        self._closing = (code, reason)
+        self._filled.set()
+        self.closing.set()
+
+    async def run(self, send: Callable[[dict[str, Any]], Any]) -> None:
+        """Send what is written, in order, until the lane is closed."""
+        while True:
+            while self._outbox:
+                framed = self._outbox.popleft()
+                self._waiting_bytes -= len(framed)
+                await send(_asgi_message(framed))
+            if self._closing is not None:
+                code, reason = self._closing
+                await send({"type": "websocket.close", "code": code, "reason": reason})
+                return
+            self._filled = anyio.Event()
+            await self._filled.wait()
+
+
+def _asgi_message(framed: Framed) -> dict[str, Any]:
+    message = framed.message
+    if framed.is_text:
+        return {"type": "websocket.send", "text": message if isinstance(message, str) else message.decode()}
+    return {"type": "websocket.send", "bytes": message}

@@ -1,0 +1,371 @@
+"""The gateway as a program: one ASGI application on one port, and the server that runs it.
+
+`create_app` works under any ASGI server; `serve_gateway` and `run_gateway` run it under ours, with the direct way
+out of `websocket.py`. Everything that is decided is decided in `switchboard` and below.
+"""
+
+import contextlib
+import errno
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as package_version
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket
+
+from protocol.payloads.participant import Board
+from spaces.auth import TokenBook
+from spaces.config import SpaceConfig
+from spaces.connection import Connection
+from spaces.errors import PortInUse
+from spaces.fanout import AsgiLane
+from spaces.http import (
+    HttpRoutes,
+    Problem,
+    SecurityHeaders,
+    answer_failure,
+    answer_http_exception,
+    answer_problem,
+    bearer_of,
+)
+from spaces.switchboard import Switchboard
+from spaces.websocket import CLOSE_GRACE_SECONDS, EXTENSION, DirectLane, DirectWebSocket
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8080
+
+AUTO_JOIN_SECONDS = 0.25
+"""How long a socket that came with a bearer header may take to send a join frame before it is joined without."""
+
+EXPIRY_SECONDS = 1.0
+"""How often waiting things are looked at."""
+
+STOP_SECONDS = 3
+"""How long open requests may take when the gateway stops."""
+
+
+def create_app(config: SpaceConfig, tokens: TokenBook, *, switchboard: Switchboard | None = None) -> Starlette:
+    """The gateway as an ASGI application. The switchboard is found as `app.state.switchboard`."""
+    board = switchboard or Switchboard(config, tokens)
+    sockets = _Sockets(board)
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_keep_time, board)
+            try:
+                yield
+            finally:
+                board.close()
+                tasks.cancel_scope.cancel()
+
+    app = Starlette(
+        routes=[
+            *HttpRoutes(board, version=_version()).routes(),
+            WebSocketRoute("/{path:path}", sockets.serve),
+        ],
+        middleware=[Middleware(SecurityHeaders)],
+        exception_handlers={
+            Problem: answer_problem,
+            HTTPException: answer_http_exception,
+            Exception: answer_failure,
+        },
+        lifespan=lifespan,
+        max_body_size=config.limits.http_body_bytes,
+    )
+    app.state.switchboard = board
+    return app
+
+
+@dataclass(frozen=True, slots=True)
+class RunningGateway:
+    """A gateway that listens."""
+
+    host: str
+    port: int
+    config: SpaceConfig
+    tokens: TokenBook
+    switchboard: Switchboard
+
+    @property
+    def url(self) -> str:
+        """Its HTTP address, without a slash at the end."""
+        return f"http://{_in_url(self.host)}:{self.port}"
+
+    @property
+    def ws_url(self) -> str:
+        """Its WebSocket address, without a slash at the end."""
+        return f"ws://{_in_url(self.host)}:{self.port}"
+
+    def token_of(self, participant: str) -> str:
+        """A participant's token. Raises `KeyError` for one that is not configured."""
+        token = self.tokens.token_of(participant)
+        if token is None:
+            raise KeyError(participant)
+        return token
+
+    def board(self) -> Board:
+        """The last status of every participant."""
+        return self.switchboard.board()
+
+
+@asynccontextmanager
+async def serve_gateway(
+    config: SpaceConfig,
+    *,
+    host: str = DEFAULT_HOST,
+    port: int = 0,
+    state: Path | None = None,
+    tokens: TokenBook | None = None,
+    switchboard: Switchboard | None = None,
+    direct: bool = True,
+) -> AsyncIterator[RunningGateway]:
+    """Run a gateway in this event loop while the block runs; port 0 takes a free one.
+
+    Tokens come from `tokens`, else from the state folder, else they are made up for this run. It sets no signal
+    handlers. `direct=False` sends through plain ASGI, as under a foreign server. Raises `PortInUse`.
+    """
+    book = tokens or (TokenBook.load(config, state) if state is not None else TokenBook.made_up(config))
+    board = switchboard or Switchboard(config, book)
+    app = create_app(config, book, switchboard=board)
+    with _plain_errors(), _bound_socket(host, port) as listener:
+        server = _Server(_server_config(app, config, direct=direct))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.serve, [listener])
+            await server.listening.wait()
+            try:
+                yield RunningGateway(host, listener.getsockname()[1], config, book, board)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    board.close()
+                    server.stop()
+                    await server.stopped.wait()
+
+
+def run_gateway(
+    config: SpaceConfig,
+    *,
+    state: Path,
+    host: str = DEFAULT_HOST,
+    port: int = DEFAULT_PORT,
+    on_ready: Callable[[RunningGateway], None] | None = None,
+) -> None:
+    """Run a gateway in the foreground until SIGINT or SIGTERM. Raises `PortInUse`, `TokenError`."""
+
+    async def main() -> None:
+        async with serve_gateway(config, host=host, port=port, state=state) as gateway:
+            if on_ready is not None:
+                on_ready(gateway)
+            await _until_told_to_stop()
+
+    anyio.run(main, backend_options={"use_uvloop": has_uvloop()})
+
+
+def has_uvloop() -> bool:
+    """Whether the faster event loop is there."""
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        return bool(uvloop)
+    return False
+
+
+async def _until_told_to_stop() -> None:
+    import signal
+
+    if sys.platform == "win32":  # no signal receiver there; Ctrl+C cancels the loop
+        await anyio.sleep_forever()
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            return
+
+
+class _Sockets:
+    """The WebSocket side of the application."""
+
+    def __init__(self, switchboard: Switchboard) -> None:
+        self._switchboard = switchboard
+
+    async def serve(self, websocket: WebSocket) -> None:
+        """One socket from its handshake to its end."""
+        connection = Connection(
+            self._switchboard,
+            bearer=bearer_of(websocket.headers),
+            space=websocket.query_params.get("space"),
+        )
+        await websocket.accept()
+        lane = websocket.scope.get("extensions", {}).get(EXTENSION)
+        try:
+            if isinstance(lane, DirectLane):
+                await self._serve_directly(websocket, connection, lane)
+            else:
+                await self._serve_by_asgi(websocket, connection)
+        finally:
+            connection.gone()
+
+    async def _serve_directly(self, websocket: WebSocket, connection: Connection, lane: DirectLane) -> None:
+        limits = self._switchboard.config.limits
+        lane.limit(
+            max_waiting_bytes=limits.write_buffer_bytes + limits.message_bytes,
+            on_slow=connection.slow,
+            on_too_large=connection.too_large,
+        )
+        connection.attach(lane)
+        await self._wait_for_join(websocket, connection)
+        if connection.is_joined:
+            lane.attach(connection.receive)
+        while not connection.is_gone:
+            if _is_over(await websocket.receive()):
+                connection.gone()
+
+    async def _serve_by_asgi(self, websocket: WebSocket, connection: Connection) -> None:
+        limits = self._switchboard.config.limits
+        lane = AsgiLane(max_bytes=limits.write_buffer_bytes + limits.message_bytes, on_slow=connection.slow)
+        connection.attach(lane)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.run, websocket.send)
+            tasks.start_soon(_cut_off_after_close, lane, tasks.cancel_scope)
+            await self._wait_for_join(websocket, connection)
+            await self._read(websocket, connection)
+            tasks.cancel_scope.cancel()
+
+    async def _wait_for_join(self, websocket: WebSocket, connection: Connection) -> None:
+        """Read until it is joined, refused or gone; come to a decision in bounded time."""
+        if connection.has_bearer:
+            with anyio.move_on_after(AUTO_JOIN_SECONDS):
+                await self._read(websocket, connection, until_decided=True)
+            connection.join_by_header()
+            return
+        with anyio.move_on_after(self._switchboard.config.limits.join_timeout_seconds):
+            await self._read(websocket, connection, until_decided=True)
+        connection.give_up_waiting()
+
+    async def _read(self, websocket: WebSocket, connection: Connection, *, until_decided: bool = False) -> None:
+        while not connection.is_gone and not (until_decided and (connection.is_joined or connection.is_ended)):
+            message = await websocket.receive()
+            if _is_over(message):
+                connection.gone()
+                continue
+            text, data = message.get("text"), message.get("bytes")
+            connection.receive(text.encode() if text is not None else data or b"", is_text=text is not None)
+
+
+async def _cut_off_after_close(lane: AsgiLane, scope: anyio.CancelScope) -> None:
+    await lane.closing.wait()
+    await anyio.sleep(CLOSE_GRACE_SECONDS)
+    scope.cancel()
+
+
+def _is_over(message: Any) -> bool:
+    return cast("str", message["type"]) == "websocket.disconnect"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server without its signal handlers and its polling."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = anyio.Event()
+        self.stopped = anyio.Event()
+        self._stop = anyio.Event()
+
+    def stop(self) -> None:
+        """End the server; `stopped` follows."""
+        self.should_exit = True
+        self._stop.set()
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().serve(sockets)
+        finally:
+            self.stopped.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    async def main_loop(self) -> None:
+        ticks = 0
+        while not await self.on_tick(ticks):
+            ticks += 10  # on_tick counts tenths of a second
+            with anyio.move_on_after(1.0):
+                await self._stop.wait()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _server_config(app: Starlette, config: SpaceConfig, *, direct: bool) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="auto",
+        ws=DirectWebSocket if direct else "websockets-sansio",
+        ws_max_size=config.limits.message_bytes,
+        ws_per_message_deflate=False,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """A task group wraps what its block raises; callers want the one error itself."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from None
+        raise
+
+
+@contextmanager
+def _bound_socket(host: str, port: int) -> Iterator[socket.socket]:
+    family, kind, proto, _, address = min(
+        socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE),
+        key=lambda found: found[0] is not socket.AF_INET,
+    )
+    with socket.socket(family, kind, proto) as listener:
+        if sys.platform != "win32":  # there it would let two programs share the port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise PortInUse(host, port) from None
+            raise
+        listener.listen(2048)
+        listener.settimeout(0)
+        yield listener
+
+
+async def _keep_time(switchboard: Switchboard) -> None:
+    while True:
+        await anyio.sleep(EXPIRY_SECONDS)
+        switchboard.expire()
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _version() -> str:
+    try:
+        return package_version("mew-agent")
+    except PackageNotFoundError:
+        return "unknown"

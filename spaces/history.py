@@ -1,0 +1,102 @@
+"""The last envelopes of one space, numbered, behind a narrow seam: publish, read since, wait for more.
+
+Readers hold no buffers here: each keeps the number it has read up to and asks for what follows, so a slow reader
+costs nothing and at worst learns that its place is gone. A backplane that spans processes would stand behind the
+same four methods. Knows nothing of what envelopes mean.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+import anyio
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One accepted envelope as its JSON text, and its number within the epoch."""
+
+    sequence: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a history. Numbers of another epoch say nothing about this one."""
+
+    epoch: str
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.sequence}"
+
+    @staticmethod
+    def parse(text: str) -> "Position | None":
+        """Read `<epoch>-<sequence>`; None when it is none."""
+        epoch, dash, sequence = text.strip().rpartition("-")
+        if not dash or not epoch or not sequence.isascii() or not sequence.isdigit() or len(sequence) > 18:
+            return None
+        return Position(epoch, int(sequence))
+
+
+class History:
+    """A bounded history. `max_bytes` bounds the JSON texts kept, `max_entries` their number."""
+
+    def __init__(self, *, epoch: str, max_entries: int, max_bytes: int) -> None:
+        self.epoch = epoch
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._entries: deque[Entry] = deque()
+        self._bytes = 0
+        self._sequence = 0
+        self._waiters = 0
+        self._changed = anyio.Event()
+        self._is_closed = False
+
+    @property
+    def position(self) -> Position:
+        """The newest entry's place; sequence 0 before the first."""
+        return Position(self.epoch, self._sequence)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more will come."""
+        return self._is_closed
+
+    def publish(self, data: bytes) -> Position:
+        """Append an envelope's JSON text and wake who waits."""
+        self._sequence += 1
+        self._entries.append(Entry(self._sequence, data))
+        self._bytes += len(data)
+        while self._entries and (len(self._entries) > self._max_entries or self._bytes > self._max_bytes):
+            self._bytes -= len(self._entries.popleft().data)
+        if self._waiters:
+            self._wake()
+        return self.position
+
+    def since(self, position: Position) -> tuple[Entry, ...] | None:
+        """What follows a position, oldest first; None when some of that is gone or never was here."""
+        if position.epoch != self.epoch or position.sequence > self._sequence:
+            return None
+        missing = self._sequence - position.sequence
+        if missing > len(self._entries):
+            return None
+        first = len(self._entries) - missing
+        return tuple(self._entries[index] for index in range(first, len(self._entries)))
+
+    async def wait_beyond(self, position: Position) -> None:
+        """Return once something follows this position or the history is closed. Callers bound the wait."""
+        while not self._is_closed and self._sequence <= position.sequence:
+            self._waiters += 1
+            try:
+                await self._changed.wait()
+            finally:
+                self._waiters -= 1
+
+    def close(self) -> None:
+        """Wake every reader for good."""
+        self._is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()

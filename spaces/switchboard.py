@@ -1,0 +1,226 @@
+"""Where spaces meet connections: events in, effects performed at once and in order.
+
+Owns one room per space (its state, its history, its lanes), the numbers of connections, and the clock and ids it
+hands to the pure core. Nothing here waits: an envelope is decided and written to everybody before the next one is
+looked at, so everybody sees one order. Knows no socket and no HTTP.
+"""
+
+import logging
+import secrets
+import uuid
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import assert_never
+
+from protocol import errors
+from protocol.codec import StreamFrame
+from protocol.envelope import Draft
+from protocol.ids import ParticipantId
+from protocol.payloads.participant import Board
+from spaces.auth import TokenBook
+from spaces.config import SpaceConfig
+from spaces.effects import Admit, Broadcast, Close, ConnectionId, Dismiss, Effect, Receipt, Relay, Send
+from spaces.fanout import Fanout, Framed, Lane, frame_envelope, frame_of
+from spaces.history import History
+from spaces.snapshot import Snapshot
+from spaces.space import Space
+
+Clock = Callable[[], datetime]
+NewId = Callable[[], str]
+
+log = logging.getLogger("spaces")
+
+
+def now_utc() -> datetime:
+    """The wall clock, with its zone."""
+    return datetime.now(UTC)
+
+
+def new_uuid() -> str:
+    """A fresh id."""
+    return str(uuid.uuid4())
+
+
+class Switchboard:
+    """All connections of a gateway, and the space they meet in."""
+
+    def __init__(
+        self,
+        config: SpaceConfig,
+        tokens: TokenBook,
+        *,
+        clock: Clock = now_utc,
+        new_id: NewId = new_uuid,
+        epoch: str | None = None,
+    ) -> None:
+        """`epoch` names this run in history positions; a fresh one is made when it is left out."""
+        self.config = config
+        self.tokens = tokens
+        self.space = Space(config, new_id=new_id)
+        self.history = History(
+            epoch=epoch or secrets.token_hex(4),
+            max_entries=config.limits.history_envelopes,
+            max_bytes=config.limits.history_bytes,
+        )
+        self.started_at = clock()
+        self._clock = clock
+        self._fanout = Fanout()
+        self._lanes: dict[ConnectionId, Lane] = {}
+        self._owners: dict[ConnectionId, ParticipantId] = {}
+        self._slow: list[ConnectionId] = []
+        self._opened = 0
+
+    # Connections
+
+    def open(self) -> ConnectionId:
+        """A number for a new connection; its lane follows with `attach`."""
+        self._opened += 1
+        return ConnectionId(self._opened)
+
+    def attach(self, connection: ConnectionId, lane: Lane) -> None:
+        """Name the way out to a connection."""
+        self._lanes[connection] = lane
+
+    def is_space(self, name: str | None) -> bool:
+        """Whether a client that names this space means the one that is served. No name and `default` mean it."""
+        return name in (None, "", "default", self.space.id)
+
+    def join(self, connection: ConnectionId, participant: ParticipantId) -> None:
+        """Let a connection whose identity is proven come in."""
+        self._owners[connection] = participant
+        self._perform(self.space.join(connection, participant, now=self._clock()))
+
+    def turn_away(self, connection: ConnectionId, error: str, message: str, code: int) -> None:
+        """Tell a connection why it is not wanted and close it."""
+        self._perform(self.space.turn_away(connection, error, message, code, now=self._clock()))
+
+    def refuse(
+        self,
+        connection: ConnectionId,
+        error: str,
+        message: str,
+        *,
+        code: str | None = None,
+        correlation_id: str | None = None,
+    ) -> None:
+        """Answer something unreadable or out of turn."""
+        send = self.space.refuse_connection(
+            connection,
+            error,
+            message,
+            now=self._clock(),
+            participant=self._owners.get(connection),
+            code=code,
+            correlation_id=correlation_id,
+        )
+        self._perform((send,))
+
+    def leave(self, connection: ConnectionId) -> None:
+        """A connection is gone."""
+        participant = self._owners.pop(connection, None)
+        if participant is not None:
+            self._perform(self.space.leave(connection, participant, now=self._clock()))
+        self._fanout.dismiss(connection)
+        self._lanes.pop(connection, None)
+
+    def is_slow(self, connection: ConnectionId) -> None:
+        """More waits for a connection than may. It is ended as soon as the effects at hand are performed."""
+        self._slow.append(connection)
+
+    # What is said
+
+    def receive(self, connection: ConnectionId, sender: ParticipantId, draft: Draft) -> Receipt:
+        """An envelope from a socket."""
+        receipt = self.space.receive(draft, sender=sender, connection=connection, now=self._clock())
+        self._perform(receipt.effects)
+        return receipt
+
+    def inject(self, sender: ParticipantId, draft: Draft) -> Receipt:
+        """An envelope by HTTP: the same way, without a connection."""
+        receipt = self.space.receive(draft, sender=sender, now=self._clock())
+        self._perform(receipt.effects)
+        return receipt
+
+    def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
+        """A stream frame from a socket."""
+        self._perform(self.space.relay(frame, sender=sender, connection=connection, now=self._clock()))
+
+    def expire(self) -> None:
+        """Let time pass: end what waited long enough."""
+        self._perform(self.space.expire(now=self._clock()))
+
+    # What is seen
+
+    def snapshot(self) -> Snapshot:
+        """The space as it is now."""
+        return self.space.snapshot(now=self._clock())
+
+    def board(self) -> Board:
+        """The last status of every participant, with its age."""
+        return self.snapshot().as_board()
+
+    @property
+    def connections(self) -> int:
+        """How many connections are in the space."""
+        return len(self._fanout)
+
+    def uptime_seconds(self) -> float:
+        """Since when this gateway runs."""
+        return (self._clock() - self.started_at).total_seconds()
+
+    def close(self) -> None:
+        """No more will happen: let every reader of the history go."""
+        self.history.close()
+
+    # Effects
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            self._do(effect)
+        while self._slow:
+            self._end_slow(self._slow.pop())
+
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case Broadcast(envelope, without):
+                data, framed = frame_envelope(envelope)
+                self.history.publish(data)
+                self._fanout.to_all(framed, without=without)
+            case Send(envelope, connections):
+                self._send(frame_envelope(envelope)[1], connections)
+            case Relay(frame, None):
+                self._fanout.to_all(frame_of(frame))
+            case Relay(frame, connections):
+                self._fanout.to_some(frame_of(frame), connections or ())
+            case Admit(connection):
+                lane = self._lanes.get(connection)
+                if lane is not None:
+                    self._fanout.admit(connection, lane)
+            case Dismiss(connection):
+                self._fanout.dismiss(connection)
+            case Close(connection, code, reason):
+                lane = self._lanes.get(connection)
+                if lane is not None:
+                    lane.close(code, reason)
+            case _:
+                assert_never(effect)
+
+    def _send(self, framed: Framed, connections: Iterable[ConnectionId]) -> None:
+        for connection in connections:
+            lane = self._lanes.get(connection)
+            if lane is not None and lane.is_open:
+                lane.write(framed)
+
+    def _end_slow(self, connection: ConnectionId) -> None:
+        """Tell a slow consumer and let it go; its leaving is an event like any other."""
+        lane = self._lanes.get(connection)
+        if lane is None:
+            return
+        participant = self._owners.get(connection)
+        log.warning("%s reads too slowly and is disconnected", participant or "a connection")
+        message = "you read more slowly than the space speaks; join again to go on"
+        send = self.space.refuse_connection(
+            connection, errors.SLOW_CONSUMER, message, now=self._clock(), participant=participant
+        )
+        lane.finish(frame_envelope(send.envelope)[1], errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
+        self.leave(connection)

@@ -1,0 +1,181 @@
+"""The WebSocket protocol our server runs: uvicorn's sans-I/O one, with its transport in the application's hands.
+
+It hands a `DirectLane` to the application in the scope's extensions: framed bytes go straight to the transport,
+messages come straight from the parser, one call each, with no queue and no task between. It keeps the promise
+that nothing is written after a close frame, whoever sent it, and that no peer can delay an ending.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
+from websockets.http11 import Request
+
+from spaces.fanout import Framed
+
+EXTENSION = "mew.direct_lane"
+"""Where the application finds the lane in `scope["extensions"]`."""
+
+CLOSE_GRACE_SECONDS = 5.0
+"""How long a peer may take to answer a close frame or to read what is on its way, before it is cut off."""
+
+SHUTDOWN_GRACE_SECONDS = 1.0
+
+
+class OnMessage(Protocol):
+    """Called with each message's bytes and whether it came as text (then its UTF-8 is not checked yet)."""
+
+    def __call__(self, data: bytes, *, is_text: bool) -> None: ...
+
+
+class DirectLane:
+    """The way out to one connection, and the way in once it is attached (`fanout.Lane`)."""
+
+    __slots__ = ("_protocol", "is_open", "on_message", "on_slow", "on_too_large", "write")
+
+    def __init__(self, protocol: "DirectWebSocket") -> None:
+        self._protocol = protocol
+        self.is_open = True
+        self.write: Callable[[Framed], object] = protocol.transport.write
+        self.on_message: OnMessage | None = None
+        self.on_slow: Callable[[], None] | None = None
+        self.on_too_large: Callable[[], None] | None = None
+
+    def limit(self, *, max_waiting_bytes: int, on_slow: Callable[[], None], on_too_large: Callable[[], None]) -> None:
+        """Be told once when more than this waits for the peer, and when it sends a message above the size limit."""
+        self.on_slow = on_slow
+        self.on_too_large = on_too_large
+        self._protocol.transport.set_write_buffer_limits(high=max_waiting_bytes)
+
+    def attach(self, on_message: OnMessage) -> None:
+        """Take messages directly from now on; those that already wait come first, in order."""
+        self._protocol.take_over(on_message)
+
+    def close(self, code: int, reason: str) -> None:
+        """Send a close frame behind everything written; cut the peer off if it does not answer."""
+        if self.is_open:
+            self._protocol.close_with(code, reason)
+
+    def finish(self, last: Framed, code: int, reason: str) -> None:
+        """Say one last thing and close, though the lane counts as closed already."""
+        if not self._protocol.is_ending:
+            self.write(last)
+            self._protocol.close_with(code, reason)
+
+
+class DirectWebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's protocol, its outgoing side shared with a `DirectLane`."""
+
+    lane: DirectLane | None = None
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.response.status_code == 101:
+            self.lane = DirectLane(self)
+            extensions = cast("dict[str, Any]", self.scope["extensions"])
+            extensions[EXTENSION] = self.lane
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether a close frame went out or came in, or the connection is lost."""
+        return self.close_sent or self.disconnected or self.transport.is_closing()
+
+    def take_over(self, on_message: OnMessage) -> None:
+        """Deliver what is queued, then every further message, to this function."""
+        assert self.lane is not None
+        kept = []
+        while not self.queue.empty():
+            event = self.queue.get_nowait()
+            if event["type"] == "websocket.receive":
+                text, data = event.get("text"), event.get("bytes")
+                on_message(text.encode() if text is not None else data or b"", is_text=text is not None)
+            else:
+                kept.append(event)
+        for event in kept:
+            self.queue.put_nowait(event)
+        self.lane.on_message = on_message
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def send_receive_event_to_app(self) -> None:
+        lane = self.lane
+        if lane is None or lane.on_message is None:
+            super().send_receive_event_to_app()
+            return
+        data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
+        self.frames = []
+        if not self.close_sent:
+            lane.on_message(bytes(data), is_text=self.curr_msg_data_type == "text")
+
+    def close_with(self, code: int, reason: str) -> None:
+        """Close from our side: the application is told at once, the peer has `CLOSE_GRACE_SECONDS`."""
+        self._stop_writing()
+        if self.is_ending:
+            return
+        self.stop_keepalive()
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        self.conn.send_close(code, reason)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self._cut_off_after(CLOSE_GRACE_SECONDS)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        lane = self.lane
+        if lane is not None and lane.is_open and lane.on_slow is not None:
+            lane.is_open = False
+            lane.on_slow()
+
+    # Every way a connection can end: from here on nobody may write.
+
+    def handle_close(self, event: Any) -> None:
+        self._stop_writing()
+        super().handle_close(event)
+        self._cut_off_after(CLOSE_GRACE_SECONDS)
+
+    def handle_parser_exception(self) -> None:
+        lane = self.lane
+        close = self.conn.close_sent
+        is_too_big = close is not None and close.code == CloseCode.MESSAGE_TOO_BIG
+        if is_too_big and lane is not None and lane.is_open and lane.on_too_large is not None:
+            # The close frame is made but not yet written, so there is still room for a word of why.
+            lane.on_too_large()
+        self._stop_writing()
+        super().handle_parser_exception()
+        self._cut_off_after(CLOSE_GRACE_SECONDS)
+
+    def keepalive_timeout(self) -> None:
+        self._stop_writing()
+        super().keepalive_timeout()
+        self._cut_off_after(CLOSE_GRACE_SECONDS)
+
+    def eof_received(self) -> None:
+        self._stop_writing()
+        super().eof_received()
+
+    def shutdown(self) -> None:
+        self._stop_writing()
+        if not self.transport.is_closing():
+            super().shutdown()
+        self._cut_off_after(SHUTDOWN_GRACE_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_writing()
+        super().connection_lost(exc)
+
+    def _stop_writing(self) -> None:
+        if self.lane is not None:
+            self.lane.is_open = False
+
+    def _cut_off_after(self, seconds: float) -> None:
+        """Closing a transport waits until the peer has read everything; a peer that never reads is cut off."""
+        if self.disconnected:
+            return
+        if self.close_timer is not None:
+            self.close_timer.cancel()
+        self.close_timer = self.loop.call_later(seconds, self.transport.abort)
