@@ -366,6 +366,8 @@ def _connection_cause(error: BaseException) -> str:
                 return "the server broke the connection"
             case httpx2.UnsupportedProtocol() | httpx2.LocalProtocolError() | httpx2.ProxyError():
                 return str(cause)
+            case httpx2.DecodingError() | httpx2.TooManyRedirects():
+                return str(cause)
             case OSError() if cause.strerror:
                 return cause.strerror.lower()
     return "connection failed"
