@@ -1,0 +1,179 @@
+"""What happens in the demo: two agents read, one compacts by itself, the other because we ask it to.
+
+Plays the third participant of the space over the wire, sees only what any peer sees, and tells it as events. It does
+not know how the space was started nor how events are shown.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import anyio
+
+from mew_agent.cli.demo_texts import Part
+from mew_agent.errors import MewAgentError
+from mew_agent.participant import Participant
+from mew_agent.peers import Peer, PeerContext
+from protocol import kinds
+from protocol.context_report import LastCompaction
+
+ASK_AT = (6, 10)
+"""We ask the second agent to compact when it is this full."""
+
+MAX_PARTS = 200
+ANSWER_TIMEOUT_SECONDS = 60.0
+FOLLOW_UP = "Thank you. In one short sentence: what should I remember?"
+
+Tell = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One compaction: the announced net freed tokens beside what the model's next reported prompt shows."""
+
+    participant: str
+    trigger: str
+    announced_tokens: int
+    reported_tokens: int
+
+    @property
+    def off_tokens(self) -> int:
+        """How far the announcement was off."""
+        return self.announced_tokens - self.reported_tokens
+
+    def as_event(self) -> dict[str, Any]:
+        """The check as an event."""
+        return {
+            "event": "check",
+            "participant": self.participant,
+            "trigger": self.trigger,
+            "announced_freed_tokens": self.announced_tokens,
+            "reported_freed_tokens": self.reported_tokens,
+            "off_tokens": self.off_tokens,
+        }
+
+
+class DemoFailed(MewAgentError):
+    """The demo could not show what it is there to show."""
+
+
+@dataclass
+class Story:
+    """The plot. `by_itself` and `on_request` are the two agents' ids."""
+
+    me: Participant
+    by_itself: str
+    on_request: str
+    tell: Tell
+    checks: list[Check] = field(default_factory=list)
+    _open: dict[str, LastCompaction] = field(default_factory=dict)
+    _changed: anyio.Event = field(default_factory=anyio.Event)
+
+    async def play(self, texts: dict[str, Iterator[Part]]) -> list[Check]:
+        """Feed both agents until each has compacted and its model has reported since. Returns the checks."""
+        self.me.on_context(self._see)
+        for agent in (self.by_itself, self.on_request):
+            await self._wait_for(partial(self._has_reported, agent), f"'{agent}' did not join")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._read_until_it_compacts, self.by_itself, texts[self.by_itself])
+            tasks.start_soon(self._read_until_we_ask, self.on_request, texts[self.on_request])
+        return self.checks
+
+    async def _read_until_it_compacts(self, agent: str, parts: Iterator[Part]) -> None:
+        for _ in range(MAX_PARTS):
+            await self._say(agent, next(parts))
+            await self._settled(agent)
+            if self._compactions(agent):
+                await self._follow_up(agent)
+                return
+        raise DemoFailed(f"'{agent}' did not compact within {MAX_PARTS} parts")
+
+    async def _read_until_we_ask(self, agent: str, parts: Iterator[Part]) -> None:
+        numerator, denominator = ASK_AT
+        for _ in range(MAX_PARTS):
+            await self._say(agent, next(parts))
+            context = self._context(agent)
+            if context is None or context.tokens is None or context.max_tokens is None:
+                continue
+            if context.tokens * denominator >= context.max_tokens * numerator:
+                await self.tell({"event": "ask", "participant": agent, "kind": kinds.PARTICIPANT_COMPACT})
+                done = await self.me.compact(agent, reason="demo", timeout_seconds=ANSWER_TIMEOUT_SECONDS)
+                await self.tell(
+                    {"event": "compact-done", "participant": agent, **done.model_dump(mode="json", exclude_none=True)}
+                )
+                if done.skipped:
+                    raise DemoFailed(f"'{agent}' did not compact: {done.reason}")
+                await self._follow_up(agent)
+                return
+        raise DemoFailed(f"'{agent}' did not fill up within {MAX_PARTS} parts; did its provider report usage?")
+
+    async def _say(self, agent: str, part: Part) -> None:
+        await self.tell({"event": "part", "participant": agent, "source": part.source, "number": part.number})
+        await self._chat(
+            agent, f"{part.source}, part {part.number}:\n\n{part.text}\n\nSay in one short sentence what it is about."
+        )
+
+    async def _follow_up(self, agent: str) -> None:
+        """One short question more: its reported prompt shows what the compaction really freed."""
+        await self._wait_for(lambda: agent in self._open, f"'{agent}' did not report its compaction")
+        await self._chat(agent, FOLLOW_UP)
+        await self._wait_for(lambda: agent not in self._open, f"the model of '{agent}' reported no usage")
+
+    async def _chat(self, agent: str, text: str) -> None:
+        answer = await self.me.ask(
+            kinds.CHAT, {"text": text}, to=agent, answer=kinds.CHAT, timeout_seconds=ANSWER_TIMEOUT_SECONDS
+        )
+        await self.tell({"event": "answer", "participant": agent, "text": answer.body.get("text")})
+
+    async def _settled(self, agent: str) -> None:
+        """After a call at the threshold the compaction follows the answer; give it its time, bounded."""
+        context = self._context(agent)
+        if context is not None and context.severity >= 2 and not self._compactions(agent):
+            await self._wait_for(lambda: bool(self._compactions(agent)), f"'{agent}' is full and does not compact")
+
+    # -- what we see -------------------------------------------------------------------------------------
+
+    async def _see(self, peer: Peer, context: PeerContext) -> None:
+        report = context.report
+        await self.tell(
+            {
+                "event": "status",
+                "participant": peer.id,
+                "status": context.status,
+                "tokens": context.tokens,
+                "max_tokens": context.max_tokens,
+                "messages_in_context": context.messages,
+                "context": report.model_dump(mode="json", exclude_none=True) if report else None,
+            }
+        )
+        if report is None:
+            return
+        if context.status == "compacted" and report.last_compaction is not None:
+            self._open[peer.id] = report.last_compaction
+        elif report.basis == "reported" and report.drift_tokens is not None and peer.id in self._open:
+            done = self._open.pop(peer.id)
+            # Predicted minus reported is by how much the prompt came out smaller than announced.
+            check = Check(peer.id, done.trigger, done.freed_tokens, done.freed_tokens + report.drift_tokens)
+            self.checks.append(check)
+            await self.tell(check.as_event())
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    def _context(self, agent: str) -> PeerContext | None:
+        peer = self.me.peers.get(agent)
+        return peer.context if peer else None
+
+    def _has_reported(self, agent: str) -> bool:
+        return self._context(agent) is not None
+
+    def _compactions(self, agent: str) -> int:
+        context = self._context(agent)
+        return context.report.compactions if context and context.report else 0
+
+    async def _wait_for(self, condition: Callable[[], bool], problem: str) -> None:
+        with anyio.move_on_after(ANSWER_TIMEOUT_SECONDS):
+            while not condition():
+                await self._changed.wait()
+            return
+        raise DemoFailed(problem)

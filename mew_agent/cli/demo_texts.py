@@ -1,0 +1,46 @@
+"""[pure] The demo's reading material: files cut into parts that fit into a chat."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import PurePath
+
+PART_CHARS = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a text, small enough for one chat."""
+
+    source: str
+    number: int
+    text: str
+
+
+def parts_of(source: PurePath, text: str, *, part_chars: int = PART_CHARS) -> list[Part]:
+    """Cut a text at paragraphs, else at sentences, else anywhere, into parts of at most `part_chars`."""
+    parts: list[str] = []
+    for piece in _pieces(text, part_chars):
+        if parts and len(parts[-1]) + len(piece) + 2 <= part_chars:
+            parts[-1] = f"{parts[-1]}\n\n{piece}"
+        else:
+            parts.append(piece)
+    return [Part(source.name, number, part) for number, part in enumerate(parts, start=1)]
+
+
+def endless(parts: Sequence[Part]) -> Iterator[Part]:
+    """The parts in order, again and again: a short text still fills a window."""
+    return cycle(parts)
+
+
+def _pieces(text: str, part_chars: int) -> Iterable[str]:
+    for paragraph in re.split(r"\n\s*\n", text):
+        rest = paragraph.strip()
+        while len(rest) > part_chars:
+            cut = max(rest.rfind(mark, 0, part_chars) for mark in (". ", "\n", "。", " "))
+            cut = cut + 1 if cut > part_chars // 4 else part_chars
+            yield rest[:cut].strip()
+            rest = rest[cut:].strip()
+        if rest:
+            yield rest
