@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from protocol.envelope import Draft
+from protocol.envelope import Draft, Envelope, is_complete
 from protocol.errors import (
     INVALID_ENVELOPE,
     INVALID_FRAME,
@@ -68,12 +68,15 @@ def decode_envelope(raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> 
 
 
 def draft_of(value: object) -> Draft:
-    """Read one envelope from a parsed JSON value. Raises `DecodeError`."""
+    """Read one envelope from a parsed JSON value; it is an `Envelope` already when nothing is missing.
+
+    Raises `DecodeError`.
+    """
     if not isinstance(value, dict):
         found = type(value).__name__ if value is not None else "null"
         raise DecodeError(INVALID_ENVELOPE, f"an envelope is a JSON object, not {found}", VALIDATION_ERROR)
     try:
-        draft = Draft.model_validate(value)
+        draft = (Envelope if is_complete(value) else Draft).model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"] if isinstance(part, str) and part != "dict[str,any]")

@@ -66,6 +66,8 @@ class Envelope(Draft):
     @staticmethod
     def complete(draft: Draft, *, id: str, ts: str, sender: str) -> "Envelope":  # noqa: A002 - the wire's word
         """Fill what the sender left out; what the sender wrote stands. A null header is left out."""
+        if isinstance(draft, Envelope):
+            return draft
         values: dict[str, Any] = {
             **(draft.model_extra or {}),
             **{name: value for name in _OPTIONAL_FIELDS if (value := getattr(draft, name)) is not None},
@@ -109,4 +111,10 @@ class Envelope(Draft):
         return participant in self.addressees
 
 
+def is_complete(value: Mapping[str, Any]) -> bool:
+    """Whether a JSON object has every header an envelope needs, and no null where a value is meant."""
+    return value.keys() >= _REQUIRED and None not in value.values() and "" not in map(value.__getitem__, _REQUIRED)
+
+
+_REQUIRED = frozenset({"protocol", "id", "ts", "from", "kind"})
 _OPTIONAL_FIELDS = ("to", "correlation_id", "context", "payload")

@@ -193,7 +193,9 @@ class Space:
         refused = self._out_of_place(sender, connection) or self._refusal(draft, sender)
         if refused is not None:
             return self._refuse(refused, draft, sender, connection, now=now)
-        envelope = Envelope.complete(draft, id=self._new_id(), ts=wire_timestamp(now), sender=sender)
+        envelope = Envelope.complete(
+            draft, id=draft.id or self._new_id(), ts=draft.ts or wire_timestamp(now), sender=sender
+        )
         kind = envelope.kind
         if kind == kinds.SYSTEM_HEARTBEAT:
             return Receipt((), accepted=envelope)

@@ -1,0 +1,307 @@
+"""What one delivery costs the gateway, beside the floor: a bare server that writes one pre-framed message to all.
+
+    python -m benchmarks.fanout [--members 10 100 1000] [--deliveries 200000] [--rounds 5] [--direct/--asgi]
+
+Server and members run in processes of their own; only the server's CPU time (user and system) counts. A message is
+sent, its echo awaited, then the next: each message costs the server one wake-up in both cases. The floor's server
+reads whatever arrives as "one message" and writes the same number of bytes to each member by `transport.write`, with
+no parsing, no decision and no framing. Rounds alternate between the two; the median of each is shown.
+"""
+
+import argparse
+import asyncio
+import base64
+import hashlib
+import json
+import multiprocessing
+import multiprocessing.connection
+import os
+import select
+import socket
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import anyio
+
+from spaces.auth import TokenBook
+from spaces.config import SpaceConfig, parse_space
+from spaces.fanout import Framed
+from spaces.gateway import has_uvloop, serve_gateway
+
+SPACE = "bench"
+TEXT = "x" * 200
+ACCEPT_KEY = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+Control = "multiprocessing.connection.Connection[Any, Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One round: CPU seconds of the server, and how many deliveries they bought."""
+
+    cpu_seconds: float
+    deliveries: int
+
+    @property
+    def microseconds(self) -> float:
+        """CPU per delivery."""
+        return self.cpu_seconds / self.deliveries * 1e6
+
+
+def token(index: int) -> str:
+    """A member's token."""
+    return f"token-{index}"
+
+
+def space_of(members: int) -> SpaceConfig:
+    """A space whose members may chat."""
+    people = {f"m{index}": {"tokens": [token(index)], "capabilities": [{"kind": "chat"}]} for index in range(members)}
+    return parse_space(json.dumps({"space": {"id": SPACE}, "participants": people}))
+
+
+# Servers, each in a process of its own
+
+
+def answer_clock(control: Any) -> None:
+    """Tell this process's CPU time whenever asked, until told to stop."""
+    while control.recv() == "cpu":
+        control.send(time.process_time())
+    os._exit(0)
+
+
+async def gateway_server(control: Any, *, members: int, direct: bool) -> None:
+    """The gateway as it is."""
+    config = space_of(members)
+    async with serve_gateway(config, tokens=TokenBook.made_up(config), direct=direct) as gateway:
+        control.send(gateway.port)
+        await anyio.sleep_forever()
+
+
+class Bare(asyncio.Protocol):
+    """A member's connection to the floor's server."""
+
+    def __init__(self, everybody: "list[asyncio.Transport]", framed: bytes) -> None:
+        self.everybody = everybody
+        self.framed = framed
+        self.handshake = b""
+        self.is_open = False
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_open:
+            framed = self.framed
+            for transport in self.everybody:
+                transport.write(framed)
+            return
+        self.handshake += data
+        if b"\r\n\r\n" in self.handshake:
+            key = self.handshake.split(b"Sec-WebSocket-Key: ")[1].split(b"\r\n")[0]
+            accept = base64.b64encode(hashlib.sha1(key + ACCEPT_KEY).digest())
+            head = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            assert self.transport is not None
+            self.transport.write(head + b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n")
+            self.everybody.append(self.transport)
+            self.is_open = True
+
+
+async def floor_server(control: Any) -> None:
+    """Nothing but the writes."""
+    everybody: list[asyncio.Transport] = []
+    framed = bytes(Framed.of(message(0)))
+    server = await asyncio.get_running_loop().create_server(lambda: Bare(everybody, framed), "127.0.0.1", 0)
+    control.send(server.sockets[0].getsockname()[1])
+    await server.serve_forever()
+
+
+def run_server(control: Any, kind: str, members: int) -> None:
+    """The body of a server process."""
+    threading.Thread(target=answer_clock, args=(control,), daemon=True).start()
+    options = {"use_uvloop": has_uvloop()}
+    if kind == "floor":
+        anyio.run(floor_server, control, backend_options=options)
+    else:
+
+        async def serve() -> None:
+            await gateway_server(control, members=members, direct=kind == "gateway")
+
+        anyio.run(serve, backend_options=options)
+
+
+@contextmanager
+def server_process(kind: str, members: int) -> Iterator[tuple[int, Any]]:
+    """A server process: its port and the line to ask it for its CPU time."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=run_server, args=(theirs, kind, members), daemon=True)
+    process.start()
+    try:
+        yield ours.recv(), ours
+    finally:
+        ours.send("stop")
+        process.join(10)
+
+
+# Members: raw sockets that read and count
+
+
+def message(index: int) -> str:
+    """A chat with every header filled in, of one length whatever the index: what goes in comes out unchanged."""
+    return json.dumps(
+        {
+            "protocol": "mew/v0.4",
+            "id": f"bench-{index:09d}",
+            "ts": "2026-01-01T00:00:00.000Z",
+            "from": "m0",
+            "kind": "chat",
+            "payload": {"text": TEXT},
+        },
+        separators=(",", ":"),
+    )
+
+
+def masked(text: str) -> bytes:
+    """A client's text frame; an all-zero mask is a valid one."""
+    data = text.encode()
+    size = bytes([0x80 | len(data)]) if len(data) < 126 else bytes([0x80 | 126]) + len(data).to_bytes(2)
+    return b"\x81" + size + b"\0\0\0\0" + data
+
+
+class Members:
+    """All members' sockets, read by one poller."""
+
+    def __init__(self, port: int, count: int, *, joins: bool) -> None:
+        self.poller = select.epoll()
+        self.sockets: dict[int, socket.socket] = {}
+        self.received: dict[int, int] = {}
+        for index in range(count):
+            self._connect(port, index, joins=joins)
+        self.sender = next(iter(self.sockets.values()))
+
+    def _connect(self, port: int, index: int, *, joins: bool) -> None:
+        one = socket.create_connection(("127.0.0.1", port))
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        key = base64.b64encode(index.to_bytes(16)).decode()
+        one.sendall(
+            f"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+        )
+        answer = b""
+        while b"\r\n\r\n" not in answer:
+            answer += one.recv(65_536)
+        one.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        self.sockets[one.fileno()] = one
+        self.received[one.fileno()] = 0
+        self.poller.register(one.fileno(), select.EPOLLIN)
+        if joins:
+            join = {"type": "join", "space": SPACE, "participantId": f"m{index}", "token": token(index)}
+            one.sendall(masked(json.dumps(join)))
+            self.read_until(one.fileno(), 1)
+        self.read_until_quiet(0)
+
+    def read(self, seconds: float) -> bool:
+        """Read whatever is there. Returns whether something was."""
+        ready = self.poller.poll(seconds)
+        for number, _ in ready:
+            with_room = self.sockets[number]
+            try:
+                while got := len(with_room.recv(1 << 18)):
+                    self.received[number] += got
+            except BlockingIOError:
+                pass
+        return bool(ready)
+
+    def read_until(self, number: int, size: int) -> None:
+        """Read until one socket has got so many bytes in all."""
+        while self.received[number] < size:
+            if not self.read(10):
+                raise TimeoutError("a member waits in vain")
+
+    def read_until_quiet(self, seconds: float) -> None:
+        """Read until nothing comes any more."""
+        while self.read(seconds):
+            pass
+
+    def exchange(self, messages: int) -> None:
+        """Send messages one after another, each after the echo of the last, and see all of them delivered."""
+        size = len(Framed.of(message(0)))
+        before = dict(self.received)
+        mine = self.sender.fileno()
+        for index in range(messages):
+            self.sender.sendall(masked(message(index)))
+            self.read_until(mine, before[mine] + size * (index + 1))
+        for number in self.sockets:
+            self.read_until(number, before[number] + size * messages)
+
+    def close(self) -> None:
+        """Hang up."""
+        for one in self.sockets.values():
+            one.close()
+        self.poller.close()
+
+
+class Bench:
+    """A running server with its members, to be measured again and again."""
+
+    def __init__(self, port: int, control: Any, *, members: int, joins: bool) -> None:
+        self.control = control
+        self.members = Members(port, members, joins=joins)
+        self.members.read_until_quiet(0.5)
+        self.members.exchange(20)
+
+    def cpu(self) -> float:
+        """The server's CPU seconds so far."""
+        self.control.send("cpu")
+        seconds: float = self.control.recv()
+        return seconds
+
+    def round(self, messages: int) -> Measured:
+        """One round."""
+        before = self.cpu()
+        self.members.exchange(messages)
+        return Measured(self.cpu() - before, messages * len(self.members.sockets))
+
+
+def compare(members: int, deliveries: int, rounds: int, kind: str) -> tuple[float, float]:
+    """Median CPU microseconds per delivery of the floor and of the gateway."""
+    messages = max(20, deliveries // members)
+    with server_process("floor", members) as floor, server_process(kind, members) as gateway:
+        benches = [
+            Bench(*floor, members=members, joins=False),
+            Bench(*gateway, members=members, joins=True),
+        ]
+        seen: list[list[float]] = [[], []]
+        for _ in range(rounds):
+            for bench, figures in zip(benches, seen, strict=True):
+                figures.append(bench.round(messages).microseconds)
+        for bench in benches:
+            bench.members.close()
+    return statistics.median(seen[0]), statistics.median(seen[1])
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--members", type=int, nargs="+", default=[10, 100, 1000])
+    parser.add_argument("--deliveries", type=int, default=200_000, help="per round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--asgi", action="store_true", help="measure the way through plain ASGI instead")
+    options = parser.parse_args()
+    kind = "asgi" if options.asgi else "gateway"
+    loop = "uvloop" if has_uvloop() else "asyncio"
+    print(f"CPU per delivery in microseconds, {len(Framed.of(message(0)))} bytes a frame, {loop}")
+    print(f"{'MEMBERS':>8} {'FLOOR':>8} {kind.upper():>8} {'RATIO':>7}")
+    for members in options.members:
+        floor, gateway = compare(members, options.deliveries, options.rounds, kind)
+        print(f"{members:>8} {floor:>8.2f} {gateway:>8.2f} {gateway / floor:>7.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
