@@ -177,7 +177,10 @@ def _candidates(heading: str, statements: Sequence[_Statement]) -> list[_Stateme
     """Statements for a section, best first: those its name asks for, else what the text is about."""
     for pattern, fits in _FITTING:
         if re.search(pattern, heading, re.IGNORECASE):
-            return _most_central([statement for statement in statements if fits(statement)])
+            fitting = [statement for statement in statements if fits(statement)]
+            # What was asked first is the goal, however little of the talk repeats it.
+            opening = fitting[:1] if pattern == _GOAL else []
+            return opening + _most_central(fitting)
     return _most_central(statements)
 
 
@@ -194,8 +197,9 @@ def _says(pattern: str) -> Callable[[_Statement], bool]:
 
 
 _ASKS_FOR_NAMES = re.compile(r"\b(?:ids?|identifiers?|files?|paths?|names?|references?|resources?)\b", re.IGNORECASE)
+_GOAL = r"goal|intent|request|task|asked|purpose"
 _FITTING: tuple[tuple[str, Callable[[_Statement], bool]], ...] = (
-    (r"goal|intent|request|task|asked|purpose", lambda statement: statement.role == "user"),
+    (_GOAL, lambda statement: statement.role == "user"),
     (r"done|progress|so far", lambda statement: statement.role == "assistant"),
     (r"tool|result|output", lambda statement: statement.role == "tool"),
     (r"number|figure|fact|measure|value", lambda statement: texts.has_number(statement.sentence)),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 _VERBS = r"(?:call|use|run|invoke|execute|ask)"
 _QUOTED = re.compile(r"\"([^\"\n]{1,400})\"|“([^”\n]{1,400})”|'([^'\n]{2,400})'(?!\w)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
-_JSON_AHEAD = re.compile(r"[`'\")\s]*(?:with|using|and|args?|arguments|parameters|,|:|=|\s)*(?=\{)", re.IGNORECASE)
+_JSON_AHEAD = re.compile(r"[`'\"()\s]*(?:with|using|and|args?|arguments|parameters|,|:|=|\s)*(?=\{)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
