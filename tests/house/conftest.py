@@ -1,0 +1,67 @@
+"""The source tree as data, for the tests of the house's rules."""
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("protocol", "spaces", "mew_agent")
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file: its path from the root, its dotted name, its syntax tree."""
+
+    path: Path
+    name: str
+    tree: ast.Module
+
+    @property
+    def docstring(self) -> str:
+        return ast.get_docstring(self.tree) or ""
+
+    @property
+    def is_pure(self) -> bool:
+        return self.docstring.startswith("[pure]")
+
+    @property
+    def has_code(self) -> bool:
+        """Whether there is anything but a docstring."""
+        return len(self.tree.body) > 1 or (bool(self.tree.body) and not self.docstring)
+
+    def imports(self) -> set[str]:
+        """Dotted names of everything imported anywhere in the file, except for type checking only."""
+        found: set[str] = set()
+        for node in _outside_type_checking(self.tree):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module)
+                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        return found
+
+
+def _outside_type_checking(tree: ast.AST) -> list[ast.AST]:
+    nodes: list[ast.AST] = []
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        nodes.append(node)
+        waiting += ast.iter_child_nodes(node)
+    return nodes
+
+
+@pytest.fixture(scope="session")
+def modules() -> list[Module]:
+    """Every source file of the three packages."""
+    found = []
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            path = file.relative_to(ROOT)
+            name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+            found.append(Module(path, name, ast.parse(file.read_text(encoding="utf-8"))))
+    return found

@@ -1,0 +1,104 @@
+"""Who may import whom, and what a pure module may not do."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house.conftest import Module
+
+ALLOWED_IN_PROTOCOL = {"pydantic", "pydantic_core", "protocol"}
+
+VENDOR_DOORS = {
+    "openai": ("mew_agent/model/openai_client.py",),
+    "websockets": ("mew_agent/client.py", "spaces/"),
+    "uvicorn": ("spaces/", "mew_agent/model/rehearsal/"),
+    "starlette": ("spaces/", "mew_agent/model/rehearsal/"),
+    "yaml": ("spaces/config.py", "mew_agent/config.py"),
+    "rich": ("mew_agent/cli/",),
+    "typer": ("mew_agent/cli/",),
+    "sqlite3": ("mew_agent/store.py",),
+    "uvloop": ("spaces/", "mew_agent/cli/"),
+}
+
+CLOCKS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
+
+IMPURE_IMPORTS = {
+    "anyio",
+    "asyncio",
+    "http",
+    "random",
+    "secrets",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+    "urllib",
+    "uuid",
+    "openai",
+    "websockets",
+    "starlette",
+    "uvicorn",
+    "yaml",
+    "rich",
+    "typer",
+}
+
+
+def test_protocol_imports_pydantic_and_nothing_of_ours(modules: list[Module]) -> None:
+    for module in modules:
+        if module.name.split(".")[0] == "protocol":
+            foreign = {name.split(".")[0] for name in module.imports()} - set(sys.stdlib_module_names)
+            assert foreign <= ALLOWED_IN_PROTOCOL, f"{module.path} imports {foreign - ALLOWED_IN_PROTOCOL}"
+
+
+def test_spaces_never_imports_mew_agent(modules: list[Module]) -> None:
+    for module in modules:
+        if module.name.split(".")[0] == "spaces":
+            assert not any(name.split(".")[0] == "mew_agent" for name in module.imports()), module.path
+
+
+def test_only_the_command_line_imports_both_sides(modules: list[Module]) -> None:
+    for module in modules:
+        imports_spaces = any(name.split(".")[0] == "spaces" for name in module.imports())
+        if module.name.split(".")[0] == "mew_agent" and imports_spaces:
+            assert module.path.parts[:2] == ("mew_agent", "cli"), module.path
+
+
+@pytest.mark.parametrize("vendor", VENDOR_DOORS)
+def test_a_vendor_comes_in_by_its_door_only(vendor: str, modules: list[Module]) -> None:
+    doors = VENDOR_DOORS[vendor]
+    users = [m.path.as_posix() for m in modules if any(name.split(".")[0] == vendor for name in m.imports())]
+    strangers = [path for path in users if not path.startswith(doors)]
+    assert not strangers, f"{vendor} is imported in {strangers}"
+
+
+def test_pure_modules_have_no_clock_no_chance_and_no_waiting(modules: list[Module]) -> None:
+    for module in filter(lambda m: m.is_pure, modules):
+        tops = {name.split(".")[0] for name in module.imports()}
+        assert not tops & IMPURE_IMPORTS, f"{module.path} imports {tops & IMPURE_IMPORTS}"
+        for node in ast.walk(module.tree):
+            assert not isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith), f"{module.path}:{node.lineno}"
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                asked = f"{node.value.id}.{node.attr}"
+                assert asked not in CLOCKS, f"{module.path}:{node.lineno} reads a clock"
+
+
+def test_pure_modules_build_on_pure_modules(modules: list[Module]) -> None:
+    pure = {module.name for module in modules if module.is_pure}
+    ours = {module.name for module in modules if module.has_code}
+    mixed = {}
+    for module in filter(lambda m: m.is_pure, modules):
+        impure = {name for name in module.imports() if name in ours} - pure - {"mew_agent.errors", "protocol"}
+        if impure:
+            mixed[module.path.as_posix()] = impure
+    assert not mixed
+
+
+def test_the_rules_see_a_violation(tmp_path: Path) -> None:
+    """The checks above walk real syntax: a forbidden import inside a function is found too."""
+    tree = ast.parse('"""[pure] x."""\ndef f():\n    import time\n    return time.time()\n')
+    module = Module(tmp_path, "x", tree)
+    assert module.is_pure
+    assert "time" in module.imports()
