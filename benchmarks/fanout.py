@@ -30,7 +30,7 @@ import anyio
 
 from spaces.auth import TokenBook
 from spaces.config import SpaceConfig, parse_space
-from spaces.fanout import Framed
+from spaces.fanout import frame_message
 from spaces.gateway import has_uvloop, serve_gateway
 
 SPACE = "bench"
@@ -115,7 +115,7 @@ class Bare(asyncio.Protocol):
 async def floor_server(control: Any) -> None:
     """Nothing but the writes."""
     everybody: list[asyncio.Transport] = []
-    framed = bytes(Framed.of(message(0)))
+    framed = frame_message(message(0))
     server = await asyncio.get_running_loop().create_server(lambda: Bare(everybody, framed), "127.0.0.1", 0)
     control.send(server.sockets[0].getsockname()[1])
     await server.serve_forever()
@@ -231,7 +231,7 @@ class Members:
 
     def exchange(self, messages: int) -> None:
         """Send messages one after another, each after the echo of the last, and see all of them delivered."""
-        size = len(Framed.of(message(0)))
+        size = len(frame_message(message(0)))
         before = dict(self.received)
         mine = self.sender.fileno()
         for index in range(messages):
@@ -296,7 +296,7 @@ def main() -> None:
     options = parser.parse_args()
     kind = "asgi" if options.asgi else "gateway"
     loop = "uvloop" if has_uvloop() else "asyncio"
-    print(f"CPU per delivery in microseconds, {len(Framed.of(message(0)))} bytes a frame, {loop}")
+    print(f"CPU per delivery in microseconds, {len(frame_message(message(0)))} bytes a frame, {loop}")
     print(f"{'MEMBERS':>8} {'FLOOR':>8} {kind.upper():>8} {'RATIO':>7}")
     for members in options.members:
         floor, gateway = compare(members, options.deliveries, options.rounds, kind)

@@ -12,8 +12,6 @@ from typing import Any, Protocol
 
 import anyio
 
-from protocol.codec import StreamFrame
-from protocol.envelope import Envelope
 from spaces.effects import ConnectionId
 
 _FINAL_TEXT = 0x81
@@ -22,45 +20,30 @@ _FINAL_BINARY = 0x82
 OnSlow = Callable[[], None]
 
 
-class Framed(bytes):
-    """A whole WebSocket frame as it goes over the wire, unmasked and uncompressed, and the message it holds."""
-
-    message: bytes | str
-
-    @staticmethod
-    def of(message: bytes | str) -> "Framed":
-        """Frame a message: text for text, binary for bytes."""
-        data = message.encode() if isinstance(message, str) else message
-        return Framed._wrap(_FINAL_TEXT if isinstance(message, str) else _FINAL_BINARY, data, message)
-
-    @staticmethod
-    def of_json(data: bytes) -> "Framed":
-        """Frame UTF-8 JSON as a text message."""
-        return Framed._wrap(_FINAL_TEXT, data, data)
-
-    @property
-    def is_text(self) -> bool:
-        """Whether the message is text."""
-        return self[0] == _FINAL_TEXT
-
-    @staticmethod
-    def _wrap(first: int, data: bytes, message: bytes | str) -> "Framed":
-        size = len(data)
-        if size < 126:
-            head = bytes((first, size))
-        elif size < 65_536:
-            head = bytes((first, 126)) + size.to_bytes(2)
-        else:
-            head = bytes((first, 127)) + size.to_bytes(8)
-        framed = Framed(head + data)
-        framed.message = message
-        return framed
+def frame_message(message: bytes | str) -> bytes:
+    """A message as a whole WebSocket frame, unmasked and uncompressed: text for text, binary for bytes."""
+    if isinstance(message, str):
+        return _head(_FINAL_TEXT, len(data := message.encode())) + data
+    return _head(_FINAL_BINARY, len(message)) + message
 
 
-def frame_envelope(envelope: Envelope) -> tuple[bytes, Framed]:
-    """An envelope's JSON text and the frame around it."""
-    data = envelope.encode()
-    return data, Framed.of_json(data)
+def frame_json(data: bytes) -> bytes:
+    """UTF-8 JSON as a text frame."""
+    return _head(_FINAL_TEXT, len(data)) + data
+
+
+def unframe(framed: bytes) -> bytes | str:
+    """The message in a frame of ours."""
+    start = {126: 4, 127: 10}.get(framed[1], 2)
+    return framed[start:].decode() if framed[0] == _FINAL_TEXT else framed[start:]
+
+
+def _head(first: int, size: int) -> bytes:
+    if size < 126:
+        return bytes((first, size))
+    if size < 65_536:
+        return bytes((first, 126)) + size.to_bytes(2)
+    return bytes((first, 127)) + size.to_bytes(8)
 
 
 class Lane(Protocol):
@@ -71,13 +54,13 @@ class Lane(Protocol):
 
     is_open: bool
 
-    def write(self, framed: Framed, /) -> object:
+    def write(self, framed: bytes, /) -> object:
         """Put a frame behind everything written before; never waits."""
 
     def close(self, code: int, reason: str) -> None:
         """Send a close frame behind everything written, then wait a bounded time for the peer."""
 
-    def finish(self, last: Framed, code: int, reason: str) -> None:
+    def finish(self, last: bytes, code: int, reason: str) -> None:
         """Say one last thing to a slow reader whose lane was shut already, and close."""
 
 
@@ -98,7 +81,7 @@ class Fanout:
         """From now on this lane gets nothing."""
         self._lanes.pop(connection, None)
 
-    def to_all(self, framed: Framed, *, without: frozenset[ConnectionId] = frozenset()) -> None:
+    def to_all(self, framed: bytes, *, without: frozenset[ConnectionId] = frozenset()) -> None:
         """Write one frame to every lane that is open."""
         if without:
             self.to_some(framed, (connection for connection in self._lanes if connection not in without))
@@ -108,7 +91,7 @@ class Fanout:
             if lane.is_open:
                 lane.write(framed)
 
-    def to_some(self, framed: Framed, connections: Iterable[ConnectionId]) -> None:
+    def to_some(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         """Write one frame to these lanes, where they are open."""
         for connection in connections:
             lane = self._lanes.get(connection)
@@ -116,17 +99,12 @@ class Fanout:
                 lane.write(framed)
 
 
-def frame_of(frame: StreamFrame) -> Framed:
-    """A stream frame as it came, text or binary."""
-    return Framed.of(frame.raw)
-
-
 class AsgiLane:
     """A lane through ASGI `send`: a bounded outbox and one task, `run`, that empties it in order."""
 
     def __init__(self, *, max_bytes: int, on_slow: OnSlow) -> None:
         self.is_open = True
-        self._outbox: deque[Framed] = deque()
+        self._outbox: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._max_bytes = max_bytes
         self._on_slow = on_slow
@@ -135,7 +113,7 @@ class AsgiLane:
         self.closing = anyio.Event()
         """Set when a close frame is due."""
 
-    def write(self, framed: Framed) -> None:
+    def write(self, framed: bytes) -> None:
         """Put a frame behind what waits already."""
         self._outbox.append(framed)
         self._waiting_bytes += len(framed)
@@ -144,7 +122,7 @@ class AsgiLane:
             self.is_open = False
             self._on_slow()
 
-    def finish(self, last: Framed, code: int, reason: str) -> None:
+    def finish(self, last: bytes, code: int, reason: str) -> None:
         """Drop what waits; say one last thing and close."""
         self._outbox.clear()
         self._outbox.append(last)
@@ -176,8 +154,6 @@ class AsgiLane:
             await self._filled.wait()
 
 
-def _asgi_message(framed: Framed) -> dict[str, Any]:
-    message = framed.message
-    if framed.is_text:
-        return {"type": "websocket.send", "text": message if isinstance(message, str) else message.decode()}
-    return {"type": "websocket.send", "bytes": message}
+def _asgi_message(framed: bytes) -> dict[str, Any]:
+    message = unframe(framed)
+    return {"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message}

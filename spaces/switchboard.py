@@ -20,7 +20,7 @@ from protocol.payloads.participant import Board
 from spaces.auth import TokenBook
 from spaces.config import SpaceConfig
 from spaces.effects import Admit, Broadcast, Close, ConnectionId, Dismiss, Effect, Receipt, Relay, Send
-from spaces.fanout import Fanout, Framed, Lane, frame_envelope, frame_of
+from spaces.fanout import Fanout, Lane, frame_json, frame_message
 from spaces.history import History
 from spaces.snapshot import Snapshot
 from spaces.space import Space
@@ -183,15 +183,15 @@ class Switchboard:
     def _do(self, effect: Effect) -> None:
         match effect:
             case Broadcast(envelope, without):
-                data, framed = frame_envelope(envelope)
+                data = envelope.encode()
                 self.history.publish(data)
-                self._fanout.to_all(framed, without=without)
+                self._fanout.to_all(frame_json(data), without=without)
             case Send(envelope, connections):
-                self._send(frame_envelope(envelope)[1], connections)
+                self._send(frame_json(envelope.encode()), connections)
             case Relay(frame, None):
-                self._fanout.to_all(frame_of(frame))
+                self._fanout.to_all(frame_message(frame.raw))
             case Relay(frame, connections):
-                self._fanout.to_some(frame_of(frame), connections or ())
+                self._fanout.to_some(frame_message(frame.raw), connections or ())
             case Admit(connection):
                 lane = self._lanes.get(connection)
                 if lane is not None:
@@ -205,7 +205,7 @@ class Switchboard:
             case _:
                 assert_never(effect)
 
-    def _send(self, framed: Framed, connections: Iterable[ConnectionId]) -> None:
+    def _send(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         for connection in connections:
             lane = self._lanes.get(connection)
             if lane is not None and lane.is_open:
@@ -222,5 +222,5 @@ class Switchboard:
         send = self.space.refuse_connection(
             connection, errors.SLOW_CONSUMER, message, now=self._clock(), participant=participant
         )
-        lane.finish(frame_envelope(send.envelope)[1], errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
+        lane.finish(frame_json(send.envelope.encode()), errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
         self.leave(connection)

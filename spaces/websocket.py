@@ -12,8 +12,6 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode
 from websockets.http11 import Request
 
-from spaces.fanout import Framed
-
 EXTENSION = "mew.direct_lane"
 """Where the application finds the lane in `scope["extensions"]`."""
 
@@ -37,7 +35,7 @@ class DirectLane:
     def __init__(self, protocol: "DirectWebSocket") -> None:
         self._protocol = protocol
         self.is_open = True
-        self.write: Callable[[Framed], object] = protocol.transport.write
+        self.write: Callable[[bytes], object] = protocol.transport.write
         self.on_message: OnMessage | None = None
         self.on_slow: Callable[[], None] | None = None
         self.on_too_large: Callable[[], None] | None = None
@@ -57,7 +55,7 @@ class DirectLane:
         if self.is_open:
             self._protocol.close_with(code, reason)
 
-    def finish(self, last: Framed, code: int, reason: str) -> None:
+    def finish(self, last: bytes, code: int, reason: str) -> None:
         """Say one last thing and close, though the lane counts as closed already."""
         if not self._protocol.is_ending:
             self.write(last)
