@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 _NO_KEY = "no-key"  # the library insists on one; servers without keys do not look at it
 _CLOSE_SECONDS = 2.0
-_WINDOW_ANSWER_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,9 @@ class OpenAIModel:
 
     `base_url` includes `/v1` where the server has it; None means OpenAI's. The environment is not read: who
     wants `OPENAI_API_KEY` passes it. Times are seconds: to connect, until the first chunk (a long prompt on a
-    slow machine takes minutes), and between chunks. `max_retries` are the library's own, on 408, 409, 429, 5xx
-    and connection errors, before a stream is open. A given `http_client` stays the caller's to close.
+    slow machine takes minutes), between chunks, and for each answer about the window. `max_retries` are the
+    library's own, on 408, 409, 429, 5xx and connection errors, before a stream is open. A given `http_client`
+    stays the caller's to close.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class OpenAIModel:
         connect_timeout_seconds: float = 5.0,
         first_chunk_timeout_seconds: float = 600.0,
         idle_timeout_seconds: float = 120.0,
+        window_timeout_seconds: float = 2.0,
         max_retries: int = 2,
         http_client: "httpx2.AsyncClient | None" = None,
     ) -> None:
@@ -77,6 +78,7 @@ class OpenAIModel:
         self._connect_timeout_seconds = connect_timeout_seconds
         self._first_chunk_timeout_seconds = first_chunk_timeout_seconds
         self._idle_timeout_seconds = idle_timeout_seconds
+        self._window_timeout_seconds = window_timeout_seconds
         self._max_retries = max_retries
         self._http_client = http_client
         self._client: openai.AsyncOpenAI | None = None
@@ -213,12 +215,12 @@ class OpenAIModel:
     async def _fetch(self, method: Literal["GET", "POST"], url: str, body: dict[str, object] | None) -> object:
         client = self._connected()
         try:
-            with anyio.fail_after(_WINDOW_ANSWER_SECONDS):
+            with anyio.fail_after(self._window_timeout_seconds):
                 if method == "GET":
                     return await client.get(url, cast_to=object, options={"max_retries": 0})
                 return await client.post(url, cast_to=object, body=body, options={"max_retries": 0})
         except TimeoutError as error:
-            raise self._unreachable(f"no answer in {_WINDOW_ANSWER_SECONDS:g} s") from error
+            raise self._unreachable(f"no answer in {self._window_timeout_seconds:g} s") from error
         except _vendor_errors() as error:
             raise self._translated(error) from error
 
@@ -228,8 +230,6 @@ class OpenAIModel:
         import openai
 
         match error:
-            case ModelError():
-                return error
             case openai.APITimeoutError() | httpx2.TimeoutException() if chunks_seen is None:
                 return self._unreachable(self._timeout_cause(error))
             case openai.APIConnectionError() | httpx2.TransportError():
@@ -359,7 +359,8 @@ def _connection_cause(error: BaseException) -> str:
             case socket.gaierror():
                 return "host name not found"
             case ssl.SSLError():
-                return f"TLS: {cause.reason or 'failed'}"
+                why = getattr(cause, "verify_message", None) or getattr(cause, "reason", None) or "handshake failed"
+                return f"TLS: {why}"
             case TimeoutError() | httpx2.TimeoutException():
                 return "timed out"
             case httpx2.RemoteProtocolError() | httpx2.ReadError() | ConnectionResetError() | BrokenPipeError():

@@ -79,7 +79,7 @@ def summarise(messages: Sequence[Message], limit_tokens: int) -> str:
     statements = [
         _Statement(turn.role, sentence, turn.id if "[id]" in order else "")
         for turn in source
-        for sentence in texts.sentences(_OWN_FRAME.sub("", turn.text) if turn.role == "assistant" else turn.text)
+        for sentence in texts.sentences(_OWN_FRAME.sub("\n", turn.text) if turn.role == "assistant" else turn.text)
     ]
     names = texts.identifiers(turn.text for turn in source)[:_MOST_IDENTIFIERS]
     headings = list(dict.fromkeys(match.strip() for match in _HEADING.findall(order)))[:12]
@@ -154,19 +154,20 @@ def _in_sections(
         if _ASKS_FOR_NAMES.search(heading):
             body = _fitted("", names, share)
         else:
-            body = _filled(_candidates(heading, statements), used, share)
+            body = _filled(_candidates(heading, statements), used, share, min(room, 2 * share))
         if body:
             room -= count(body) + 1
             sections.append(f"{heading}\n{body}")
     return "\n".join(sections)
 
 
-def _filled(candidates: Sequence[_Statement], used: set[str], share_tokens: int) -> str:
+def _filled(candidates: Sequence[_Statement], used: set[str], share_tokens: int, first_tokens: int) -> str:
+    """As many lines as the share holds; the first may be longer, so that no section is empty for one long sentence."""
     lines: list[str] = []
     for statement in candidates:
         line = f"- {statement.cited}"
         cost = count(line) + 1
-        if statement.sentence not in used and cost <= share_tokens:
+        if statement.sentence not in used and cost <= (share_tokens if lines else first_tokens):
             used.add(statement.sentence)
             lines.append(line)
             share_tokens -= cost

@@ -58,6 +58,11 @@ class RawProvider:
         return Answer(head.encode() + content)
 
     @staticmethod
+    def silence() -> Answer:
+        """Not a byte, until the caller leaves."""
+        return Answer(b"", "hang")
+
+    @staticmethod
     def events(
         *chunks: object, end: str = "done", then: str = "keep", content_type: str = "text/event-stream"
     ) -> Answer:

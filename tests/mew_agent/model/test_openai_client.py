@@ -4,6 +4,8 @@ Well-behaved and misbehaving streams come over real HTTP, from the rehearsal mod
 """
 
 import inspect
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -364,6 +366,30 @@ async def test_a_server_that_never_answers_is_given_up(provider: RawProvider) ->
         await provider.caller_left.wait()
 
 
+async def test_a_server_that_accepts_and_says_nothing_at_all_is_unreachable(provider: RawProvider) -> None:
+    provider.routes = {"/v1/chat/completions": provider.silence()}
+    error = await error_of(provider.base_url, first_chunk_timeout_seconds=0.05)
+    assert isinstance(error, ModelUnreachable)
+    assert error.detail == "no answer in 0.05 s"
+    with anyio.fail_after(WAIT_SECONDS):
+        await provider.caller_left.wait()
+
+
+async def test_silence_after_the_finish_reason_loses_nothing(
+    provider: RawProvider, connect: Client, chunk: ChunkMaker
+) -> None:
+    provider.answers = [provider.events(chunk("x"), chunk(finish="stop", usage=USAGE), end="open", then="hang")]
+    reply = await reply_of(connect(provider.base_url, idle_timeout_seconds=0.05))
+    assert (reply.text, reply.usage) == ("x", Usage(9, 2, 11))
+
+
+async def test_a_server_that_keeps_silent_about_its_window_does_not_tell(
+    provider: RawProvider, connect: Client
+) -> None:
+    provider.routes = {"/v1/models": provider.silence()}
+    assert await connect(provider.base_url, window_timeout_seconds=0.05).discover_window() is None
+
+
 async def test_silence_between_chunks_ends_the_call_and_the_request(provider: RawProvider, chunk: ChunkMaker) -> None:
     provider.answers = [provider.events(chunk("x"), end="open", then="hang")]
     error = await error_of(provider.base_url, idle_timeout_seconds=0.05)
@@ -497,6 +523,55 @@ async def test_every_error_class_of_the_library_becomes_one_of_ours(kind: type[E
         assert isinstance(error, ModelUnreachable)
     else:
         assert type(error) is ModelFailed
+
+
+def caused_by(*causes: Exception) -> Callable[[httpx2.Request], Exception]:
+    """A connection error as the transport makes it: the real cause lies somewhere inside."""
+
+    def make(request: httpx2.Request) -> Exception:
+        error = httpx2.ConnectError("All connection attempts failed", request=request)
+        error.__cause__ = causes[0] if len(causes) == 1 else ExceptionGroup("several addresses", list(causes))
+        return error
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("make", "detail"),
+    [
+        (caused_by(socket.gaierror(-2, "Name or service not known")), "host name not found"),
+        (
+            caused_by(ConnectionRefusedError(111, "refused"), ConnectionRefusedError(111, "refused")),
+            "connection refused",
+        ),
+        (caused_by(OSError(113, "No route to host")), "no route to host"),
+        (caused_by(ssl.SSLCertVerificationError(1, "certificate verify failed")), "TLS: handshake failed"),
+        (caused_by(ConnectionResetError(104, "reset")), "the server broke the connection"),
+        (caused_by(TimeoutError()), "timed out"),
+        (caused_by(ValueError("?")), "connection failed"),
+        (lambda request: httpx2.ConnectTimeout("", request=request), "no connection in 5 s"),
+        (lambda request: httpx2.ReadTimeout("", request=request), "no answer in 600 s"),
+        (lambda request: httpx2.TooManyRedirects("Too many redirects.", request=request), "Too many redirects."),
+    ],
+)
+async def test_why_there_is_no_connection_is_said_in_a_few_words(
+    make: Callable[[httpx2.Request], Exception], detail: str
+) -> None:
+    async with httpx2.AsyncClient(transport=RaisingTransport(make)) as http_client:
+        error = await error_of("http://host/v1", http_client=http_client)
+    assert isinstance(error, ModelUnreachable)
+    assert error.detail == detail
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"), [("3", 3), ("0.5", 0.5), ("-1", 0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("", None)]
+)
+async def test_a_wait_is_taken_over_when_it_is_a_number(value: str, seconds: float | None) -> None:
+    answer = httpx2.Response(429, json={"error": {"message": "slow"}}, headers={"retry-after": value})
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(lambda request: answer)) as http_client:
+        error = await error_of("http://host/v1", http_client=http_client)
+    assert isinstance(error, ModelRateLimited)
+    assert error.retry_after_seconds == seconds
 
 
 async def test_a_given_http_client_is_left_open() -> None:

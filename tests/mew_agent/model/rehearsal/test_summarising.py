@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mew_agent.compaction.summary import SECTIONS, summary_messages
+from mew_agent.history import Item
 from mew_agent.model.rehearsal.summarising import is_summary_request, summarise, text_to_summarise
 from mew_agent.model.rehearsal.tokenizer import count
 
@@ -76,6 +78,17 @@ def test_text_that_speaks_of_summaries_orders_none(messages: list[dict[str, Any]
     assert not is_summary_request(messages)
     assert summarise(messages, 100) == ""
     assert text_to_summarise(messages) == ""
+
+
+def test_the_order_that_our_own_compaction_sends_is_recognised_and_obeyed() -> None:
+    texts = [TALK[0][2], *(f"Point {number}: the gateway must warn reader {number}." for number in range(60))]
+    items = [Item(seq, "user", text, seq, f"item-{seq}", "2026-01-01") for seq, text in enumerate(texts)]
+    sent = [{"role": message.role, "content": message.content} for message in summary_messages(items, None, 200)]
+    assert is_summary_request(sent)
+    summary = summarise(sent, 600)
+    assert summary.startswith(f"## {SECTIONS[0]}")
+    assert "src/app/main.py" in summary
+    assert count(summary) <= 200
 
 
 def test_the_headings_of_the_order_become_sections_filled_with_what_fits() -> None:
