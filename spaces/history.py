@@ -62,8 +62,8 @@ class History:
         """Whether no more will come."""
         return self._is_closed
 
-    def publish(self, data: bytes) -> Position:
-        """Append an envelope's JSON text and wake who waits."""
+    def publish(self, data: bytes) -> None:
+        """Append an envelope's JSON text and wake who waits; `position` is its place then."""
         self._sequence += 1
         self._entries.append(Entry(self._sequence, data))
         self._bytes += len(data)
@@ -71,7 +71,6 @@ class History:
             self._bytes -= len(self._entries.popleft().data)
         if self._waiters:
             self._wake()
-        return self.position
 
     def since(self, position: Position) -> tuple[Entry, ...] | None:
         """What follows a position, oldest first; None when some of that is gone or never was here."""

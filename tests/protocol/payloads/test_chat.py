@@ -1,0 +1,19 @@
+"""What is said."""
+
+import pytest
+
+from protocol.codec import draft_of
+from protocol.errors import PayloadError
+from protocol.payloads import read_payload
+from protocol.payloads.chat import Chat
+
+
+def test_a_chat_says_something() -> None:
+    assert read_payload(draft_of({"kind": "chat", "payload": {"text": "hi", "mood": 1}}), Chat).text == "hi"
+
+
+@pytest.mark.parametrize("payload", [None, {}, {"text": ""}, {"text": 5}])
+def test_a_chat_without_text_is_refused_by_name(payload: object) -> None:
+    with pytest.raises(PayloadError) as caught:
+        read_payload(draft_of({"kind": "chat", "payload": payload}), Chat)
+    assert (caught.value.kind, caught.value.field) == ("chat", "payload.text")

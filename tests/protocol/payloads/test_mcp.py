@@ -1,0 +1,20 @@
+"""Model Context Protocol messages in envelopes."""
+
+import pytest
+from pydantic import ValidationError
+
+from protocol.payloads.mcp import Proposal, Request, Response
+
+
+@pytest.mark.parametrize("model", [Request, Proposal])
+def test_a_request_names_its_method(model: type[Request] | type[Proposal]) -> None:
+    assert model.model_validate({"method": "tools/list"}).method == "tools/list"
+    with pytest.raises(ValidationError):
+        model.model_validate({"method": ""})
+
+
+def test_an_answer_holds_any_result_or_an_error() -> None:
+    assert Response.model_validate({"result": 3}).result == 3
+    failed = Response.model_validate({"error": {"code": -32601, "message": "no"}, "jsonrpc": "2.0", "id": "7"})
+    assert failed.error is not None
+    assert failed.error.code == -32601

@@ -1,0 +1,13 @@
+"""Reasoning, in both spellings."""
+
+from protocol.payloads.reasoning import Conclusion, Thought
+
+
+def test_the_references_spelling_of_a_thought_is_read() -> None:
+    thought = Thought.model_validate({"reasoning": "hm", "action": "tool", "actionInput": {"a": 1}})
+    assert thought.action_input == {"a": 1}
+    assert thought.model_dump(by_alias=True, exclude_none=True)["actionInput"] == {"a": 1}
+
+
+def test_a_conclusion_may_be_empty() -> None:
+    assert Conclusion.model_validate({}).cancelled is None

@@ -1,0 +1,25 @@
+"""What the gateway says."""
+
+from protocol.payloads.system import ActiveStream, Join, Presence, Welcome
+from protocol.payloads.system import SystemError as ErrorPayload
+
+
+def test_a_welcome_names_you_the_others_and_open_streams() -> None:
+    welcome = Welcome.model_validate(
+        {"you": {"id": "ada", "capabilities": [{"kind": "chat"}]}, "participants": [{"id": "bob"}]}
+    )
+    assert welcome.participants[0].capabilities == ()
+    assert welcome.active_streams == ()
+    assert welcome.board is None
+
+
+def test_a_stream_keeps_the_metadata_of_its_request() -> None:
+    stream = ActiveStream.model_validate({"stream_id": "s", "owner": "ada", "sample_rate": 8000})
+    assert stream.model_dump()["sample_rate"] == 8000
+
+
+def test_an_error_holds_whatever_the_reference_writes() -> None:
+    error = ErrorPayload.model_validate({"error": "capability_violation", "attempted_kind": "chat", "odd": 1})
+    assert error.attempted_kind == "chat"
+    assert Presence.model_validate({"event": "leave", "participant": {"id": "bob"}}).participant.id == "bob"
+    assert Join.model_validate({"participantId": "ada"}).participant_id == "ada"

@@ -1,0 +1,132 @@
+"""Bytes to envelopes and frames, and back."""
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import errors
+from protocol.codec import StreamFrame, check_size, decode, decode_envelope, draft_of, encode_frame
+from protocol.envelope import Draft, Envelope
+from protocol.errors import DecodeError
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+stream_ids = st.text(min_size=1, max_size=12).filter(lambda text: "#" not in text)
+
+
+def problem_of(raw: bytes | str, **limits: int) -> DecodeError:
+    with pytest.raises(DecodeError) as caught:
+        decode(raw, **limits)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("raw", "error", "code"),
+    [
+        ("", errors.INVALID_JSON, errors.PROCESSING_ERROR),
+        ("garbage", errors.INVALID_JSON, errors.PROCESSING_ERROR),
+        (b"\xff\xfe", errors.INVALID_JSON, errors.PROCESSING_ERROR),
+        ('{"a": NaN}', errors.INVALID_JSON, errors.PROCESSING_ERROR),
+        ("[" * 100_000, errors.INVALID_JSON, errors.PROCESSING_ERROR),
+        ('"text"', errors.INVALID_ENVELOPE, errors.VALIDATION_ERROR),
+        ("null", errors.INVALID_ENVELOPE, errors.VALIDATION_ERROR),
+        ("[]", errors.INVALID_ENVELOPE, errors.VALIDATION_ERROR),
+        ('{"kind": 5}', errors.INVALID_ENVELOPE, errors.VALIDATION_ERROR),
+        ('{"to": [5]}', errors.INVALID_ENVELOPE, errors.VALIDATION_ERROR),
+        ('{"payload": "text"}', errors.INVALID_ENVELOPE, errors.VALIDATION_ERROR),
+        ('{"protocol": "mew/v9"}', errors.UNSUPPORTED_PROTOCOL, errors.VALIDATION_ERROR),
+        ("#no-second-mark", errors.INVALID_FRAME, errors.PROCESSING_ERROR),
+        (b"#\xff#data", errors.INVALID_FRAME, errors.PROCESSING_ERROR),
+    ],
+)
+def test_what_is_neither_envelope_nor_frame_is_told_apart(raw: bytes | str, error: str, code: str) -> None:
+    problem = problem_of(raw)
+    assert (problem.error, problem.code) == (error, code)
+    assert str(problem).startswith(error)
+
+
+def test_an_invalid_header_is_named() -> None:
+    assert problem_of('{"kind": 5}').detail.startswith("kind: ")
+
+
+@pytest.mark.parametrize("raw", ["x" * 11, b"x" * 11, "ö" * 6])
+def test_a_message_above_the_limit_is_refused_unread(raw: bytes | str) -> None:
+    assert problem_of(raw, max_bytes=10).error == errors.TOO_LARGE
+
+
+def test_the_limit_itself_is_allowed() -> None:
+    check_size("ö" * 5, 10)
+    check_size(b"x" * 10, 10)
+
+
+@pytest.mark.parametrize("protocol", [None, "mew/v0.3", "mew/v0.4"])
+def test_both_versions_and_none_are_read(protocol: str | None) -> None:
+    assert draft_of({"protocol": protocol, "kind": "chat"}).protocol == protocol
+
+
+def test_an_envelope_with_every_header_needs_nothing_more() -> None:
+    whole = {"protocol": "mew/v0.4", "id": "1", "ts": "t", "from": "a", "kind": "chat"}
+    assert isinstance(draft_of(whole), Envelope)
+    for name in whole:
+        assert not isinstance(draft_of({**whole, name: None}), Envelope)
+        assert not isinstance(draft_of({key: value for key, value in whole.items() if key != name}), Envelope)
+
+
+def test_our_name_for_from_is_an_unknown_key_on_the_wire() -> None:
+    assert draft_of({"sender": "mallory", "kind": "chat"}).sender is None
+
+
+def test_a_frame_keeps_marks_and_lines_in_its_data() -> None:
+    frame = decode("#s-1#a#b\nc")
+    assert isinstance(frame, StreamFrame)
+    assert (frame.stream_id, frame.data) == ("s-1", "a#b\nc")
+
+
+@given(stream_id=stream_ids, data=st.binary(max_size=50) | st.text(max_size=50))
+def test_a_frame_comes_back_as_it_was_written(stream_id: str, data: bytes | str) -> None:
+    raw = encode_frame(stream_id, data)
+    frame = decode(raw)
+    assert isinstance(frame, StreamFrame)
+    assert (frame.stream_id, frame.data, frame.raw) == (stream_id, data, raw)
+
+
+@given(raw=st.binary(max_size=200) | st.text(max_size=200))
+def test_any_bytes_are_read_or_refused_never_more(raw: bytes | str) -> None:
+    with contextlib.suppress(DecodeError):
+        assert isinstance(decode(raw), Draft | StreamFrame)
+
+
+@given(value=st.dictionaries(st.text(max_size=8), json_values, max_size=6))
+def test_any_json_object_is_read_or_refused(value: dict[str, Any]) -> None:
+    with contextlib.suppress(DecodeError):
+        assert isinstance(decode_envelope(json.dumps(value)), Draft)
+
+
+@given(
+    kind=st.text(min_size=1, max_size=20),
+    payload=st.dictionaries(st.text(max_size=8), json_values, max_size=4),
+    extra=st.dictionaries(st.text(min_size=1, max_size=8).map("x-".__add__), json_values, max_size=3),
+    to=st.lists(st.text(max_size=8), max_size=3),
+)
+def test_a_whole_envelope_leaves_as_it_came(
+    kind: str, payload: dict[str, Any], extra: dict[str, Any], to: list[str]
+) -> None:
+    value = {
+        "protocol": "mew/v0.3",
+        "id": "1",
+        "ts": "yesterday",
+        "from": "a",
+        "to": to,
+        "kind": kind,
+        "payload": payload,
+        **extra,
+    }
+    draft = decode_envelope(json.dumps(value))
+    assert json.loads(Envelope.complete(draft, id="x", ts="y", sender="z").encode()) == value

@@ -1,0 +1,74 @@
+"""The envelope: what is filled, what is kept, how it is written."""
+
+import json
+
+from protocol.envelope import Draft, Envelope
+from protocol.payloads.chat import Chat
+
+
+def complete(**headers: object) -> Envelope:
+    return Envelope.complete(Draft.model_validate(headers), id="new-id", ts="new-ts", sender="sender")
+
+
+def test_missing_headers_are_filled_and_given_ones_stand() -> None:
+    filled = complete(kind="chat")
+    assert (filled.protocol, filled.id, filled.ts, filled.sender) == ("mew/v0.4", "new-id", "new-ts", "sender")
+    given = complete(kind="chat", id="7", ts="yesterday", protocol="mew/v0.3")
+    assert (given.protocol, given.id, given.ts) == ("mew/v0.3", "7", "yesterday")
+
+
+def test_a_null_header_counts_as_missing_and_does_not_travel() -> None:
+    written = json.loads(complete(kind="chat", id=None, ts=None, to=None, correlation_id=None, payload=None).encode())
+    assert written == {"protocol": "mew/v0.4", "id": "new-id", "ts": "new-ts", "from": "sender", "kind": "chat"}
+
+
+def test_scalars_become_lists() -> None:
+    written = json.loads(complete(kind="chat", to="bob", correlation_id="7").encode())
+    assert (written["to"], written["correlation_id"]) == (["bob"], ["7"])
+
+
+def test_unknown_keys_are_kept_even_when_null() -> None:
+    written = json.loads(complete(kind="chat", mood="fine", odd=None).encode())
+    assert (written["mood"], written["odd"]) == ("fine", None)
+
+
+def test_it_is_written_compactly_headers_first_and_unescaped() -> None:
+    text = complete(zeta=1, payload={"text": "Grüße"}, kind="chat").encode().decode()
+    assert text == (
+        '{"protocol":"mew/v0.4","id":"new-id","ts":"new-ts","from":"sender","kind":"chat",'
+        '"payload":{"text":"Grüße"},"zeta":1}'
+    )
+
+
+def test_an_envelope_of_ours_leaves_out_what_is_empty() -> None:
+    envelope = Envelope.write("chat", id="1", ts="t", sender="a", payload=Chat(text="hi"))
+    assert envelope.as_dict() == {
+        "protocol": "mew/v0.4",
+        "id": "1",
+        "ts": "t",
+        "from": "a",
+        "kind": "chat",
+        "payload": {"text": "hi"},
+    }
+    addressed = Envelope.write("chat", id="1", ts="t", sender="a", to=["b"], correlation_id=["9"], context="c/d")
+    assert (addressed.to, addressed.correlation_id, addressed.context, addressed.payload) == (
+        ("b",),
+        ("9",),
+        "c/d",
+        None,
+    )
+
+
+def test_it_is_for_those_named_or_for_everybody() -> None:
+    everybody, bob = complete(kind="chat"), complete(kind="chat", to=["bob"])
+    assert everybody.is_for("eve")
+    assert not everybody.names("eve")
+    assert bob.is_for("bob")
+    assert bob.names("bob")
+    assert not bob.is_for("eve")
+    assert complete(kind="chat", to=[]).is_for("eve")
+
+
+def test_body_and_addressees_are_never_none() -> None:
+    assert dict(complete(kind="chat").body) == {}
+    assert complete(kind="chat").addressees == ()

@@ -1,0 +1,31 @@
+"""Names that may and may not be taken."""
+
+import pytest
+
+from protocol.ids import GATEWAY, MAX_ID_LENGTH, STREAM_GATEWAY, id_problem
+
+
+@pytest.mark.parametrize("text", ["ada", "a", "file-server", "Käthe", "a.b", "x" * MAX_ID_LENGTH])
+def test_an_ordinary_name_is_fine(text: str) -> None:
+    assert id_problem(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("", "empty"),
+        ("  ", "empty"),
+        ("a/b", "invalid characters"),
+        ("a\\b", "invalid characters"),
+        ("..", "invalid characters"),
+        ("a\nb", "invalid characters"),
+        ("x" * (MAX_ID_LENGTH + 1), "at most"),
+        (GATEWAY, "reserved"),
+        ("system:anything", "reserved"),
+        (STREAM_GATEWAY, "reserved"),
+    ],
+)
+def test_a_name_that_would_do_harm_is_refused_with_the_reason(text: str, word: str) -> None:
+    problem = id_problem(text)
+    assert problem is not None
+    assert word in problem

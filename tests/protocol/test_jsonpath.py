@@ -1,0 +1,46 @@
+"""Paths into payloads."""
+
+from typing import Any
+
+import pytest
+
+from protocol.jsonpath import JsonPath, descendants
+from protocol.patterns import Steps, Undecidable
+
+DOCUMENT: dict[str, Any] = {"a": {"b": [1, {"c": 2}]}, "c": 3, "odd name": 4}
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("$", [DOCUMENT]),
+        ("$.c", [3]),
+        ("$.a.b[0]", [1]),
+        ("$['odd name']", [4]),
+        ('$["c"]', [3]),
+        ("$.a.b[*]", [1, {"c": 2}]),
+        ("$.a.*", [[1, {"c": 2}]]),
+        ("$..c", [3, 2]),
+        ("$..b[1].c", [2]),
+        ("$.missing", []),
+        ("$.c.d", []),
+        ("$.a.b[9]", []),
+    ],
+)
+def test_a_path_finds_what_it_names(path: str, found: list[Any]) -> None:
+    assert list(JsonPath.compile(path).find(DOCUMENT, Steps())) == found
+
+
+@pytest.mark.parametrize("path", ["$.a[?(@.b)]", "$.a[1:2]", "$.", "$[", "$['a", "$.a[-1]", "$..", "$.a()"])
+def test_a_path_that_is_not_read_says_so(path: str) -> None:
+    with pytest.raises(Undecidable):
+        JsonPath.compile(path)
+
+
+def test_looking_is_bounded() -> None:
+    with pytest.raises(Undecidable):
+        list(JsonPath.compile("$..a..b").find([[[]] * 50] * 50, Steps(1_000)))
+
+
+def test_descendants_hold_the_value_itself_and_everything_below() -> None:
+    assert list(descendants({"a": [1, 2]}, Steps())) == [{"a": [1, 2]}, [1, 2], 1, 2]
