@@ -68,11 +68,13 @@ def board_lines(
     look: Look,
     launched: Collection[str] = (),
     faults: Mapping[str, str] | None = None,
+    detail: bool = False,
 ) -> list[str]:
     """The board as lines of at most `look.width` columns.
 
     Somebody who never reported is a row only if `launched` names them: they are a program that should report, not
-    a person. `faults` says per participant what is wrong with its program. `now` carries the zone times are shown in.
+    a person. `faults` says per participant what is wrong with its program. `detail` adds level and messages where there
+    is room. `now` carries the zone times are shown in.
     """
     faults = faults or {}
     rows = [
@@ -83,7 +85,7 @@ def board_lines(
     heading = _paint(say.clip(_heading(board, now, look), look.width, mark=look.mark), _BOLD, look)
     if not rows:
         return [heading, say.clip("nobody here reports a context window yet", look.width, mark=look.mark)]
-    return [heading, *_table(rows, look)]
+    return [heading, *_table(rows, look, detail=detail)]
 
 
 def board_line(entry: BoardEntry, *, now: datetime, fault: str | None = None) -> str:
@@ -99,8 +101,8 @@ def _heading(board: Board, now: datetime, look: Look) -> str:
     return dot.join((say.clean(board.space), f"{count} member{'' if everybody == 1 else 's'}", f"{now:%H:%M:%S}"))
 
 
-def _table(rows: list[_Row], look: Look) -> list[str]:
-    layouts = list(_layouts(with_state=any(row.remarks for row in rows)))
+def _table(rows: list[_Row], look: Look, *, detail: bool) -> list[str]:
+    layouts = list(_layouts(with_state=any(row.remarks for row in rows), detail=detail))
     layout = next((one for one in layouts if _width(one, rows, look) <= look.width), layouts[-1])
     widths = [_column_width(column, rows, look) for column in layout.columns]
     lines = [_join([column.title for column in layout.columns], widths, layout, look)]
@@ -198,12 +200,19 @@ _LAST = _Column(
     "LAST COMPACTION",
     lambda row, _: say.last_compaction(row.entry.status.context if row.entry.status else None, row.now),
 )
+_LEVEL = _Column("LEVEL", lambda row, _: say.level(row.entry.status), coloured=True)
+_MESSAGES = _Column("MESSAGES", lambda row, _: say.messages(row.entry.status), align="right")
 _STATE = _Column("STATE", lambda row, _: ", ".join(row.remarks), coloured=True)
 _FILL_COLUMNS = frozenset({_WIDE_BAR, _SMALL_BAR})
 
 
-def _layouts(*, with_state: bool) -> Iterable[_Layout]:
+def _layouts(*, with_state: bool, detail: bool = False) -> Iterable[_Layout]:
     """From the fullest to the barest. How a figure is known never leaves; the bar and the trend leave first."""
+    if detail:
+        story = (_name(24), _FIGURE, _SMALL_BAR, _KNOWN, _LEVEL, _MESSAGES, _COMPACTS, _LAST)
+        yield _Layout(story, _GAP)
+        yield _Layout(story, _NARROW_GAP)
+        yield _Layout((_name(24), _FIGURE, _SMALL_BAR, _KNOWN, _LEVEL, _MESSAGES, _COMPACTS), _NARROW_GAP, notes=True)
     full = (_name(32), _FIGURE, _WIDE_BAR, _KNOWN, _NEXT, _COMPACTS, _LAST)
     yield _Layout((*full, _STATE) if with_state else full)
     for columns, gap in (

@@ -104,6 +104,16 @@ def tokens(status: Status | None) -> str:
     return f"{'' if basis(status) == 'reported' else '~'}{status.tokens:,}"
 
 
+def level(status: Status | None) -> str:
+    """The policy's own word for how full it is."""
+    return words(status.context.level) if status is not None and status.context is not None else "unknown"
+
+
+def messages(status: Status | None) -> str:
+    """How many items of history are in the context."""
+    return "?" if status is None else f"{status.messages_in_context:,}"
+
+
 def window(status: Status | None) -> str:
     """The size of the window; an assumed one is an estimate like any other."""
     if status is None or status.max_tokens is None:
