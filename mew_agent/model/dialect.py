@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from mew_agent.model.interface import Message, ModelRequest, ToolCall, ToolSpec
 
@@ -31,9 +30,8 @@ class Dialect:
     limit_key: LimitKey = "max_tokens"
 
 
-def dialect_for(base_url: str) -> Dialect:
-    """The form to try first: OpenAI's newer models refuse `max_tokens`, others know nothing else."""
-    host = urlsplit(base_url).hostname or ""
+def dialect_for(host: str) -> Dialect:
+    """The form to try first on a host: OpenAI's newer models refuse `max_tokens`, others know nothing else."""
     is_openai = host.endswith(("api.openai.com", ".openai.azure.com"))
     return Dialect(limit_key="max_completion_tokens" if is_openai else "max_tokens")
 

@@ -82,7 +82,7 @@ class OpenAIModel:
         self._max_retries = max_retries
         self._http_client = http_client
         self._client: openai.AsyncOpenAI | None = None
-        self._dialect = dialects.dialect_for(self._base_url)
+        self._dialect = dialects.dialect_for(urlsplit(self._base_url).hostname or "")
 
     @property
     def identity(self) -> ModelIdentity:
