@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mew_agent.model.rehearsal import text as texts
+import mew_agent.model.rehearsal.text as texts
 from mew_agent.model.rehearsal.content import text_of
 from mew_agent.model.rehearsal.options import RehearsalOptions
 from mew_agent.model.rehearsal.summarising import is_summary_request, summarise, text_to_summarise

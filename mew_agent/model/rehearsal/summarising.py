@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mew_agent.model.rehearsal import text as texts
+import mew_agent.model.rehearsal.text as texts
 from mew_agent.model.rehearsal.content import text_of
 from mew_agent.model.rehearsal.tokenizer import count
 
