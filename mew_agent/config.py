@@ -137,14 +137,20 @@ class Source:
 
 
 def load_agent_config(
-    *, flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None = None
+    *,
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    file: Path | None = None,
+    fallback: Source | None = None,
 ) -> tuple[AgentConfig, tuple[str, ...]]:
     """The configuration from all its places; flags that are None were not given.
 
-    Returns it with a line for every key that is accepted without effect. Raises `ConfigError`.
+    `fallback` is weaker than everything else. Returns it with a line for every key that is accepted without
+    effect. Raises `ConfigError`.
     """
     given = {key: value for key, value in flags.items() if value is not None}
     sources = [
+        *([fallback] if fallback is not None else []),
         environment_source(environ),
         *([file_source(file)] if file is not None else []),
         *([json_source(environ["MEW_AGENT_CONFIG"])] if environ.get("MEW_AGENT_CONFIG") else []),

@@ -6,6 +6,8 @@ Owns `<state>/run.json` and its shape. It holds process ids with the moment each
 import json
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -51,7 +53,10 @@ class Exit(_Section):
 
 
 class RunFile(_Section):
-    """A running space. `ready` is set once everything was started; `marks` tell our processes from strangers."""
+    """A running space. `ready` is set once everything was started; `marks` tell our processes from strangers.
+
+    `person` is who one-shot commands speak as unless told otherwise.
+    """
 
     space: str
     name: str | None = None
@@ -61,6 +66,7 @@ class RunFile(_Section):
     started_at: str
     run_id: str = ""
     config: str = ""
+    person: str | None = None
     ready: bool = False
     marks: dict[str, str] = Field(default_factory=dict)
     exits: dict[str, Exit] = Field(default_factory=dict)
@@ -106,13 +112,28 @@ def read_run_file(path: Path) -> RunFile | None:
 
 def write_run_file(path: Path, run: RunFile) -> None:
     """Replace the run file in one step, readable by its owner alone."""
+    with _draft(path, run) as draft:
+        draft.replace(path)
+
+
+def claim_run_file(path: Path, run: RunFile) -> None:
+    """Write the run file unless there is one: of two who start a space at once, one is told. Raises `SpacesError`."""
+    with _draft(path, run) as draft:
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            raise SpacesError(f"{path}: this space is being started by somebody else") from None
+
+
+@contextmanager
+def _draft(path: Path, run: RunFile) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(run.model_dump_json(indent=2) + "\n")
-        draft.replace(path)
+        yield draft
     finally:
         draft.unlink(missing_ok=True)
 

@@ -4,7 +4,10 @@ Owns the order (gateway first, participants last; the other way round at the end
 file while the space runs. Which programs there are is `launch`; what a participant is for, nobody here knows.
 """
 
+import os
+import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,8 +22,8 @@ from anyio.abc import ByteReceiveStream, Process, TaskGroup
 
 from spaces.errors import SpacesError
 from spaces.launch import Program
-from spaces.processes import left_behind, started_mark, stop_groups
-from spaces.run_file import Exit, RunFile, write_run_file
+from spaces.processes import left_behind, signal_group, started_mark, stop_groups
+from spaces.run_file import Exit, RunFile, read_run_file, write_run_file
 
 Tell = Callable[[str, str], None]
 """Takes what a program says: its name and one line of text."""
@@ -75,6 +78,11 @@ class Supervisor:
     def stop(self) -> None:
         """Ask for an orderly end; `serve` returns when everything has ended."""
         self._stop.set()
+
+    def force(self) -> None:
+        """Do not wait for programs that are slow to leave."""
+        for pid, mark in self.run.processes.items():
+            signal_group(pid, mark, signal.SIGKILL)
 
     async def serve(self, services: Sequence[Program], participants: Sequence[Program]) -> None:
         """Start services one after the other, then all participants; watch them until `stop`.
@@ -242,6 +250,28 @@ class Supervisor:
             return ""
         lines = [line for line in tail.decode("utf-8", errors="replace").splitlines() if line.strip()]
         return lines[-1].strip() if lines else ""
+
+
+def stop_space(path: Path, run: RunFile) -> bool:
+    """Stop a running space from outside, whether its supervisor lives or not. Blocks until all is gone.
+
+    Signals go only to processes that are recognised as those the run file names. Returns whether anything ran.
+    """
+    was_alive = run.is_alive
+    supervisor = run.pids.supervisor
+    if supervisor is not None and run.is_running(supervisor):
+        os.kill(supervisor, signal.SIGTERM)
+        until = time.monotonic() + 2 * GRACE_SECONDS + 4
+        while run.is_running(supervisor) and time.monotonic() < until:
+            time.sleep(_POLL_SECONDS)
+        if run.is_running(supervisor):
+            os.kill(supervisor, signal.SIGKILL)
+    # A supervisor that was killed leaves its programs; one that restarted a program knows newer ids than we do.
+    newest = read_run_file(path) or run
+    left = {**run.processes, **newest.processes}
+    stopped = stop_groups(left, run.run_id, grace_seconds=GRACE_SECONDS)
+    path.unlink(missing_ok=True)
+    return was_alive or bool(stopped)
 
 
 def log_path(folder: Path, name: str) -> Path:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted, Unauthorized
+from protocol.errors import CAPABILITY_VIOLATION, UNAUTHORIZED
 
 ANSWER_SECONDS: Final = 10.0
 """How long a single answer may take."""
@@ -113,7 +114,7 @@ class GatewayApi:
         try:
             answer = self._object("POST", path, json.dumps(envelope, ensure_ascii=False).encode())
         except _RefusedError as refusal:
-            if refusal.status == HTTPStatus.FORBIDDEN:
+            if refusal.code == CAPABILITY_VIOLATION:
                 raise NotPermitted(self.participant, str(envelope.get("kind"))) from None
             raise
         return str(answer["id"])
@@ -166,16 +167,17 @@ class GatewayApi:
         except (OSError, http.client.HTTPException, ValueError):
             said = None
         said = said if isinstance(said, dict) else {}
-        message = str(said.get("message") or said.get("error") or f"HTTP {answer.status} {answer.reason}")
-        if answer.status == HTTPStatus.UNAUTHORIZED:
+        code = str(said.get("error") or "")
+        message = str(said.get("message") or code or f"HTTP {answer.status} {answer.reason}")
+        if answer.status == HTTPStatus.UNAUTHORIZED or code == UNAUTHORIZED:
             return Unauthorized(self.participant)
-        return _RefusedError(message, answer.status)
+        return _RefusedError(message, code)
 
 
 class _RefusedError(GatewayError):
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, code: str) -> None:
         super().__init__(f"the gateway refused this: {message}")
-        self.status = status
+        self.code = code
 
 
 def http_url(gateway: str) -> str:

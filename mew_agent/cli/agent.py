@@ -1,0 +1,82 @@
+"""`mew agent`: run one agent in the foreground."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mew_agent.cli.options import LogLevel, help_when_alone
+
+if TYPE_CHECKING:
+    from mew_agent.config import Source
+
+app = typer.Typer(help="Run an agent.", invoke_without_command=True, callback=help_when_alone)
+
+
+@app.command()
+def run(
+    gateway: Annotated[str | None, typer.Option("--gateway", "-g", help="URL of the gateway.")] = None,
+    space: Annotated[str | None, typer.Option("--space", "-s", help="Space id.")] = None,
+    agent_id: Annotated[str | None, typer.Option("--id", "-i", help="The agent's participant id.")] = None,
+    token: Annotated[str | None, typer.Option("--token", "-t", help="Its token; MEW_TOKEN keeps it off `ps`.")] = None,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="YAML or JSON file of settings.")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Model name.")] = None,
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", "--openai-url", help="An OpenAI-compatible server.")
+    ] = None,
+    store: Annotated[Path | None, typer.Option("--store", help="Session file; without one, memory only.")] = None,
+    log_level: Annotated[LogLevel | None, typer.Option("--log-level", "-l", help="How much to tell.")] = None,
+) -> None:
+    """Run an agent until it is shut down.
+
+    What is not given comes from MEW_AGENT_CONFIG (JSON), the file, or the environment (MEW_GATEWAY, MEW_SPACE,
+    MEW_PARTICIPANT_ID, MEW_TOKEN, OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_MODEL); gateway, space and token at last
+    from the running space of this folder.
+    """
+    import os
+
+    from mew_agent.agent import run_agent
+    from mew_agent.cli import terminal
+    from mew_agent.cli.signals import run_until_terminated
+    from mew_agent.config import REHEARSAL, check_model_source, load_agent_config
+    from mew_agent.errors import ConfigError
+
+    flags = {
+        "gateway": gateway,
+        "space": space,
+        "id": agent_id,
+        "token": token,
+        "model": model,
+        "base_url": base_url,
+        "store": store,
+        "log_level": log_level,
+    }
+    here = _running_space(agent_id or os.environ.get("MEW_PARTICIPANT_ID"))
+    settings, notices = load_agent_config(flags=flags, environ=os.environ, file=config, fallback=here)
+    if here is not None and settings.token == here.values.get("token") and settings.gateway != here.values["gateway"]:
+        # The token of this folder's space is nobody else's business.
+        raise ConfigError("--token or MEW_TOKEN", f"'token' is missing for {settings.gateway}")
+    for notice in notices:
+        terminal.warn(notice)
+    check_model_source(settings, where="mew agent run")
+    if settings.base_url == REHEARSAL:
+        raise ConfigError("base_url", "only `mew up` starts a rehearsal model; give the URL of `mew model serve`")
+    terminal.configure_logging(settings.log_level)
+    run_until_terminated(lambda: run_agent(settings))
+
+
+def _running_space(agent_id: str | None) -> "Source | None":
+    """What the running space of this folder says of the agent; None when none runs."""
+    from mew_agent.cli.running import find_run
+    from mew_agent.config import Source
+    from spaces.auth import read_token
+
+    found = find_run(None)
+    if found is None:
+        return None
+    path, run = found
+    values: dict[str, Any] = {"gateway": run.ws, "space": run.space}
+    stored = read_token(path.parent, agent_id) if agent_id else None
+    if stored is not None:
+        values["token"] = stored
+    return Source(f"the running space ({path})", values)

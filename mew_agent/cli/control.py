@@ -1,0 +1,232 @@
+"""`mew compact`, `forget`, `clear`, `pause`, `resume`: act on a participant over the protocol, and tell what it said.
+
+Owns asking and waiting: the event stream is open before the envelope leaves, so no answer can be missed. What a
+control does is up to the participant that gets it.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+from pydantic import BaseModel, ValidationError
+
+from mew_agent.cli import board_words as words
+from mew_agent.cli import terminal
+from mew_agent.cli.http_api import EventStream
+from mew_agent.cli.live_board import entry_of, follow
+from mew_agent.cli.running import Flags, Seat, take_seat
+from mew_agent.errors import ConfigError, NotConnected, PeerError, PeerTimeout
+from protocol import kinds
+from protocol.envelope import Envelope
+from protocol.payloads.participant import Board, Clear, Compact, CompactDone, Forget, Pause, Resume, Status
+
+_LAST_STATUS_SECONDS: Final = 3.0
+"""How long to wait for the status that follows an answer and carries the new figures."""
+
+P = TypeVar("P", bound=BaseModel)
+
+_REASONS: Final[Mapping[str, str]] = {
+    "no_history": "nothing to compact yet",
+    "compaction_in_progress": "a compaction is running already",
+}
+
+
+def compact(
+    flags: Flags, participant: str, *, target_tokens: int | None, reason: str | None, timeout_seconds: float
+) -> int:
+    """Ask for a compaction and wait for its outcome. Returns the exit code."""
+    payload = Compact(target_tokens=target_tokens, reason=reason)
+    with _asking(flags, participant, kinds.PARTICIPANT_COMPACT, payload, timeout_seconds) as question:
+        announced = False
+        for kind, body in question.answers():
+            if kind == kinds.PARTICIPANT_COMPACT_DONE:
+                return _outcome(question, _read(CompactDone, body), target_tokens)
+            status = _read(Status, body)
+            if status.status == "compacting" and not announced:
+                announced = True
+                size = f" {words.tokens(status)} tokens" if status.tokens is not None else ""
+                terminal.say(f"{participant}: compacting{size} ...")
+            elif status.status == "compacted":
+                terminal.say(f"{participant}: compacted, but may not say what it freed (no participant/compact-done)")
+                return terminal.FAILED
+    raise AssertionError("answers end with an error or a return")
+
+
+def forget(flags: Flags, participant: str, *, newest: bool, entries: int | None, timeout_seconds: float) -> int:
+    """Let a participant drop entries from one end of its history."""
+    payload = Forget(direction="newest" if newest else "oldest", entries=entries)
+    return _steer(flags, participant, kinds.PARTICIPANT_FORGET, payload, timeout_seconds, passing=("compacting",))
+
+
+def clear(flags: Flags, participant: str, *, reason: str | None, timeout_seconds: float) -> int:
+    """Let a participant forget everything."""
+    return _steer(flags, participant, kinds.PARTICIPANT_CLEAR, Clear(reason=reason), timeout_seconds)
+
+
+def pause(flags: Flags, participant: str, *, seconds: float | None, reason: str | None, timeout_seconds: float) -> int:
+    """Let a participant fall silent, for `seconds` when given."""
+    payload = Pause(timeout_seconds=seconds, reason=reason)
+    return _steer(flags, participant, kinds.PARTICIPANT_PAUSE, payload, timeout_seconds)
+
+
+def resume(flags: Flags, participant: str, *, reason: str | None, timeout_seconds: float) -> int:
+    """Let a paused participant speak again."""
+    return _steer(flags, participant, kinds.PARTICIPANT_RESUME, Resume(reason=reason), timeout_seconds)
+
+
+class NoSuchParticipant(ConfigError):
+    """`problem` says who is not there, `expected` lists who is."""
+
+    def __str__(self) -> str:
+        return f"{self.problem} (members: {self.expected})"
+
+
+@dataclass
+class _Question:
+    """An envelope on its way, and the events that follow it."""
+
+    participant: str
+    kind: str
+    id: str
+    board: Board | None
+    events: EventStream
+    gateway: str
+    timeout_seconds: float
+    deadline: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.deadline = time.monotonic() + self.timeout_seconds
+
+    def answers(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Kind and payload of everything the participant says to this. Raises `PeerTimeout` or `NotConnected`."""
+        while True:
+            try:
+                event = self.events.next(deadline=self.deadline)
+            except TimeoutError:
+                raise PeerTimeout(self.participant, self.kind, self.timeout_seconds) from None
+            self.board, changed = follow(self.board, event.name, event.body)
+            body = event.body if event.name == "envelope" and isinstance(event.body, Mapping) else {}
+            if body.get("from") == self.participant and self.id in (body.get("correlation_id") or ()):
+                if body.get("kind") in (kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE):
+                    yield str(body["kind"]), body.get("payload") or {}
+            elif changed == self.participant and not self._is_here():
+                raise NotConnected(self.gateway, f"'{self.participant}' left before it answered")
+
+    def _is_here(self) -> bool:
+        entry = entry_of(self.board, self.participant) if self.board else None
+        return entry is not None and entry.connected
+
+
+@contextmanager
+def _asking(
+    flags: Flags, participant: str, kind: str, payload: BaseModel, timeout_seconds: float
+) -> Iterator[_Question]:
+    seat = take_seat(flags)
+    with seat.api.events() as events:
+        board, _ = follow(None, "board", _first_board(events))
+        _check_member(seat, board, participant)
+        identifier = str(uuid4())
+        envelope = Envelope.write(
+            kind,
+            id=identifier,
+            ts=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            sender=seat.api.participant,
+            to=(participant,),
+            payload=payload,
+        )
+        question = _Question(participant, kind, identifier, board, events, seat.api.gateway, timeout_seconds)
+        seat.api.send(envelope.as_dict())
+        yield question
+
+
+def _first_board(events: EventStream) -> Any:
+    while True:
+        event = events.next()
+        if event.name == "board":
+            return event.body
+
+
+def _check_member(seat: Seat, board: Board | None, participant: str) -> None:
+    entry = entry_of(board, participant) if board else None
+    if entry is None:
+        members = ", ".join(sorted(one.id for one in board.participants)) if board else "none"
+        raise NoSuchParticipant(participant, f"no participant '{participant}' in space '{seat.api.space}'", members)
+    if not entry.connected:
+        raise NotConnected(seat.api.gateway, f"'{participant}' is not in the space now")
+
+
+def _steer(
+    flags: Flags,
+    participant: str,
+    kind: str,
+    payload: BaseModel,
+    timeout_seconds: float,
+    *,
+    passing: tuple[str, ...] = (),
+) -> int:
+    """Ask, wait for the status that answers, and print it. `passing` are words that come before the answer."""
+    with _asking(flags, participant, kind, payload, timeout_seconds) as question:
+        for answered_by, body in question.answers():
+            status = _read(Status, body)
+            if answered_by != kinds.PARTICIPANT_STATUS or status.status in passing:
+                continue
+            terminal.say(f"{participant}: {words.words(status.status or 'answered')}; {_figures(status)}")
+            return terminal.SKIPPED if (status.status or "").startswith("refused") else terminal.DONE
+    raise AssertionError("answers end with an error or a return")
+
+
+def _outcome(question: _Question, done: CompactDone, target_tokens: int | None) -> int:
+    name = question.participant
+    if done.skipped:
+        terminal.say(f"{name}: skipped, {_why_skipped(question, done, target_tokens)}")
+        return terminal.SKIPPED
+    freed = "an unknown number of" if done.freed_tokens is None else f"{done.freed_tokens:,}"
+    messages = "" if done.freed_messages is None else f", {done.freed_messages} message{_s(done.freed_messages)}"
+    status = _following_status(question)
+    now = f"; now {_figures(status)}" if status is not None else ""
+    terminal.say(f"{name}: freed {freed} tokens{messages}{now}")
+    return terminal.DONE
+
+
+def _why_skipped(question: _Question, done: CompactDone, target_tokens: int | None) -> str:
+    reason = done.reason or "without a reason"
+    if reason != "already_below_target" or target_tokens is None:
+        return _REASONS.get(reason, words.words(reason))
+    entry = entry_of(question.board, question.participant) if question.board else None
+    size = f" ({words.tokens(entry.status)})" if entry is not None and entry.status is not None else ""
+    return f"already below {target_tokens:,}{size}"
+
+
+def _following_status(question: _Question) -> Status | None:
+    """The status that announces the end of the compaction, or None when it does not come soon."""
+    question.deadline = min(question.deadline, time.monotonic() + _LAST_STATUS_SECONDS)
+    try:
+        for kind, body in question.answers():
+            if kind == kinds.PARTICIPANT_STATUS:
+                return _read(Status, body)
+    except (PeerTimeout, NotConnected):
+        pass
+    return None
+
+
+def _figures(status: Status) -> str:
+    if status.tokens is None:
+        return f"? of {words.window(status)} ({words.reason(status)})"
+    basis = words.basis(status)
+    later = "; exact after its next call" if basis == "projected" else ""
+    return f"{status.tokens:,} of {words.window(status)} ({basis}{later})"
+
+
+def _read(model: type[P], body: Mapping[str, Any]) -> P:
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise PeerError(f"an answer that cannot be read: {error.errors(include_url=False)[0]['msg']}") from None
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"

@@ -1,0 +1,212 @@
+"""`mew`: the commands, and the one place where an error becomes a line and an exit code.
+
+Every command imports what it needs when it runs, so that `mew --help` answers at once. Exit codes: 0 done,
+1 failed, 2 bad input, 3 skipped by the participant, 4 nobody answered, 130 interrupted.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mew_agent.cli import agent, gateway, model, space, tokens
+from mew_agent.cli.options import FolderFlag, GatewayFlag, ParticipantFlag, SpaceFlag, TimeoutFlag, TokenFlag
+
+ANSWER_SECONDS = 120.0
+STATUS_SECONDS = 30.0
+
+app = typer.Typer(
+    name="mew",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(gateway.app, name="gateway")
+app.add_typer(agent.app, name="agent")
+app.add_typer(model.app, name="model")
+app.add_typer(space.app, name="space")
+app.add_typer(tokens.app, name="token")
+app.command("up")(space.up)
+app.command("down")(space.down)
+
+Target = Annotated[str, typer.Argument(metavar="PARTICIPANT", help="Whom to act on.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Told to the participant.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context, *, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    """AI agents, tools and people in one shared space; everyone knows how full every agent's context window is."""
+    if version:
+        from mew_agent._version import __version__
+
+        typer.echo(f"mew {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+@app.command()
+def status(
+    *,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on, and redraw as reports come in.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON Lines: one board entry per participant.")] = False,
+    participant: ParticipantFlag = None,
+    token: TokenFlag = None,
+    gateway_url: GatewayFlag = None,
+    space_id: SpaceFlag = None,
+    space_dir: FolderFlag = None,
+) -> int:
+    """Show how full everybody's context window is, and how that is known (`~` marks an estimate)."""
+    from mew_agent.cli.running import Flags
+    from mew_agent.cli.status import show_status
+
+    return show_status(Flags(participant, token, gateway_url, space_id, space_dir), watch=watch, as_json=as_json)
+
+
+space.app.command("status")(status)
+
+
+@app.command()
+def compact(
+    target: Target,
+    target_tokens: Annotated[
+        int | None, typer.Option("--target-tokens", min=0, help="Stop there; else all but the newest turns.")
+    ] = None,
+    reason: Reason = None,
+    timeout: TimeoutFlag = ANSWER_SECONDS,
+    participant: ParticipantFlag = None,
+    token: TokenFlag = None,
+    gateway_url: GatewayFlag = None,
+    space_id: SpaceFlag = None,
+    space_dir: FolderFlag = None,
+) -> int:
+    """Let a participant compact its context, and say what that freed. Exit code 3 if it was skipped."""
+    from mew_agent.cli import control
+    from mew_agent.cli.running import Flags
+
+    flags = Flags(participant, token, gateway_url, space_id, space_dir)
+    return control.compact(flags, target, target_tokens=target_tokens, reason=reason, timeout_seconds=timeout)
+
+
+@app.command()
+def forget(
+    target: Target,
+    *,
+    newest: Annotated[bool, typer.Option("--newest/--oldest", help="From which end.")] = False,
+    entries: Annotated[int | None, typer.Option("--entries", "-n", min=1, help="How many; else half.")] = None,
+    timeout: TimeoutFlag = STATUS_SECONDS,
+    participant: ParticipantFlag = None,
+    token: TokenFlag = None,
+    gateway_url: GatewayFlag = None,
+    space_id: SpaceFlag = None,
+    space_dir: FolderFlag = None,
+) -> int:
+    """Let a participant drop entries from one end of its history."""
+    from mew_agent.cli import control
+    from mew_agent.cli.running import Flags
+
+    flags = Flags(participant, token, gateway_url, space_id, space_dir)
+    return control.forget(flags, target, newest=newest, entries=entries, timeout_seconds=timeout)
+
+
+@app.command()
+def clear(
+    target: Target,
+    reason: Reason = None,
+    timeout: TimeoutFlag = STATUS_SECONDS,
+    participant: ParticipantFlag = None,
+    token: TokenFlag = None,
+    gateway_url: GatewayFlag = None,
+    space_id: SpaceFlag = None,
+    space_dir: FolderFlag = None,
+) -> int:
+    """Let a participant forget everything."""
+    from mew_agent.cli import control
+    from mew_agent.cli.running import Flags
+
+    flags = Flags(participant, token, gateway_url, space_id, space_dir)
+    return control.clear(flags, target, reason=reason, timeout_seconds=timeout)
+
+
+@app.command()
+def pause(
+    target: Target,
+    seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="Resume by itself after this.")] = None,
+    reason: Reason = None,
+    timeout: TimeoutFlag = STATUS_SECONDS,
+    participant: ParticipantFlag = None,
+    token: TokenFlag = None,
+    gateway_url: GatewayFlag = None,
+    space_id: SpaceFlag = None,
+    space_dir: FolderFlag = None,
+) -> int:
+    """Let a participant fall silent."""
+    from mew_agent.cli import control
+    from mew_agent.cli.running import Flags
+
+    flags = Flags(participant, token, gateway_url, space_id, space_dir)
+    return control.pause(flags, target, seconds=seconds, reason=reason, timeout_seconds=timeout)
+
+
+@app.command()
+def resume(
+    target: Target,
+    reason: Reason = None,
+    timeout: TimeoutFlag = STATUS_SECONDS,
+    participant: ParticipantFlag = None,
+    token: TokenFlag = None,
+    gateway_url: GatewayFlag = None,
+    space_id: SpaceFlag = None,
+    space_dir: FolderFlag = None,
+) -> int:
+    """Let a paused participant speak again."""
+    from mew_agent.cli import control
+    from mew_agent.cli.running import Flags
+
+    flags = Flags(participant, token, gateway_url, space_id, space_dir)
+    return control.resume(flags, target, reason=reason, timeout_seconds=timeout)
+
+
+@app.command()
+def demo(
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Texts; else our own docs.")] = None,
+    *,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the space running at the end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Events as JSON Lines.")] = False,
+) -> int:
+    """A space with two agents fills up, and is compacted: no key needed, under a minute."""
+    from mew_agent.cli.demo import demo as play
+
+    return play(files or [], keep, as_json) or 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run `mew` and end the process with its exit code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns its exit code; whatever goes wrong is one line on standard error."""
+    try:
+        outcome = app(args=None if arguments is None else list(arguments), prog_name="mew", standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:
+        # Nobody reads any more; without this the interpreter would complain about it at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except BaseException as error:
+        if isinstance(error, SystemExit | GeneratorExit) or os.environ.get("MEW_DEBUG"):
+            raise
+        from mew_agent.cli.failure import explain
+
+        return explain(error)
+    return outcome if isinstance(outcome, int) else 0

@@ -1,0 +1,237 @@
+"""Everything `mew up` checks and settles before anything is started.
+
+Owns what a space needs to run: its file, addresses, tokens, each agent's settings, programs that exist. Starts
+nothing and prints nothing.
+"""
+
+import errno
+import os
+import secrets
+import shutil
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from mew_agent.cli.locate import space_config_path, space_folder
+from mew_agent.config import REHEARSAL, AgentConfig, Source, build_agent_config, check_model_source, environment_source
+from mew_agent.errors import ConfigError
+from spaces.auth import ensure_token, state_dir
+from spaces.config import AgentOptions, SpaceConfig, load_space
+from spaces.errors import PortInUse
+from spaces.launch import Address, Launch, Program, bridges
+from spaces.processes import started_mark
+from spaces.run_file import Pids, RunFile, read_run_file, run_file_path
+
+MEW: Final = (sys.executable, "-P", "-m", "mew_agent")
+"""This very `mew`, whatever PATH says, and whatever modules lie in the space's folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for on the command line."""
+
+    config: Path | None = None
+    folder: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    log_level: str = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A space that is ready to be started: checked, with its tokens and addresses."""
+
+    launch: Launch
+    state: Path
+    model_port: int | None = None
+    model_arguments: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+    person: str | None = None
+
+    @property
+    def space(self) -> str:
+        """The space's id."""
+        return self.launch.config.space.id
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the programs' logs."""
+        return self.launch.folder / "logs"
+
+    def services(self) -> list[Program]:
+        """What the participants need before they start."""
+        model = [self.launch.model(self.model_port, self.model_arguments)] if self.model_port else []
+        return [self.launch.gateway(), *model]
+
+    def run_file(self) -> RunFile:
+        """The run file of the moment before anything is started, with this process as the supervisor."""
+        me = os.getpid()
+        return RunFile(
+            space=self.space,
+            name=self.launch.config.space.name,
+            gateway=self.launch.address.http,
+            ws=self.launch.address.ws,
+            pids=Pids(supervisor=me),
+            started_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            run_id=self.launch.run_id,
+            config=str(self.launch.config_path),
+            person=self.person,
+            marks={str(me): started_mark(me) or ""},
+        )
+
+    def dashboard(self) -> str:
+        """The dashboard's address. The token stands behind the `#`, so it is sent to nobody."""
+        page = f"{self.launch.address.http}/dashboard"
+        if self.person is None:
+            return page
+        told = {"token": self.launch.tokens[self.person], "space": self.space, "participant": self.person}
+        return f"{page}#" + "&".join(f"{key}={quote(value, safe='')}" for key, value in told.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Agent:
+    """An agent's section of space.yaml, as it is written and as it will be understood."""
+
+    written: Mapping[str, Any]
+    config: AgentConfig
+    notices: tuple[str, ...]
+
+
+def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan:
+    """Check everything. Raises `ConfigError`, `SpaceConfigError`, `TokenError` or `PortInUse`."""
+    path = space_config_path(request.config, request.folder)
+    config = load_space(path)
+    state, folder = state_dir(path), space_folder(path)
+    _refuse_second_start(state, config)
+    agents = {
+        name: _read_agent(name, participant.agent, path, environ)
+        for name, participant in config.participants.items()
+        if participant.agent is not None and participant.auto_start
+    }
+    rehearsing = [agent.config for agent in agents.values() if agent.config.base_url == REHEARSAL]
+    model_port = _free_port("127.0.0.1") if rehearsing else None
+    sessions = state / "sessions"
+    launch = Launch(
+        config=config,
+        config_path=path.resolve(),
+        folder=folder,
+        address=_address(request),
+        run_id=secrets.token_hex(8),
+        mew=MEW,
+        tokens={name: ensure_token(state, name, environ=environ) for name in config.participants},
+        environ=environ,
+        agent_settings={
+            name: _handed_over(agent, sessions / f"{name}.db", model_port) for name, agent in agents.items()
+        },
+        log_level=request.log_level,
+    )
+    _check_programs(launch, path)
+    if agents:
+        sessions.mkdir(parents=True, exist_ok=True)
+    return Plan(
+        launch=launch,
+        state=state,
+        model_port=model_port,
+        model_arguments=_window_of(rehearsing),
+        notices=(
+            *(notice for agent in agents.values() for notice in agent.notices),
+            *(f"{path}: participants.{name}: MCP bridges are not started by `mew up`" for name in bridges(config)),
+        ),
+        person=person_of(config),
+    )
+
+
+def person_of(config: SpaceConfig) -> str | None:
+    """Who one-shot commands speak as: the default participant, else the only person."""
+    if config.space.default_participant is not None:
+        return config.space.default_participant
+    people = [name for name in config.participants if config.is_person(name)]
+    return people[0] if len(people) == 1 else None
+
+
+def _read_agent(name: str, section: AgentOptions, path: Path, environ: Mapping[str, str]) -> _Agent:
+    """Read an agent's section as the agent itself will. Raises `ConfigError`."""
+    written = section.model_dump(mode="json", exclude_none=True)
+    where = f"{path}: participants.{name}.agent"
+    # The real gateway and token are not settled yet, and play no part in what can be wrong here.
+    identity = Source("mew up", {"gateway": "ws://127.0.0.1", "space": "-", "id": name, "token": "-"})
+    config, notices = build_agent_config(
+        [environment_source(environ), Source(where, written), identity], environ=environ
+    )
+    check_model_source(config, where=where)
+    return _Agent(written, config, notices)
+
+
+def _handed_over(agent: _Agent, store: Path, model_port: int | None) -> dict[str, Any]:
+    """The settings given to the agent's process; a rehearsal gets the address of the space's own model."""
+    settings = {"store": str(store), **agent.written}
+    if agent.config.base_url == REHEARSAL:
+        settings.pop("api_key_env", None)
+        settings |= {"base_url": f"http://127.0.0.1:{model_port}/v1", "api_key": REHEARSAL, "model": REHEARSAL}
+    return settings
+
+
+def _window_of(rehearsing: list[AgentConfig]) -> tuple[str, ...]:
+    """The rehearsal model's window is at least what any of its agents was told to count on."""
+    limits = [one.context_token_limit for one in rehearsing if one.context_token_limit]
+    return ("--window", str(max(limits))) if limits else ()
+
+
+def _refuse_second_start(state: Path, config: SpaceConfig) -> None:
+    path = run_file_path(state)
+    run = read_run_file(path)
+    if run is not None and run.is_alive:
+        raise ConfigError(
+            config.space.id, f"runs already, at {run.gateway} since {run.started_at}; see `mew status`, or `mew down`"
+        )
+    path.unlink(missing_ok=True)
+
+
+def _check_programs(launch: Launch, path: Path) -> None:
+    for program in launch.participants():
+        name = program.command[0]
+        found = shutil.which(name, path=program.environment.get("PATH"))
+        if found is None and not (program.folder / name).is_file():
+            raise ConfigError(f"{path}: participants.{program.name}.command", f"there is no program '{name}'")
+        if not program.folder.is_dir():
+            raise ConfigError(f"{path}: participants.{program.name}.cwd", f"there is no folder '{program.folder}'")
+
+
+def _address(request: Request) -> Address:
+    """Where to listen; the port is tried, so that a taken one is said before anything is started."""
+    if request.port == 0:
+        return Address(request.host, _free_port(request.host))
+    try:
+        with _listener(request.host, request.port):
+            return Address(request.host, request.port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(request.host, request.port) from None
+        raise ConfigError("--host, --port", f"cannot listen there: {error.strerror or error}") from None
+
+
+def _free_port(host: str) -> int:
+    try:
+        with _listener(host, 0) as listener:
+            port: int = listener.getsockname()[1]
+            return port
+    except OSError as error:
+        raise ConfigError("--host", f"cannot listen on '{host}': {error.strerror or error}") from None
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,84 @@
+"""Who a one-shot command speaks as, and to which gateway: from its flags, else from the running space.
+
+Owns the order in which identity is found. Reads the run file and a token file; opens no connection.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mew_agent.cli.http_api import GatewayApi
+from mew_agent.errors import ConfigError, NotConnected
+from spaces.auth import STATE_NAME, read_token
+from spaces.run_file import RunFile, find_run_file, read_run_file, run_file_path
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What was given on the command line; None is found elsewhere. `folder` is a space's folder."""
+
+    participant: str | None = None
+    token: str | None = None
+    gateway: str | None = None
+    space: str | None = None
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A place to speak from. `run_path` is the run file of the space when it runs on this machine."""
+
+    api: GatewayApi
+    run_path: Path | None
+
+    def run(self) -> RunFile | None:
+        """The newest run file."""
+        return read_run_file(self.run_path) if self.run_path else None
+
+
+def find_run(folder: Path | None) -> tuple[Path, RunFile] | None:
+    """The running space of a folder, or of the working folder and those above it."""
+    path = find_run_file(Path.cwd()) if folder is None else run_file_path(folder.resolve() / STATE_NAME)
+    run = read_run_file(path) if path is not None else None
+    return (path, run) if path is not None and run is not None else None
+
+
+def take_seat(flags: Flags, environ: Mapping[str, str] = os.environ) -> Seat:
+    """Find gateway, space, participant and token. Raises `ConfigError` naming what is missing."""
+    gateway = flags.gateway or environ.get("MEW_GATEWAY")
+    found = find_run(flags.folder)
+    if gateway is None:
+        if found is None:
+            raise ConfigError(
+                str(flags.folder or Path.cwd()),
+                "no space runs here: start one with `mew up`, or give --gateway, --space, --participant and --token",
+            )
+        if not found[1].is_running(found[1].pids.gateway):
+            raise NotConnected(found[1].gateway, "it does not run any more; `mew up` starts it, `mew down` tidies up")
+    path, run = found if found is not None else (None, None)
+    if run is not None and gateway is not None and not _same(gateway, run):
+        path, run = None, None
+    space = flags.space or environ.get("MEW_SPACE") or (run.space if run else None)
+    participant = flags.participant or environ.get("MEW_PARTICIPANT_ID") or (run.person if run else None)
+    if space is None:
+        raise ConfigError("--space", "which space?", "its id, as in space.yaml")
+    if participant is None:
+        raise ConfigError("--participant", "who asks?", "an id of space.yaml, or space.default_participant there")
+    token = flags.token or _token_of(participant, path, environ)
+    if token is None:
+        raise ConfigError("--token", f"there is no token of '{participant}' here", "--token, MEW_TOKEN or its file")
+    address = gateway or (run.gateway if run else "")
+    return Seat(GatewayApi(address, space=space, participant=participant, token=token), path)
+
+
+def _same(gateway: str, run: RunFile) -> bool:
+    return gateway.partition("://")[2].rstrip("/") == run.gateway.partition("://")[2].rstrip("/")
+
+
+def _token_of(participant: str, run_path: Path | None, environ: Mapping[str, str]) -> str | None:
+    """MEW_TOKEN is the token of MEW_PARTICIPANT_ID; it speaks for nobody else."""
+    given = environ.get("MEW_TOKEN")
+    if given and environ.get("MEW_PARTICIPANT_ID") in (None, "", participant):
+        return given
+    return read_token(run_path.parent, participant, environ=environ) if run_path else None

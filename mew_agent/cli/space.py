@@ -1,0 +1,59 @@
+"""`mew up` and `mew down`, also as `mew space up|down|status`: a whole space from its space.yaml."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mew_agent.cli.options import (
+    DEFAULT_HOST,
+    DEFAULT_PORT,
+    FolderFlag,
+    HostFlag,
+    LogLevel,
+    LogLevelFlag,
+    PortFlag,
+    help_when_alone,
+)
+
+app = typer.Typer(help="Start, stop and look at a whole space.", invoke_without_command=True, callback=help_when_alone)
+
+
+@app.command()
+def up(
+    *,
+    detach: Annotated[bool, typer.Option("--detach", help="Leave it running in the background.")] = False,
+    port: PortFlag = DEFAULT_PORT,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="The space.yaml.")] = None,
+    space_dir: Annotated[Path | None, typer.Option("--space-dir", "-d", help="Its folder; else this one.")] = None,
+    host: HostFlag = DEFAULT_HOST,
+    log_level: LogLevelFlag = LogLevel.INFO,
+    background: Annotated[bool, typer.Option("--background", hidden=True)] = False,
+) -> int:
+    """Start a space's gateway and every participant with `auto_start`; Ctrl-C stops them all.
+
+    `base_url: rehearsal` under `agent:` starts a rehearsal model for the space, to try things out without a
+    provider.
+    """
+    from mew_agent.cli.plan import Request
+    from mew_agent.cli.up import start_detached, start_here
+
+    request = Request(config=config, folder=space_dir, host=host, port=port, log_level=log_level)
+    return start_detached(request) if detach else start_here(request, background=background)
+
+
+@app.command()
+def down(space_dir: FolderFlag = None) -> int:
+    """Stop the running space of this folder, with everything it started."""
+    from mew_agent.cli import terminal
+    from mew_agent.cli.running import find_run
+    from spaces.supervisor import stop_space
+
+    found = find_run(space_dir)
+    if found is None:
+        terminal.say("nothing is running here")
+        return terminal.DONE
+    path, run = found
+    stopped = stop_space(path, run)
+    terminal.say(f"{run.space}: stopped" if stopped else f"{run.space}: was not running any more; tidied up")
+    return terminal.DONE
