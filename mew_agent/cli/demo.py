@@ -22,7 +22,7 @@ from pydantic_core import to_json
 from mew_agent.cli import terminal
 from mew_agent.cli.demo_story import Check, DemoFailed, Story
 from mew_agent.cli.demo_texts import Part, endless, parts_of
-from mew_agent.cli.demo_view import View, view_for
+from mew_agent.cli.demo_view import LiveTable, View, view_for
 from mew_agent.config import REHEARSAL
 from mew_agent.errors import ConfigError
 from mew_agent.participant import Participant
@@ -33,6 +33,9 @@ BY_ITSELF, ON_REQUEST, YOU = "reader", "editor", "you"
 WINDOW_TOKENS = 4096
 LIMIT_SECONDS = 55.0
 START_SECONDS = 30.0
+PACE_SECONDS = 0.6
+"""Between two parts, when somebody watches."""
+
 MAX_FILE_BYTES = 20_000_000
 DEFAULT_REAL_MODEL = "gpt-4o-mini"
 
@@ -90,7 +93,8 @@ async def play(run: RunFile, folder: Path, readings: list[Reading], view: View) 
     token = read_token(folder / ".mew", YOU, environ={}) or ""
     with anyio.move_on_after(LIMIT_SECONDS):
         async with Participant(run.ws, space=run.space, id=YOU, token=token) as me:
-            story = Story(me, by_itself=BY_ITSELF, on_request=ON_REQUEST, tell=tell)
+            pace = PACE_SECONDS if isinstance(view, LiveTable) else 0.0
+            story = Story(me, by_itself=BY_ITSELF, on_request=ON_REQUEST, tell=tell, pace_seconds=pace)
             return await story.play(hand_out(readings))
     raise DemoFailed(f"the demo did not end within {LIMIT_SECONDS:g} seconds; is the model this slow?")
 
@@ -139,7 +143,7 @@ def read_text_file(path: Path) -> Reading:
 def write_space(folder: Path, environ: Mapping[str, str]) -> str:
     """Write the demo's space.yaml. Returns what its agents think with, in words."""
     real = bool(environ.get("OPENAI_API_KEY") or environ.get("OPENAI_BASE_URL"))
-    agent: dict[str, Any] = {"model": REHEARSAL, "base_url": REHEARSAL}
+    agent: dict[str, Any] = {"model": REHEARSAL, "base_url": REHEARSAL, "context_token_limit": WINDOW_TOKENS}
     words = f"the rehearsal model (no language model: it quotes), window {WINDOW_TOKENS:,} tokens,"
     if real:
         name = environ.get("OPENAI_MODEL") or DEFAULT_REAL_MODEL
@@ -148,7 +152,6 @@ def write_space(folder: Path, environ: Mapping[str, str]) -> str:
     capabilities = [{"kind": kind} for kind in AGENT_CAPABILITIES]
     space = {
         "space": {"id": "demo", "name": "mew demo", "default_participant": YOU},
-        "models": {REHEARSAL: {"context_length": WINDOW_TOKENS}},
         "participants": {
             YOU: {"capabilities": [{"kind": "*"}]},
             **{

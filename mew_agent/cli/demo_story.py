@@ -60,12 +60,13 @@ class DemoFailed(MewAgentError):
 
 @dataclass
 class Story:
-    """The plot. `by_itself` and `on_request` are the two agents' ids."""
+    """The plot. `by_itself` and `on_request` are the two agents' ids; `pace_seconds` lets people follow."""
 
     me: Participant
     by_itself: str
     on_request: str
     tell: Tell
+    pace_seconds: float = 0.0
     checks: list[Check] = field(default_factory=list)
     _open: dict[str, LastCompaction] = field(default_factory=dict)
     _changed: anyio.Event = field(default_factory=anyio.Event)
@@ -109,6 +110,7 @@ class Story:
         raise DemoFailed(f"'{agent}' did not fill up within {MAX_PARTS} parts; did its provider report usage?")
 
     async def _say(self, agent: str, part: Part) -> None:
+        await anyio.sleep(self.pace_seconds)
         await self.tell({"event": "part", "participant": agent, "source": part.source, "number": part.number})
         await self._chat(
             agent, f"{part.source}, part {part.number}:\n\n{part.text}\n\nSay in one short sentence what it is about."

@@ -38,9 +38,17 @@ def _pieces(text: str, part_chars: int) -> Iterable[str]:
     for paragraph in re.split(r"\n\s*\n", text):
         rest = paragraph.strip()
         while len(rest) > part_chars:
-            cut = max(rest.rfind(mark, 0, part_chars) for mark in (". ", "\n", "。", " "))
-            cut = cut + 1 if cut > part_chars // 4 else part_chars
+            cut = _cut(rest, part_chars)
             yield rest[:cut].strip()
             rest = rest[cut:].strip()
         if rest:
             yield rest
+
+
+def _cut(text: str, part_chars: int) -> int:
+    """Where to cut: behind the last full stop, else line, else word that leaves a part of reasonable size."""
+    for mark in (". ", "。", "\n", " "):
+        place = text.rfind(mark, 0, part_chars)
+        if place > part_chars // 4:
+            return place + 1
+    return part_chars
