@@ -1,0 +1,36 @@
+"""A space with one of each sort of participant, and a gateway that runs it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from spaces.config import SpaceConfig, parse_space
+from spaces.gateway import RunningGateway, serve_gateway
+
+SPACE = """
+space: {id: demo, name: Demo}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  bob: {capabilities: [{kind: chat}]}
+  coder:
+    command: mew
+    tokens: [token-of-coder]
+    capabilities:
+      - {kind: chat}
+      - {kind: "stream/*"}
+      - {kind: participant/status}
+      - {kind: mcp/request, to: [files]}
+  files: {command: mew, capabilities: [{kind: "mcp/*"}, {kind: "stream/*"}]}
+limits: {message_bytes: 65536, write_buffer_bytes: 65536, http_body_bytes: 4096, join_timeout_seconds: 0.3}
+"""
+
+
+@pytest.fixture
+def config() -> SpaceConfig:
+    return parse_space(SPACE)
+
+
+@pytest.fixture
+async def gateway(config: SpaceConfig) -> AsyncIterator[RunningGateway]:
+    async with serve_gateway(config) as running:
+        yield running
