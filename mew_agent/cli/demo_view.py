@@ -100,7 +100,7 @@ class LiveTable:
         from rich.live import Live
 
         self._live = Live(
-            get_renderable=self._drawn, console=Console(highlight=False), refresh_per_second=4, transient=False
+            get_renderable=self._drawn, console=Console(highlight=False), refresh_per_second=4, redirect_stdout=False
         )
         self._live.__enter__()
         return self

@@ -68,7 +68,9 @@ def _redraw(seat: Seat) -> int:
 
     with (
         seat.api.events() as events,
-        Live(get_renderable=drawn, console=Console(highlight=False), refresh_per_second=2) as live,
+        Live(
+            get_renderable=drawn, console=Console(highlight=False), refresh_per_second=2, redirect_stdout=False
+        ) as live,
     ):
         board: Board | None = None
         while True:
