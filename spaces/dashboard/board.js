@@ -1,0 +1,170 @@
+// The board as this page knows it: the gateway's own board, kept current by the envelopes that follow it.
+// No page here. Takes a status by the gateway's rules, so that the figures are those of GET /spaces/<id>/context.
+
+const TRAIL_LENGTH = 120;
+const BASES = new Set(["reported", "projected", "unknown"]);
+
+/** Whether a value can be a count of tokens or messages. */
+const isCount = (value) => Number.isSafeInteger(value) && value >= 0;
+
+const isRecord = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+
+const COUNTS = [
+  "prompt_tokens", "completion_tokens", "reasoning_tokens", "cached_tokens", "compact_at_tokens",
+  "next_prompt_tokens", "turns_to_compaction", "stale_messages", "compactions",
+];
+const NUMBERS = ["tokens_per_turn", "drift_tokens"];
+const TEXTS = ["level", "policy", "max_tokens_basis", "next_prompt_basis", "measured_at", "model"];
+
+/** Read a status payload: its typed fields, everything else left out. Undefined when it does not read as one. */
+export function readStatus(payload) {
+  if (!isRecord(payload) || !isCount(payload.messages_in_context)) return undefined;
+  const status = { messages_in_context: payload.messages_in_context };
+  for (const [name, isRight] of [
+    ["tokens", isCount],
+    ["max_tokens", (value) => isCount(value) && value > 0],
+    ["status", (value) => typeof value === "string"],
+    ["latency_ms", Number.isSafeInteger],
+    ["context", isRecord],
+  ]) {
+    const value = payload[name] ?? undefined;
+    if (value === undefined) continue;
+    if (!isRight(value)) return undefined;
+    status[name] = value;
+  }
+  if (status.context) {
+    status.context = readReport(status.context);
+    if (!status.context) return undefined;
+  }
+  return status;
+}
+
+function readReport(context) {
+  if (!BASES.has(context.basis)) return undefined;
+  const reason = context.reason ?? undefined;
+  if ((context.basis === "unknown") !== (reason !== undefined)) return undefined;
+  const report = { basis: context.basis, reason, level: "unknown", severity: context.severity };
+  const take = (names, isRight) => {
+    for (const name of names) if (isRight(context[name])) report[name] = context[name];
+  };
+  take(COUNTS, isCount);
+  take(NUMBERS, Number.isFinite);
+  take(TEXTS, (value) => typeof value === "string");
+  if (isCount(context.last_reported?.tokens)) report.last_reported = context.last_reported;
+  if (Number.isSafeInteger(context.last_compaction?.freed_tokens)) report.last_compaction = context.last_compaction;
+  if (typeof context.injection?.kind === "string") {
+    const { kind, remaining } = context.injection;
+    report.injection = { kind, remaining: isCount(remaining) ? remaining : undefined };
+  }
+  if (Array.isArray(context.breakdown)) {
+    report.breakdown = context.breakdown.filter((part) => isCount(part?.tokens) && typeof part.part === "string");
+  }
+  return report;
+}
+
+/** A status addressed to one asker may be narrowed to what was asked; a part never replaces a whole. */
+function isWhole(payload) {
+  const { context } = payload;
+  if (!isRecord(context)) return "tokens" in payload && "max_tokens" in payload;
+  if (!("basis" in context && "level" in context && "revision" in context)) return false;
+  const hasFigure = "tokens" in payload || context.basis === "unknown";
+  return hasFigure && ("max_tokens" in payload || !("max_tokens_basis" in context));
+}
+
+/** A time of the wire in milliseconds, NaN when it is none; one without a zone is UTC. */
+const parseTime = (text) => Date.parse(/T[\d:.]+$/.test(text) ? `${text}Z` : text);
+
+const hasAddressee = (to) => (Array.isArray(to) ? to.length > 0 : Boolean(to));
+
+/** Whether a participant says anything of a context window. */
+export const hasContext = ({ status }) =>
+  Boolean(status && (status.context || status.tokens !== undefined || status.max_tokens !== undefined));
+
+export class Board {
+  constructor() {
+    this.space = undefined;
+    this.name = undefined;
+    this.entries = new Map();
+    this._skewMs = 0;
+  }
+
+  /** Take the gateway's board. What this page saw of each participant before is kept. */
+  replace(data, nowMs) {
+    const at = parseTime(data.at);
+    this._skewMs = Number.isNaN(at) ? 0 : at - nowMs;
+    this.space = data.space;
+    this.name = data.name ?? undefined;
+    const before = this.entries;
+    this.entries = new Map();
+    for (const line of data.participants ?? []) {
+      const entry = before.get(line.id) ?? newEntry(line.id);
+      entry.connected = line.connected === true;
+      const status = readStatus(line.status);
+      if (status) take(entry, status, Number.isFinite(line.age_seconds) ? nowMs - line.age_seconds * 1000 : nowMs);
+      else entry.status = undefined;
+      this.entries.set(line.id, entry);
+    }
+  }
+
+  /** Take one envelope. Returns what it changed: {entry, compacted}, or undefined. */
+  receive(envelope, nowMs) {
+    const payload = isRecord(envelope.payload) ? envelope.payload : {};
+    switch (envelope.kind) {
+      case "participant/status":
+        return this._status(envelope, payload, nowMs);
+      case "system/presence":
+        return this._presence(payload);
+      default:
+        return undefined;
+    }
+  }
+
+  /** How many milliseconds ago a time of the wire was, by the gateway's clock; undefined when it cannot be read. */
+  elapsedMs(wireTime, nowMs) {
+    const at = parseTime(wireTime);
+    return Number.isNaN(at) ? undefined : Math.max(0, nowMs + this._skewMs - at);
+  }
+
+  _status(envelope, payload, nowMs) {
+    if (hasAddressee(envelope.to) && !isWhole(payload)) return undefined;
+    const status = readStatus(payload);
+    if (!status) return undefined;
+    const entry = this._entry(envelope.from);
+    // What is replayed after a lost connection is as old as it says, never younger than now.
+    const compacted = take(entry, status, nowMs - (this.elapsedMs(envelope.ts, nowMs) ?? 0));
+    return { entry, compacted };
+  }
+
+  _presence(payload) {
+    const id = payload.participant?.id;
+    if (typeof id !== "string" || !["join", "leave"].includes(payload.event)) return undefined;
+    const entry = this._entry(id);
+    entry.connected = payload.event === "join";
+    return { entry, compacted: false };
+  }
+
+  _entry(id) {
+    let entry = this.entries.get(id);
+    if (!entry) this.entries.set(id, (entry = newEntry(id)));
+    return entry;
+  }
+}
+
+const newEntry = (id) => ({ id, connected: false, status: undefined, receivedMs: undefined, trail: [] });
+
+/** Let an entry hold a new status, and note it in its trail. Returns whether it tells of a new compaction. */
+function take(entry, status, receivedMs) {
+  const before = entry.status?.context;
+  const known = before?.last_compaction?.at;
+  const now = status.context?.last_compaction?.at;
+  const compacted = before !== undefined && now !== undefined && now !== known;
+  entry.status = status;
+  entry.receivedMs = receivedMs;
+  const newest = entry.trail.at(-1);
+  const sample = { tokens: status.tokens, basis: status.context?.basis ?? "unlabelled", compacted };
+  if (compacted || !newest || newest.tokens !== sample.tokens || newest.basis !== sample.basis) {
+    entry.trail.push(sample);
+    if (entry.trail.length > TRAIL_LENGTH) entry.trail.shift();
+  }
+  return compacted;
+}

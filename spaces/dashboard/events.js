@@ -1,0 +1,162 @@
+// Server-sent events by fetch, because EventSource cannot send the token as a header. Reconnects from the last place.
+
+const FIRST_WAIT_MS = 500;
+const LONGEST_WAIT_MS = 15_000;
+const SILENCE_MS = 45_000; // three keep-alives of the gateway
+const MAX_PENDING_CHARS = 32 * 1024 * 1024;
+const FINAL = new Set([401, 403, 404]);
+
+/** Cuts the text of an event stream into events {id, name, data}. */
+export class EventParser {
+  constructor() {
+    this._pending = "";
+    this._reset();
+  }
+
+  /** Take more text; returns the events it completed. */
+  feed(text) {
+    const lines = (this._pending + text).split(/\r\n|\n|\r(?!$)/);
+    this._pending = lines.pop();
+    if (this._pending.length > MAX_PENDING_CHARS) throw new Error("an event is too large");
+    return lines.map((line) => this._line(line)).filter(Boolean);
+  }
+
+  _reset() {
+    this._event = { id: undefined, name: "message", data: [] };
+  }
+
+  _line(line) {
+    if (line === "") {
+      const { id, name, data } = this._event;
+      this._reset();
+      return data.length ? { id, name, data: data.join("\n") } : undefined;
+    }
+    const colon = line.indexOf(":");
+    const field = colon < 0 ? line : line.slice(0, colon);
+    const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
+    if (field === "data") this._event.data.push(value);
+    else if (field === "event") this._event.name = value;
+    else if (field === "id") this._event.id = value;
+    return undefined;
+  }
+}
+
+export class EventFeed {
+  /** `onEvent(name, value)` per event; `onState(state, detail)` with connecting, live, waiting {untilMs}, refused {message}. */
+  constructor(url, token, { onEvent, onState }) {
+    this._url = url;
+    this._token = token;
+    this._onEvent = onEvent;
+    this._onState = onState;
+    this._lastId = undefined;
+    this._waitMs = FIRST_WAIT_MS;
+    this._stopped = false;
+    this._abort = undefined;
+    this._wake = undefined;
+  }
+
+  /** Read until stopped or refused. */
+  async run() {
+    while (!this._stopped) {
+      this._onState("connecting");
+      try {
+        if (await this._readOnce()) return;
+      } catch (error) {
+        if (this._stopped) return;
+        if (!(error instanceof TypeError || error.name === "AbortError")) console.warn("event stream:", error.message);
+      }
+      if (!this._stopped) await this._pause();
+    }
+  }
+
+  stop() {
+    this._stopped = true;
+    this._abort?.abort();
+    this._wake?.();
+  }
+
+  /** Do not wait for the next try. */
+  retryNow() {
+    this._waitMs = FIRST_WAIT_MS;
+    this._wake?.();
+  }
+
+  /** One connection. True when the gateway refused for good. */
+  async _readOnce() {
+    const url = new URL(this._url);
+    if (this._lastId) url.searchParams.set("since", this._lastId);
+    this._abort = new AbortController();
+    const headers = { Authorization: `Bearer ${this._token}`, Accept: "text/event-stream" };
+    const watch = new Watch(SILENCE_MS, () => this._abort.abort());
+    try {
+      const response = await fetch(url, { headers, signal: this._abort.signal, cache: "no-store" });
+      if (FINAL.has(response.status)) {
+        this._onState("refused", { message: await messageOf(response) });
+        return true;
+      }
+      if (!response.ok) throw new Error(`the gateway answered ${response.status}`);
+      this._onState("live");
+      await this._read(response.body, watch);
+    } finally {
+      watch.end();
+    }
+    return false;
+  }
+
+  async _read(body, watch) {
+    const parser = new EventParser();
+    const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done || this._stopped) return;
+      watch.restart();
+      this._waitMs = FIRST_WAIT_MS;
+      for (const event of parser.feed(value)) {
+        this._onEvent(event.name, JSON.parse(event.data));
+        if (event.id) this._lastId = event.id;
+      }
+    }
+  }
+
+  async _pause() {
+    const waitMs = this._waitMs * (0.75 + Math.random() / 2); // apart from other readers
+    this._waitMs = Math.min(2 * this._waitMs, LONGEST_WAIT_MS);
+    this._onState("waiting", { untilMs: Date.now() + waitMs });
+    await new Promise((resolve) => {
+      const timer = setTimeout(resolve, waitMs);
+      this._wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+    this._wake = undefined;
+  }
+}
+
+/** What a refusal says, in the gateway's words where it has some. */
+export async function messageOf(response) {
+  try {
+    const { message, error } = await response.json();
+    return String(message ?? error);
+  } catch {
+    return `the gateway answered ${response.status}`;
+  }
+}
+
+/** Calls back when nothing restarted it for so long. */
+class Watch {
+  constructor(ms, onSilence) {
+    this._ms = ms;
+    this._onSilence = onSilence;
+    this.restart();
+  }
+
+  restart() {
+    clearTimeout(this._timer);
+    this._timer = setTimeout(this._onSilence, this._ms);
+  }
+
+  end() {
+    clearTimeout(this._timer);
+  }
+}

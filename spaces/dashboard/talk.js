@@ -1,0 +1,72 @@
+// What is said in the space since this page was opened: chats, and who came, left and compacted. Newest last, bounded.
+
+import { byId, make, makeText } from "./dom.js";
+import { grouped } from "./words.js";
+
+const LONGEST_TALK = 200;
+const LONGEST_TEXT_CHARS = 4_000;
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+
+export class Talk {
+  constructor() {
+    this._list = byId("talk");
+    this._empty = byId("no-talk");
+  }
+
+  /** Add a chat envelope. */
+  chat(envelope) {
+    const text = envelope.payload?.text;
+    if (typeof text !== "string") return;
+    const to = [envelope.to ?? []].flat().map(String);
+    const names = make("span", "names", makeText("bdi", "name", String(envelope.from)), " → ");
+    to.forEach((name, index) => names.append(index ? ", " : "", makeText("bdi", "name", name)));
+    if (!to.length) names.append("everyone");
+    this._add(make("li", "chat", this._time(envelope.ts), names, makeText("p", "said", shortened(text))));
+  }
+
+  /** Add a line about what happened. */
+  note(ts, text) {
+    this._add(make("li", "note", this._time(ts), makeText("span", "", text)));
+  }
+
+  /** Add that somebody joined or left; several in a row share a line. */
+  presence(ts, id, verb) {
+    const last = this._list.lastElementChild;
+    if (last?.dataset.verb !== verb) {
+      this._add(make("li", "note", this._time(ts), make("span", "", makeText("bdi", "", id), ` ${verb}`)));
+      this._list.lastElementChild.dataset.verb = verb;
+      return;
+    }
+    last.lastElementChild.lastChild.before(", ", makeText("bdi", "", id));
+  }
+
+  clear() {
+    this._list.replaceChildren();
+    this._list.hidden = true;
+    this._empty.hidden = false;
+  }
+
+  _time(ts) {
+    const at = new Date(ts);
+    const time = Number.isNaN(at.getTime()) ? new Date() : at;
+    const node = make("time", "", CLOCK.format(time));
+    node.dateTime = time.toISOString();
+    return node;
+  }
+
+  _add(line) {
+    const list = this._list;
+    list.hidden = false;
+    this._empty.hidden = true;
+    // Follow the newest line, unless the reader scrolled back.
+    const follows = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
+    list.append(line);
+    while (list.children.length > LONGEST_TALK) list.firstElementChild.remove();
+    if (follows) list.scrollTop = list.scrollHeight;
+  }
+}
+
+function shortened(text) {
+  const more = text.length - LONGEST_TEXT_CHARS;
+  return more <= 0 ? text : `${text.slice(0, LONGEST_TEXT_CHARS)} … (${grouped(more)} more characters)`;
+}
