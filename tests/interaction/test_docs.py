@@ -1,0 +1,57 @@
+"""The commands that the documents show are run as they stand."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+COMMAND_SECONDS = 60
+
+
+def commands(page: Path) -> list[str]:
+    """The lines after `$ ` in the page's console blocks."""
+    blocks = re.findall(r"^```console\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run one command as a reader would type it, with our `mew` first on the PATH."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+        check=False,
+    )
+
+
+def test_getting_started_works_from_its_first_command_to_its_last(
+    tmp_path: Path, unused_port: int, request: pytest.FixtureRequest
+) -> None:
+    page = DOCS / "getting-started.md"
+    (yaml,) = re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "space.yaml").write_text(yaml, encoding="utf-8")
+    request.addfinalizer(lambda: run("mew down", tmp_path))
+    told: dict[str, str] = {}
+    for command in commands(page):
+        done = run(command.replace("8090", str(unused_port)), tmp_path)
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+        told[command] = done.stdout
+    assert re.search(r"coder: freed [\d,]+ tokens", told['mew compact coder --reason "long review ahead"'])
+    assert "projected" in told["mew status"]
+
+
+def test_every_page_that_the_readme_names_exists() -> None:
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#:]+)\)", readme)
+    missing = [link for link in links if not (DOCS.parent / link).exists()]
+    assert links
+    assert not missing
