@@ -1,4 +1,4 @@
-"""[pure] Which programs a space consists of, and with which arguments and environment each is started.
+"""Which programs a space consists of, and with which arguments and environment each is started.
 
 Owns the filling of `${PORT}`, `${SPACE}`, `${TOKEN}` and `${VARIABLE}`, and what a participant's program may
 see of the environment. Starts nothing; who `mew` is comes as an argument, since this package does not know.

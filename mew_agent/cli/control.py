@@ -85,6 +85,13 @@ class NoSuchParticipant(ConfigError):
         return f"{self.problem} (members: {self.expected})"
 
 
+class NotHere(NotConnected):
+    """Nobody can answer: `cause` says who is missing, and since when."""
+
+    def __str__(self) -> str:
+        return f"{self.cause}; nobody answers"
+
+
 @dataclass
 class _Question:
     """An envelope on its way, and the events that follow it."""
@@ -114,7 +121,7 @@ class _Question:
                 if body.get("kind") in (kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE):
                     yield str(body["kind"]), body.get("payload") or {}
             elif changed == self.participant and not self._is_here():
-                raise NotConnected(self.gateway, f"'{self.participant}' left before it answered")
+                raise NotHere(self.gateway, f"'{self.participant}' left before it answered")
 
     def _is_here(self) -> bool:
         entry = entry_of(self.board, self.participant) if self.board else None
@@ -156,7 +163,7 @@ def _check_member(seat: Seat, board: Board | None, participant: str) -> None:
         members = ", ".join(sorted(one.id for one in board.participants)) if board else "none"
         raise NoSuchParticipant(participant, f"no participant '{participant}' in space '{seat.api.space}'", members)
     if not entry.connected:
-        raise NotConnected(seat.api.gateway, f"'{participant}' is not in the space now")
+        raise NotHere(seat.api.gateway, f"'{participant}' is not in space '{seat.api.space}' now")
 
 
 def _steer(

@@ -54,7 +54,7 @@ class EventStream:
             line = self._line(deadline)
             if not line:
                 if lines:
-                    return Event(name, json.loads("\n".join(lines)), event_id)
+                    return Event(name, self._value("\n".join(lines)), event_id)
                 name = "message"
                 continue
             field, _, value = line.partition(":")
@@ -68,6 +68,12 @@ class EventStream:
                     event_id = value
                 case _:
                     pass  # a comment keeps the line alive; other fields are for browsers
+
+    def _value(self, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise NotConnected(self._gateway, "an unreadable event arrived") from None
 
     def _line(self, deadline: float | None) -> str:
         left = SILENCE_SECONDS if deadline is None else deadline - time.monotonic()

@@ -1,0 +1,101 @@
+"""Running `mew` inside a test, and a small participant for it to act on."""
+
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from mew_agent.cli.main import run
+from spaces.gateway import RunningGateway
+from tests.support.gateway_client import Client, Message, joined
+
+REPORT: Message = {
+    "basis": "reported",
+    "max_tokens_basis": "configured",
+    "level": "healthy",
+    "severity": 0,
+    "measured_at": "2026-01-01T00:00:00Z",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left: its exit code and its two outputs."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Output:
+    """The outputs of a command that may still run."""
+
+    out: io.TextIOWrapper
+    err: io.TextIOWrapper
+
+    @staticmethod
+    def empty() -> "Output":
+        return Output(*(io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)))
+
+    def text(self, stream: io.TextIOWrapper) -> str:
+        buffer = stream.buffer
+        assert isinstance(buffer, io.BytesIO)
+        return buffer.getvalue().decode()
+
+
+async def mew(*arguments: str, output: Output | None = None) -> Outcome:
+    """Run a command in a thread, beside the event loop that the gateway lives in."""
+    kept = output or Output.empty()
+
+    def call() -> int:
+        with redirect_stdout(kept.out), redirect_stderr(kept.err):
+            return run(arguments)
+
+    with anyio.fail_after(30):
+        code = await anyio.to_thread.run_sync(call)
+    return Outcome(code, kept.text(kept.out), kept.text(kept.err))
+
+
+def seat(gateway: RunningGateway, participant: str = "ada", *, token: str | None = None) -> tuple[str, ...]:
+    """The flags by which a command speaks as somebody."""
+    return (
+        *("--gateway", gateway.ws_url, "--space", gateway.config.space.id),
+        *("--participant", participant, "--token", token or gateway.token_of(participant)),
+    )
+
+
+Answer = Callable[[Client, Message], Awaitable[None]]
+
+
+@asynccontextmanager
+async def answering(gateway: RunningGateway, name: str, answer: Answer) -> AsyncIterator[Client]:
+    """A participant that answers every control addressed to it."""
+    async with joined(gateway, name) as client, anyio.create_task_group() as tasks:
+
+        async def listen() -> None:
+            while True:
+                message = await client.next()
+                if message["kind"].startswith("participant/") and name in (message.get("to") or ()):
+                    await answer(client, message)
+
+        tasks.start_soon(listen)
+        yield client
+        tasks.cancel_scope.cancel()
+
+
+async def status(client: Client, word: str = "active", *, to: Message | None = None, **more: Any) -> None:
+    """Send a status; `to` is the envelope it answers."""
+    headers = {"correlation_id": [to["id"]]} if to else {}
+    await client.say("participant/status", {"messages_in_context": 3, "status": word, **more}, **headers)
+
+
+async def board_shows(gateway: RunningGateway, condition: Callable[[dict[str, Any]], bool]) -> None:
+    """Wait until the gateway's board, by participant, is as the condition wants it."""
+    with anyio.fail_after(10):
+        while not condition({entry.id: entry for entry in gateway.board().participants}):
+            await anyio.sleep(0.005)
