@@ -15,7 +15,7 @@ from mew_agent.config import AgentConfig
 from mew_agent.context.policy import PRESETS
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
-from mew_agent.conversation import Conversation
+from mew_agent.conversation import CALL_BOUND_SECONDS, Conversation
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted
 from mew_agent.history import History
 from mew_agent.model.interface import Model
@@ -29,13 +29,30 @@ from protocol.envelope import Envelope
 logger = logging.getLogger("mew_agent.agent")
 
 MAX_QUEUED_CHATS = 100
+MAX_OVERHEARD_CHATS = 200
+"""Beyond it the oldest of what was said around us is not remembered."""
 
 
 class Agent(Participant):
     """Joins like a participant, answers chats with a model, and reports how full its context is after each call."""
 
-    def __init__(self, config: AgentConfig, model: Model, store: Store | None = None) -> None:
-        super().__init__(config.gateway, space=config.space, id=config.id, token=config.token)
+    def __init__(
+        self,
+        config: AgentConfig,
+        model: Model,
+        store: Store | None = None,
+        *,
+        call_bound_seconds: float = CALL_BOUND_SECONDS,
+        first_connect_seconds: float = 10.0,
+    ) -> None:
+        """`call_bound_seconds` is how long a control waits for a running model call before it is cancelled."""
+        super().__init__(
+            config.gateway,
+            space=config.space,
+            id=config.id,
+            token=config.token,
+            first_connect_seconds=first_connect_seconds,
+        )
         self.config = config
         self._model = model
         self._name = config.name or config.id
@@ -56,23 +73,22 @@ class Agent(Participant):
             tools=self.toolbox.specs,
             announce=self._announce,
             keep_newest_items=config.conversation_history_length,
+            call_bound_seconds=call_bound_seconds,
         )
         self.control.conversation = self.conversation
         self._queue: deque[Envelope] = deque()
-        self._overheard: list[Envelope] = []
+        self._overheard: deque[Envelope] = deque(maxlen=MAX_OVERHEARD_CHATS)
         self._work = anyio.Event()
         self._turn: Turn | None = None
-        self._status_sent = anyio.Event()
 
     async def run(self) -> None:
         """Answer chats until the connection ends for good. Raises the `GatewayError` that ended it."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._discover_window)
             tasks.start_soon(self._answer_chats)
-            try:
-                await self.run_forever()
-            finally:
-                tasks.cancel_scope.cancel()
+            await self.until_ended()
+            tasks.cancel_scope.cancel()
+        await self.run_forever()  # outside the task group, which would wrap what it raises
 
     # -- what arrives ------------------------------------------------------------------------------------
 
@@ -110,9 +126,15 @@ class Agent(Participant):
             self._overheard.append(chat)
 
     def _is_for_me_to_answer(self, chat: Envelope, text: str) -> bool:
-        """Named in `to`, or mentioned; a broadcast that asks something is for everybody."""
+        """Named in `to`, or mentioned; a broadcast that asks something is for everybody.
+
+        An answer to somebody else (it is correlated) may mention us without meaning us: two agents that take up
+        each other's answers would never stop.
+        """
+        if chat.names(self.id):
+            return True
         if chat.addressees:
-            return chat.names(self.id) or self._mention.search(text) is not None
+            return not chat.correlation_id and self._mention.search(text) is not None
         return self._mention.search(text) is not None or "?" in text
 
     def _drop_queued(self, cancel: Envelope) -> None:
@@ -146,22 +168,26 @@ class Agent(Participant):
                 await self._remember_overheard()
                 await self._turn.run()
                 await self.conversation.settle()
-            except GatewayError as error:
-                logger.warning("an answer to '%s' could not be sent: %s", chat.sender, error)
-            except NotPermitted as error:
+            except (GatewayError, NotPermitted) as error:
                 logger.warning("an answer to '%s' was not sent: %s", chat.sender, error)
+            except Exception:  # one chat must not end the others
+                logger.exception("the work on a chat of '%s' failed", chat.sender)
             finally:
                 self._turn = None
 
     async def _remember_overheard(self) -> None:
         """What was said to everybody meanwhile enters the context before the next question."""
-        overheard, self._overheard = self._overheard, []
-        for chat in overheard:
+        while self._overheard:
+            chat = self._overheard.popleft()
             await self.conversation.hear(str(chat.body["text"]), sender=chat.sender, envelope_id=chat.id)
 
     async def _acknowledge(self, chat: Envelope, status: str) -> None:
         if self.may_send(kinds.CHAT_ACKNOWLEDGE):
             await self.send(kinds.CHAT_ACKNOWLEDGE, {"status": status}, to=(chat.sender,), correlation_id=(chat.id,))
+
+    async def _close_streams(self, reason: str) -> None:
+        if self._turn is not None:
+            await self._turn.close_stream(reason)
 
     async def _announce(self, word: str | None = None) -> None:
         await self.control.announce(word)

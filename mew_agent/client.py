@@ -5,23 +5,29 @@ mean, except for the few that decide about the connection: welcome, unauthorized
 """
 
 import logging
-import math
 import random
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import anyio
-import anyio.lowlevel
 from pydantic_core import to_json
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
 
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, Superseded, Unauthorized
 from protocol.codec import DEFAULT_MAX_BYTES, StreamFrame, decode
 from protocol.envelope import Draft, Envelope
-from protocol.errors import CLOSE_REMOVED, CLOSE_UNAUTHORIZED, SUPERSEDED, UNAUTHORIZED, DecodeError
+from protocol.errors import (
+    CLOSE_NOT_FOUND,
+    CLOSE_REMOVED,
+    CLOSE_UNAUTHORIZED,
+    SPACE_NOT_FOUND,
+    SUPERSEDED,
+    UNAUTHORIZED,
+    DecodeError,
+)
 from protocol.ids import GATEWAY
 from protocol.join import join_frame
 from protocol.kinds import SYSTEM_ERROR, SYSTEM_WELCOME
@@ -29,9 +35,12 @@ from protocol.kinds import SYSTEM_ERROR, SYSTEM_WELCOME
 logger = logging.getLogger("mew_agent.client")
 
 JOIN_TIMEOUT_SECONDS = 10.0
+CLOSE_TIMEOUT_SECONDS = 2.0
+SEND_TIMEOUT_SECONDS = 30.0
 HEARTBEAT_SECONDS = 20.0
 BACKOFF_FIRST_SECONDS = 0.25
 BACKOFF_MAX_SECONDS = 15.0
+_SHORTEST_TRY_SECONDS = 0.05
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Receive = Callable[[Envelope | StreamFrame], Awaitable[None]]
@@ -63,7 +72,9 @@ class Client:
         self._first_connect_seconds = first_connect_seconds
         self._socket: ClientConnection | None = None
         self._joined = anyio.Event()
+        self._life = anyio.CancelScope()
         self._closing = False
+        self._over = False
         self.joins = 0
         """How often a gateway has welcomed us; later welcomes on one connection do not count."""
         self._last_cause = "not joined yet"
@@ -71,98 +82,137 @@ class Client:
     @property
     def is_joined(self) -> bool:
         """Whether the gateway has welcomed the present connection."""
-        return self._joined.is_set()
+        return self._socket is not None
 
     async def run(self, receive: Receive) -> None:
         """Stay joined until closed. Raises a `GatewayError` when that is not possible."""
-        attempt, ever_joined = 0, False
-        give_up_at = anyio.current_time() + self._first_connect_seconds
-        while True:
-            try:
-                async with self._connection() as socket:
-                    await self._join(socket, receive)
-                    attempt, ever_joined = 0, True
-                    await self._pump(socket, receive)
-            except (OSError, TimeoutError, InvalidHandshake, ConnectionClosed) as error:
-                self._last_cause = _cause(error)
-                self._refuse_to_return(error)
-            finally:
-                self._socket = None
-                if self._joined.is_set():
-                    self._joined = anyio.Event()
-            if self._closing:
-                return
-            if not ever_joined and anyio.current_time() >= give_up_at:
-                raise NotConnected(self.address.gateway, self._last_cause)
-            attempt += 1
-            await anyio.sleep(_delay(attempt))
-            if ever_joined:
-                logger.info("connecting to %s again (%s)", self.address.gateway, self._last_cause)
+        try:
+            with self._life:
+                await self._stay_joined(receive)
+        finally:
+            # Whoever waits to send must learn that there will be no other connection.
+            self._over = True
+            self._joined.set()
 
-    async def send(self, message: Envelope | bytes | str, *, wait_seconds: float = 30.0) -> None:
+    async def send(self, message: Envelope | bytes | str, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
         """Send an envelope or a raw stream frame, waiting for a reconnection if there is none right now.
 
-        Raises `NotConnected` when none came within `wait_seconds`.
+        Raises `NotConnected` when none came within `wait_seconds`, or none will ever come.
         """
         raw: bytes | str = message.encode().decode() if isinstance(message, Envelope) else message
         with anyio.move_on_after(wait_seconds):
-            while not self._closing:
+            while not self._over:
                 await self._joined.wait()
                 socket = self._socket
+                if socket is None:
+                    continue
                 try:
-                    if socket is not None:
-                        await socket.send(raw)
-                        return
+                    await socket.send(raw)
                 except ConnectionClosed as error:
                     self._last_cause = _cause(error)
-                await anyio.lowlevel.checkpoint()
+                    self._lose(socket)
+                else:
+                    return
         raise NotConnected(self.address.gateway, self._last_cause)
 
     async def aclose(self) -> None:
         """Leave: close the socket, after which `run` returns."""
         self._closing = True
-        if self._socket is not None:
-            with suppress(ConnectionClosed, OSError):
-                await self._socket.close()
-
-    def _connection(self) -> connect:
         try:
-            host = urlsplit(self.address.gateway).hostname
-        except ValueError:
-            host = None
+            if self._socket is not None:
+                with suppress(ConnectionClosed, OSError):
+                    await self._socket.close()
+        finally:
+            self._life.cancel()
+
+    async def _stay_joined(self, receive: Receive) -> None:
+        attempt = 0
+        give_up_at = anyio.current_time() + self._first_connect_seconds
+        while True:
+            # Until we were welcomed once, everything together has the caller's bound; later each try has its own.
+            left = JOIN_TIMEOUT_SECONDS if self.joins else max(0.0, give_up_at - anyio.current_time())
+            try:
+                async with self._connected(min(left, JOIN_TIMEOUT_SECONDS)) as socket:
+                    await self._join(socket, receive, min(left, JOIN_TIMEOUT_SECONDS))
+                    attempt = 0
+                    await self._pump(socket, receive)
+                    self._last_cause = "the gateway closed the connection"
+            except (OSError, TimeoutError, UnicodeError, WebSocketException) as error:
+                self._last_cause = _cause(error)
+                self._refuse_to_return(error)
+            finally:
+                self._lose(self._socket)
+            if self._closing:  # a connection that was closed on purpose
+                return
+            attempt += 1
+            delay = backoff_seconds(attempt, random.random())  # noqa: S311 - no secret
+            if not self.joins:
+                left = give_up_at - anyio.current_time()
+                if left < _SHORTEST_TRY_SECONDS:
+                    raise NotConnected(self.address.gateway, self._last_cause)
+                delay = min(delay, left / 2)  # never sleep through the end
+            await anyio.sleep(delay)
+            logger.log(
+                logging.INFO if self.joins else logging.DEBUG,
+                "connecting to %s again (%s)",
+                self.address.gateway,
+                self._last_cause,
+            )
+
+    def _lose(self, socket: ClientConnection | None) -> None:
+        """This connection is of no use any more; whoever wants to send waits for the next."""
+        if socket is not None and socket is self._socket:
+            self._socket = None
+            self._joined = anyio.Event()
+
+    @asynccontextmanager
+    async def _connected(self, open_seconds: float) -> AsyncIterator[ClientConnection]:
+        """A connection that is closed when the block is left, also when its task is being cancelled."""
+        socket = await self._connector(open_seconds)
+        try:
+            yield socket
+        finally:
+            with anyio.CancelScope(shield=True):
+                await socket.close()
+
+    def _connector(self, open_seconds: float) -> connect:
         try:
             return connect(
                 self.address.gateway,
                 additional_headers={"Authorization": f"Bearer {self.address.token}"},
                 compression=None,
-                proxy=None if host in _LOOPBACK else True,
+                proxy=None if urlsplit(self.address.gateway).hostname in _LOOPBACK else True,
                 max_size=DEFAULT_MAX_BYTES,
+                open_timeout=open_seconds,
                 ping_interval=HEARTBEAT_SECONDS,
                 ping_timeout=HEARTBEAT_SECONDS,
-                close_timeout=2.0,
+                close_timeout=CLOSE_TIMEOUT_SECONDS,
             )
-        except InvalidURI as error:
+        except (InvalidURI, ValueError) as error:
             raise ConfigError("gateway", str(error), "a URL like ws://127.0.0.1:8080") from None
 
-    async def _join(self, socket: ClientConnection, receive: Receive) -> None:
+    async def _join(self, socket: ClientConnection, receive: Receive, wait_seconds: float) -> None:
         """Send the join frame and wait for our welcome; everything that arrives before it is passed on."""
         address = self.address
         frame = join_frame(space=address.space, participant=address.participant, token=address.token)
-        await socket.send(to_json(frame).decode())
-        with anyio.fail_after(JOIN_TIMEOUT_SECONDS):
-            while True:
-                message = _read(await socket.recv())
-                if message is None:
-                    continue
-                if isinstance(message, Envelope):
-                    self._raise_if_final(message)
-                    if message.kind == SYSTEM_WELCOME and message.is_for(address.participant):
-                        self._socket = socket
-                        self.joins += 1
-                        self._joined.set()
-                        await receive(message)
-                        return
-                await receive(message)
+        with anyio.fail_after(wait_seconds):
+            await socket.send(to_json(frame).decode())
+            while (welcome := await self._welcome_or_none(socket, receive)) is None:
+                pass
+        self._socket = socket
+        self.joins += 1
+        self._joined.set()
+        await receive(welcome)
+
+    async def _welcome_or_none(self, socket: ClientConnection, receive: Receive) -> Envelope | None:
+        message = _read(await socket.recv())
+        if isinstance(message, Envelope):
+            self._raise_if_final(message)
+            if message.kind == SYSTEM_WELCOME and message.is_for(self.address.participant):
+                return message
+        if message is not None:
+            await receive(message)
+        return None
 
     async def _pump(self, socket: ClientConnection, receive: Receive) -> None:
         async for raw in socket:
@@ -181,15 +231,20 @@ class Client:
         match message.body.get("error"):
             case str(code) if code == SUPERSEDED:
                 raise Superseded(self.address.participant)
-            case str(code) if code == UNAUTHORIZED and not self._joined.is_set():
+            case str(code) if code == UNAUTHORIZED and not self.is_joined:
                 raise Unauthorized(self.address.participant, detail)
+            case str(code) if code == SPACE_NOT_FOUND and not self.is_joined:
+                raise GatewayError(detail or f"there is no space '{self.address.space}'")
             case _:
                 return
 
     def _refuse_to_return(self, error: Exception) -> None:
         code = error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else None
-        if code == CLOSE_UNAUTHORIZED:
+        refused = isinstance(error, InvalidStatus) and error.response.status_code in (401, 403)
+        if refused or code == CLOSE_UNAUTHORIZED:
             raise Unauthorized(self.address.participant) from None
+        if code == CLOSE_NOT_FOUND:
+            raise GatewayError(f"there is no space '{self.address.space}' at {self.address.gateway}") from None
         if code == CLOSE_REMOVED:
             raise GatewayError(f"'{self.address.participant}' was removed from the space") from None
 
@@ -206,10 +261,14 @@ def _read(raw: bytes | str) -> Envelope | StreamFrame | None:
     return message
 
 
-def _delay(attempt: int) -> float:
-    """Exponential backoff with jitter, so that many participants do not come back in one instant."""
-    ceiling = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * math.pow(2, attempt - 1))
-    return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+def backoff_seconds(attempt: int, jitter: float) -> float:
+    """How long to wait before the attempt-th try (from 1): doubling up to a bound, less up to half of it by chance.
+
+    `jitter` from 0 to 1 spreads participants that lost their gateway in one instant.
+    """
+    doublings = min(attempt - 1, 10)  # far beyond the bound already, and never too large to compute
+    ceiling = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * (1 << doublings))
+    return ceiling * (0.5 + 0.5 * jitter)
 
 
 def _cause(error: Exception) -> str:

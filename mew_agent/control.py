@@ -5,13 +5,14 @@ conversation is behind `Controllable`; a participant without one has nothing to 
 """
 
 import logging
-import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 import anyio
+from pydantic import BaseModel
 
-from mew_agent.errors import MewAgentError
+from mew_agent.errors import GatewayError, NotPermitted
 from protocol import kinds
 from protocol.envelope import Envelope
 from protocol.errors import PayloadError
@@ -59,6 +60,10 @@ ONLY_BY_NAME = frozenset(
         kinds.PARTICIPANT_SHUTDOWN,
     }
 )
+
+
+NOTHING_TO_DO = frozenset({"no_history", "compaction_in_progress", "already_below_target"})
+"""Why a compaction is skipped although nothing went wrong."""
 
 
 class Controllable(Protocol):
@@ -111,13 +116,12 @@ class Control:
         self,
         me: str,
         say: Say,
-        may_say: Callable[[str], bool],
         close_streams: Callable[[str], Awaitable[None]],
         leave: Callable[[], Awaitable[None]],
         conversation: Controllable | None = None,
     ) -> None:
         self._me = me
-        self._say, self._may_say = say, may_say
+        self._say = say
         self._close_streams, self._leave = close_streams, leave
         self.conversation: Controllable = conversation or NoConversation()
         self._active = anyio.Event()
@@ -131,7 +135,8 @@ class Control:
 
     async def until_active(self) -> None:
         """Wait until not paused. Bounded by the pause's own timeout or by whoever resumes us."""
-        await self._active.wait()
+        while self.is_paused:  # a new pause may have come before we woke up
+            await self._active.wait()
 
     def is_for_us(self, envelope: Envelope) -> bool:
         """Controls that change a conversation must name their target; the harmless three may be broadcast."""
@@ -165,16 +170,24 @@ class Control:
         except PayloadError as error:
             logger.warning("ignored a control of '%s': %s", envelope.sender, error)
             if envelope.kind == kinds.PARTICIPANT_COMPACT:
-                await self._done(envelope, CompactDone(status="skipped", skipped=True, reason=str(error)))
+                await self._done(envelope, _skipped(str(error)))
             else:
                 await self.announce(f"refused:{error.field}: {error.problem}", (envelope.id,), to=(envelope.sender,))
+        except GatewayError as error:
+            logger.warning("'%s' of '%s' stays unanswered: %s", envelope.kind, envelope.sender, error)
 
     async def announce(
         self, word: str | None = None, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
     ) -> None:
-        """Send the status of this moment, to everybody unless `to` names somebody. Silent without the capability."""
-        if self._may_say(kinds.PARTICIPANT_STATUS):
-            await self._say(kinds.PARTICIPANT_STATUS, self.status(word), to=to, correlation_id=correlation_id)
+        """Send the status of this moment, to everybody unless `to` names somebody. Never raises.
+
+        Silent without the capability; without a gateway too, for a new welcome brings a new status.
+        """
+        with suppress(NotPermitted):
+            try:
+                await self._say(kinds.PARTICIPANT_STATUS, self.status(word), to=to, correlation_id=correlation_id)
+            except GatewayError as error:
+                logger.warning("a status was not sent: %s", error)
 
     def status(self, word: str | None = None) -> Status:
         """The status of this moment; being paused is said before anything else."""
@@ -188,48 +201,43 @@ class Control:
         await self.announce("paused", (envelope.id,))
         if pause.timeout_seconds is None:
             return
-        with anyio.move_on_after(pause.timeout_seconds if math.isfinite(pause.timeout_seconds) else 0):
+        with anyio.move_on_after(pause.timeout_seconds):
             await self._active.wait()
         if self.is_paused and self._pauses == number:
             self._active.set()
             await self.announce("active", (envelope.id,))
-            if self._may_say(kinds.PARTICIPANT_RESUME):
-                await self._say(
-                    kinds.PARTICIPANT_RESUME,
-                    Resume(reason="timeout"),
-                    to=(envelope.sender,),
-                    correlation_id=(envelope.id,),
-                )
+            await self._answer(envelope, kinds.PARTICIPANT_RESUME, Resume(reason="timeout"))
 
     async def _resume(self, envelope: Envelope, _: Resume) -> None:
         self._active.set()
         await self.announce("active", (envelope.id,))
 
     async def _request_status(self, envelope: Envelope, request: RequestStatus) -> None:
-        if not self._may_say(kinds.PARTICIPANT_STATUS):
-            return
-        await self._say(
-            kinds.PARTICIPANT_STATUS,
-            narrowed(self.status(), request.fields),
-            to=(envelope.sender,),
-            correlation_id=(envelope.id,),
-        )
+        await self._answer(envelope, kinds.PARTICIPANT_STATUS, narrowed(self.status(), request.fields))
 
     async def _compact(self, envelope: Envelope, request: Compact) -> None:
         if self.conversation.is_compacting:
-            await self._done(envelope, CompactDone(status="skipped", skipped=True, reason="compaction_in_progress"))
+            await self._done(envelope, _skipped("compaction_in_progress"))
             return
         await self.announce("compacting", (envelope.id,))
         try:
             done = await self.conversation.compact(request, envelope.sender)
-        except MewAgentError as error:
-            done = CompactDone(status="skipped", skipped=True, reason=str(error))
+        except Exception as error:  # whatever happened, the asker is waiting for an answer
+            logger.exception("a compaction for '%s' failed", envelope.sender)
+            done = _skipped(f"{type(error).__name__}: {error}")
         await self._done(envelope, done)
-        await self.announce("compacted", (envelope.id,))
+        if done.skipped and done.reason not in NOTHING_TO_DO:
+            await self.announce(f"compaction_failed:{done.reason}", (envelope.id,))
+        elif not self.conversation.is_compacting:  # else another one runs, and will say when it is done
+            await self.announce("compacted", (envelope.id,))
 
     async def _done(self, envelope: Envelope, done: CompactDone) -> None:
-        if self._may_say(kinds.PARTICIPANT_COMPACT_DONE):
-            await self._say(kinds.PARTICIPANT_COMPACT_DONE, done, to=(envelope.sender,), correlation_id=(envelope.id,))
+        await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, done)
+
+    async def _answer(self, envelope: Envelope, kind: str, payload: BaseModel | dict[str, Any]) -> None:
+        """Answer whoever sent a control; without the capability it stays unanswered."""
+        with suppress(NotPermitted):
+            await self._say(kind, payload, to=(envelope.sender,), correlation_id=(envelope.id,))
 
     async def _forget(self, envelope: Envelope, request: Forget) -> None:
         await self.announce("compacting", (envelope.id,))
@@ -245,6 +253,10 @@ class Control:
         await self.announce(word, (envelope.id,))
         await self._close_streams("shutdown")
         await self._leave()
+
+
+def _skipped(reason: str) -> CompactDone:
+    return CompactDone(status="skipped", skipped=True, reason=reason)
 
 
 def narrowed(status: Status, fields: tuple[str, ...] | None) -> dict[str, Any]:

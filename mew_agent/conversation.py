@@ -8,8 +8,9 @@ of chats, reasoning envelopes or who asked.
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from uuid import uuid4
 
 import anyio
@@ -21,9 +22,10 @@ from mew_agent.context.policy import AnnounceNearLimit, Compact, Phase
 from mew_agent.context.policy import compact_at_tokens as threshold_of
 from mew_agent.context.tracker import Tracker, kept_reply_tokens
 from mew_agent.context.window import learn_from_overflow
-from mew_agent.errors import ContextOverflow, MewAgentError, ModelError, ModelStreamCut
+from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
 from mew_agent.history import History, Item, Pin
-from mew_agent.model.interface import Model, ModelEvent, ModelReply, ModelRequest, ToolCall, ToolSpec, Window
+from mew_agent.model.interface import Model, ModelReply, ModelRequest, ToolCall, ToolSpec, Window
+from mew_agent.model_calls import CallInterrupted, Listener, ModelCaller
 from mew_agent.participant import timestamp
 from mew_agent.store import CallRecord, CallRole, Session, Store
 from protocol.payloads import participant as wire
@@ -35,11 +37,7 @@ CALL_BOUND_SECONDS = 30.0
 """How long a control waits for the running model call before it is cancelled."""
 
 Announce = Callable[[str | None], Awaitable[None]]
-Listener = Callable[[ModelEvent], Awaitable[None]]
-
-
-class CallInterrupted(MewAgentError):
-    """A control could not wait any longer for this call; make it again."""
+Prepare = Callable[[], Awaitable[None]]
 
 
 class Conversation:
@@ -63,16 +61,17 @@ class Conversation:
         self.answering_turn: int | None = None
         self.trouble: str | None = None
         """The status word of the failure of the newest call; None while calls succeed."""
-        self._model = model
+        self._caller = ModelCaller(model)
         self._tools = tools
         self._announce = announce
         self._keep_newest_items = keep_newest_items
         self._call_bound_seconds = call_bound_seconds
         self._lock = anyio.Lock()
-        self._call_scope: anyio.CancelScope | None = None
         self._compacting = False
         self._latency_ms: int | None = None
         self._due: Compact | None = None
+        self.compaction_problem: str | None = None
+        """Why the newest compaction failed; None when it went well or there was nothing to take out."""
 
     @property
     def history(self) -> History:
@@ -101,7 +100,7 @@ class Conversation:
                 if isinstance(planned, Nothing):
                     return self._skipped(planned.reason)
                 booked = (await self._carry_out(planned, "requested")).outcome
-        except (ModelError, RejectedSummary) as error:
+        except (ModelError, RejectedSummary, CallInterrupted) as error:
             return self._skipped(str(error))
         finally:
             self._compacting = False
@@ -134,7 +133,7 @@ class Conversation:
             )
 
     async def clear(self) -> None:
-        """Forget everything; a question being answered is put to the model anew."""
+        """Forget everything; a question being answered is heard anew before the next call."""
         async with self._between_calls():
             gone = [item.seq for item in self.history.items]
             self.history.clear()
@@ -186,6 +185,12 @@ class Conversation:
         item = self.history.append("tool", result, id=str(uuid4()), at=timestamp(), tool_call_id=call.id)
         return await self._enter(item)
 
+    async def close_open_calls(self, otherwise: str, results: Mapping[str, str] | None = None) -> None:
+        """Give every open tool call its result by id, in the order of the calls; `otherwise` where there is none."""
+        still_open = self.history.open_calls()
+        for call in [call for item in self.history.items for call in item.tool_calls if call.id in still_open]:
+            await self.observe(call, (results or {}).get(call.id, otherwise))
+
     async def withdraw_turn(self, turn: int) -> None:
         """Take a whole turn out again (a message that can never be sent must not poison all later requests)."""
         seqs = [item.seq for item in self.history.items if item.turn == turn]
@@ -195,28 +200,30 @@ class Conversation:
 
     # -- calling the model -------------------------------------------------------------------------------
 
-    async def call(self, listen: Listener) -> ModelReply:
+    async def call(self, listen: Listener, prepare: Prepare) -> ModelReply:
         """Make one main call with everything in context, and keep its reply.
 
-        Compacts first if the request would not fit; an overflow answer means compact and try once more. Raises a
-        `ModelError`, after which figures and history are as before, or `CallInterrupted`.
+        `prepare` puts the question into the history unless it is there; it is called again when no control can
+        come between it and the request. Compacts first if the request would not fit; an overflow answer means
+        compact and try once more. Raises a `ModelError`, after which figures and history are as before, or
+        `CallInterrupted`.
         """
+        await prepare()
         await self._act(self.tracker.decide("pre_request", time.time()).actions)
         try:
-            return await self._call_once(listen)
+            return await self._call_once(listen, prepare)
         except ModelError as error:
             if not self._is_overflow(error):
                 raise
             await self._learn_window(error)
             if not await self._compact_by_itself(self._overflow_compaction()):
                 raise
-        return await self._call_once(listen)
+        return await self._call_once(listen, prepare)
 
     async def settle(self) -> None:
         """Do what the policy decided after the last call: before the next request, or when nothing waits any more."""
         if self._due is not None:
-            due, self._due = self._due, None
-            await self._compact_by_itself(due)
+            await self._compact_by_itself(self._due)
 
     async def window_found(self, window: Window) -> None:
         """The server told how large its window is."""
@@ -226,8 +233,9 @@ class Conversation:
 
     # -- inside: calls -----------------------------------------------------------------------------------
 
-    async def _call_once(self, listen: Listener) -> ModelReply:
+    async def _call_once(self, listen: Listener, prepare: Prepare) -> ModelReply:
         async with self._lock:
+            await prepare()
             history = self.history
             tools = self._tools()
             tools_text = "".join(f"{tool.name}{tool.description}{tool.parameters}" for tool in tools)
@@ -236,7 +244,7 @@ class Conversation:
             last_seq, revision, call_id = history.last_seq, history.revision, str(uuid4())
             started = anyio.current_time()
             try:
-                reply = await self._run(request, listen)
+                reply = self._with_own_ids(await self._caller.run(request, listen))
             except ModelError as error:
                 self.trouble = error.status
                 await self._record_failure(call_id, "main", revision, error)
@@ -267,19 +275,15 @@ class Conversation:
         await self._decide("after_call")
         return reply
 
-    async def _run(self, request: ModelRequest, listen: Listener) -> ModelReply:
-        """Run a call to its reply. Raises `CallInterrupted` when a control cancelled it."""
-        reply: ModelReply | None = None
-        with anyio.CancelScope() as self._call_scope:
-            async with aclosing(self._model.stream(request)) as events:
-                async for event in events:
-                    if isinstance(event, ModelReply):
-                        reply = event
-                    await listen(event)
-        self._call_scope = None
-        if reply is None:
-            raise CallInterrupted("a control interrupted this call")
-        return reply
+    def _with_own_ids(self, reply: ModelReply) -> ModelReply:
+        """Tool calls under ids that no other call of the history has: servers exist that count from 0 in each reply."""
+        taken = {call.id for item in self.history.items for call in item.tool_calls}
+        calls: list[ToolCall] = []
+        for call in reply.tool_calls:
+            new = call if call.id not in taken else replace(call, id=f"call_{uuid4().hex[:24]}")
+            taken.add(new.id)
+            calls.append(new)
+        return replace(reply, tool_calls=tuple(calls))
 
     def _append_reply(self, reply: ModelReply) -> Item:
         thinking = bool(reply.reasoning_text)
@@ -300,7 +304,7 @@ class Conversation:
         call_id, started = str(uuid4()), anyio.current_time()
         revision = self.history.revision
         try:
-            reply = await self._plain_call(request)
+            reply = await self._caller.run(request)
         except ModelError as error:
             await self._record_failure(call_id, "summary", revision, error)
             raise
@@ -317,14 +321,6 @@ class Conversation:
         )
         await self._keep(call=record)
         return reply
-
-    async def _plain_call(self, request: ModelRequest) -> ModelReply:
-        async with aclosing(self._model.stream(request)) as events:
-            async for event in events:
-                if isinstance(event, ModelReply):
-                    return event
-        identity = self._model.identity
-        raise ModelStreamCut(identity.endpoint, identity.model, "no reply")
 
     async def _record_failure(self, call_id: str, role: CallRole, revision: int, error: ModelError) -> None:
         await self._keep(call=CallRecord(call_id, role, timestamp(), error.model, revision, failed=str(error)))
@@ -365,22 +361,26 @@ class Conversation:
             async with self._lock:
                 return True
         self._compacting = True
-        problem: str | None = None
+        self._due = None
+        failure: Exception | None = None
+        planned: Plan | Nothing | None = None
         try:
             async with self._lock:
                 planned = self._plan(action.target_tokens)
-                if isinstance(planned, Nothing):
-                    problem = planned.reason
-                else:
+                if isinstance(planned, Plan):
                     await self._announce("compacting")
                     await self._carry_out(planned, action.trigger)
-        except (ModelError, RejectedSummary) as error:
-            problem = str(error)
+        except (ModelError, RejectedSummary, CallInterrupted) as error:
+            failure = error
         finally:
             self._compacting = False
-        if problem is None:
+        if isinstance(planned, Plan) and failure is None:
             await self._announce("compacted")
+            if self.tracker.is_stalled:
+                await self._announce("compaction_stalled:compacting does not free enough")
             return True
+        problem = planned.reason if isinstance(planned, Nothing) else str(failure)
+        self.compaction_problem = None if failure is None else problem
         logger.warning("a compaction (%s) changed nothing: %s", action.trigger, problem)
         self.tracker.compaction_failed(at_seconds=time.time())
         await self._keep()
@@ -408,6 +408,7 @@ class Conversation:
         tracker.compacted(done.outcome, at=timestamp(), at_seconds=time.time(), progressed=progressed)
         stubbed = {item.seq for item in done.stubbed}
         stubs = [item for item in self.history.items if item.seq in stubbed]
+        self._due, self.compaction_problem = None, None
         await self._keep(evicted=[item.seq for item in done.evicted], replaced=stubs)
         return done
 
@@ -416,6 +417,7 @@ class Conversation:
             return 0
         gone = self.history.evict(span[0], span[1], self.history.summary)
         self.tracker.cut(span[0], span[1], trigger="forget", freed_messages=len(gone))
+        self._due = None
         await self._keep(evicted=[item.seq for item in gone])
         return len(gone)
 
@@ -427,8 +429,7 @@ class Conversation:
         with anyio.move_on_after(self._call_bound_seconds) as wait:
             await self._lock.acquire()
         if wait.cancelled_caught:
-            if self._call_scope is not None:
-                self._call_scope.cancel()
+            self._caller.interrupt()
             await self._lock.acquire()
         try:
             yield
@@ -442,10 +443,7 @@ class Conversation:
 
     async def _mend_open_calls(self) -> None:
         """A process that died between a tool call and its result left a history no provider accepts."""
-        for item in list(self.history.items):
-            for call in item.tool_calls:
-                if call.id in self.history.open_calls():
-                    await self.observe(call, "[the agent restarted before this tool answered]")
+        await self.close_open_calls("[the agent restarted before this tool answered]")
 
     async def _keep(
         self,

@@ -8,7 +8,9 @@
     │   └── NotConnected       nothing can be sent now
     ├── NotPermitted           our own capabilities do not allow this envelope
     ├── PeerError              a peer answered with an error, or did not answer
-    │   └── PeerTimeout
+    │   ├── PeerTimeout
+    │   ├── Refused            the gateway did not deliver what we said to a peer
+    │   └── BadAnswer          the peer's answer cannot be read
     └── ModelError             a call to the language model failed; nothing was recorded
         ├── ModelUnreachable   no connection could be made or kept
         ├── ModelRefused       401 or 403: the key is missing or wrong
@@ -107,6 +109,31 @@ class PeerTimeout(PeerError):
 
     def __str__(self) -> str:
         return f"'{self.peer}' did not answer '{self.kind}' within {self.waited_seconds:g} seconds"
+
+
+@dataclass(eq=False)
+class Refused(PeerError):
+    """The gateway refused an envelope meant for a peer. `error` is the wire's code."""
+
+    peer: str
+    kind: str
+    error: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        tail = f": {self.detail}" if self.detail else ""
+        return f"the gateway refused '{self.kind}' to '{self.peer}' ({self.error}){tail}"
+
+
+@dataclass(eq=False)
+class BadAnswer(PeerError):
+    """A peer's answer does not hold what its kind promises. `problem` names the field."""
+
+    peer: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"'{self.peer}' answered what cannot be read: {self.problem}"
 
 
 @dataclass(eq=False)

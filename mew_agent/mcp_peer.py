@@ -6,8 +6,9 @@ Owns the JSON-RPC error codes and the result shape. Asking peers is the particip
 from typing import Any, Final
 
 from pydantic import ValidationError
+from pydantic_core import from_json, to_json
 
-from mew_agent.tools import BadArguments, Toolbox, UnknownTool, as_text
+from mew_agent.tools import BadArguments, Toolbox, UnknownTool, as_text, well_formed
 from protocol.envelope import Envelope
 from protocol.payloads.mcp import Request
 
@@ -46,15 +47,20 @@ async def _call(request: Request, params: dict[str, Any], toolbox: Toolbox) -> d
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return _failure(request.id, INVALID_PARAMS, "params need a `name` and an object `arguments`")
     try:
-        result = await toolbox.call(name, arguments)
+        return _success(request.id, _as_result(await toolbox.call(name, arguments)))
     except (UnknownTool, BadArguments) as error:
-        return _failure(request.id, INVALID_PARAMS, str(error))
+        return _failure(request.id, INVALID_PARAMS, well_formed(str(error)))
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"
+        text = well_formed(f"{type(error).__name__}: {error}")
         return _success(request.id, {"content": [{"type": "text", "text": text}], "isError": True})
+
+
+def _as_result(result: Any) -> dict[str, Any]:
+    """An MCP result: as the tool made it if it is one, else its text. Raises for what cannot be sent."""
     if isinstance(result, dict) and isinstance(result.get("content"), list):
-        return _success(request.id, result)
-    return _success(request.id, {"content": [{"type": "text", "text": as_text(result)}]})
+        sendable: dict[str, Any] = from_json(to_json(result))
+        return sendable
+    return {"content": [{"type": "text", "text": as_text(result)}]}
 
 
 def _success(request_id: int | str | None, result: dict[str, Any]) -> dict[str, Any]:

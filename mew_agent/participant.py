@@ -5,27 +5,31 @@ The base of agents and the library's front door for people's own programs. It kn
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import anyio
 import anyio.abc
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from mew_agent import mcp_peer
 from mew_agent.client import Address, Client
 from mew_agent.control import ALLOWED_WHILE_PAUSED, Control, Controllable
-from mew_agent.errors import GatewayError, NotPermitted, PeerTimeout
+from mew_agent.errors import BadAnswer, GatewayError, MewAgentError, NotPermitted, PeerTimeout, Refused
 from mew_agent.peers import Peer, PeerContext, Peers
 from mew_agent.tools import Tool, Toolbox, ToolFunction
 from protocol import kinds
 from protocol.capability import CapabilitySet
 from protocol.codec import StreamFrame
 from protocol.envelope import Envelope
+from protocol.errors import PayloadError
+from protocol.ids import GATEWAY, STREAM_GATEWAY
+from protocol.payloads import read_payload
+from protocol.payloads.base import Payload
 from protocol.payloads.participant import Compact, CompactDone, Status
 from protocol.payloads.system import Welcome
 
@@ -36,6 +40,28 @@ ContextHandler = Callable[[Peer, PeerContext], Awaitable[None]]
 
 EVENT_BUFFER = 10_000
 """Envelopes waiting for slow handlers; beyond that the newest are dropped, with a line in the log."""
+
+
+class _UnreadableWelcome(GatewayError):
+    """We joined, and cannot read what we may."""
+
+
+@dataclass
+class _Question:
+    """An envelope of ours that waits for its answer. `reply` may also be the gateway's refusal."""
+
+    peer: str
+    answer: str
+    heard: anyio.Event = field(default_factory=anyio.Event)
+    reply: Envelope | None = None
+
+    def take(self, envelope: Envelope) -> None:
+        """Look at an envelope that names the question: only who was asked can answer, or the gateway refuse."""
+        is_answer = envelope.kind == self.answer and envelope.sender == self.peer
+        is_refusal = envelope.kind == kinds.SYSTEM_ERROR and envelope.sender in (GATEWAY, STREAM_GATEWAY)
+        if self.reply is None and (is_answer or is_refusal):
+            self.reply = envelope
+            self.heard.set()
 
 
 class Participant:
@@ -61,17 +87,17 @@ class Participant:
         self.toolbox = Toolbox()
         self.capabilities = CapabilitySet()
         self._client = Client(Address(gateway, space, id, token), first_connect_seconds=first_connect_seconds)
-        self.control = Control(id, self.send, self.may_send, self._close_streams, self.aclose, conversation)
+        self.control = Control(id, self.send, self._close_streams, self.aclose, conversation)
         self._handlers: dict[str | None, list[Handler]] = {}
         self._context_handlers: list[ContextHandler] = []
-        self._waiters: dict[str, list[MemoryObjectSendStream[Envelope]]] = {}
+        self._questions: dict[str, _Question] = {}
         self._events: MemoryObjectSendStream[tuple[Envelope, Peer | None]]
         self._pending: MemoryObjectReceiveStream[tuple[Envelope, Peer | None]]
         self._events, self._pending = anyio.create_memory_object_stream(EVENT_BUFFER)
         self._joins_told = 0
         self._welcomed = anyio.Event()
         self._ended = anyio.Event()
-        self._failure: GatewayError | None = None
+        self._failure: MewAgentError | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
 
     # -- life --------------------------------------------------------------------------------------------
@@ -96,20 +122,34 @@ class Participant:
             await self.aclose()
         assert self._tasks is not None
         self._tasks.cancel_scope.cancel()
-        result = await self._tasks.__aexit__(kind, error, trace)
-        self._events.close()
-        self._pending.close()
-        return result
+        try:
+            if isinstance(error, Exception):
+                # A task group would wrap it; whoever wrote the block wants to catch what was raised.
+                await self._tasks.__aexit__(None, None, None)
+                return None
+            return await self._tasks.__aexit__(kind, error, trace)
+        finally:
+            self._events.close()
+            self._pending.close()
+
+    async def until_ended(self) -> None:
+        """Wait until the connection has ended for good, whatever the cause."""
+        await self._ended.wait()
 
     async def run_forever(self) -> None:
         """Stay until the connection ends for good. Raises the `GatewayError` that ended it, if one did."""
-        await self._ended.wait()
+        await self.until_ended()
         if self._failure is not None:
             raise self._failure
 
     async def aclose(self) -> None:
         """Leave the space."""
         await self._client.aclose()
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether there is a joined connection right now; without one, sending waits for the next."""
+        return self._client.is_joined
 
     # -- saying ------------------------------------------------------------------------------------------
 
@@ -158,21 +198,28 @@ class Participant:
         answer: str,
         timeout_seconds: float = 120.0,
     ) -> Envelope:
-        """Send an envelope and wait for the answer of kind `answer` that names it. Raises `PeerTimeout`."""
+        """Send an envelope and wait for `to`'s answer of kind `answer` that names it.
+
+        Raises `PeerTimeout`, `Refused` when the gateway did not deliver it, and what `send` raises.
+        """
         sent = self._envelope(kind, payload, to=(to,))
         if not self.capabilities.allows(sent):
             raise NotPermitted(self.id, kind)
-        inbox, heard = anyio.create_memory_object_stream[Envelope](100)
-        self._waiters.setdefault(sent.id, []).append(inbox)
+        question = self._questions[sent.id] = _Question(to, answer)
         try:
-            with heard, inbox, anyio.move_on_after(timeout_seconds):
+            with anyio.move_on_after(timeout_seconds):
+                if kind not in ALLOWED_WHILE_PAUSED:
+                    await self.control.until_active()
                 await self._client.send(sent)
-                async for envelope in heard:
-                    if envelope.kind == answer:
-                        return envelope
+                await question.heard.wait()
         finally:
-            del self._waiters[sent.id]
-        raise PeerTimeout(to, kind, timeout_seconds)
+            del self._questions[sent.id]
+        if question.reply is None:
+            raise PeerTimeout(to, kind, timeout_seconds)
+        if question.reply.kind == kinds.SYSTEM_ERROR != answer:
+            body = question.reply.body
+            raise Refused(to, kind, str(body.get("error") or "refused"), str(body.get("message") or ""))
+        return question.reply
 
     async def compact(
         self, peer: str, *, reason: str | None = None, target_tokens: int | None = None, timeout_seconds: float = 120.0
@@ -185,7 +232,7 @@ class Participant:
             answer=kinds.PARTICIPANT_COMPACT_DONE,
             timeout_seconds=timeout_seconds,
         )
-        return CompactDone.model_validate(done.body)
+        return _read(done, CompactDone)
 
     async def request_status(self, peer: str, *, timeout_seconds: float = 30.0) -> Status:
         """Ask a peer for its status of this moment."""
@@ -196,7 +243,7 @@ class Participant:
             answer=kinds.PARTICIPANT_STATUS,
             timeout_seconds=timeout_seconds,
         )
-        return Status.model_validate(answer.body)
+        return _read(answer, Status)
 
     # -- hearing -----------------------------------------------------------------------------------------
 
@@ -231,9 +278,17 @@ class Participant:
     # -- inside ------------------------------------------------------------------------------------------
 
     def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        """Run something beside the connection, as long as the participant lives."""
+        """Run something beside the connection, as long as the participant lives; its failure stops nothing else."""
         assert self._tasks is not None
-        self._tasks.start_soon(function, *args)
+        self._tasks.start_soon(self._run_guarded, function, args)
+
+    async def _run_guarded(self, function: Callable[..., Coroutine[Any, Any, None]], args: tuple[Any, ...]) -> None:
+        try:
+            await function(*args)
+        except MewAgentError as error:
+            logger.warning("%s", error)
+        except Exception:
+            logger.exception("something beside the connection failed")
 
     def _envelope(
         self,
@@ -270,20 +325,28 @@ class Participant:
     async def _stay_joined(self) -> None:
         try:
             await self._client.run(self._take)
-        except GatewayError as error:
+        except MewAgentError as error:
             self._failure = error
         finally:
             self._ended.set()
 
     async def _take(self, message: Envelope | StreamFrame) -> None:
-        if isinstance(message, StreamFrame):
-            await self.receive_frame(message)
-            return
+        """Everything that arrives. Nothing a peer writes ends the connection; the first welcome must be readable."""
+        try:
+            if isinstance(message, StreamFrame):
+                await self.receive_frame(message)
+            else:
+                await self._take_envelope(message)
+        except _UnreadableWelcome:
+            raise
+        except Exception:
+            logger.exception("could not work on what arrived")
+
+    async def _take_envelope(self, message: Envelope) -> None:
         peer = self.peers.receive(message)
         for correlated in message.correlation_id or ():
-            for waiter in self._waiters.get(correlated, ()):
-                with suppress(anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    waiter.send_nowait(message)
+            if correlated in self._questions:
+                self._questions[correlated].take(message)
         if message.kind == kinds.SYSTEM_WELCOME:
             await self._welcome(message)
         elif self.control.is_for_us(message):
@@ -297,10 +360,14 @@ class Participant:
             logger.warning("handlers are too slow: dropped '%s' of '%s'", message.kind, message.sender)
 
     async def _welcome(self, message: Envelope) -> None:
+        if not message.is_for(self.id):
+            return
         try:
-            welcome = Welcome.model_validate(message.body)
-        except ValidationError:
-            logger.warning("ignored a welcome without `you`")
+            welcome = read_payload(message, Welcome)
+        except PayloadError as error:
+            if not self._welcomed.is_set():
+                raise _UnreadableWelcome(f"the gateway's welcome cannot be read: {error}") from None
+            logger.warning("ignored a welcome: %s", error)
             return
         self.capabilities = CapabilitySet(welcome.you.capabilities)
         self._welcomed.set()
@@ -310,26 +377,35 @@ class Participant:
 
     async def _answer_request(self, message: Envelope) -> None:
         payload = await mcp_peer.answer(message, self.toolbox, is_paused=self.control.is_paused)
-        if self.may_send(kinds.MCP_RESPONSE):
-            await self.send(kinds.MCP_RESPONSE, payload, to=(message.sender,), correlation_id=(message.id,))
+        await self.send(kinds.MCP_RESPONSE, payload, to=(message.sender,), correlation_id=(message.id,))
 
     async def _run_handlers(self) -> None:
         async for envelope, peer in self._pending:
             for handler in (*self._handlers.get(envelope.kind, ()), *self._handlers.get(None, ())):
-                await self._call_handler(handler(envelope))
-            if peer is not None and peer.context is not None:
+                await self._call_handler(handler, envelope)
+            if peer is not None:
                 for context_handler in self._context_handlers:
-                    await self._call_handler(context_handler(peer, peer.context))
+                    await self._call_handler(context_handler, peer, peer.context)
 
-    async def _call_handler(self, call: Awaitable[None]) -> None:
+    async def _call_handler(self, handler: Callable[..., Awaitable[None]], *args: Any) -> None:
         """A handler is the user's code: its failure is told in the log and stops nothing else."""
         try:
-            await call
+            await handler(*args)
         except Exception:
             logger.exception("a handler failed")
 
     async def _close_streams(self, reason: str) -> None:
         """Hook for subclasses that own streams."""
+
+
+Answer = TypeVar("Answer", bound=Payload)
+
+
+def _read(answer: Envelope, model: type[Answer]) -> Answer:
+    try:
+        return read_payload(answer, model)
+    except PayloadError as error:
+        raise BadAnswer(answer.sender, str(error)) from None
 
 
 def timestamp() -> str:

@@ -24,12 +24,12 @@ class PeerContext:
     making (`basis` None).
     """
 
-    tokens: int | None
-    max_tokens: int | None
-    messages: int
-    status: str
-    report: ContextReport | None
-    at: str
+    tokens: int | None = None
+    max_tokens: int | None = None
+    messages: int | None = None
+    status: str = ""
+    report: ContextReport | None = None
+    at: str = ""
 
     @property
     def basis(self) -> Basis | None:
@@ -50,11 +50,11 @@ class PeerContext:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A member of the space. `context` is None until it sent a status."""
+    """A member of the space. Until it sent a status nothing is known in its `context`."""
 
     id: str
     capabilities: tuple[dict[str, Any], ...] = ()
-    context: PeerContext | None = None
+    context: PeerContext = PeerContext()
 
 
 @dataclass
@@ -84,11 +84,13 @@ class Peers:
         """Take in an envelope. Returns the peer whose context report it brought, if it brought one."""
         try:
             match envelope.kind:
+                case kind if kind in (SYSTEM_WELCOME, SYSTEM_PRESENCE) and not envelope.is_for(self.me):
+                    return None
                 case kind if kind == SYSTEM_WELCOME:
                     self._welcome(Welcome.model_validate(envelope.body))
                 case kind if kind == SYSTEM_PRESENCE:
                     self._presence(Presence.model_validate(envelope.body))
-                case kind if kind == PARTICIPANT_STATUS and envelope.sender != self.me:
+                case kind if kind == PARTICIPANT_STATUS and envelope.sender != self.me and not is_partial(envelope):
                     return self._status(envelope.sender, Status.model_validate(envelope.body), envelope.ts)
         except ValidationError:
             return None
@@ -97,7 +99,7 @@ class Peers:
     def _welcome(self, welcome: Welcome) -> None:
         members = {m.id: m for m in welcome.participants if m.id != self.me}
         kept = {peer.id: peer.context for peer in self._by_id.values()}
-        self._by_id = {id_: Peer(id_, m.capabilities, kept.get(id_)) for id_, m in members.items()}
+        self._by_id = {id_: Peer(id_, m.capabilities, kept.get(id_, PeerContext())) for id_, m in members.items()}
         for entry in welcome.board or ():
             if entry.status is not None and entry.id in self._by_id:
                 self._status(entry.id, entry.status, entry.received_at or "")
@@ -108,16 +110,13 @@ class Peers:
             return
         if presence.event == "join":
             known = self._by_id.get(member.id)
-            self._by_id[member.id] = Peer(member.id, member.capabilities, known.context if known else None)
+            context = known.context if known else PeerContext()
+            self._by_id[member.id] = Peer(member.id, member.capabilities, context)
         elif presence.event == "leave":
             self._by_id.pop(member.id, None)
 
     def _status(self, participant: str, status: Status, at: str) -> Peer:
-        """A narrowed answer to somebody's request must not replace the whole report we already have."""
         peer = self._by_id.get(participant, Peer(participant))
-        narrowed = status.context is not None and status.context.max_tokens_basis is None
-        if narrowed and peer.context is not None:
-            return peer
         context = PeerContext(
             tokens=status.tokens,
             max_tokens=status.max_tokens,
@@ -128,3 +127,16 @@ class Peers:
         )
         self._by_id[participant] = replace(peer, context=context)
         return self._by_id[participant]
+
+
+def is_partial(envelope: Envelope) -> bool:
+    """Whether a status answers one asker with only the fields it asked for; such a part replaces no whole report."""
+    if not envelope.to:
+        return False
+    body = envelope.body
+    context = body.get("context")
+    if not isinstance(context, dict):
+        return not {"tokens", "max_tokens"} <= body.keys()
+    if "revision" not in context or "max_tokens" not in body:
+        return True
+    return context.get("basis") != "unknown" and "tokens" not in body

@@ -4,12 +4,13 @@ Frames are JSON objects as the reference's clients read them: `status`, `token`,
 `context` of its reasoning. A gateway that opens no stream costs nothing but the request.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import anyio
 from pydantic_core import to_json
 
-from mew_agent.errors import MewAgentError
+from mew_agent.errors import GatewayError, MewAgentError, NotPermitted
 from mew_agent.participant import Participant
 from protocol import kinds
 from protocol.codec import encode_frame
@@ -38,15 +39,18 @@ class ReasoningStream:
             self._closed = True
 
     async def write(self, kind: str, **values: Any) -> None:
-        """Send one frame, or keep it until the stream is open."""
+        """Send one frame, or keep it until the stream is open. Never raises: nobody's answer depends on a frame."""
         if self._closed:
+            return
+        if not self._participant.is_joined:
+            self._closed = True  # a gateway that comes back does not know the stream
             return
         text = to_json({"context": self._reasoning_id, "type": kind, **values}).decode()
         if self._stream_id is None:
             if len(self._waiting) < MAX_WAITING_FRAMES:
                 self._waiting.append(text)
             return
-        await self._participant.send_frame(encode_frame(self._stream_id, text))
+        await self._send_frame(self._stream_id, text)
 
     async def aclose(self, reason: str) -> None:
         """Close the stream if it was opened; one still being opened is closed as soon as it is."""
@@ -54,13 +58,14 @@ class ReasoningStream:
             return
         with anyio.move_on_after(OPEN_TIMEOUT_SECONDS):
             await self._opened.wait()
-        self._closed = True
-        if self._stream_id is not None and self._participant.may_send(kinds.STREAM_CLOSE):
-            await self._participant.send(
-                kinds.STREAM_CLOSE,
-                {"stream_id": self._stream_id, "reason": reason},
-                correlation_id=tuple(name for name in (self._opening_id, self._stream_id) if name),
-            )
+        stream_id, self._stream_id, self._closed = self._stream_id, None, True
+        if stream_id is not None:
+            with suppress(NotPermitted, GatewayError):
+                await self._participant.send(
+                    kinds.STREAM_CLOSE,
+                    {"stream_id": stream_id, "reason": reason},
+                    correlation_id=tuple(name for name in (self._opening_id, stream_id) if name),
+                )
 
     async def _open(self) -> None:
         try:
@@ -73,13 +78,19 @@ class ReasoningStream:
             )
             stream_id = opening.body.get("stream_id")
             if isinstance(stream_id, str):
-                waiting, self._waiting = self._waiting, []
-                for text in waiting:
-                    await self._participant.send_frame(encode_frame(stream_id, text))
-                for text in self._waiting:
-                    await self._participant.send_frame(encode_frame(stream_id, text))
+                for text in self._waiting:  # it may grow while we send
+                    await self._send_frame(stream_id, text)
                 self._stream_id, self._opening_id = stream_id, opening.id
+                self._waiting.clear()
+            else:
+                self._closed = True
         except MewAgentError:
             self._closed = True
         finally:
             self._opened.set()
+
+    async def _send_frame(self, stream_id: str, text: str) -> None:
+        try:
+            await self._participant.send_frame(encode_frame(stream_id, text))
+        except GatewayError:
+            self._closed = True

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio.to_thread
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
 from mew_agent.errors import MewAgentError
@@ -49,34 +50,44 @@ class Tool:
     description: str
     function: ToolFunction
     arguments: type[BaseModel]
+    schema: dict[str, Any]
+    """JSON Schema of the arguments."""
 
     @classmethod
     def of(cls, function: ToolFunction, *, name: str | None = None, description: str | None = None) -> "Tool":
-        """A tool from a typed function; its docstring is the description a model reads."""
+        """A tool from a typed function; its docstring is the description a model reads.
+
+        Raises `TypeError` for a function whose arguments cannot be described.
+        """
+        tool_name = name or function.__name__
         fields: dict[str, Any] = {}
         hints = inspect.get_annotations(function, eval_str=True)
-        for parameter in inspect.signature(function).parameters.values():
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise TypeError(f"tool '{function.__name__}': *args and **kwargs cannot be described to a model")
+        for place, parameter in enumerate(inspect.signature(function).parameters.values()):
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+                raise TypeError(f"tool '{tool_name}': every argument needs a name; '{parameter}' has none")
             default = ... if parameter.default is parameter.empty else parameter.default
-            fields[parameter.name] = (hints.get(parameter.name, Any), default)
-        tool_name = name or function.__name__
+            # Behind an alias any name will do, also one that a model class uses for itself.
+            fields[f"argument_{place}"] = (hints.get(parameter.name, Any), Field(default, alias=parameter.name))
+        arguments = create_model(
+            f"{tool_name}_arguments", __config__=ConfigDict(arbitrary_types_allowed=False), **fields
+        )
+        try:
+            schema = arguments.model_json_schema()
+        except PydanticUserError as error:
+            raise TypeError(f"tool '{tool_name}': {error.message}") from None
         return cls(
             name=tool_name,
             description=description or inspect.getdoc(function) or f"The tool {tool_name}.",
             function=function,
-            arguments=create_model(f"{tool_name}_arguments", **fields),
+            arguments=arguments,
+            schema=schema,
         )
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """JSON Schema of the arguments."""
-        return self.arguments.model_json_schema()
 
     async def call(self, arguments: Mapping[str, Any]) -> Any:
         """Check the arguments and run the function; a plain function runs in a worker thread.
 
-        Raises `BadArguments`, or whatever the function raises.
+        Cancelling does not wait for a plain function: its result is thrown away when it comes. Raises
+        `BadArguments`, or whatever the function raises.
         """
         try:
             checked = self.arguments.model_validate(dict(arguments))
@@ -84,11 +95,12 @@ class Tool:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "arguments"
             raise BadArguments(self.name, f"{where}: {first['msg']}") from None
-        keywords = {name: getattr(checked, name) for name in type(checked).model_fields}
+        keywords = {str(field.alias): getattr(checked, name) for name, field in type(checked).model_fields.items()}
         if inspect.iscoroutinefunction(self.function):
             coroutine: Awaitable[Any] = self.function(**keywords)
             return await coroutine
-        return await anyio.to_thread.run_sync(lambda: self.function(**keywords))
+        result = await anyio.to_thread.run_sync(lambda: self.function(**keywords), abandon_on_cancel=True)
+        return await result if inspect.isawaitable(result) else result
 
 
 @dataclass
@@ -122,17 +134,22 @@ class Toolbox:
                 raise BadArguments(name, "arguments must be a JSON object")
             return as_text(await self.call(name, arguments))
         except json.JSONDecodeError as error:
-            return f"Error: the arguments of '{name}' are not valid JSON: {error}"
+            return well_formed(f"Error: the arguments of '{name}' are not valid JSON: {error}")
         except Exception as error:
-            return f"Error: {str(error) or type(error).__name__}"
+            return well_formed(f"Error: {str(error) or type(error).__name__}")
 
 
 def as_text(result: Any) -> str:
     """A tool's result as a model reads it: MCP content parts joined, text as it is, the rest as JSON."""
     if isinstance(result, str):
-        return result
+        return well_formed(result)
     if isinstance(result, Mapping) and isinstance(result.get("content"), list):
         parts = [part.get("text", "") for part in result["content"] if isinstance(part, Mapping)]
         if any(parts):
-            return "\n".join(str(part) for part in parts)
-    return json.dumps(to_jsonable_python(result), ensure_ascii=False)
+            return well_formed("\n".join(str(part) for part in parts))
+    return well_formed(json.dumps(to_jsonable_python(result), ensure_ascii=False))
+
+
+def well_formed(text: str) -> str:
+    """Text that can be sent: Python strings may hold half a character (a lone surrogate), JSON on the wire may not."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -10,11 +10,19 @@ from typing import Any
 
 import anyio
 
-from mew_agent.conversation import CallInterrupted, Conversation
-from mew_agent.errors import ContextOverflow, ModelError, NotPermitted
+from mew_agent.conversation import Conversation
+from mew_agent.errors import ContextOverflow, GatewayError, ModelError, NotPermitted
 from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
+from mew_agent.model_calls import CallInterrupted
 from mew_agent.participant import Participant
-from mew_agent.prompts import CANCELLED_RESULT, EMPTY_ANSWER, TOO_MANY_STEPS, does_not_fit_text, failure_text
+from mew_agent.prompts import (
+    CANCELLED_RESULT,
+    EMPTY_ANSWER,
+    TOO_MANY_STEPS,
+    context_sentence,
+    does_not_fit_text,
+    failure_text,
+)
 from mew_agent.streams import ReasoningStream
 from protocol import kinds
 from protocol.envelope import Envelope
@@ -22,6 +30,8 @@ from protocol.envelope import Envelope
 logger = logging.getLogger("mew_agent.turn")
 
 MAX_INTERRUPTIONS = 3
+NO_ROOM = "I could not make room either ({problem}), so I left your message out; please send it again later."
+INTERNAL_FAILURE = "Something inside me failed ({name}); my log says more."
 
 
 class Turn:
@@ -44,6 +54,7 @@ class Turn:
         self._scope = anyio.CancelScope()
         self._cancel_reason: str | None = None
         self._stream: ReasoningStream | None = None
+        self._turn = -1
         self.reasoning_id: str | None = None
 
     def cancel(self, reason: str) -> None:
@@ -51,22 +62,27 @@ class Turn:
         self._cancel_reason = reason
         self._scope.cancel()
 
+    async def close_stream(self, reason: str) -> None:
+        """Close the reasoning stream before the turn does."""
+        if self._stream is not None:
+            await self._stream.aclose(reason)
+
     async def run(self) -> None:
-        """Answer the chat."""
+        """Answer the chat. Raises a `GatewayError` when there is nobody left to answer."""
         await self._say(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"})
-        turn = await self._conversation.begin_turn()
+        self._turn = await self._conversation.begin_turn()
         answer: str | None = None
         try:
-            await self._hear_question()
             await self._start_reasoning()
             with self._scope:
                 answer = await self._think()
-        except ModelError as error:
-            logger.warning("%s [request %s]", error, error.request_id or "without an id")
-            answer = await self._failed(error, turn)
-        except CallInterrupted as error:
-            answer = f"{error}; please ask again."
+        except GatewayError:
+            raise
+        except Exception as error:  # whatever happened, the asker is waiting for an answer
+            answer = await self._failed(error)
         finally:
+            with anyio.CancelScope(shield=True):
+                await self._conversation.close_open_calls(CANCELLED_RESULT)
             self._conversation.end_turn()
         await self._conclude(answer)
         if answer is not None:
@@ -80,9 +96,8 @@ class Turn:
         interruptions = 0
         for _ in range(self._max_iterations):
             await self._participant.control.until_active()
-            await self._hear_question()
             try:
-                reply = await self._conversation.call(self._mirror)
+                reply = await self._conversation.call(self._mirror, self._hear_question)
             except CallInterrupted:
                 interruptions += 1
                 if interruptions > MAX_INTERRUPTIONS:
@@ -115,19 +130,29 @@ class Turn:
                     tasks.start_soon(run, call)
         finally:
             with anyio.CancelScope(shield=True):
-                still_open = self._conversation.history.open_calls()
-                for call in reply.tool_calls:
-                    if call.id in still_open:
-                        await self._conversation.observe(call, results.get(call.id, CANCELLED_RESULT))
+                await self._conversation.close_open_calls(CANCELLED_RESULT, results)
 
-    async def _failed(self, error: ModelError, turn: int) -> str:
-        window_tokens = self._conversation.tracker.window.max_tokens
-        await self._conversation.announce()
-        if isinstance(error, ContextOverflow):
-            await self._conversation.withdraw_turn(turn)
-            await self._conversation.announce()
-            return does_not_fit_text(error, window_tokens)
-        return failure_text(error, self._conversation.status())
+    async def _failed(self, error: Exception) -> str:
+        """Tell everybody the state of things, and find the words for the asker."""
+        conversation = self._conversation
+        match error:
+            case ModelError():
+                logger.warning("%s [request %s]", error, error.request_id or "without an id")
+            case CallInterrupted():
+                return f"{error}; please ask again."
+            case _:
+                logger.exception("a turn failed")
+                said = INTERNAL_FAILURE.format(name=type(error).__name__)
+                return f"{said} {context_sentence(conversation.status())}"
+        await conversation.announce()
+        if not isinstance(error, ContextOverflow):
+            return failure_text(error, conversation.status())
+        await conversation.withdraw_turn(self._turn)
+        await conversation.announce()
+        problem = conversation.compaction_problem
+        if problem is not None:
+            return f"{failure_text(error, conversation.status())} {NO_ROOM.format(problem=problem)}"
+        return does_not_fit_text(error, conversation.tracker.window.max_tokens)
 
     # -- what peers see ----------------------------------------------------------------------------------
 
