@@ -5,7 +5,7 @@ An item is a user message, an assistant message or a tool result. Items are only
 It does not know tokens, models or time; ids and timestamps come as arguments.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -150,34 +150,30 @@ class History:
         return count
 
     def request_messages(self, system_prompt: str) -> tuple[Message, ...]:
-        """What the model is sent: system prompt, pins, summary, items."""
+        """What the model is sent: system prompt, pins, summary, items.
+
+        A tool result whose call is gone (cleared or forgotten while the tool ran) is left out: providers refuse it.
+        """
         messages = [Message("system", system_prompt)] if system_prompt else []
         messages += [Message("system", pin.text) for pin in self.pins]
         if self.summary is not None:
             messages.append(Message("user", summary_text(self.summary.text)))
-        messages += [
-            Message(item.role, item.content, item.name, item.tool_calls, item.tool_call_id) for item in self.items
-        ]
+        asked: set[str] = set()
+        for item in self.items:
+            asked.update(call.id for call in item.tool_calls)
+            if item.role != "tool" or item.tool_call_id in asked:
+                messages.append(Message(item.role, item.content, item.name, item.tool_calls, item.tool_call_id))
         return tuple(messages)
 
     def open_calls(self) -> frozenset[str]:
         """Ids of tool calls that have no result yet; a request must not be sent while there are any."""
-        asked = {call.id for item in self.items for call in item.tool_calls}
-        answered = {item.tool_call_id for item in self.items if item.tool_call_id}
-        return frozenset(asked - answered)
+        waiting: set[str] = set()
+        for item in self.items:
+            waiting.update(call.id for call in item.tool_calls)
+            waiting.discard(item.tool_call_id or "")
+        return frozenset(waiting)
 
 
 def summary_text(text: str) -> str:
     """The summary as the model reads it."""
     return f"{SUMMARY_HEADING}\n{text}"
-
-
-def groups(items: Sequence[Item], key: Callable[[Item], int]) -> list[list[Item]]:
-    """Neighbouring items with the same key, in order."""
-    found: list[list[Item]] = []
-    for item in items:
-        if found and key(found[-1][0]) == key(item):
-            found[-1].append(item)
-        else:
-            found.append([item])
-    return found

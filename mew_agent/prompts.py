@@ -27,12 +27,16 @@ def context_sentence(status: Status) -> str:
 
 def failure_text(error: Exception, status: Status) -> str:
     """What the asker reads when a model call failed."""
-    return f"{error}. {context_sentence(status)}"
+    return f"{_sentence(error)} {context_sentence(status)}"
 
 
 def does_not_fit_text(error: Exception, limit_tokens: int) -> str:
     """What the asker reads when a single message is larger than the window."""
     return (
-        f"{error}. Your message alone does not fit my window of {limit_tokens:,} tokens, even with everything else"
-        " compacted; I left it out of my context. Please send it in smaller parts."
+        f"{_sentence(error)} Your message alone does not fit my window of {limit_tokens:,} tokens, even with everything"
+        " else compacted; I left it out of my context. Please send it in smaller parts."
     )
+
+
+def _sentence(error: Exception) -> str:
+    return f"{str(error).rstrip('. ')}."

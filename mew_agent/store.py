@@ -5,6 +5,7 @@ under one contract: an SQLite file, and memory for agents that need not survive.
 """
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,10 +14,11 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from mew_agent.context.tracker import SavedContext
 from mew_agent.context.usage import Usage
+from mew_agent.errors import MewAgentError
 from mew_agent.history import Item, Summary
 
 CallRole = Literal["main", "summary", "classification", "utility"]
@@ -25,6 +27,17 @@ SCHEMA_VERSION = 1
 _ITEM = TypeAdapter(Item)
 _SUMMARY = TypeAdapter(Summary)
 T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class StoreUnusable(MewAgentError):
+    """The session's file cannot be used; `problem` says why."""
+
+    path: Path
+    problem: str
+
+    def __str__(self) -> str:
+        return f"the session file {self.path} cannot be used: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +126,7 @@ class MemoryStore:
         for item in added:
             self._originals[item.id] = item
             self._context[item.seq] = item
-        for item in replaced:
-            self._context[item.seq] = item
+        self._context.update((item.seq, item) for item in replaced if item.seq in self._context)
         for seq in evicted:
             self._context.pop(seq, None)
         if call is not None:
@@ -141,7 +153,10 @@ CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 
 class SqliteStore:
-    """A session in one SQLite file, made when it is not there. Calls run in a worker thread, one at a time."""
+    """A session in one SQLite file, made when it is not there. Calls run in a worker thread, one at a time.
+
+    Every method raises `StoreUnusable` when the file is none of ours, of a later version, damaged or locked.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -168,7 +183,7 @@ class SqliteStore:
                 "SELECT original FROM items WHERE id = ? ORDER BY seq DESC LIMIT 1", (item_id,)
             ).fetchone()
         )
-        return _ITEM.validate_json(row[0]) if row else None
+        return _item_from(row[0]) if row else None
 
     async def calls(self) -> list[CallRecord]:
         rows = await self._run(lambda db: db.execute("SELECT record FROM calls ORDER BY number").fetchall())
@@ -177,27 +192,44 @@ class SqliteStore:
     async def aclose(self) -> None:
         if self._connection is not None:
             connection, self._connection = self._connection, None
-            await anyio.to_thread.run_sync(connection.close)
+            await anyio.to_thread.run_sync(connection.close, limiter=self._one_at_a_time)
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def transaction() -> T:
-            connection = self._open()
-            with connection:
-                return work(connection)
+            try:
+                connection = self._open()
+                with connection:
+                    return work(connection)
+            except (OSError, sqlite3.Error) as error:
+                raise StoreUnusable(self._path, str(error)) from error
+            except (KeyError, TypeError, ValueError, ValidationError) as error:
+                raise StoreUnusable(self._path, f"its content is damaged ({error})") from error
 
         return await anyio.to_thread.run_sync(transaction, limiter=self._one_at_a_time)
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(self._path, check_same_thread=False)
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.executescript(_TABLES)
-            connection.execute("INSERT OR IGNORE INTO state VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
-            connection.commit()
+            # SQLite gives the files beside it the mode of this one, so it must be private before it is used.
+            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
             self._path.chmod(0o600)
+            connection = sqlite3.connect(self._path, check_same_thread=False)
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
             self._connection = connection
         return self._connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.executescript(_TABLES)
+        connection.execute("INSERT OR IGNORE INTO state VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
+        connection.commit()
+        (found,) = connection.execute("SELECT value FROM state WHERE key = 'schema'").fetchone()
+        if found != str(SCHEMA_VERSION):
+            raise StoreUnusable(self._path, f"it has version {found}, this program reads version {SCHEMA_VERSION}")
 
     @staticmethod
     def _load(db: sqlite3.Connection) -> Session | None:
@@ -206,7 +238,7 @@ class SqliteStore:
             return None
         state: dict[str, Any] = json.loads(row[0])
         items = [
-            _ITEM.validate_json(present)
+            _item_from(present)
             for (present,) in db.execute("SELECT present FROM items WHERE present IS NOT NULL ORDER BY seq")
         ]
         summary = state["summary"]
@@ -229,26 +261,35 @@ class SqliteStore:
         replaced: Iterable[Item],
     ) -> None:
         for item in added:
-            text = _ITEM.dump_json(item).decode()
+            text = _text_of(item)
             db.execute("INSERT INTO items VALUES (?, ?, ?, ?, NULL)", (item.seq, item.id, text, text))
         db.executemany(
-            "UPDATE items SET present = ? WHERE seq = ?",
-            [(_ITEM.dump_json(item).decode(), item.seq) for item in replaced],
+            "UPDATE items SET present = ? WHERE seq = ? AND present IS NOT NULL",
+            [(_text_of(item), item.seq) for item in replaced],
         )
         db.executemany(
-            "UPDATE items SET present = NULL, left_at_revision = ? WHERE seq = ?",
+            "UPDATE items SET present = NULL, left_at_revision = ? WHERE seq = ? AND present IS NOT NULL",
             [(session.revision, seq) for seq in evicted],
         )
         if call is not None:
             db.execute("INSERT INTO calls (role, record) VALUES (?, ?)", (call.role, json.dumps(asdict(call))))
         state = {
-            "summary": _SUMMARY.dump_python(session.summary, mode="json") if session.summary else None,
+            "summary": asdict(session.summary) if session.summary else None,
             "revision": session.revision,
             "next_seq": session.next_seq,
             "turn": session.turn,
             "context": session.context.model_dump(mode="json"),
         }
         db.execute("INSERT OR REPLACE INTO state VALUES ('session', ?)", (json.dumps(state),))
+
+
+def _text_of(item: Item) -> str:
+    """As ASCII: models do write halves of surrogate pairs, which no UTF-8 text can hold."""
+    return json.dumps(asdict(item))
+
+
+def _item_from(text: str) -> Item:
+    return _ITEM.validate_python(json.loads(text))
 
 
 def _with_items(session: Session, items: Sequence[Item]) -> Session:

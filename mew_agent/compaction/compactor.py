@@ -4,21 +4,25 @@ A failed or rejected summary leaves the history as it was. The request always fi
 summarised piece by piece, each piece together with the summary so far. It knows no envelopes and no policy.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from mew_agent.compaction.planner import Plan
 from mew_agent.compaction.summary import RejectedSummary, checked_summary, clipped, summary_messages, transcript_entry
-from mew_agent.context.projection import features
+from mew_agent.context.projection import Calibration, features, most_tokens
 from mew_agent.context.tracker import CutOutcome, Tracker, kept_reply_tokens
 from mew_agent.errors import ContextOverflow
 from mew_agent.history import Item, Summary
 from mew_agent.model.interface import ModelReply, ModelRequest
 
-INPUT_SHARE = (6, 10)
-"""How much of the window a summary request may fill by projection; the rest absorbs its error and the answer."""
+INPUT_SHARE = (7, 10)
+"""How much of the room beside instructions and answer the material may fill; the rest absorbs projection errors."""
+
+MIN_ROOM_TOKENS = 64
 
 MAX_HALVINGS = 4
+MIN_CLIPPED_CHARS = 200
 Call = Callable[[ModelRequest], Awaitable[ModelReply]]
 
 
@@ -68,38 +72,58 @@ async def _summarise(
     items: Sequence[Item], previous: Summary | None, budget_tokens: int, tracker: Tracker, call: Call
 ) -> Summary:
     """Summarise piece by piece; each piece fits, and takes the summary so far along."""
-    numerator, denominator = INPUT_SHARE
-    room = tracker.window.max_tokens * numerator // denominator - budget_tokens
+    room = _room(tracker.window.max_tokens, budget_tokens, tracker)
     halvings = 0
-    rest, summary = list(items), previous
+    rest, summary = deque(items), previous
     while rest:
-        piece = _piece(rest, summary, room, tracker)
+        if room < MIN_ROOM_TOKENS:
+            raise RejectedSummary(
+                f"a request for a summary leaves no room in a window of {tracker.window.max_tokens:,}"
+            )
+        piece, used = _piece(rest, summary, room, tracker)
         try:
             reply = await call(
                 ModelRequest(messages=summary_messages(piece, summary, budget_tokens), max_output_tokens=budget_tokens)
             )
-        except ContextOverflow:
+        except ContextOverflow as overflow:
             halvings += 1
-            room //= 2
             if halvings > MAX_HALVINGS:
                 raise
+            room = min(room, used) // 2
+            if overflow.limit_tokens:
+                room = min(room, _room(overflow.limit_tokens, budget_tokens, tracker))
             continue
-        known = kept_reply_tokens(reply.usage, thinking_seen=bool(reply.reasoning_text))
-        summary = checked_summary(
-            reply.text,
-            finish_reason=reply.finish_reason,
-            known_tokens=known,
-            items=rest[: len(piece)],
-            previous=summary,
-        )
-        rest = rest[len(piece) :]
+        summary = _accepted(reply, [rest.popleft() for _ in piece], summary)
+        if rest and tracker.size_of_summary(summary) * 2 > room:
+            raise RejectedSummary("the model's summary is so long that there is no room to go on with the rest")
     if summary is None:
         raise RejectedSummary("there was nothing to summarise")
     return summary
 
 
-def _piece(rest: Sequence[Item], summary: Summary | None, room_tokens: int, tracker: Tracker) -> list[Item]:
-    """As many items as fit, at least one; a single item that does not fit is clipped."""
+def _accepted(reply: ModelReply, items: Sequence[Item], previous: Summary | None) -> Summary:
+    known = kept_reply_tokens(reply.usage, thinking_seen=bool(reply.reasoning_text))
+    summary = checked_summary(
+        reply.text, finish_reason=reply.finish_reason, known_tokens=known, items=items, previous=previous
+    )
+    written, kept = features(reply.text), features(summary.text)
+    if known is None or kept == written:
+        return summary
+    if known > most_tokens(written):
+        return replace(summary, known_tokens=None)
+    return replace(summary, known_tokens=round(known * kept / written))
+
+
+def _room(window_tokens: int, budget_tokens: int, tracker: Tracker) -> int:
+    """Tokens that a window leaves for what is to be summarised."""
+    numerator, denominator = INPUT_SHARE
+    instructions = sum(features(message.content) for message in summary_messages((), None, budget_tokens))
+    taken = budget_tokens + tracker.ledger.calibration.project(instructions, messages=2)
+    return (window_tokens - taken) * numerator // denominator
+
+
+def _piece(rest: Iterable[Item], summary: Summary | None, room_tokens: int, tracker: Tracker) -> tuple[list[Item], int]:
+    """As many items as fit, at least one, and what they take with the summary; a single one too long is clipped."""
     calibration = tracker.ledger.calibration
     used = calibration.project(features(summary.text)) if summary else 0
     piece: list[Item] = []
@@ -108,18 +132,25 @@ def _piece(rest: Sequence[Item], summary: Summary | None, room_tokens: int, trac
         if piece and used + cost > room_tokens:
             break
         if used + cost > room_tokens:
-            chars = max(200, len(item.content) * max(1, room_tokens - used) // max(1, cost))
-            return [clipped(item, chars)]
+            item, cost = _clipped_to(item, cost, room_tokens - used, calibration)
         piece.append(item)
         used += cost
-    return piece
+    return piece, used
+
+
+def _clipped_to(item: Item, cost_tokens: int, room_tokens: int, calibration: Calibration) -> tuple[Item, int]:
+    """Clip until it fits by projection; the ends of a text may be denser than its middle, so ask more than once."""
+    short, cost, chars = item, cost_tokens, len(transcript_entry(item))
+    while cost > room_tokens and chars > MIN_CLIPPED_CHARS:
+        chars = max(MIN_CLIPPED_CHARS, min(chars // 2, chars * max(1, room_tokens) // cost))
+        short = clipped(item, chars)
+        cost = calibration.project(features(transcript_entry(short)))
+    return short, cost
 
 
 def _refuse_growth(summary: Summary, plan: Plan, tracker: Tracker) -> None:
     replaced = plan.evicted_tokens + tracker.ledger.summary_tokens
-    size = summary.known_tokens
-    if size is None:
-        size = tracker.ledger.calibration.project(features(summary.text))
+    size = tracker.size_of_summary(summary)
     if size >= replaced:
         raise RejectedSummary(
             f"the summary did not shrink anything ({size:,} tokens in place of {replaced:,}); nothing was changed"

@@ -5,16 +5,17 @@ pins or the turn being answered. Cheapest first: old tool outputs, then whole tu
 come as an argument; it knows neither models nor time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
-from mew_agent.history import History, Item, groups
+from mew_agent.history import History, Item
 
 PROTECTED_TURNS = 2
 """How many of the newest turns a compaction leaves alone as long as it can."""
 
-STUB_TOKENS = 24
-"""About what a cleared tool result still takes."""
+STUB_TOKENS = 48
+"""What a cleared tool result still takes, at most with most tokenizers: 32 to 41 tokens before the factor k."""
 
 MIN_SUMMARISABLE_TOKENS = 96
 """Below this a summary cannot be much shorter than what it replaces; such turns are dropped without one."""
@@ -50,9 +51,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Desk:
-    """What planning works on."""
+    """What planning works on. `old` are the turns before the one being answered."""
 
-    turns: list[list[Item]]
+    items: Sequence[Item]
     old: list[list[Item]]
     prices: Prices
     present_tokens: int
@@ -61,9 +62,13 @@ class _Desk:
 
     def after(self, evicted_tokens: int) -> int:
         """Size of the next prompt after so much left and a new summary took its whole budget."""
-        budget = summary_budget_tokens(evicted_tokens, self.window_tokens)
+        budget = summary_budget_tokens(evicted_tokens, self.window_tokens, self.summary_tokens)
         kept_summary = 0 if budget else self.summary_tokens
         return self.present_tokens - evicted_tokens - self.summary_tokens + kept_summary + budget
+
+    def saving(self, item: Item) -> int:
+        """What a note in place of a tool result saves."""
+        return self.prices[item.seq] - STUB_TOKENS
 
     def evicting(self, turns: Sequence[list[Item]]) -> Plan | Nothing:
         """The plan that takes out these turns and nothing else."""
@@ -71,7 +76,7 @@ class _Desk:
         if not items:
             return Nothing("no_history")
         gross = sum(self.prices[item.seq] for item in items)
-        budget = summary_budget_tokens(gross, self.window_tokens)
+        budget = summary_budget_tokens(gross, self.window_tokens, self.summary_tokens)
         return Plan((), (items[0].seq, items[-1].seq), gross, budget, self.after(gross))
 
 
@@ -90,70 +95,87 @@ def plan(
     `present_tokens` is the size of the next prompt, `summary_tokens` the part of it that the present summary
     takes, `target_tokens` what should be left at most (None: as little as the protected tail allows),
     `answering_turn` the turn now being worked on.
+
+    With a target, as few turns leave as reach it, and of the tool outputs left behind as few become notes. The newest
+    turns are touched only where all others are not enough, and then their tool outputs go before they do.
     """
     if target_tokens is not None and target_tokens >= present_tokens:
         return Nothing("already_below_target")
-    turns = groups(history.items, key=lambda item: item.turn)
-    old = [turn for turn in turns if turn[0].turn != answering_turn]
-    desk = _Desk(turns, old, prices, present_tokens, window_tokens, summary_tokens)
+    old = _segments_before(answering_turn, history.items, lambda left, right: left.turn == right.turn)
+    desk = _Desk(history.items, old, prices, present_tokens, window_tokens, summary_tokens)
+    unprotected = max(0, len(old) - PROTECTED_TURNS)
     if target_tokens is None:
-        return desk.evicting(old[: max(0, len(old) - PROTECTED_TURNS)])
-    return _only_stubs(desk, target_tokens) or _turns_and_stubs(desk, target_tokens)
+        return desk.evicting(old[:unprotected])
+    results = _long_results(desk)
+    tail_from = old[unprotected][0].seq if unprotected < len(old) else None
+    outside = [item for item in results if tail_from is not None and item.seq < tail_from]
+    return (
+        _fewest_turns(desk, range(unprotected + 1), outside, target_tokens)
+        or _fewest_turns(desk, range(unprotected, len(old) + 1), results, target_tokens)
+        or _as_much_as_helps(desk, results)
+    )
 
 
-def _only_stubs(desk: _Desk, target_tokens: int) -> Plan | None:
-    """Clear tool outputs outside the newest turns, oldest first; None when that does not reach the target."""
-    newest = {turn[0].turn for turn in desk.turns[-PROTECTED_TURNS:]}
-    chosen: list[int] = []
-    size = desk.present_tokens
-    for item in _long_results(desk):
-        if size <= target_tokens or item.turn in newest:
-            break
-        size -= desk.prices[item.seq] - STUB_TOKENS
-        chosen.append(item.seq)
-    return Plan(tuple(chosen), None, 0, 0, size) if size <= target_tokens else None
-
-
-def _turns_and_stubs(desk: _Desk, target_tokens: int) -> Plan | Nothing:
-    """Evict as few whole turns as reach the target, else as many as help, then clear outputs of what is left."""
-    gross, best_count, best_size = 0, 0, desk.present_tokens
-    for count, turn in enumerate(desk.old, start=1):
+def _sizes(desk: _Desk, results: Sequence[Item]) -> list[tuple[int, int]]:
+    """For each number of turns evicted: the size without clearing outputs, and with all that are left cleared."""
+    saving = sum(desk.saving(item) for item in results)
+    sizes = [(desk.present_tokens, desk.present_tokens - saving)]
+    waiting, gross = 0, 0
+    for turn in desk.old:
         gross += sum(desk.prices[item.seq] for item in turn)
-        if desk.after(gross) < best_size:
-            best_count, best_size = count, desk.after(gross)
-        if best_size <= target_tokens:
-            break
-    evicting = desk.evicting(desk.old[:best_count])
-    gone_up_to = desk.old[best_count - 1][-1].seq if best_count else -1
+        while waiting < len(results) and results[waiting].seq <= turn[-1].seq:
+            saving -= desk.saving(results[waiting])
+            waiting += 1
+        sizes.append((desk.after(gross), desk.after(gross) - saving))
+    return sizes
+
+
+def _fewest_turns(desk: _Desk, counts: Iterable[int], results: Sequence[Item], target_tokens: int) -> Plan | None:
+    """Evict as few turns as reach the target, and clear the oldest outputs left as far as needed; None: not enough."""
+    sizes = _sizes(desk, results)
+    for count in counts:
+        bare, cleared = sizes[count]
+        if cleared <= target_tokens:
+            return _with_notes(desk, count, bare, results, target_tokens)
+    return None
+
+
+def _as_much_as_helps(desk: _Desk, results: Sequence[Item]) -> Plan | Nothing:
+    """The target is out of reach: come as close to it as possible."""
+    sizes = _sizes(desk, results)
+    count = min(range(len(sizes)), key=lambda count: sizes[count][1])
+    return _with_notes(desk, count, sizes[count][0], results, 0) or Nothing("no_history")
+
+
+def _with_notes(desk: _Desk, count: int, size: int, results: Sequence[Item], target_tokens: int) -> Plan | None:
+    gone_up_to = desk.old[count - 1][-1].seq if count else -1
     chosen: list[int] = []
-    for item in _long_results(desk):
-        if best_size > target_tokens and item.seq > gone_up_to:
-            best_size -= desk.prices[item.seq] - STUB_TOKENS
+    for item in results:
+        if size > target_tokens and item.seq > gone_up_to:
+            size -= desk.saving(item)
             chosen.append(item.seq)
+    evicting = desk.evicting(desk.old[:count])
     if isinstance(evicting, Plan):
-        return replace(evicting, stub_seqs=tuple(chosen), expected_tokens=best_size)
-    return Plan(tuple(chosen), None, 0, 0, best_size) if chosen else evicting
+        return replace(evicting, stub_seqs=tuple(chosen), expected_tokens=size)
+    return Plan(tuple(chosen), None, 0, 0, size) if chosen else None
 
 
-def summary_budget_tokens(evicted_tokens: int, window_tokens: int) -> int:
-    """Room for a summary: at most half of what it replaces, a tenth of the window and 2,048 tokens; 0 for none."""
+def summary_budget_tokens(evicted_tokens: int, window_tokens: int, summary_tokens: int = 0) -> int:
+    """Room for a summary: at most half of what it replaces (the previous summary, too), a tenth of the window and
+    2,048 tokens; 0 for none.
+    """
     if evicted_tokens < MIN_SUMMARISABLE_TOKENS:
         return 0
-    return min(evicted_tokens // 2, max(128, window_tokens // 10), SUMMARY_MAX_TOKENS)
+    return min((evicted_tokens + summary_tokens) // 2, max(128, window_tokens // 10), SUMMARY_MAX_TOKENS)
 
 
 def _long_results(desk: _Desk) -> list[Item]:
     """Tool results longer than the note that would replace them, except those the model has not answered yet."""
-    last_said = max((item.seq for turn in desk.turns[-1:] for item in turn if item.role == "assistant"), default=-1)
-    newest_turn = desk.turns[-1][0].turn if desk.turns else None
+    last_said = max((item.seq for item in desk.items if item.role == "assistant"), default=-1)
     return [
         item
-        for turn in desk.turns
-        for item in turn
-        if item.role == "tool"
-        and not item.stubbed
-        and not (item.turn == newest_turn and item.seq > last_said)
-        and desk.prices[item.seq] > 2 * STUB_TOKENS
+        for item in desk.items
+        if item.role == "tool" and not item.stubbed and item.seq < last_said and desk.prices[item.seq] > 2 * STUB_TOKENS
     ]
 
 
@@ -164,11 +186,10 @@ def plan_forget(
 
     Rounded outwards so that a tool call leaves with its results; the turn being answered stays. None: nothing.
     """
-    free = [item for item in history.items if item.turn != answering_turn]
     wanted = -(-len(history.items) // 2) if entries is None else entries
-    if not free or wanted <= 0:
+    atoms = _segments_before(answering_turn, history.items, lambda left, right: False)
+    if not atoms or wanted <= 0:
         return None
-    atoms = _atoms(free)
     taken: list[Item] = []
     for atom in atoms if direction == "oldest" else reversed(atoms):
         if len(taken) >= wanted:
@@ -178,12 +199,30 @@ def plan_forget(
     return min(seqs), max(seqs)
 
 
-def _atoms(items: Sequence[Item]) -> list[list[Item]]:
-    """Items that must leave together: an assistant message with tool calls, and the results of those calls."""
+def _segments_before(
+    answering_turn: int | None, items: Sequence[Item], belong: Callable[[Item, Item], bool]
+) -> list[list[Item]]:
+    """Items that leave together, as far as the turn being answered: neighbours that belong together, and tool calls
+    with everything up to their results.
+    """
+    bound_until = _bound_until(items)
     found: list[list[Item]] = []
-    for item in items:
-        if item.role == "tool" and found:
+    until = -1
+    for place, item in enumerate(items):
+        if found and (place <= until or belong(found[-1][-1], item)):
             found[-1].append(item)
         else:
             found.append([item])
-    return found
+        until = max(until, bound_until[place])
+    return list(takewhile(lambda segment: all(item.turn != answering_turn for item in segment), found))
+
+
+def _bound_until(items: Sequence[Item]) -> list[int]:
+    """For each place, the place of the last result of the calls made there."""
+    until = list(range(len(items)))
+    asked_at: dict[str, int] = {}
+    for place, item in enumerate(items):
+        if item.tool_call_id in asked_at:
+            until[asked_at.pop(item.tool_call_id)] = place
+        asked_at.update((call.id, place) for call in item.tool_calls)
+    return until

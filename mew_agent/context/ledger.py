@@ -20,6 +20,12 @@ from mew_agent.context.usage import Usage
 PriceBasis = Literal["exact", "projected"]
 
 DRIFT_TOLERANCE_TOKENS = 64
+DOUBT_TOKENS = 16
+DOUBT_TOKENS_PER_ITEM = 4
+DOUBT_SHARE = (1, 4)
+"""An interval whose growth is further from its projection than all of these is not trusted to be the items alone:
+a server that drops old messages shows only in the totals. The share is of what had to be projected in it."""
+
 TRUNCATION_FALL = (4, 5)
 """A prompt below 4/5 of the previous one, with nothing cut, was shortened by the server."""
 
@@ -29,7 +35,8 @@ class Measure:
     """What the ledger knows of one history item. `seq` grows through the history.
 
     `known_tokens` is the reported size of a text a model wrote (a kept reply, a summary), without the template's
-    overhead. `thinking` marks a reply whose thinking may be sent again or stripped, as the template likes.
+    overhead. `thinking` marks a reply whose thinking may be sent again or stripped, `tool_calls` one that asked for
+    tools: templates write either another way once it is old, which moves prompts that it is long part of.
     """
 
     seq: int
@@ -37,6 +44,12 @@ class Measure:
     known_tokens: int | None = None
     tool_result: bool = False
     thinking: bool = False
+    tool_calls: bool = False
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether a template may give it another price later."""
+        return self.thinking or self.tool_calls
 
     def project(self, calibration: Calibration) -> int:
         """Tokens this item will probably take in a prompt, template overhead included."""
@@ -99,6 +112,8 @@ class Ledger:
     pins_features: float = 0.0
     prompt_tokens: int | None = None
     """The last reported prompt minus what was cut since; None before the first report."""
+    learnt: dict[str, Calibration] = field(default_factory=dict)
+    """What was learnt of each model that served; `calibration` is the one of the model that served last."""
 
     _served_model: str | None = None
     _fingerprint: str | None = None
@@ -110,7 +125,10 @@ class Ledger:
     _tool_tokens: int = 0
     _inexact_spans: int = 0
     _cut_since_record: bool = False
-    _last_thinking_seq: int = -1
+    _thinking_items: int = 0
+    _unsteady_items: int = 0
+    _sent_prefix_features: float = 0.0
+    _sent_pins_features: float = 0.0
 
     # -- what enters -------------------------------------------------------------------------------------
 
@@ -118,11 +136,14 @@ class Ledger:
         """An item entered the history; its price is projected until a call that sends it is reported."""
         self._unsent.append(measure)
         self._unsent_tokens += measure.project(self.calibration)
-        if measure.thinking:
-            self._last_thinking_seq = measure.seq
+        self._thinking_items += measure.thinking
+        self._unsteady_items += measure.is_unsteady
 
     def describe_prefix(self, prefix_features: float, pins_features: float = 0.0) -> None:
-        """Say what is sent beside the items: system prompt and tools, and the pinned texts."""
+        """Say what is sent beside the items: system prompt and tools, and the pinned texts.
+
+        A change enters the next prompt's projection at once and the books with the next report.
+        """
         self.prefix_features, self.pins_features = prefix_features, pins_features
         if self.prompt_tokens is None:
             self.prefix_tokens = self.calibration.project(prefix_features) if prefix_features else 0
@@ -136,35 +157,35 @@ class Ledger:
         Returns the drift of our prediction, None for the first report (there was none to compare).
         """
         sent_now = [m for m in self._unsent if m.seq <= last_seq]
-        predicted = self._books() + sum(m.project(self.calibration) for m in sent_now)
-        reported = usage.prompt_tokens
-        first = self.prompt_tokens is None
-        same_terms = not first and (served_model, fingerprint) == (self._served_model, self._fingerprint)
-        if not first and served_model != self._served_model:
-            self.calibration = Calibration()
+        projected = sum(m.project(self.calibration) for m in sent_now)
+        predicted = self._books() + sum(self._prefix_change()) + projected
+        reported, first = usage.prompt_tokens, self.prompt_tokens is None
+        same_model = served_model == self._served_model
+        same_terms = not first and same_model and fingerprint == self._fingerprint
         drift = None if first else self._drift(predicted, reported, same_terms)
-        if drift is not None and drift.rebased:
+        if not same_terms or (drift and (drift.rebased or self._is_doubtful(drift.tokens, sent_now))):
             self._doubt_all()
+        exact = drift is not None and not drift.rebased and not self._is_doubtful(drift.tokens, sent_now)
+        if not same_model and self.learnt:
+            self.calibration = self.learnt.get(served_model, Calibration())
 
         grown = reported - (self.prompt_tokens or 0)
-        if same_terms and not self._cut_since_record and grown >= 0:
-            if sent_now:
-                self._learn(grown, sent_now)
-                self._append_span(sent_now, grown, exact=not (drift and drift.rebased))
-            else:
-                self._rescale(reported)
+        if same_terms and not self._cut_since_record and grown >= 0 and sent_now:
+            self._learn(grown, sent_now)
+            self._append_span(sent_now, grown, exact=exact)
         else:
+            self._book_prefix_change()
             if sent_now:
-                self._append_span(sent_now, sum(m.project(self.calibration) for m in sent_now), exact=False)
-            if not same_terms and not first:
-                self._doubt_all()
-            if first or served_model != self._served_model:
+                self._append_span(sent_now, projected, exact=False)
+            if first or not same_model:
                 self._learn_whole(reported)
             self._rescale(reported)
         self._unsent = [m for m in self._unsent if m.seq > last_seq]
         self._unsent_tokens = sum(m.project(self.calibration) for m in self._unsent)
         self.prompt_tokens = reported
         self._served_model, self._fingerprint = served_model, fingerprint
+        self._sent_prefix_features, self._sent_pins_features = self.prefix_features, self.pins_features
+        self.learnt[served_model] = self.calibration
         self._cut_since_record = False
         return drift
 
@@ -187,8 +208,7 @@ class Ledger:
             if first_seq <= measure.seq <= last_seq:
                 tokens += measure.project(self.calibration)
                 exact = False
-        if self._last_thinking_seq >= first_seq:
-            exact = False
+        exact = exact and not self._unsteady_items
         return Price(tokens, "exact" if exact and tokens else "projected")
 
     def item_prices(self) -> dict[int, int]:
@@ -221,33 +241,32 @@ class Ledger:
         self._cut_since_record = True
         return price
 
-    def replace_item(self, measure: Measure) -> Price:
-        """An item was replaced by a shorter one with the same seq (a stub). Returns the tokens freed, projected."""
-        before = self.price(measure.seq, measure.seq)
-        after = min(before.tokens, measure.project(self.calibration))
+    def replace_items(self, measures: Iterable[Measure]) -> Price:
+        """Items were replaced by shorter ones with the same seq (stubs). Returns the tokens freed, projected.
+
+        One pass over the history, however many there are.
+        """
+        new = {m.seq: m for m in measures}
+        before = self.item_prices()
+        freed = {seq: max(0, before.get(seq, 0) - m.project(self.calibration)) for seq, m in new.items()}
+        waiting = deque(sorted(new))
         spans: deque[_Span] = deque()
         for span in self._spans:
-            if span.first_seq <= measure.seq <= span.last_seq:
-                freed = before.tokens - after
-                tool_freed = freed if measure.tool_result else 0
-                spans.append(
-                    replace(
-                        span,
-                        tokens=span.tokens - freed,
-                        tool_tokens=max(0, span.tool_tokens - tool_freed),
-                        exact=False,
-                    )
-                )
-            else:
-                spans.append(span)
+            inside: list[int] = []
+            while waiting and waiting[0] <= span.last_seq:
+                inside.append(waiting.popleft())
+            gone = sum(freed[seq] for seq in inside)
+            tool_gone = sum(freed[seq] for seq in inside if new[seq].tool_result)
+            left = replace(span, tokens=span.tokens - gone, tool_tokens=max(0, span.tool_tokens - tool_gone))
+            spans.append(replace(left, exact=False) if inside else span)
         self._spans = spans
-        self._sent = deque(measure if m.seq == measure.seq else m for m in self._sent)
-        self._unsent = [measure if m.seq == measure.seq else m for m in self._unsent]
+        self._sent = deque(new.get(m.seq, m) for m in self._sent)
+        self._unsent = [new.get(m.seq, m) for m in self._unsent]
         self._recount()
         if self.prompt_tokens is not None:
             self.prompt_tokens = self._books()
         self._cut_since_record = True
-        return Price(before.tokens - after, "projected")
+        return Price(sum(freed.values()), "projected")
 
     def summarised(self, measure: Measure | None) -> int:
         """A summary took the place of what was cut (None: it was taken away). Returns its tokens."""
@@ -265,7 +284,6 @@ class Ledger:
         self._unsent.clear()
         self.summary_measure, self.summary_tokens = None, 0
         self.prompt_tokens = None
-        self._last_thinking_seq = -1
         self._recount()
         self.describe_prefix(self.prefix_features, self.pins_features)
 
@@ -274,12 +292,17 @@ class Ledger:
     @property
     def next_prompt_tokens(self) -> int:
         """What the next request will hold if nothing else arrives."""
-        return self._books() + self._unsent_tokens
+        return self._books() + sum(self._prefix_change()) + self._unsent_tokens
 
     @property
     def unsent_items(self) -> int:
         """How many items entered since the last reported call, its reply included."""
         return len(self._unsent)
+
+    @property
+    def last_sent_seq(self) -> int:
+        """The newest item that a reported call sent and that is still there; -1 when there is none."""
+        return self._sent[-1].seq if self._sent else -1
 
     def unsent_price(self, seq: int) -> int:
         """What one item of the unsent tail will probably take; 0 when it is not in the tail."""
@@ -303,12 +326,34 @@ class Ledger:
     def _books(self) -> int:
         return self.prefix_tokens + self.summary_tokens + self.pins_tokens + self._messages_tokens + self._tool_tokens
 
+    def _prefix_change(self) -> tuple[int, int]:
+        """Tokens by which what is sent beside the items differs from what the last reported call sent with them."""
+        if self.prompt_tokens is None:
+            return 0, 0
+        prefix = round(self.calibration.k * (self.prefix_features - self._sent_prefix_features))
+        pins = round(self.calibration.k * (self.pins_features - self._sent_pins_features))
+        return max(-self.prefix_tokens, prefix), max(-self.pins_tokens, pins)
+
+    def _book_prefix_change(self) -> None:
+        prefix, pins = self._prefix_change()
+        self.prefix_tokens += prefix
+        self.pins_tokens += pins
+
+    def _is_doubtful(self, drift_tokens: int, sent_now: Sequence[Measure]) -> bool:
+        """Whether an interval's growth may hold more than its items; nothing is asked of it after a cut."""
+        if self._cut_since_record:
+            return False
+        part, whole = DOUBT_SHARE
+        unknown = sum(m.project(self.calibration) for m in sent_now if m.known_tokens is None)
+        bound = max(DOUBT_TOKENS, DOUBT_TOKENS_PER_ITEM * len(sent_now), unknown * part // whole)
+        return abs(drift_tokens) > bound
+
     def _drift(self, predicted: int, reported: int, same_terms: bool) -> Drift:
         tokens = predicted - reported
         bound = max(DRIFT_TOLERANCE_TOKENS, reported * 2 // 100)
         keep, whole = TRUNCATION_FALL
         fell = reported * whole < (self.prompt_tokens or 0) * keep
-        truncated = fell and same_terms and not self._cut_since_record and self._last_thinking_seq < 0
+        truncated = fell and same_terms and not self._cut_since_record and not self._thinking_items
         return Drift(tokens, rebased=abs(tokens) > bound, truncated_by_server=truncated)
 
     def _learn(self, grown: int, sent: Sequence[Measure]) -> None:
@@ -323,7 +368,7 @@ class Ledger:
 
     def _append_span(self, measures: Sequence[Measure], tokens: int, *, exact: bool) -> None:
         tool_tokens = sum(share for (_, share, tool) in _split(tokens, measures, self.calibration) if tool)
-        exact = exact and not any(m.thinking for m in measures)
+        exact = exact and not self._unsteady_items
         self._spans.append(_Span(measures[0].seq, measures[-1].seq, tokens, tool_tokens, exact))
         self._sent.extend(measures)
         self._messages_tokens += tokens - tool_tokens
@@ -332,6 +377,8 @@ class Ledger:
 
     def _doubt_all(self) -> None:
         """Something moved that additive templates do not move: keep the amounts, drop the word exact."""
+        if self._inexact_spans == len(self._spans):
+            return
         self._spans = deque(replace(span, exact=False) for span in self._spans)
         self._inexact_spans = len(self._spans)
 
@@ -340,7 +387,7 @@ class Ledger:
         exact_tokens = sum(span.tokens for span in self._spans if span.exact)
         loose = [self.prefix_tokens, self.summary_tokens, self.pins_tokens]
         loose += [span.tokens for span in self._spans if not span.exact]
-        if sum(loose) > 0 and (reported - exact_tokens) * 2 < sum(loose) and exact_tokens:
+        if exact_tokens and (reported - exact_tokens) * 2 < sum(loose):
             self._doubt_all()
             exact_tokens = 0
             loose = loose[:3] + [span.tokens for span in self._spans]
@@ -374,6 +421,8 @@ class Ledger:
         self._messages_tokens = sum(span.tokens for span in self._spans) - self._tool_tokens
         self._inexact_spans = sum(not span.exact for span in self._spans)
         self._unsent_tokens = sum(m.project(self.calibration) for m in self._unsent)
+        self._thinking_items = sum(m.thinking for m in (*self._sent, *self._unsent))
+        self._unsteady_items = sum(m.is_unsteady for m in (*self._sent, *self._unsent))
 
 
 def _resized(span: _Span, tokens: int) -> _Span:

@@ -6,6 +6,7 @@ fractions or tokens and are compared as integers. It knows no conversation, cloc
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -42,9 +43,12 @@ class Fraction(_Data):
         """The part of so many tokens, rounded up: the first integer at or above it."""
         return -(-tokens * self.numerator // self.denominator)
 
-    @property
-    def is_more_than_whole(self) -> bool:
-        return self.numerator > self.denominator
+    def is_above(self, other: "Fraction") -> bool:
+        """Whether it is the larger part."""
+        return self.numerator * other.denominator > other.numerator * self.denominator
+
+
+_WHOLE = Fraction(numerator=1, denominator=1)
 
 
 class Condition(_Data):
@@ -81,6 +85,19 @@ class Condition(_Data):
         return self.fraction.ceil_of(limit_tokens) if self.op == "ge" else self.fraction.of(limit_tokens) + 1
 
 
+def _begins_above(condition: Condition, other: Condition) -> bool:
+    """Whether it begins to hold later than the other; conditions that cannot be compared may."""
+    if condition.figure != other.figure:
+        return True
+    if condition.fraction is not None and other.fraction is not None:
+        if condition.fraction.is_above(other.fraction):
+            return True
+        return not other.fraction.is_above(condition.fraction) and (condition.op, other.op) == ("gt", "ge")
+    if condition.tokens is not None and other.tokens is not None:
+        return condition.tokens + (condition.op == "gt") > other.tokens + (other.op == "gt")
+    return True
+
+
 class Level(_Data):
     """A named state of fullness. `severity` 0-3 lets every reader colour it."""
 
@@ -94,8 +111,8 @@ class NearLimitRule(_Data):
 
     action: Literal["near_limit"] = "near_limit"
     phase: Phase = "after_call"
-    when: tuple[Condition, ...]
-    cooldown_seconds: float = 60.0
+    when: tuple[Condition, ...] = Field(min_length=1)
+    cooldown_seconds: float = Field(default=60.0, ge=0, allow_inf_nan=False)
     rearm_below: Fraction
 
 
@@ -104,7 +121,7 @@ class CompactRule(_Data):
 
     action: Literal["compact"] = "compact"
     phase: Phase
-    when: tuple[Condition, ...]
+    when: tuple[Condition, ...] = Field(min_length=1)
     trigger: str
     target: Fraction
     known: Known = "reported_or_projected"
@@ -123,7 +140,7 @@ class Policy(_Data):
     rules: tuple[Rule, ...] = ()
     ceiling: Fraction = Fraction(numerator=7, denominator=10)
     """A self-compaction that cannot get below this part of the window made no progress."""
-    max_stalls: int = 2
+    max_stalls: int = Field(default=2, ge=1)
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> "Policy":
@@ -133,12 +150,33 @@ class Policy(_Data):
         severities = [level.severity for level in self.levels]
         if severities != sorted(severities):
             raise ValueError("levels must be ordered from mild to severe")
+        for milder, level in pairwise(self.levels):
+            if not _begins_above(level.at, milder.at):
+                raise ValueError(f"level '{milder.name}' can never be seen: '{level.name}' begins at or below it")
         for rule in self.rules:
-            if isinstance(rule, CompactRule) and rule.target.is_more_than_whole:
-                raise ValueError(f"rule '{rule.trigger}' aims above the whole window")
-            if self.measure == "cumulative" and any(c.fraction for c in rule.when if c.figure == "used"):
-                raise ValueError("a cumulative figure cannot be compared with a part of the window")
+            self._refuse_rule(rule)
+        if self.measure == "cumulative" and any(c.fraction and c.figure in ("used", "resent") for c in self._all_when):
+            raise ValueError("a cumulative figure cannot be compared with a part of the window")
         return self
+
+    @property
+    def _all_when(self) -> tuple[Condition, ...]:
+        return (*(level.at for level in self.levels), *(c for rule in self.rules for c in rule.when))
+
+    def _refuse_rule(self, rule: Rule) -> None:
+        used = [c.fraction for c in rule.when if c.fraction is not None and c.figure in ("used", "resent")]
+        if isinstance(rule, NearLimitRule):
+            if any(rule.rearm_below.is_above(fraction) for fraction in used):
+                raise ValueError("near_limit is armed again above the place where it is announced")
+            return
+        if rule.target.is_above(_WHOLE):
+            raise ValueError(f"rule '{rule.trigger}' aims above the whole window")
+        if rule.target.is_above(self.ceiling):
+            raise ValueError(f"rule '{rule.trigger}' aims above the policy's ceiling, so that it never makes progress")
+        if any(not fraction.is_above(rule.target) for fraction in used):
+            raise ValueError(f"rule '{rule.trigger}' compacts to where it compacts again")
+        if rule.known == "unavailable" and any(c.figure in ("used", "resent") for c in rule.when):
+            raise ValueError(f"rule '{rule.trigger}' is for calls without usage, and looks at their usage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +282,7 @@ def decide(policy: Policy, state: PolicyState, snapshot: Snapshot, phase: Phase)
     if rule is not None and not is_stalled(policy, state):
         limit = snapshot.limit_tokens or 0
         actions.append(Compact(rule.trigger, rule.target.of(limit), policy.ceiling.of(limit)))
-    if rule is None and phase == "after_call":
+    if rule is None and phase == "after_call" and _is_a_low_call(policy, snapshot):
         state = replace(state, stalls=0)
     return Decision(state, tuple(actions))
 
@@ -257,6 +295,13 @@ def after_compaction(state: PolicyState, *, progressed: bool, at_seconds: float)
 def is_stalled(policy: Policy, state: PolicyState) -> bool:
     """Whether self-compaction has given up because it does not help."""
     return state.stalls >= policy.max_stalls
+
+
+def _is_a_low_call(policy: Policy, snapshot: Snapshot) -> bool:
+    """Whether the figures are those of a call, below every level; those of a restart or a cut show nothing new."""
+    if snapshot.basis == "reported":
+        return level_of(policy, snapshot)[0] == policy.healthy
+    return snapshot.reason == "usage_unavailable"
 
 
 def _compaction_due(policy: Policy, snapshot: Snapshot, phase: Phase) -> CompactRule | None:
@@ -276,14 +321,18 @@ def _announcements(
         below = Condition(figure="used", op="ge", fraction=rule.rearm_below)
         if snapshot.limit_tokens is not None and not below.holds(snapshot.used_tokens, snapshot.limit_tokens):
             state = replace(state, armed=True)
-        cooled = (
-            state.announced_at_seconds is None
-            or snapshot.at_seconds - state.announced_at_seconds > rule.cooldown_seconds
-        )
-        if state.armed and cooled and _all_hold(rule.when, snapshot):
+        if state.armed and _has_cooled(rule, state, snapshot.at_seconds) and _all_hold(rule.when, snapshot):
             announced.append(AnnounceNearLimit())
             state = replace(state, armed=False, announced_at_seconds=snapshot.at_seconds)
     return state, announced
+
+
+def _has_cooled(rule: NearLimitRule, state: PolicyState, at_seconds: float) -> bool:
+    """Whether enough time passed. A clock that was set back must not silence us for as long as that."""
+    if state.announced_at_seconds is None:
+        return True
+    passed_seconds = at_seconds - state.announced_at_seconds
+    return passed_seconds < 0 or passed_seconds > rule.cooldown_seconds
 
 
 def _applies(rule: CompactRule, snapshot: Snapshot) -> bool:
@@ -328,7 +377,7 @@ MEW = Policy(
             phase="pre_request",
             trigger="would_overflow",
             target=_HALF,
-            when=(Condition(figure="next_prompt_and_reserve", op="gt", fraction=Fraction(numerator=1, denominator=1)),),
+            when=(Condition(figure="next_prompt_and_reserve", op="gt", fraction=_WHOLE),),
         ),
     ),
 )

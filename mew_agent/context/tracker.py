@@ -24,9 +24,9 @@ from mew_agent.context.policy import (
     is_stalled,
     level_of,
 )
-from mew_agent.context.projection import Calibration, features
+from mew_agent.context.projection import Calibration, features, most_tokens
 from mew_agent.context.usage import Usage
-from mew_agent.history import History, Item, summary_text
+from mew_agent.history import History, Item, Summary, summary_text
 from mew_agent.model.interface import Window
 from protocol.context_report import (
     Basis,
@@ -44,6 +44,9 @@ from protocol.payloads.participant import Status
 
 TREND_TURNS = 8
 
+_THINKING_TAG = "</think>"
+"""Thinking that a server left in the visible text; templates strip it from older replies."""
+
 
 class SavedContext(BaseModel):
     """What survives a restart of the process. Figures are tokens."""
@@ -51,6 +54,9 @@ class SavedContext(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     last_reported: LastReported | None = None
+    measured_revision: int = 0
+    measured_seq: int = -1
+    measured_reply_seq: int | None = None
     compactions: int = 0
     last_compaction: LastCompaction | None = None
     armed: bool = True
@@ -62,7 +68,10 @@ class SavedContext(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class CutOutcome:
-    """What a compaction or forget did, in tokens; `freed_tokens` is net."""
+    """What a compaction or forget did, in tokens.
+
+    `freed_tokens` is net: before minus after, where these are known. Gross, it counts the summary as freed, too.
+    """
 
     trigger: str
     tokens_before: int | None
@@ -75,13 +84,19 @@ class CutOutcome:
 
 
 def measure_of(item: Item) -> Measure:
-    """What the ledger needs to know of an item."""
+    """What the ledger needs to know of an item.
+
+    A reported size that its text cannot have counted something that is not sent again; it is then not known.
+    """
+    units = features(item.text())
+    known = item.known_tokens
     return Measure(
         seq=item.seq,
-        features=features(item.text()),
-        known_tokens=item.known_tokens,
+        features=units,
+        known_tokens=None if known is not None and known > most_tokens(units) else known,
         tool_result=item.role == "tool",
-        thinking=item.thinking,
+        thinking=item.thinking or (item.role == "assistant" and _THINKING_TAG in item.content),
+        tool_calls=bool(item.tool_calls),
     )
 
 
@@ -120,20 +135,22 @@ class Tracker:
     measured_at: str | None = None
     call_id: str | None = None
     measured_revision: int = 0
-    stale_messages: int = 0
     drift: Drift | None = None
     compactions: int = 0
     last_compaction: LastCompaction | None = None
     served_model: str | None = None
-    calibrations: dict[str, Calibration] = field(default_factory=dict)
 
     _described: object = None
+    _measured_seq: int = -1
+    _measured_reply_seq: int | None = None
+    _reply_is_awaited: bool = False
     _reply_tokens: int = 0
     _reply_seq: int | None = None
     _hidden_tokens: int = 0
+    _booked_summary: Summary | None = None
     _growth: deque[int] = field(default_factory=lambda: deque(maxlen=TREND_TURNS))
     _growth_turn: int | None = None
-    _trend_anchor: tuple[int, int] | None = None
+    _trend_anchor_tokens: int | None = None
 
     # -- what happens ------------------------------------------------------------------------------------
 
@@ -148,7 +165,6 @@ class Tracker:
     def item_added(self, item: Item) -> None:
         """Something entered the history that no reported call has sent yet."""
         self.ledger.add(measure_of(item))
-        self.stale_messages += 1
 
     def call_kept(
         self,
@@ -162,56 +178,61 @@ class Tracker:
         fingerprint: str,
     ) -> None:
         """A main call ended well. `last_seq` is the newest item it sent, `revision` the history it was made from."""
+        self._reply_is_awaited = False
         if revision != self.history.revision:
             return
+        self._forget_reply()
         if usage is None:
             self._become_unknown("usage_unavailable")
-            self.usage, self._reply_tokens, self._reply_seq = None, 0, None
             return
-        if served_model != self.served_model:
-            self.ledger.calibration = self.calibrations.get(served_model, self.ledger.calibration)
         self.drift = self.ledger.record(usage, served_model=served_model, fingerprint=fingerprint, last_seq=last_seq)
-        self.calibrations[served_model] = self.ledger.calibration
         self.served_model = served_model
         self.usage, self.call_id, self.measured_at = usage, call_id, at
-        self.measured_revision = revision
+        self.measured_revision, self._measured_seq, self._measured_reply_seq = revision, last_seq, None
         self.tokens, self.basis, self.reason = usage.total_tokens, "reported", None
         self.last_reported = LastReported(tokens=usage.total_tokens, measured_at=at, call_id=call_id)
-        self.stale_messages = sum(1 for item in self.history.items if item.seq > last_seq)
-        self._reply_tokens, self._reply_seq = usage.total_tokens - usage.prompt_tokens, None
+        self._reply_tokens, self._reply_is_awaited = max(0, usage.total_tokens - usage.prompt_tokens), True
         self._note_growth(usage.total_tokens)
 
     def reply_added(self, item: Item) -> None:
         """The reply of the call just kept entered the history; its tokens are part of the reported total."""
-        self.ledger.add(measure_of(item))
-        self._reply_seq = item.seq
-        self._hidden_tokens = 0
-        if self.basis != "reported":
-            self.stale_messages += 1
+        measure = measure_of(item)
+        self.ledger.add(measure)
+        if not self._reply_is_awaited:
             return
-        kept = item.known_tokens
+        self._reply_is_awaited = False
+        self._reply_seq = self._measured_reply_seq = item.seq
+        kept = measure.known_tokens
         if kept is None:
-            kept = min(self._reply_tokens, self.ledger.calibration.project(features(item.text()), messages=0))
+            kept = min(self._reply_tokens, self.ledger.calibration.project(measure.features, messages=0))
         self._hidden_tokens = max(0, self._reply_tokens - kept)
 
     def cut(self, first_seq: int, last_seq: int, *, trigger: str, freed_messages: int) -> CutOutcome:
         """The history evicted first_seq..last_seq (and maybe took a summary): book it. See `stubbed` for stubs."""
-        before, next_before = self.tokens, self.ledger.next_prompt_tokens
-        old_summary = self.ledger.summary_tokens
+        before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
         price = self.ledger.cut(first_seq, last_seq)
-        summary_tokens = self._book_summary()
+        resummarised = self.history.summary != self._booked_summary
+        summary_tokens = self._book_summary() if resummarised else 0
         if self._reply_seq is not None and first_seq <= self._reply_seq <= last_seq:
-            self._reply_tokens, self._reply_seq, self._hidden_tokens = 0, None, 0
-        exact = price.basis == "exact" and not summary_tokens and not old_summary
-        return self._booked(
-            trigger, before, next_before, price.tokens + old_summary, summary_tokens, freed_messages, exact=exact
+            self._forget_reply()
+        freed = self._book_freed(held, next_before)
+        return CutOutcome(
+            trigger,
+            before,
+            self.tokens,
+            freed,
+            freed + summary_tokens,
+            summary_tokens,
+            freed_messages,
+            "exact" if price.basis == "exact" and not resummarised else "projected",
         )
 
     def stubbed(self, items: list[Item], *, trigger: str) -> CutOutcome:
         """The history replaced these tool results by notes: book it."""
-        before, next_before = self.tokens, self.ledger.next_prompt_tokens
-        gross = sum(self.ledger.replace_item(measure_of(item)).tokens for item in items)
-        return self._booked(trigger, before, next_before, gross, 0, 0, exact=False)
+        before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
+        self.ledger.replace_items(measure_of(item) for item in items)
+        freed = self._book_freed(held, next_before)
+        return CutOutcome(trigger, before, self.tokens, freed, freed, 0, 0, "projected")
 
     def compacted(self, outcome: CutOutcome, *, at: str, at_seconds: float, progressed: bool) -> None:
         """A whole compaction ended: it becomes `last_compaction`."""
@@ -236,9 +257,9 @@ class Tracker:
     def cleared(self) -> None:
         """The history was emptied by a message."""
         self.ledger.clear()
+        self._booked_summary = None
         self._become_unknown("cleared")
-        self.usage, self._reply_tokens, self._reply_seq = None, 0, None
-        self.stale_messages = 0
+        self._forget_reply()
         self.policy_state = PolicyState(announced_at_seconds=self.policy_state.announced_at_seconds)
         self._forget_trend()
 
@@ -251,7 +272,7 @@ class Tracker:
     def model_changed(self, model: str, window: Window) -> None:
         """Another model serves from now on; the old model's count says nothing about it."""
         self.model, self.window = model, window
-        self.usage, self._reply_tokens, self._reply_seq = None, 0, None
+        self._forget_reply()
         if self.reason != "no_call_yet":
             self._become_unknown("model_changed")
         self._forget_trend()
@@ -259,29 +280,36 @@ class Tracker:
     def restored(self, saved: SavedContext) -> None:
         """The process restarted with a stored history: what was reported then is old news, and says so."""
         self.last_reported = saved.last_reported
+        if saved.last_reported is not None:
+            self.measured_at, self.call_id = saved.last_reported.measured_at, saved.last_reported.call_id
+        self.measured_revision, self._measured_seq = saved.measured_revision, saved.measured_seq
+        self._measured_reply_seq = saved.measured_reply_seq
         self.compactions, self.last_compaction = saved.compactions, saved.last_compaction
         self.policy_state = PolicyState(saved.armed, saved.announced_at_seconds, saved.stalls)
-        self.calibrations = {name: Calibration(*sums) for name, sums in saved.calibrations.items()}
-        if saved.served_model in self.calibrations:
-            self.ledger.calibration = self.calibrations[saved.served_model]
+        self.served_model = saved.served_model
+        self.ledger.learnt = {name: Calibration(*sums) for name, sums in saved.calibrations.items()}
+        if saved.served_model in self.ledger.learnt:
+            self.ledger.calibration = self.ledger.learnt[saved.served_model]
         self._book_summary()
         for item in self.history.items:
             self.ledger.add(measure_of(item))
-        if saved.last_reported is not None:
+        if saved.last_reported is not None or len(self.history) or self.history.summary is not None:
             self._become_unknown("restarted")
-        self.stale_messages = len(self.history)
 
     def saved(self) -> SavedContext:
         """What to store so that `restored` can take up from here."""
         return SavedContext(
             last_reported=self.last_reported,
+            measured_revision=self.measured_revision,
+            measured_seq=self._measured_seq,
+            measured_reply_seq=self._measured_reply_seq,
             compactions=self.compactions,
             last_compaction=self.last_compaction,
             armed=self.policy_state.armed,
             announced_at_seconds=self.policy_state.announced_at_seconds,
             stalls=self.policy_state.stalls,
             served_model=self.served_model,
-            calibrations={name: (c.observed, c.counted) for name, c in self.calibrations.items()},
+            calibrations={name: (c.observed, c.counted) for name, c in self.ledger.learnt.items()},
         )
 
     # -- what can be asked -------------------------------------------------------------------------------
@@ -293,7 +321,7 @@ class Tracker:
             basis=self.basis,
             limit_tokens=self.window.max_tokens,
             reason=self.reason,
-            hidden_tokens=self._hidden_tokens,
+            hidden_tokens=self._hidden_tokens if self.policy.measure == "total" else 0,
             next_prompt_tokens=self.ledger.next_prompt_tokens,
             at_seconds=at_seconds,
         )
@@ -308,6 +336,20 @@ class Tracker:
     def is_stalled(self) -> bool:
         """Whether self-compaction has stopped because it did not help."""
         return is_stalled(self.policy, self.policy_state)
+
+    @property
+    def stale_messages(self) -> int:
+        """How many items of the history the newest measurement does not cover."""
+        count = 0
+        for item in reversed(self.history.items):
+            if item.seq <= self._measured_seq:
+                break
+            count += item.seq != self._measured_reply_seq
+        return count
+
+    def size_of_summary(self, summary: Summary) -> int:
+        """Tokens that a summary will probably take in a prompt, with its heading and the template's overhead."""
+        return self._measure_summary(summary).project(self.ledger.calibration)
 
     def report(self) -> ContextReport:
         """The context report of this moment (architecture of the report: docs/context-report.md)."""
@@ -330,15 +372,15 @@ class Tracker:
             severity="unknown" if severity is None else severity,
             policy=self.policy.name,
             compact_at_tokens=compact_at_tokens(self.policy, self.window.max_tokens),
-            next_prompt_tokens=self.ledger.next_prompt_tokens,
-            next_prompt_basis=next_basis,
+            next_prompt_tokens=self.ledger.next_prompt_tokens or None,
+            next_prompt_basis=next_basis if self.ledger.next_prompt_tokens else None,
             breakdown=self._breakdown(),
             tokens_per_turn=None if per_turn is None else round(per_turn, 1),
             turns_to_compaction=self._turns_to_compaction(per_turn),
             stale_messages=self.stale_messages,
             measured_at=self.measured_at,
             call_id=self.call_id,
-            revision=self.history.revision,
+            revision=self.measured_revision,
             compactions=self.compactions,
             last_compaction=self.last_compaction,
             drift_tokens=self.drift.tokens if self.drift else None,
@@ -364,56 +406,54 @@ class Tracker:
             return self.tokens - self._reply_tokens
         return self.tokens
 
+    @property
+    def _held_tokens(self) -> int:
+        """The last reported prompt and its reply, minus what was cut since."""
+        return (self.ledger.prompt_tokens or 0) + self._reply_tokens
+
     def _become_unknown(self, reason: UnknownReason) -> None:
         self.tokens, self.basis, self.reason = None, "unknown", reason
         self._hidden_tokens = 0
 
+    def _forget_reply(self) -> None:
+        """There is no reply any more whose tokens are part of the present figure."""
+        self._reply_tokens, self._reply_seq, self._hidden_tokens = 0, None, 0
+
     def _book_summary(self) -> int:
-        summary = self.history.summary
-        if summary is None:
-            return self.ledger.summarised(None)
+        self._booked_summary = summary = self.history.summary
+        return self.ledger.summarised(None if summary is None else self._measure_summary(summary))
+
+    def _measure_summary(self, summary: Summary) -> Measure:
         known = None if summary.known_tokens is None else summary.known_tokens + self._heading_tokens()
-        return self.ledger.summarised(Measure(-1, features(summary_text(summary.text)), known))
+        return Measure(-1, features(summary_text(summary.text)), known)
 
     def _heading_tokens(self) -> int:
         return self.ledger.calibration.project(features(summary_text("")), messages=0)
 
-    def _booked(
-        self,
-        trigger: str,
-        before: int | None,
-        next_before: int,
-        gross: int,
-        summary_tokens: int,
-        freed_messages: int,
-        *,
-        exact: bool,
-    ) -> CutOutcome:
-        after: int | None = None
-        if before is not None and self.ledger.prompt_tokens is not None:
-            after = self.ledger.prompt_tokens + self._reply_tokens
-            self.tokens, self.basis, self.reason = after, "projected", None
-        freed = next_before - self.ledger.next_prompt_tokens if before is None or after is None else before - after
-        self._trend_anchor = None
-        return CutOutcome(
-            trigger, before, after, freed, gross, summary_tokens, freed_messages, "exact" if exact else "projected"
-        )
+    def _book_freed(self, held_before: int, next_before: int) -> int:
+        """Move `tokens` by what the books lost. Returns that; what the next prompt lost where `tokens` is unknown."""
+        self._trend_anchor_tokens = None
+        if self.tokens is None:
+            return next_before - self.ledger.next_prompt_tokens
+        freed = min(self.tokens, held_before - self._held_tokens)
+        self.tokens, self.basis, self.reason = self.tokens - freed, "projected", None
+        return freed
 
     def _note_growth(self, total: int) -> None:
         turn = self.history.turn
-        if self._trend_anchor is not None:
-            grown = total - self._trend_anchor[0]
+        if self._trend_anchor_tokens is not None:
+            grown = total - self._trend_anchor_tokens
             if self._growth_turn == turn and self._growth:
                 self._growth[-1] += grown
             else:
                 self._growth.append(grown)
             self._growth_turn = turn
-        self._trend_anchor = (total, turn)
+        self._trend_anchor_tokens = total
 
     def _forget_trend(self) -> None:
         self._growth.clear()
         self._growth_turn = None
-        self._trend_anchor = None
+        self._trend_anchor_tokens = None
 
     def _tokens_per_turn(self) -> float | None:
         return sum(self._growth) / len(self._growth) if self._growth else None
@@ -426,7 +466,7 @@ class Tracker:
         return max(0, math.ceil((at - used) / per_turn))
 
     def _breakdown(self) -> tuple[BreakdownPart, ...] | None:
-        if self.tokens is None or self.ledger.prompt_tokens is None:
+        if self.tokens is None or self.ledger.prompt_tokens is None or self.tokens < self.ledger.prompt_tokens:
             return None
         parts = self.ledger.parts
         items: PartBasis = "exact" if parts.items_exact and not parts.tool_results else "projected"

@@ -12,10 +12,17 @@ _ORDER = ("assumed", "trained", "loaded", "configured")
 
 
 def resolve_window(configured_tokens: int | None = None, discovered: Window | None = None) -> Window:
-    """The window to reckon with before the first call."""
+    """The window to reckon with before the first call. A server that tells 0 or less told nothing.
+
+    Raises `ValueError` for a configured window without room for a token.
+    """
     if configured_tokens is not None:
+        if configured_tokens <= 0:
+            raise ValueError(f"a context window holds at least 1 token, configured are {configured_tokens:,}")
         return Window(configured_tokens, "configured", "configuration")
-    return discovered or Window(DEFAULT_WINDOW_TOKENS, "assumed", "default")
+    if discovered is not None and discovered.max_tokens > 0:
+        return discovered
+    return Window(DEFAULT_WINDOW_TOKENS, "assumed", "default")
 
 
 def learn_from_overflow(current: Window, limit_tokens: int | None) -> Window:
