@@ -21,6 +21,9 @@ NO_ANSWER: Final = 4
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 
+_UNBOUND_WIDTH: Final = 200
+"""Where no terminal sets a width: a pipe and a file have room."""
+
 _QUIETER: Final = ("httpx2", "httpcore2", "openai", "websockets", "uvicorn")
 """Libraries that tell of every request where we tell of every turn."""
 
@@ -47,7 +50,7 @@ def look(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Look:
     """What this stream can show. NO_COLOR, a pipe and a dumb terminal get no colour."""
     terminal = is_terminal(stream)
     return Look(
-        width=shutil.get_terminal_size((100, 24)).columns,
+        width=shutil.get_terminal_size((_UNBOUND_WIDTH, 24)).columns,
         colour=terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb",
         unicode="utf" in (getattr(stream, "encoding", None) or "").lower(),
     )

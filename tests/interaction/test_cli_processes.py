@@ -1,0 +1,241 @@
+"""`mew` as people run it: real processes, from `up` to `down`, and nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import anyio
+import anyio.to_thread
+import pytest
+from anyio.abc import Process
+
+from spaces.processes import left_behind
+from spaces.run_file import RunFile, read_run_file, run_file_path
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
+
+MEW = (sys.executable, "-P", "-m", "mew_agent")
+PATIENCE_SECONDS = 40
+SPACE = """
+space: {id: review, name: Review room}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  coder:
+    agent: {base_url: rehearsal}
+    auto_start: true
+    capabilities: [{kind: chat}, {kind: participant/status}, {kind: participant/compact-done}]
+"""
+
+
+class Folder:
+    """A space's folder, and commands typed in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(exist_ok=True)
+        (path / "space.yaml").write_text(SPACE)
+
+    @property
+    def run_path(self) -> Path:
+        return run_file_path(self.path / ".mew")
+
+    @property
+    def run(self) -> RunFile:
+        found = read_run_file(self.run_path)
+        assert found is not None
+        return found
+
+    async def mew(self, *arguments: str, code: int = 0) -> str:
+        """Run a command to its end, and hold it to its exit code. Returns both outputs."""
+        with anyio.fail_after(PATIENCE_SECONDS):
+            ended = await anyio.run_process(
+                (*MEW, *arguments), check=False, cwd=self.path, env=environment(), stderr=subprocess.STDOUT
+            )
+        shown = ended.stdout.decode()
+        assert ended.returncode == code, shown
+        assert "Traceback" not in shown
+        return shown
+
+    @asynccontextmanager
+    async def running(self, *arguments: str) -> AsyncIterator[tuple[Process, Callable[[], str]]]:
+        """A command that goes on, with what it has printed so far."""
+        log = self.path / f"{arguments[0]}.out"
+        with log.open("wb") as output:
+            process = await anyio.open_process(
+                (*MEW, *arguments), stdout=output, stderr=output, cwd=self.path, env=environment()
+            )
+        try:
+            yield process, log.read_text
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.aclose()
+
+
+def environment() -> dict[str, str]:
+    """Ours, without anything that would speak for the space under test."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        while not condition():
+            await anyio.sleep(0.01)
+
+
+async def ended(process: Process) -> int:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        return await process.wait()
+
+
+def nothing_left(run: RunFile) -> bool:
+    return not run.is_alive and not left_behind(run.processes, run.run_id)
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
+    place = Folder(tmp_path / "room")
+    yield place
+    await place.mew("down")
+
+
+async def test_a_space_in_the_background_is_seen_acted_on_and_stopped(folder: Folder) -> None:
+    shown = await folder.mew("up", "--detach", "--port", "0")
+    assert "review runs in the background at http://127.0.0.1:" in shown
+    assert "  coder: joined" in shown
+    run = folder.run
+    assert f"dashboard: {run.gateway}/dashboard#token=" in shown
+
+    assert "coder" in await folder.mew("status")
+    entries = [json.loads(line) for line in (await folder.mew("status", "--json")).splitlines()]
+    assert {entry["id"]: entry["connected"] for entry in entries} == {"ada": False, "coder": True}
+    assert "nothing to compact yet" in await folder.mew("compact", "coder", code=3)
+    assert "members: ada, coder" in await folder.mew("compact", "ghost", code=2)
+    assert "coder: paused" in await folder.mew("pause", "coder")
+    assert "coder: active" in await folder.mew("resume", "coder")
+    assert "runs already" in await folder.mew("up", "--port", "0", code=2)
+
+    assert await folder.mew("down") == "review: stopped\n"
+    assert nothing_left(run)
+    assert not folder.run_path.exists()
+    assert "no space runs here" in await folder.mew("status", code=2)
+
+
+async def test_tokens_and_run_file_are_readable_by_their_owner_alone(folder: Folder) -> None:
+    await folder.mew("up", "--detach", "--port", "0")
+    state = folder.path / ".mew"
+    private = [folder.run_path, state / "tokens" / "ada.token", state / "tokens" / "coder.token"]
+    assert [path.stat().st_mode & 0o077 for path in private] == [0, 0, 0]
+    told = folder.run_path.read_text() + "".join(path.read_text() for path in (folder.path / "logs").glob("*.log"))
+    for name in ("ada", "coder"):
+        assert (state / "tokens" / f"{name}.token").read_text().strip() not in told
+
+
+async def test_in_the_foreground_an_interrupt_stops_everything(folder: Folder) -> None:
+    async with folder.running("up", "--port", "0") as (process, printed):
+        await until(lambda: "Ctrl-C stops everything" in printed())
+        run = folder.run
+        assert run.is_running(run.pids.participants["coder"])
+        process.send_signal(signal.SIGINT)
+        assert await ended(process) == 130
+        assert "gateway | gateway of 'review' listens at" in printed()
+        assert "Traceback" not in printed()
+    assert nothing_left(run)
+    assert not folder.run_path.exists()
+
+
+async def test_a_crashed_program_is_shown_where_its_report_is(folder: Folder) -> None:
+    await folder.mew("up", "--detach", "--port", "0")
+    os.kill(folder.run.pids.participants["coder"], signal.SIGKILL)
+    await until(lambda: "coder" in folder.run.exits)
+    shown = await folder.mew("status")
+    assert "was ended by signal 9" in shown
+    assert "not connected" in shown
+    assert "nobody answers" in await folder.mew("compact", "coder", code=4)
+
+
+async def test_down_stops_what_a_killed_supervisor_left(folder: Folder) -> None:
+    await folder.mew("up", "--detach", "--port", "0")
+    run = folder.run
+    assert run.pids.supervisor is not None
+    os.kill(run.pids.supervisor, signal.SIGKILL)
+    await until(lambda: not run.is_running(run.pids.supervisor))
+    assert run.is_running(run.pids.gateway)
+    assert "coder" in await folder.mew("status")
+    assert await folder.mew("down") == "review: stopped\n"
+    assert nothing_left(run)
+
+
+async def test_stopping_one_space_leaves_another_alone(folder: Folder, tmp_path: Path) -> None:
+    other = Folder(tmp_path / "other")
+    await folder.mew("up", "--detach", "--port", "0")
+    await other.mew("up", "--detach", "--port", "0")
+    run = folder.run
+    try:
+        assert await other.mew("down") == "review: stopped\n"
+        assert run.is_running(run.pids.gateway)
+        assert "coder" in await folder.mew("status")
+    finally:
+        await other.mew("down")
+
+
+async def test_a_participant_that_cannot_run_is_named_at_once(folder: Folder) -> None:
+    text = SPACE + "  broken: {command: mew, args: [agent, run, --base-url, http://x/v1, --id, ''], auto_start: true}\n"
+    (folder.path / "space.yaml").write_text(text)
+    shown = await folder.mew("up", "--detach", "--port", "0", code=1)
+    assert "  coder: joined" in shown
+    assert "  broken: exited with code 2: mew: --id" in shown
+    assert "see logs/broken.log" in shown
+
+
+async def test_the_end_of_the_gateway_is_the_end_of_the_space_and_is_said(folder: Folder) -> None:
+    async with folder.running("up", "--port", "0") as (process, printed):
+        await until(lambda: "Ctrl-C stops everything" in printed())
+        run = folder.run
+        os.kill(run.pids.gateway or 0, signal.SIGKILL)
+        assert await ended(process) == 1
+        assert "mew: the gateway was ended by signal 9" in printed()
+    assert nothing_left(run)
+
+
+async def test_an_agent_with_a_wrong_token_is_told_so_in_one_line(folder: Folder) -> None:
+    await folder.mew("up", "--detach", "--port", "0")
+    flags = ("--id", "coder", "--token", "wrong", "--base-url", "http://127.0.0.1:1/v1", "--log-level", "error")
+    shown = await folder.mew("agent", "run", *flags, code=2)
+    assert shown.splitlines()[-1].startswith("mew: the gateway refused this token for 'coder' (unauthorized)")
+
+
+async def test_an_interrupted_watch_ends_quietly(folder: Folder) -> None:
+    await folder.mew("up", "--detach", "--port", "0")
+    async with folder.running("status", "--watch") as (process, printed):
+        await until(lambda: "coder" in printed())
+        process.send_signal(signal.SIGINT)
+        assert await ended(process) == 130
+        assert "Traceback" not in printed()
+        assert "mew:" not in printed()
+
+
+async def test_a_gateway_alone_serves_and_stops_when_asked(folder: Folder) -> None:
+    async with folder.running("gateway", "start", "--port", "0") as (process, printed):
+        await until(lambda: "listens at http://127.0.0.1:" in printed())
+        url = printed().partition("listens at ")[2].split()[0]
+        assert json.loads(await anyio.to_thread.run_sync(lambda: urlopen(f"{url}/health").read()))["status"] == "ok"
+        process.send_signal(signal.SIGTERM)
+        assert await ended(process) == 0
+
+
+async def test_the_rehearsal_model_says_what_it_is_and_answers(folder: Folder) -> None:
+    async with folder.running("model", "serve", "--port", "0", "--window", "1234") as (process, printed):
+        await until(lambda: "OPENAI_BASE_URL=" in printed())
+        assert "no language model" in printed()
+        url = printed().partition("OPENAI_BASE_URL=")[2].split()[0]
+        models = json.loads(await anyio.to_thread.run_sync(lambda: urlopen(f"{url}/models").read()))
+        assert [model["id"] for model in models["data"]] == ["rehearsal"]
+        process.send_signal(signal.SIGINT)
+        assert await ended(process) in (0, 130)

@@ -1,0 +1,56 @@
+"""`mew agent run`: what it refuses before it connects. That it runs is seen where it runs as a process."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mew_agent.cli.agent import _running_space
+from tests.mew_agent.cli.test_running import running_space
+from tests.support.cli import mew
+
+WHO = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--id", "coder", "--token", "t")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--id", "coder"), "'space' is missing"),
+        ((*WHO, "--base-url", "localhost"), "--base-url: base_url: should be a URL"),
+        (WHO, "no model is configured for 'coder'"),
+        ((*WHO, "--base-url", "rehearsal"), "`mew model serve`"),
+        ((*WHO, "--config", "nowhere.yaml"), "nowhere.yaml: there is no such file"),
+        ((*WHO[:4], "--id", "a/b", *WHO[6:]), "invalid characters"),
+    ],
+)
+async def test_what_cannot_work_is_refused_in_one_line(arguments: tuple[str, ...], said: str) -> None:
+    outcome = await mew("agent", "run", *arguments)
+    assert said in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert outcome.code == 2
+
+
+async def test_settings_without_effect_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEW_AGENT_CONFIG", json.dumps({"mockLLM": True}))
+    outcome = await mew("agent", "run", *WHO)
+    assert outcome.err.splitlines()[0].startswith("mew: MEW_AGENT_CONFIG: 'mockLLM' has no effect")
+
+
+def test_the_running_space_of_the_folder_gives_gateway_space_and_token(tmp_path: Path) -> None:
+    running_space(tmp_path)
+    found = _running_space("ada")
+    assert found is not None
+    assert found.values == {"gateway": "ws://127.0.0.1:8080", "space": "review", "token": "file-token-of-ada"}
+    nobody = _running_space(None)
+    assert nobody is not None
+    assert "token" not in nobody.values
+
+
+async def test_the_token_of_this_folder_goes_to_no_other_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running_space(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk")
+    outcome = await mew("agent", "run", "--id", "ada", "--gateway", "ws://127.0.0.1:1")
+    assert "'token' is missing for ws://127.0.0.1:1" in outcome.err
+    assert outcome.code == 2

@@ -1,0 +1,57 @@
+"""An exception becomes one line and the exit code that a script can rely on."""
+
+from pathlib import Path
+
+import pytest
+
+from mew_agent.cli.failure import explain
+from mew_agent.errors import ConfigError, ModelRefused, NotConnected, NotPermitted, PeerTimeout, Unauthorized
+from spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenError
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("space.yaml", "is wrong"), 2),
+        (Unauthorized("coder"), 2),
+        (NotPermitted("ada", "chat"), 2),
+        (SpaceConfigError(Path("space.yaml"), "is wrong", 1, 2), 2),
+        (TokenError("no token"), 2),
+        (PortInUse("127.0.0.1", 8080), 2),
+        (NotConnected("ws://x"), 4),
+        (PeerTimeout("coder", "participant/compact", 1.0), 4),
+        (ModelRefused("http://x", "gpt-4o"), 1),
+        (SpacesError("broken"), 1),
+        (ZeroDivisionError("a bug"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_kind_of_error_decides_the_exit_code(
+    capsys: pytest.CaptureFixture[str], error: BaseException, code: int
+) -> None:
+    assert explain(error) == code
+    said = capsys.readouterr().err
+    assert said.count("\n") == (0 if code == 130 else 1)
+    assert said.startswith("mew: ") or code == 130
+
+
+def test_of_several_errors_the_first_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    inner = ExceptionGroup("inner", [NotConnected("ws://x"), ValueError()])
+    assert explain(ExceptionGroup("outer", [inner])) == 4
+    assert "not connected to the gateway at ws://x" in capsys.readouterr().err
+
+
+def test_a_refused_token_comes_with_the_place_of_the_right_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    explain(Unauthorized("coder"))
+    assert ".mew/tokens/" in capsys.readouterr().err
+
+
+def test_several_lines_become_one(capsys: pytest.CaptureFixture[str]) -> None:
+    explain(ConfigError("x", "first\n  second"))
+    assert capsys.readouterr().err == "mew: x: first second\n"
+
+
+def test_our_own_mistake_says_how_to_see_more(capsys: pytest.CaptureFixture[str]) -> None:
+    explain(KeyError("oops"))
+    assert capsys.readouterr().err == "mew: KeyError: 'oops' (MEW_DEBUG=1 shows where)\n"

@@ -1,0 +1,91 @@
+"""`mew` as a whole: it starts fast, and whatever goes wrong is one line and an exit code."""
+
+import subprocess
+import sys
+
+import pytest
+
+from mew_agent._version import __version__
+from tests.support.cli import mew
+
+HEAVY = (
+    "pydantic",
+    "openai",
+    "websockets",
+    "starlette",
+    "uvicorn",
+    "rich",
+    "anyio",
+    "yaml",
+    "asyncio",
+    "mew_agent.agent",
+)
+
+
+async def test_help_lists_every_command() -> None:
+    outcome = await mew("--help")
+    assert outcome.code == 0
+    for command in ("up", "down", "status", "compact", "forget", "clear", "pause", "resume", "demo"):
+        assert f"\n  {command} " in outcome.out
+    for group in ("gateway", "agent", "model", "space", "token"):
+        assert f"\n  {group} " in outcome.out
+
+
+async def test_alone_it_shows_its_help() -> None:
+    assert (await mew()).out == (await mew("--help")).out
+
+
+@pytest.mark.parametrize("group", ["gateway", "agent", "model", "space", "token"])
+async def test_a_group_alone_shows_its_help(group: str) -> None:
+    outcome = await mew(group)
+    assert outcome.code == 0
+    assert outcome.out.startswith(f"Usage: mew {group}")
+
+
+async def test_the_version_is_the_packages() -> None:
+    assert (await mew("--version")).out == f"mew {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("cook",), "No such command 'cook'"),
+        (("compact",), "Missing argument 'PARTICIPANT'"),
+        (("compact", "a", "--target-tokens", "many"), "--target-tokens"),
+        (("status", "--wacth"), "--wacth"),
+        (("gateway", "start", "--port", "70000"), "65535"),
+        (("up", "--log-level", "chatty"), "chatty"),
+    ],
+)
+async def test_a_mistyped_command_is_one_line_that_points_to_help(arguments: tuple[str, ...], said: str) -> None:
+    outcome = await mew(*arguments)
+    assert outcome.err.startswith("mew: ")
+    assert said in outcome.err
+    assert "--help`)" in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert (outcome.code, outcome.out) == (2, "")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, io, contextlib\n"
+        "from mew_agent.cli.main import run\n"
+        "with contextlib.redirect_stdout(io.StringIO()): code = run(['--help'])\n"
+        f"print(code, [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout == "0 []\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes close differently there")
+def test_a_reader_that_stops_reading_is_no_error() -> None:
+    command = f"{sys.executable} -m mew_agent --help | true"
+    shown = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert shown.stderr == ""
+
+
+def test_it_runs_as_a_module_too() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-P", "-m", "mew_agent", "--version"], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == f"mew {__version__}\n"

@@ -1,0 +1,17 @@
+"""`mew model serve`: what it refuses. That it answers is seen where it runs as a process."""
+
+import socket
+
+from tests.support.cli import mew
+
+
+async def test_a_taken_port_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        outcome = await mew("model", "serve", "--port", str(taken.getsockname()[1]))
+    assert outcome.err.startswith("mew: --port: cannot listen on 127.0.0.1:")
+    assert outcome.code == 2
+
+
+async def test_its_help_says_that_it_does_not_think() -> None:
+    outcome = await mew("model", "serve", "--help")
+    assert "without a language model behind it" in " ".join(outcome.out.split())

@@ -1,0 +1,202 @@
+"""Everything wrong with a space is said before anything is started."""
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from mew_agent.cli.plan import MEW, Plan, Request, make_plan, person_of
+from mew_agent.errors import ConfigError
+from spaces.config import parse_space
+from spaces.errors import PortInUse, SpaceConfigError
+from spaces.processes import started_mark
+from spaces.run_file import RunFile, run_file_path, write_run_file
+
+SPACE = """
+space: {id: review, name: Review room}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  coder:
+    agent: {model: gpt-4o, system_prompt: You review Python.}
+    auto_start: true
+"""
+REHEARSAL = """
+space: {id: review}
+participants:
+  a: {agent: {base_url: rehearsal, context_token_limit: 9000}, auto_start: true}
+  b: {agent: {base_url: rehearsal, api_key_env: KEY}, auto_start: true}
+"""
+KEY = {"OPENAI_API_KEY": "sk-test", "PATH": os.environ.get("PATH", ""), "KEY": "k"}
+
+
+def plan_of(folder: Path, text: str = SPACE, environ: dict[str, str] = KEY, **more: object) -> Plan:
+    (folder / "space.yaml").write_text(text)
+    return make_plan(Request(folder=folder, **more), environ)  # type: ignore[arg-type]
+
+
+def settings_of(plan: Plan, name: str) -> dict[str, object]:
+    program = next(one for one in plan.launch.participants() if one.name == name)
+    found: dict[str, object] = json.loads(program.environment["MEW_AGENT_CONFIG"])
+    return found
+
+
+def test_a_space_in_order_becomes_a_gateway_and_its_participants(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    assert [program.name for program in plan.services()] == ["gateway"]
+    assert [program.name for program in plan.launch.participants()] == ["coder"]
+    assert plan.services()[0].command[: len(MEW)] == MEW
+    assert plan.person == "ada"
+    assert plan.notices == ()
+    assert plan.logs == tmp_path / "logs"
+
+
+def test_every_participant_gets_a_private_token(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    stored = tmp_path / ".mew" / "tokens" / "coder.token"
+    assert stored.read_text().strip() == plan.launch.tokens["coder"]
+    assert stored.stat().st_mode & 0o077 == 0
+
+
+def test_an_agent_gets_its_section_and_a_session_of_its_own_but_no_key(tmp_path: Path) -> None:
+    settings = settings_of(plan_of(tmp_path), "coder")
+    assert settings["model"] == "gpt-4o"
+    assert settings["system_prompt"] == "You review Python."
+    assert settings["store"] == str(tmp_path / ".mew" / "sessions" / "coder.db")
+    assert "api_key" not in settings
+    assert (tmp_path / ".mew" / "sessions").is_dir()
+
+
+def test_a_space_in_its_state_folder_belongs_to_the_folder_above(tmp_path: Path) -> None:
+    (tmp_path / ".mew").mkdir()
+    (tmp_path / ".mew" / "space.yaml").write_text(SPACE)
+    plan = make_plan(Request(folder=tmp_path), KEY)
+    assert plan.launch.folder == tmp_path
+    assert plan.state == tmp_path / ".mew"
+
+
+def test_the_dashboards_address_holds_the_persons_token_behind_the_hash_only(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    page, _, fragment = plan.dashboard().partition("#")
+    assert page == f"{plan.launch.address.http}/dashboard"
+    assert fragment == f"token={plan.launch.tokens['ada']}&space=review&participant=ada"
+
+
+def test_without_a_person_the_dashboards_address_holds_no_token(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, REHEARSAL)
+    assert plan.person is None
+    assert plan.dashboard().endswith("/dashboard")
+
+
+def test_agents_that_rehearse_share_one_model_of_the_space(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, REHEARSAL)
+    assert [program.label for program in plan.services()] == ["gateway", "rehearsal model"]
+    assert plan.services()[1].command[-2:] == ("--window", "9000")
+    for name in ("a", "b"):
+        settings = settings_of(plan, name)
+        assert settings["base_url"] == f"http://127.0.0.1:{plan.model_port}/v1"
+        assert settings["model"] == "rehearsal"
+        assert "api_key_env" not in settings
+
+
+def test_the_run_file_names_this_process_as_the_supervisor(tmp_path: Path) -> None:
+    run = plan_of(tmp_path).run_file()
+    assert run.is_running(run.pids.supervisor)
+    assert (run.space, run.name, run.person, run.ready) == ("review", "Review room", "ada", False)
+
+
+def test_an_agent_without_a_model_is_named_with_what_to_set(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        plan_of(tmp_path, environ={})
+    for word in ("participants.coder.agent", "'coder'", "OPENAI_API_KEY", "base_url: rehearsal"):
+        assert word in str(caught.value)
+    assert not run_file_path(tmp_path / ".mew").exists()
+
+
+def test_a_base_url_in_the_environment_is_model_enough(tmp_path: Path) -> None:
+    plan_of(tmp_path, environ={**KEY, "OPENAI_API_KEY": "", "OPENAI_BASE_URL": "http://localhost:1234/v1"})
+
+
+def test_a_mistake_in_an_agents_section_is_named_with_its_participant(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"participants\.coder\.agent: base_url: should be a URL"):
+        plan_of(tmp_path, SPACE.replace("model: gpt-4o", "base_url: localhost"))
+
+
+def test_keys_without_effect_and_bridges_are_said(tmp_path: Path) -> None:
+    text = SPACE.replace("model: gpt-4o", "message_queue: {}") + (
+        "  files: {type: mcp-bridge, mcp_server: {command: npx}, auto_start: true}\n"
+    )
+    notices = plan_of(tmp_path, text).notices
+    assert "'message_queue' has no effect" in notices[0]
+    assert "participants.files" in notices[1]
+
+
+def test_a_mistake_in_the_file_is_named_with_line_and_column(tmp_path: Path) -> None:
+    with pytest.raises(SpaceConfigError, match=r"space\.yaml:4:9: unknown key 'capabilites'"):
+        plan_of(tmp_path, SPACE.replace("capabilities", "capabilites"))
+
+
+def test_a_folder_without_a_space_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no space\.yaml here"):
+        make_plan(Request(folder=tmp_path), {})
+
+
+def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    text = "space: {id: s}\nparticipants:\n  tool: {command: no-such-program, auto_start: true}\n"
+    with pytest.raises(ConfigError, match=r"participants\.tool\.command: there is no program 'no-such-program'"):
+        plan_of(tmp_path, text)
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    text = "space: {id: s}\nparticipants:\n  tool: {command: mew, cwd: nowhere, auto_start: true}\n"
+    with pytest.raises(ConfigError, match=r"participants\.tool\.cwd: there is no folder"):
+        plan_of(tmp_path, text)
+
+
+def test_a_taken_port_is_said_with_the_ways_out(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(PortInUse, match="taken by another program; use --port, or `mew down`"),
+    ):
+        plan_of(tmp_path, port=taken.getsockname()[1])
+
+
+def test_an_address_of_another_machine_is_refused(tmp_path: Path) -> None:
+    for port in (0, 1234):
+        with pytest.raises(ConfigError, match="cannot listen"):
+            plan_of(tmp_path, host="192.0.2.1", port=port)
+
+
+def test_a_space_that_runs_already_is_not_started_twice(tmp_path: Path) -> None:
+    path = run_file_path(tmp_path / ".mew")
+    me = os.getpid()
+    run = RunFile.model_validate(
+        {
+            "space": "review",
+            "gateway": "http://127.0.0.1:1",
+            "ws": "",
+            "started_at": "noon",
+            "pids": {"supervisor": me},
+            "marks": {str(me): started_mark(me)},
+        }
+    )
+    write_run_file(path, run)
+    with pytest.raises(ConfigError, match=r"runs already, at http://127\.0\.0\.1:1 since noon"):
+        plan_of(tmp_path)
+    write_run_file(path, run.model_copy(update={"marks": {}}))
+    assert plan_of(tmp_path).space == "review"
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "person"),
+    [
+        ("space: {id: s}\nparticipants: {a: {}}", "a"),
+        ("space: {id: s}\nparticipants: {a: {}, b: {}}", None),
+        ("space: {id: s, default_participant: b}\nparticipants: {a: {}, b: {}}", "b"),
+        ("space: {id: s}\nparticipants: {a: {command: x}}", None),
+    ],
+)
+def test_the_person_is_the_default_participant_or_the_only_one(text: str, person: str | None) -> None:
+    assert person_of(parse_space(text)) == person
