@@ -30,8 +30,9 @@ NO_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "mock_llm": f"use `base_url: {REHEARSAL}` to run without a provider",
         "prompts": "the prompts of the single steps are fixed; `system_prompt` is yours",
-        "chat_response": "an agent answers what is addressed to it, and broadcasts that mention it or ask",
-        "message_queue": "the queue keeps every chat that arrives while the agent is busy",
+        "chat_response": "an agent answers what is addressed to it, mentions it, or asks everybody",
+        "message_queue": "chats that arrive while an agent is busy are acknowledged, queued and answered in turn",
+        "request_timeout": "calls to the model have bounds of their own",
     }
 )
 """Keys of the TypeScript agent that are accepted so that its files load, but change nothing; with the reason."""
@@ -95,7 +96,7 @@ class AgentConfig(BaseModel):
     """Everything an agent is told. `conversation_history_length` None keeps the whole history.
 
     `context_token_limit` in tokens; None asks the model's server and assumes 128,000 if it does not tell.
-    `request_timeout_seconds` bounds what is asked of peers. `store` is the session's file; None keeps it in memory.
+    `store` is the session's file; None keeps it in memory.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
@@ -114,7 +115,6 @@ class AgentConfig(BaseModel):
     conversation_history_length: Count | None = Field(default=None, ge=0)
     auto_respond: bool = True
     max_iterations: Count = Field(default=10, gt=0)
-    request_timeout_seconds: float = Field(default=300.0, gt=0)
     reasoning_enabled: bool = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     store: Path | None = None
@@ -167,7 +167,7 @@ def build_agent_config(sources: Iterable[Source], *, environ: Mapping[str, str])
     for source in sources:
         seen: set[str] = set()
         for written, value in source.values.items():
-            key, value = _canonical(written, value, source)
+            key = _canonical(written, source)
             if key in seen:
                 raise ConfigError(source.place(written), f"'{key}' is given twice, in two spellings")
             seen.add(key)
@@ -244,21 +244,18 @@ def _mapping(values: object, where: str) -> dict[str, Any]:
     return {str(key): value for key, value in values.items()}
 
 
-def _canonical(written: str, value: Any, source: Source) -> tuple[str, Any]:
+def _canonical(written: str, source: Source) -> str:
     """The one name of a key, whichever way it is spelled. Raises `ConfigError` for a key nobody knows."""
     key = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", written).lower()
-    if key == "request_timeout":
-        # The TypeScript agent counts this one in milliseconds.
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ConfigError(source.place(written), f"{written}: should be a number of milliseconds, not {value!r}")
-        return "request_timeout_seconds", value / 1000
+    # Ours counts seconds, the TypeScript agent's milliseconds; neither changes anything.
+    key = "request_timeout" if key == "request_timeout_seconds" else key
     known = (*AgentConfig.model_fields, "api_key_env", *NO_EFFECT)
     if key not in known:
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
         expected = None if near else f"one of {', '.join(known)}"
         hint = f" (did you mean '{near[0]}'?)" if near else ""
         raise ConfigError(source.place(written), f"unknown key '{written}'{hint}", expected)
-    return key, value
+    return key
 
 
 def _key_from(environ: Mapping[str, str], variable: str, where: str) -> str:
