@@ -4,7 +4,7 @@ Tells only what a member would receive: the board first, then every accepted env
 history. A reader that comes back with the last place it saw gets what it missed, or is told that it cannot.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import anyio
 
@@ -17,7 +17,9 @@ _BATCH = 256
 """How many events leave in one write at most."""
 
 
-async def event_stream(switchboard: Switchboard, since: str | None) -> AsyncIterator[bytes]:
+async def event_stream(
+    switchboard: Switchboard, since: str | None, *, keep_alive_seconds: float = KEEP_ALIVE_SECONDS
+) -> AsyncGenerator[bytes, None]:
     """The events of a space from `since` (`<epoch>-<sequence>`) or from now, until the gateway stops."""
     history = switchboard.history
     place = Position.parse(since) if since else None
@@ -36,7 +38,7 @@ async def event_stream(switchboard: Switchboard, since: str | None) -> AsyncIter
                 event("envelope", entry.data, id=str(Position(history.epoch, entry.sequence))) for entry in batch
             )
         else:
-            with anyio.move_on_after(KEEP_ALIVE_SECONDS) as waiting:
+            with anyio.move_on_after(keep_alive_seconds) as waiting:
                 await history.wait_beyond(place)
             if waiting.cancelled_caught:
                 yield b": keep-alive\n\n"

@@ -82,7 +82,6 @@ def create_app(config: SpaceConfig, tokens: TokenBook, *, switchboard: Switchboa
             Exception: answer_failure,
         },
         lifespan=lifespan,
-        max_body_size=config.limits.http_body_bytes,
     )
     app.state.switchboard = board
     return app

@@ -97,7 +97,7 @@ async def answer_problem(_request: Request, problem: Exception) -> Response:
 async def answer_http_exception(_request: Request, exception: Exception) -> Response:
     """What the router itself refuses, as JSON."""
     assert isinstance(exception, HTTPException)
-    names = {404: "not_found", 405: "method_not_allowed", 413: errors.TOO_LARGE}
+    names = {404: "not_found", 405: "method_not_allowed"}
     error = names.get(exception.status_code, "http_error")
     return JSONResponse(
         {"error": error, "message": exception.detail}, status_code=exception.status_code, headers=exception.headers
@@ -163,10 +163,9 @@ class HttpRoutes:
         sender = self._identify(request, only=request.path_params["participant"])
         self._require_space(request.query_params.get("space"))
         try:
-            draft = decode_envelope(await request.body(), max_bytes=self._switchboard.config.limits.http_body_bytes)
+            draft = decode_envelope(await _body(request, self._switchboard.config.limits.http_body_bytes))
         except DecodeError as problem:
-            status = 413 if problem.error == errors.TOO_LARGE else 400
-            raise Problem(status, problem.error, problem.detail, code=problem.code) from None
+            raise Problem(400, problem.error, problem.detail, code=problem.code) from None
         receipt = self._switchboard.inject(sender, draft)
         if receipt.refused is not None:
             refused = receipt.refused.model_dump(mode="json", exclude_none=True)
@@ -227,6 +226,18 @@ class HttpRoutes:
     def _require_space(self, name: str | None) -> None:
         if not self._switchboard.is_space(name):
             raise Problem(404, errors.SPACE_NOT_FOUND, f"there is no space '{name}' here")
+
+
+async def _body(request: Request, max_bytes: int) -> bytes:
+    """A request's body, refused as soon as it is too long. Raises `Problem`."""
+    chunks: list[bytes] = []
+    left = max_bytes
+    async for chunk in request.stream():
+        left -= len(chunk)
+        if left < 0:
+            raise Problem(413, errors.TOO_LARGE, f"a body holds at most {max_bytes:,} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)
 
 
 def _file(name: str) -> Response:

@@ -237,7 +237,7 @@ class Space:
     def _refusal(self, draft: Draft, sender: ParticipantId) -> ErrorPayload | None:
         """Why an envelope may not pass, in the order in which the reasons are looked for."""
         kind = draft.kind
-        if not kind:
+        if not kind or kind.isspace():
             return _invalid(errors.INVALID_ENVELOPE, "'kind' is missing")
         if draft.sender is not None and draft.sender != sender:
             text = f"you are '{sender}' and cannot speak as '{draft.sender}'"

@@ -7,7 +7,16 @@ import pytest
 
 from spaces.errors import SpacesError
 from spaces.processes import started_mark
-from spaces.run_file import Exit, Pids, RunFile, find_run_file, read_run_file, run_file_path, write_run_file
+from spaces.run_file import (
+    Exit,
+    Pids,
+    RunFile,
+    claim_run_file,
+    find_run_file,
+    read_run_file,
+    run_file_path,
+    write_run_file,
+)
 
 
 def run_of(**more: object) -> RunFile:
@@ -70,3 +79,14 @@ def test_ended_programs_are_named_with_how_they_ended() -> None:
         "b": "was ended by signal 9",
         "c": "its program is gone",
     }
+
+
+def test_of_two_who_start_a_space_at_once_one_is_told(tmp_path: Path) -> None:
+    path = run_file_path(tmp_path / ".mew")
+    claim_run_file(path, run_of(run_id="first"))
+    with pytest.raises(SpacesError, match="being started by somebody else"):
+        claim_run_file(path, run_of(run_id="second"))
+    found = read_run_file(path)
+    assert found is not None
+    assert found.run_id == "first"
+    assert [one.name for one in path.parent.iterdir()] == ["run.json"]

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from spaces.launch import Address, Program
 from spaces.processes import RUN_VARIABLE, left_behind
-from spaces.run_file import RunFile, read_run_file
-from spaces.supervisor import ProgramFailed, Supervisor, log_path
+from spaces.run_file import RunFile, read_run_file, write_run_file
+from spaces.supervisor import ProgramFailed, Supervisor, log_path, stop_space
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are a POSIX matter")
 
@@ -225,3 +227,60 @@ async def test_two_spaces_do_not_disturb_each_other(tmp_path: Path) -> None:
         run = second.run
         assert run.is_running(run.pids.gateway)
         assert run.is_running(run.pids.participants["coder"])
+
+
+async def test_a_program_that_will_not_leave_can_be_forced(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    text = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
+    async with house.serving([], [program("coder", text, folder=tmp_path)]):
+        await house.until(lambda: ("coder", "here I am") in house.told)
+        run = house.run
+        house.supervisor.stop()
+        house.supervisor.force()
+    assert not run.is_alive
+
+
+async def test_a_space_is_stopped_from_outside_even_without_its_supervisor(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    with anyio.fail_after(15), pytest.raises(ProgramFailed):
+        async with anyio.create_task_group() as tasks:
+
+            async def stop_when_ready() -> None:
+                await house.ready.wait()
+                # The run file names no supervisor here, as if it had been killed.
+                assert await anyio.to_thread.run_sync(stop_space, house.supervisor.run_file, house.run)
+
+            tasks.start_soon(stop_when_ready)
+            try:
+                await house.supervisor.serve([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
+            except ProgramFailed as error:
+                failure = error
+            else:
+                failure = None
+        assert not house.supervisor.run.is_alive
+        assert failure is not None
+        raise failure
+
+
+def test_stopping_a_space_touches_no_stranger_under_a_recorded_id(tmp_path: Path) -> None:
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    try:
+        path = tmp_path / "run.json"
+        run = RunFile.model_validate(
+            {
+                "space": "s",
+                "gateway": "",
+                "ws": "",
+                "started_at": "now",
+                "run_id": "x",
+                "pids": {"supervisor": stranger.pid, "gateway": stranger.pid, "participants": {"coder": stranger.pid}},
+                "marks": {str(stranger.pid): "another moment"},
+            }
+        )
+        write_run_file(path, run)
+        assert not stop_space(path, run)
+        assert stranger.poll() is None
+        assert not path.exists()
+    finally:
+        stranger.kill()
+        stranger.wait()

@@ -1,0 +1,140 @@
+"""The gateway as a program: it starts, says where it is, and stops."""
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+
+from spaces.auth import TokenBook, token_path
+from spaces.config import SpaceConfig
+from spaces.errors import PortInUse
+from spaces.gateway import RunningGateway, create_app, serve_gateway
+from tests.support.gateway_client import joined, opened
+
+
+async def test_it_tells_where_it_listens_and_whose_token_is_which(gateway: RunningGateway) -> None:
+    assert gateway.host == "127.0.0.1"
+    assert gateway.url == f"http://127.0.0.1:{gateway.port}"
+    assert gateway.ws_url == f"ws://127.0.0.1:{gateway.port}"
+    assert gateway.token_of("coder") == "token-of-coder"
+    with pytest.raises(KeyError):
+        gateway.token_of("ghost")
+    assert {line.id for line in gateway.board().participants} == set(gateway.config.participants)
+
+
+async def test_a_taken_port_is_named(config: SpaceConfig, gateway: RunningGateway) -> None:
+    with pytest.raises(PortInUse) as caught:
+        async with serve_gateway(config, port=gateway.port):
+            pytest.fail("two gateways on one port")
+    assert caught.value.port == gateway.port
+
+
+async def test_the_port_is_free_again_at_once(config: SpaceConfig) -> None:
+    async with serve_gateway(config) as first, joined(first, "ada"):
+        port = first.port
+    async with serve_gateway(config, port=port) as second:
+        assert second.port == port
+
+
+async def test_an_error_in_the_block_comes_out_as_itself(config: SpaceConfig) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with serve_gateway(config):
+            raise ZeroDivisionError
+
+
+async def test_tokens_are_made_in_the_state_folder(config: SpaceConfig, tmp_path: Path) -> None:
+    async with serve_gateway(config, state=tmp_path) as gateway, joined(gateway, "bob"):
+        assert token_path(tmp_path, "bob").read_text(encoding="utf-8").strip() == gateway.token_of("bob")
+
+
+async def test_open_event_streams_do_not_hold_up_the_end(config: SpaceConfig) -> None:
+    with anyio.fail_after(3):
+        async with httpx2.AsyncClient(timeout=10, trust_env=False) as http:
+            async with serve_gateway(config) as gateway:
+                headers = {"authorization": "Bearer token-of-coder"}
+                request = http.build_request("GET", gateway.url + "/spaces/demo/events", headers=headers)
+                answer = await http.send(request, stream=True)
+                lines = answer.aiter_lines()
+                assert (await anext(lines)).startswith("id: ")
+            assert [line async for line in lines][-1] == ""
+            await answer.aclose()
+
+
+async def test_a_space_in_the_query_must_be_the_one_served(gateway: RunningGateway) -> None:
+    from websockets.asyncio.client import connect
+
+    headers = {"Authorization": "Bearer token-of-coder"}
+    async with connect(gateway.ws_url + "/ws?space=other", additional_headers=headers) as one:
+        with anyio.fail_after(5):
+            assert "space_not_found" in str(await one.recv())
+
+
+async def test_ten_sockets_at_once_hear_one_order(gateway: RunningGateway) -> None:
+    heard: list[list[str]] = []
+
+    async def take_part(number: int) -> None:
+        async with joined(gateway, "ada") as one:
+            ready.append(number)
+            with anyio.fail_after(10):
+                await everybody.wait()
+            for index in range(20):
+                await one.chat(f"{number}-{index}")
+            heard.append([(await one.until("chat"))["payload"]["text"] for _ in range(200)])
+
+    ready: list[int] = []
+    everybody = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        for number in range(10):
+            tasks.start_soon(take_part, number)
+        with anyio.fail_after(10):
+            while len(ready) < 10:
+                await anyio.lowlevel.checkpoint()
+        everybody.set()
+    assert all(one == heard[0] for one in heard)
+    for number in range(10):
+        assert [text for text in heard[0] if text.startswith(f"{number}-")] == [f"{number}-{i}" for i in range(20)]
+
+
+def test_an_application_shows_its_switchboard(config: SpaceConfig) -> None:
+    app = create_app(config, TokenBook.made_up(config))
+    assert app.state.switchboard.config is config
+
+
+async def test_nobody_in_is_nobody_out(gateway: RunningGateway) -> None:
+    async with joined(gateway, "ada") as ada:
+        async with opened(gateway):
+            pass
+        await ada.chat("only me")
+        assert (await ada.next())["kind"] == "chat"
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from spaces.config import parse_space
+from spaces.gateway import run_gateway
+
+config = parse_space("space: {id: demo}\\nparticipants: {ada: {}}")
+run_gateway(config, state=Path(sys.argv[1]), port=0, on_ready=lambda gateway: print(gateway.url, flush=True))
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are another matter there")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_in_the_foreground_it_runs_until_told_to_stop(tmp_path: Path, how: signal.Signals) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert httpx2.get(url + "/health", trust_env=False).json()["status"] == "ok"
+        process.send_signal(how)
+        out, err = process.communicate(timeout=20)
+    assert (out.strip(), err, process.returncode) == ("ended", "", 0)
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", int(url.rsplit(":", 1)[1]))) != 0

@@ -1,0 +1,147 @@
+"""Effects become writes, in order, to the right lanes."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from protocol.codec import StreamFrame, draft_of
+from protocol.ids import ParticipantId
+from spaces.auth import TokenBook
+from spaces.config import SpaceConfig
+from spaces.effects import ConnectionId
+from spaces.history import Position
+from spaces.switchboard import Switchboard
+from tests.support.lanes import RecordingLane
+
+ADA, BOB, CODER = ParticipantId("ada"), ParticipantId("bob"), ParticipantId("coder")
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def switchboard(config: SpaceConfig, clock: Clock) -> Switchboard:
+    return Switchboard(config, TokenBook.made_up(config), clock=clock, epoch="e")
+
+
+def joined(switchboard: Switchboard, participant: ParticipantId) -> tuple[ConnectionId, RecordingLane]:
+    connection, lane = switchboard.open(), RecordingLane()
+    switchboard.attach(connection, lane)
+    switchboard.join(connection, participant)
+    return connection, lane
+
+
+def kinds(lane: RecordingLane) -> list[str]:
+    return [json.loads(one)["kind"] if one[:1] in ("{", b"{") else str(one) for one in lane.written]
+
+
+def chat(text: str) -> Any:
+    return draft_of({"kind": "chat", "payload": {"text": text}})
+
+
+def test_what_is_said_is_written_to_everybody_and_numbered(switchboard: Switchboard) -> None:
+    connection, ada = joined(switchboard, ADA)
+    _, bob = joined(switchboard, BOB)
+    switchboard.receive(connection, ADA, chat("hi"))
+    assert kinds(ada) == ["system/welcome", "system/presence", "chat"]
+    assert kinds(bob) == ["system/welcome", "chat"]
+    assert ada.written[-1] == bob.written[-1]
+    entries = switchboard.history.since(Position("e", 0))
+    assert entries is not None
+    assert [json.loads(entry.data)["kind"] for entry in entries] == ["system/presence", "system/presence", "chat"]
+    assert switchboard.connections == 2
+
+
+def test_refusals_are_no_history(switchboard: Switchboard) -> None:
+    connection, bob = joined(switchboard, BOB)
+    before = switchboard.history.position
+    switchboard.receive(connection, BOB, draft_of({"kind": "participant/clear"}))
+    switchboard.refuse(connection, "invalid_json", "no", correlation_id="7")
+    assert kinds(bob)[1:] == ["system/error", "system/error"]
+    assert switchboard.history.position == before
+
+
+def test_a_refused_connection_is_told_and_closed(switchboard: Switchboard) -> None:
+    connection, lane = switchboard.open(), RecordingLane()
+    switchboard.attach(connection, lane)
+    switchboard.turn_away(connection, "unauthorized", "no", 4401)
+    assert kinds(lane) == ["system/error"]
+    assert lane.closed == (4401, "unauthorized")
+    switchboard.leave(connection)
+    switchboard.turn_away(connection, "unauthorized", "nobody there", 4401)
+
+
+def test_frames_are_relayed_as_they_came(switchboard: Switchboard) -> None:
+    coder, _ = joined(switchboard, CODER)
+    _, bob = joined(switchboard, BOB)
+    for payload in ({}, {"target": ["bob"]}):
+        switchboard.receive(coder, CODER, draft_of({"kind": "stream/request", "payload": payload}))
+    switchboard.relay(coder, CODER, StreamFrame("stream-1", b"#stream-1#\xff"))
+    switchboard.relay(coder, CODER, StreamFrame("stream-2", "#stream-2#x"))
+    assert bob.written[-2:] == [b"#stream-1#\xff", "#stream-2#x"]
+
+
+def test_an_http_sender_speaks_the_same_way(switchboard: Switchboard) -> None:
+    _, ada = joined(switchboard, ADA)
+    receipt = switchboard.inject(BOB, chat("by http"))
+    assert receipt.accepted is not None
+    assert kinds(ada)[-1] == "chat"
+
+
+def test_a_slow_reader_is_told_and_leaves_and_nobody_else_notices_but_by_presence(switchboard: Switchboard) -> None:
+    ada_connection, ada = joined(switchboard, ADA)
+    bob_connection, bob = joined(switchboard, BOB)
+    bob.is_open = False
+    switchboard.is_slow(bob_connection)
+    switchboard.receive(ada_connection, ADA, chat("one"))
+    assert kinds(bob)[-1] == "system/error"
+    assert json.loads(bob.written[-1])["payload"]["error"] == "slow_consumer"
+    assert bob.closed == (4408, "slow_consumer")
+    assert kinds(ada)[-2:] == ["chat", "system/presence"]
+    switchboard.is_slow(bob_connection)
+    switchboard.receive(ada_connection, ADA, chat("two"))
+    assert kinds(ada)[-1] == "chat"
+
+
+def test_time_passes_when_it_is_told_to(switchboard: Switchboard, clock: Clock) -> None:
+    _, ada = joined(switchboard, ADA)
+    coder, _ = joined(switchboard, CODER)
+    switchboard.receive(coder, CODER, draft_of({"kind": "stream/request"}))
+    switchboard.leave(coder)
+    switchboard.expire()
+    assert kinds(ada)[-1] == "system/presence"
+    clock.now += timedelta(seconds=10)
+    switchboard.expire()
+    assert kinds(ada)[-1] == "stream/close"
+    assert switchboard.uptime_seconds() == 10
+
+
+def test_the_board_has_everybody_who_is_configured(switchboard: Switchboard) -> None:
+    joined(switchboard, BOB)
+    board = switchboard.board()
+    assert [(one.id, one.connected) for one in board.participants] == [
+        ("bob", True),
+        ("ada", False),
+        ("coder", False),
+        ("files", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [(None, True), ("", True), ("default", True), ("demo", True), ("x", False)]
+)
+def test_one_space_is_served(switchboard: Switchboard, name: str | None, *, expected: bool) -> None:
+    assert switchboard.is_space(name) is expected

@@ -1,0 +1,27 @@
+"""A lane that keeps what is written to it."""
+
+from spaces.fanout import unframe
+
+
+class RecordingLane:
+    """A second, real way out: into a list. It breaks loudly when something is written after its end."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.written: list[bytes | str] = []
+        self.closed: tuple[int, str] | None = None
+
+    def write(self, framed: bytes) -> None:
+        """Keep a message."""
+        assert self.is_open, "written after the end"
+        self.written.append(unframe(framed))
+
+    def close(self, code: int, reason: str) -> None:
+        """Remember how it was closed."""
+        self.is_open = False
+        self.closed = (code, reason)
+
+    def finish(self, last: bytes, code: int, reason: str) -> None:
+        """Keep a last message and end."""
+        self.written.append(unframe(last))
+        self.close(code, reason)
