@@ -92,7 +92,11 @@ def reported(tokens: int, window: int, *, word: str, messages: int, parts: Parts
         compact_at_tokens=-(-window * 9 // 10),
         measured_at=wire_time(seconds_ago=more.pop("seconds_ago", 0)),
         call_id="call",
-        breakdown=tuple(BreakdownPart(part=part, tokens=size, basis="exact") for part, size in parts) or None,
+        breakdown=tuple(
+            BreakdownPart(part=part, tokens=size, basis="projected" if part == "summary" else "exact")
+            for part, size in parts
+        )
+        or None,
         **more,
     )
     return Status(tokens=tokens, max_tokens=window, messages_in_context=messages, status=word, context=context)
@@ -119,7 +123,7 @@ async def live_through_a_morning(coder: Member, writer: Member, local: Member) -
         freed_gross_tokens=77_570,
         summary_tokens=6_204,
         freed_messages=84,
-        basis="exact",
+        basis="projected",
     )
     before = (31_020, 44_871, 52_340, 71_902, 83_116, 97_544, 108_002, 115_890)
     after = (44_524, 53_790, 61_377, 78_208, 90_455, 104_119, 111_630)
@@ -168,8 +172,16 @@ async def live_through_a_morning(coder: Member, writer: Member, local: Member) -
 async def talk(ada: Member, coder: Member, writer: Member) -> None:
     """What is said around it."""
     chats = (
-        (ada, "coder", "Please go through spaces/connection.py with fresh eyes. What happens when a socket dies early?"),
-        (coder, "ada", "A socket that closes before its join frame leaves a lane behind. I wrote a test that shows it."),
+        (
+            ada,
+            "coder",
+            "Please go through spaces/connection.py with fresh eyes. What happens when a socket dies early?",
+        ),
+        (
+            coder,
+            "ada",
+            "A socket that closes before its join frame leaves a lane behind. I wrote a test that shows it.",
+        ),
         (writer, "coder", "Send me the test when it is green, the changelog wants one sentence about it."),
         (coder, "writer", "“A connection that ends before it joins no longer keeps its buffer.”"),
         (ada, "writer", "You will want room for the whole guide. Compact first, then start."),

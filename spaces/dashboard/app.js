@@ -39,6 +39,7 @@ class View {
 
   close() {
     this._feed.stop();
+    if (this._drawing !== undefined) cancelAnimationFrame(this._drawing);
     clearInterval(this._timer);
     byId("retry").removeEventListener("click", this._retry);
     window.removeEventListener("online", this._retry);
@@ -55,7 +56,7 @@ class View {
     } else if (name === "envelope") {
       this._hear(value);
     }
-    this._show();
+    this._showSoon();
   }
 
   _hear(envelope) {
@@ -111,7 +112,13 @@ class View {
     this._show();
   }
 
+  /** Show once for all that arrives before the screen is next drawn. */
+  _showSoon() {
+    if (this._drawing === undefined) this._drawing = requestAnimationFrame(() => this._show());
+  }
+
   _show() {
+    this._drawing = undefined;
     const nowMs = Date.now();
     const entries = [...this._board.entries.values()];
     const withContext = entries.filter(hasContext);
@@ -168,12 +175,12 @@ function showOthers(entries, me) {
   line.dataset.shown = key;
   const named = (list) => list.flatMap(({ id }, index) => [index ? ", " : " ", name(id, me)]);
   const here = entries.filter((entry) => entry.connected);
-  const away = entries.filter((entry) => !entry.connected);
+  const away = entries.filter((entry) => !entry.connected && entry.id !== me); // the viewer looks on, that is enough
   line.replaceChildren(
     ...(here.length ? [make("span", "", "also here:", ...named(here))] : []),
     ...(away.length ? [make("span", "", "not connected:", ...named(away))] : []),
   );
-  line.hidden = entries.length === 0;
+  line.hidden = line.children.length === 0;
 }
 
 function name(id, me) {
@@ -199,7 +206,7 @@ function open(session, refusal) {
   say(byId("me-name"), session.participant);
   view = new View(session, (message) => {
     store(undefined);
-    open({ ...session, token: "" }, `The gateway refused: ${message}.`);
+    open({ ...session, token: "" }, `The gateway refused: ${words.sentence(message)}`);
   });
   return view.run();
 }

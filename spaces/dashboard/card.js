@@ -51,7 +51,7 @@ export class Card {
     const { about, word, tokens, window, level } = this._slots;
     const count = words.counted(status.messages_in_context, "message");
     say(about, [status.context?.model, count].filter(Boolean).join(" · "));
-    sayOrHide(word, status.status ? words.plain(status.status) : "");
+    sayOrHide(word, words.statusWord(status));
     say(tokens, words.amount(status));
     say(window, words.ofWindow(status));
     sayOrHide(level, words.level(status));

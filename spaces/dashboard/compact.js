@@ -2,7 +2,7 @@
 
 import { messageOf } from "./events.js";
 import { gatewayUrl } from "./session.js";
-import { compactAnswer, span } from "./words.js";
+import { compactAnswer, sentence, span } from "./words.js";
 
 const PATIENCE_MS = 180_000;
 
@@ -43,7 +43,7 @@ export class CompactRequests {
         headers: { Authorization: `Bearer ${session.token}`, "Content-Type": "application/json" },
         body: JSON.stringify({ id, kind: "participant/compact", to: [participant], payload }),
       });
-      if (!response.ok) this._end(participant, id, `Refused: ${await messageOf(response)}.`, true);
+      if (!response.ok) this._end(participant, id, `Refused: ${sentence(await messageOf(response))}`, true);
     } catch {
       this._end(participant, id, "Not sent: the gateway cannot be reached.", true);
     }
@@ -57,7 +57,7 @@ export class CompactRequests {
       const done = envelope.payload ?? {};
       this._end(envelope.from, state.id, compactAnswer(done, state.targetTokens), done.skipped === true);
     } else if (envelope.kind === "participant/status" && String(envelope.payload?.status).startsWith("refused:")) {
-      this._end(envelope.from, state.id, `Refused: ${envelope.payload.status.slice(8)}`, true);
+      this._end(envelope.from, state.id, `Refused: ${sentence(envelope.payload.status.slice(8))}`, true);
     }
   }
 

@@ -42,11 +42,16 @@ export const grouped = (value) => GROUPED.format(value);
 const marked = (value, isExact) => `${isExact ? "" : "~"}${grouped(value)}`;
 
 /** A name of the wire as people read it: near_limit as "near limit". */
-export function plain(name) {
-  const [head, ...rest] = String(name).split(":");
-  const words = head.replace(/[_\s]+/g, " ").trim();
-  return rest.length ? `${words}: ${rest.join(":").trim()}` : words;
-}
+export const plain = (name) => String(name).replace(/[_\s]+/g, " ").trim();
+
+/** A text with a full stop at its end. */
+export const sentence = (text) => (/[.!?…]$/.test(text.trim()) ? text.trim() : `${text.trim()}.`);
+
+/** The word of a status, without what follows its colon. */
+export const statusWord = (status) => plain((status.status ?? "").split(":")[0]);
+
+/** What a status says behind its word, as in "compaction_failed:the model is unreachable". */
+const statusDetail = (status) => (status.status ?? "").split(":").slice(1).join(":").trim();
 
 /** How long something took or is ago, in its largest unit. */
 export function span(ms) {
@@ -133,7 +138,7 @@ const ago = (words, lead) => (words === undefined ? "" : `${lead}${words} ago`);
 export function remarks(entry, receivedAgo) {
   const { status } = entry;
   const report = status.context;
-  const said = [];
+  const said = [statusDetail(status)];
   if (!entry.connected) said.push(`not connected, last heard of${ago(receivedAgo, " ")}`);
   if (percentOf(status) > 100) said.push("over its window");
   if (report?.stale_messages > 0) said.push(`${counted(report.stale_messages, "item")} added since`);
@@ -141,7 +146,7 @@ export function remarks(entry, receivedAgo) {
     const left = report.injection.remaining === undefined ? "" : ` (${grouped(report.injection.remaining)} left)`;
     said.push(`in force: ${plain(report.injection.kind)}${left}`);
   }
-  return said.join(" · ");
+  return said.filter(Boolean).join(" · ");
 }
 
 /** The newest compaction in one line. */
@@ -162,7 +167,7 @@ export const partTokens = (part) => marked(part.tokens, part.basis !== "projecte
 
 /** The answer to a request to compact. `done` is the payload of participant/compact-done. */
 export function compactAnswer(done, targetTokens) {
-  if (done.skipped === true) return `Skipped: ${skippedBecause(done, targetTokens)}.`;
+  if (done.skipped === true) return `Skipped: ${sentence(skippedBecause(done, targetTokens))}`;
   if (!Number.isInteger(done.freed_tokens)) return "Compacted; it did not say how much was freed.";
   const freed = `Freed ${marked(done.freed_tokens, done.basis !== "projected")} tokens`;
   const messages = Number.isInteger(done.freed_messages) ? `, ${counted(done.freed_messages, "message")}` : "";

@@ -1,0 +1,173 @@
+"""A real Chromium, a real gateway, and small members that say what a test tells them to."""
+
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
+
+import anyio
+import pytest
+from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright, expect
+from websockets.asyncio.client import ClientConnection, connect
+
+from protocol import kinds
+from protocol.join import join_frame
+from spaces.config import SpaceConfig, parse_space
+from spaces.gateway import RunningGateway, serve_gateway
+
+PATIENCE_SECONDS = 20.0
+expect.set_options(timeout=PATIENCE_SECONDS * 1000)
+
+HOSTILE = "<img src=x onerror=document.title='owned'>"
+"""Markup that would act if a page took it for markup. It is a valid id too."""
+
+SPACE = f"""
+space: {{id: review, name: Review room}}
+participants:
+  ada: {{capabilities: [{{kind: "*"}}, {{kind: "participant/*"}}]}}
+  eve: {{capabilities: [{{kind: chat}}]}}
+  coder: {{command: "true", capabilities: [{{kind: "*"}}, {{kind: "participant/*"}}]}}
+  writer: {{command: "true", capabilities: [{{kind: "*"}}, {{kind: "participant/*"}}]}}
+  "{HOSTILE}": {{command: "true", capabilities: [{{kind: "*"}}, {{kind: "participant/*"}}]}}
+"""
+
+CHROMIUM_ARGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+class Member:
+    """A participant that says what it is told to and remembers nothing."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+
+    async def say(
+        self, kind: str, payload: dict[str, Any], *, to: Sequence[str] = (), about: Sequence[str] = ()
+    ) -> None:
+        """Send one envelope."""
+        envelope = {"kind": kind, "to": list(to), "correlation_id": list(about), "payload": payload}
+        await self._socket.send(json.dumps({key: value for key, value in envelope.items() if value}))
+
+    async def report(self, *, to: Sequence[str] = (), **status: Any) -> None:
+        """Send a status; `messages_in_context` is 3 unless said otherwise."""
+        await self.say(kinds.PARTICIPANT_STATUS, {"messages_in_context": 3, **status}, to=to)
+
+    async def heard(self, kind: str) -> dict[str, Any]:
+        """The next envelope of a kind."""
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async for frame in self._socket:
+                envelope: dict[str, Any] = json.loads(frame)
+                if envelope.get("kind") == kind:
+                    return envelope
+        raise AssertionError(f"the gateway closed before any {kind} came")
+
+
+class Join(Protocol):
+    """`join("coder")`: a member for the length of a block."""
+
+    def __call__(self, participant: str) -> AbstractAsyncContextManager[Member]: ...
+
+
+class Look(Protocol):
+    """`look("ada")`: the dashboard as a participant opens it from a link."""
+
+    async def __call__(self, participant: str = "ada", *, token: str | None = None) -> Page: ...
+
+
+class Tab:
+    """A page, and everything it asked for and complained about."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        self.addresses: list[str] = []
+        page.on("console", self._heard)
+        page.on("pageerror", lambda error: self.complaints.append(f"uncaught: {error}"))
+        page.on("request", self._requested)
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.type}: {message.text}")
+
+    def _requested(self, request: Request) -> None:
+        self.addresses.append(request.url)
+
+
+def chromium_path() -> str | None:
+    """Where a Chromium lies on this machine."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    return os.environ.get("CHROMIUM") or next((found for name in names if (found := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    """One Chromium for the tests of a module."""
+    path = chromium_path()
+    if path is None:
+        pytest.skip("no Chromium found: install one (`apt-get install chromium`) or set CHROMIUM to its path")
+    async with async_playwright() as playwright:
+        running = await playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_ARGS))
+        yield running
+        await running.close()
+
+
+@pytest.fixture
+def config() -> SpaceConfig:
+    """The space of these tests."""
+    return parse_space(SPACE)
+
+
+@pytest.fixture
+async def gateway(config: SpaceConfig) -> AsyncIterator[RunningGateway]:
+    """A gateway of its own for each test."""
+    async with serve_gateway(config) as running:
+        yield running
+
+
+@pytest.fixture
+async def tab(browser: Browser) -> AsyncIterator[Tab]:
+    """A fresh tab without history, storage or complaints."""
+    context = await browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-GB")
+    page = await context.new_page()
+    page.set_default_timeout(PATIENCE_SECONDS * 1000)
+    yield Tab(page)
+    await context.close()
+
+
+@pytest.fixture
+def look(gateway: RunningGateway, tab: Tab) -> Look:
+    """Open the dashboard from a link and wait until it is live."""
+
+    async def open_as(participant: str = "ada", *, token: str | None = None) -> Page:
+        secret = token or gateway.token_of(participant)
+        await tab.page.goto(f"{gateway.url}/dashboard#token={secret}&space=review&participant={participant}")
+        if token is None:
+            await tab.page.get_by_text("live", exact=True).wait_for()
+        return tab.page
+
+    return open_as
+
+
+@pytest.fixture
+def join(gateway: RunningGateway) -> Join:
+    """Let members come in."""
+
+    @asynccontextmanager
+    async def joined(participant: str) -> AsyncIterator[Member]:
+        async with connect(gateway.ws_url) as socket:
+            frame = join_frame(space="review", participant=participant, token=gateway.token_of(participant))
+            await socket.send(json.dumps(frame))
+            member = Member(socket)
+            await member.heard(kinds.SYSTEM_WELCOME)
+            yield member
+
+    return joined

@@ -1,0 +1,456 @@
+"""The dashboard in a real Chromium, served by a real gateway, with real members in the space."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.async_api import Locator, Page, Route, expect
+
+from protocol import kinds
+from spaces.config import SpaceConfig
+from spaces.gateway import RunningGateway, serve_gateway
+from tests.browser.conftest import HOSTILE, Join, Look, Tab
+
+WINDOW: dict[str, Any] = {"max_tokens": 128_000}
+
+REPORTED: dict[str, Any] = {"basis": "reported", "level": "healthy", "severity": 0, "revision": 0}
+
+COMPACTION = {
+    "at": "2026-01-01T10:00:00Z",
+    "trigger": "threshold",
+    "freed_tokens": 23_020,
+    "freed_gross_tokens": 24_000,
+    "summary_tokens": 980,
+    "freed_messages": 40,
+    "basis": "exact",
+}
+
+
+def card(page: Page, participant: str) -> Locator:
+    """The card of a participant."""
+    return page.get_by_role("listitem").filter(has=page.get_by_role("heading", name=participant, exact=True))
+
+
+def slot(within: Locator, name: str) -> Locator:
+    """One place of a card."""
+    return within.locator(f"[data-slot={name}]")
+
+
+async def board_of(page: Page, gateway: RunningGateway) -> dict[str, Any]:
+    """The gateway's own board, by participant."""
+    answer = await page.request.get(
+        f"{gateway.url}/spaces/review/context", headers={"Authorization": f"Bearer {gateway.token_of('ada')}"}
+    )
+    return {line["id"]: line for line in (await answer.json())["participants"]}
+
+
+async def assert_same_integers(page: Page, gateway: RunningGateway, participant: str) -> None:
+    """A card, its gauge and the gateway's board say the same."""
+    status = (await board_of(page, gateway))[participant]["status"]
+    shown = card(page, participant)
+    await expect(slot(shown, "tokens")).to_have_text(f"{status['tokens']:,}")
+    await expect(slot(shown, "window")).to_have_text(f"of {status['max_tokens']:,}")
+    gauge = shown.get_by_role("meter")
+    await expect(gauge).to_have_attribute("aria-valuenow", str(status["tokens"]))
+    await expect(gauge).to_have_attribute("aria-valuemax", str(status["max_tokens"]))
+
+
+async def test_cards_show_the_integers_of_the_board_before_and_after_the_page_was_opened(
+    gateway: RunningGateway, look: Look, join: Join, tab: Tab
+) -> None:
+    async with join("coder") as coder:
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        page = await look()
+        await assert_same_integers(page, gateway, "coder")
+        await coder.report(tokens=104_119, **WINDOW, context={**REPORTED, "turns_to_compaction": 5})
+        await expect(slot(card(page, "coder"), "tokens")).to_have_text("104,119")
+        await assert_same_integers(page, gateway, "coder")
+        await expect(slot(card(page, "coder"), "known")).to_have_text(
+            re.compile(r"^reported \d+ s ago · compacts in ~5 turns$")
+        )
+        await expect(slot(card(page, "coder"), "level")).to_have_text("healthy · 81%")
+    assert tab.complaints == []
+
+
+async def test_a_status_narrowed_for_one_asker_changes_no_card(gateway: RunningGateway, look: Look, join: Join) -> None:
+    page = await look()
+    async with join("coder") as coder:
+        await coder.report(tokens=5_000, **WINDOW, context=REPORTED)
+        await coder.report(to=["ada"], tokens=7_000)
+        await coder.say(kinds.CHAT, {"text": "that was all"})
+        await page.get_by_text("that was all").wait_for()
+        await expect(slot(card(page, "coder"), "tokens")).to_have_text("5,000")
+        await assert_same_integers(page, gateway, "coder")
+
+
+async def test_an_unknown_amount_shows_no_number_but_why_and_what_was_last_reported(look: Look, join: Join) -> None:
+    page = await look()
+    async with join("coder") as coder:
+        last = {"tokens": 98_412, "measured_at": "2026-01-01T10:00:00Z", "call_id": "call-1"}
+        unknown = {"basis": "unknown", "reason": "usage_unavailable", "last_reported": last}
+        await coder.report(**WINDOW, context={**unknown, "max_tokens_basis": "assumed"})
+        shown = card(page, "coder")
+        await expect(slot(shown, "tokens")).to_have_text("Not known")
+        await expect(slot(shown, "window")).to_have_text("· window 128,000 (assumed)")
+        await expect(slot(shown, "known")).to_contain_text("unknown: the model server reported no usage")
+        await expect(slot(shown, "known")).to_contain_text(re.compile(r"last reported 98,412, \d+ d ago"))
+        await expect(shown.get_by_role("meter")).to_have_count(0)
+        await expect(shown).to_have_attribute("data-basis", "unknown")
+        assert await slot(shown, "fill").evaluate("fill => fill.getBoundingClientRect().width") == 0
+
+
+async def test_a_projection_is_hatched_and_marked_as_one(look: Look, join: Join) -> None:
+    page = await look()
+    async with join("coder") as coder:
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        solid = slot(card(page, "coder"), "fill")
+        await expect(solid).to_have_css("background-image", "none")
+        projected = {**REPORTED, "basis": "projected", "stale_messages": 2}
+        await coder.report(tokens=27_046, **WINDOW, context=projected)
+        shown = card(page, "coder")
+        await expect(slot(shown, "tokens")).to_have_text("~27,046")
+        await expect(slot(shown, "known")).to_have_text("projected")
+        await expect(slot(shown, "remark")).to_have_text("2 items added since")
+        await expect(slot(shown, "fill")).to_have_css("background-image", re.compile("repeating-linear-gradient"))
+
+
+async def test_a_figure_nobody_labelled_is_not_taken_for_a_report(look: Look, join: Join) -> None:
+    page = await look()
+    async with join("coder") as coder:
+        await coder.report(tokens=512, **WINDOW)
+        await expect(slot(card(page, "coder"), "tokens")).to_have_text("~512")
+        await expect(slot(card(page, "coder"), "known")).to_contain_text("unlabelled, it did not say how it knows")
+
+
+async def test_a_card_tells_mark_level_parts_and_last_compaction(look: Look, join: Join) -> None:
+    page = await look()
+    async with join("coder") as coder:
+        parts = [
+            {"part": "prefix", "tokens": 6_000, "basis": "exact"},
+            {"part": "tool_results", "tokens": 112_000, "basis": "projected"},
+        ]
+        near = {**REPORTED, "level": "near_limit", "severity": 2, "compact_at_tokens": 115_200, "breakdown": parts}
+        await coder.report(
+            tokens=118_000, **WINDOW, status="near_limit", context={**near, "last_compaction": COMPACTION}
+        )
+        shown = card(page, "coder")
+        await expect(slot(shown, "level")).to_have_text("near limit · 92%")
+        await expect(slot(shown, "known")).to_contain_text("compacts at 115,200")
+        await expect(slot(shown, "last")).to_have_text(
+            re.compile(r"^Last compaction freed 23,020, \d+ d ago \(threshold\)$")
+        )
+        rows = slot(shown, "legend").get_by_role("listitem")
+        await expect(rows).to_have_text(["prompt and tools 6,000", "tool results ~112,000"])
+        place = await slot(shown, "mark").evaluate(
+            "mark => (mark.getBoundingClientRect().left + 1 - mark.parentElement.getBoundingClientRect().left)"
+            " / mark.parentElement.getBoundingClientRect().width"
+        )
+        assert place == pytest.approx(0.9, abs=0.002)
+        await expect(page.locator("#glance")).to_have_text("1 window: 1 near the limit")
+
+
+async def test_the_trail_has_a_notch_for_each_compaction(look: Look, join: Join) -> None:
+    page = await look()
+    async with join("coder") as coder:
+        for tokens in (40_000, 90_000, 116_000):
+            await coder.report(tokens=tokens, **WINDOW, context=REPORTED)
+        await coder.report(tokens=45_000, **WINDOW, context={**REPORTED, "last_compaction": COMPACTION})
+        trail = card(page, "coder").get_by_role("img", name="Since this page was opened")
+        await expect(trail).to_have_attribute(
+            "aria-label", "Since this page was opened: 4 figures, from 40,000 to 45,000 tokens, 1 compaction"
+        )
+        await expect(trail.locator(".trail-notch")).to_have_count(1)
+        await expect(page.get_by_role("log")).to_contain_text("coder compacted, freed 23,020 (threshold)")
+
+
+async def test_the_compact_button_asks_in_the_viewers_name_and_shows_the_answer(look: Look, join: Join) -> None:
+    page = await look()
+    async with join("coder") as coder:
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        await page.get_by_role("button", name="Compact coder").click()
+        asked = await coder.heard(kinds.PARTICIPANT_COMPACT)
+        assert (asked["from"], asked["to"]) == ("ada", ["coder"])
+        assert asked["payload"] == {"reason": "asked for on the dashboard"}
+        answer = slot(card(page, "coder"), "answer")
+        await expect(answer).to_have_text("Compacting 98,412 tokens …")
+        await expect(page.get_by_role("button", name="Compacting coder")).to_be_disabled()
+        done = {"status": "compacted", "freed_tokens": 71_366, "freed_messages": 84, "basis": "exact"}
+        done |= {"tokens_after": 27_046, "max_tokens": 128_000}
+        await coder.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[asked["id"]])
+        said = "Freed 71,366 tokens, 84 messages; now ~27,046 of 128,000 (projected; exact after its next call)."
+        await expect(answer).to_have_text(said)
+        await expect(page.locator("#announcer")).to_have_text(f"coder: {said}")
+        await expect(page.get_by_role("button", name="Compact coder")).to_be_enabled()
+
+
+async def test_an_answer_to_somebody_elses_request_is_not_taken_for_ours(look: Look, join: Join) -> None:
+    page = await look()
+    async with join("coder") as coder, join("writer") as writer:
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        await page.get_by_role("button", name="Compact coder").click()
+        asked = await coder.heard(kinds.PARTICIPANT_COMPACT)
+        done = {"status": "compacted", "freed_tokens": 1}
+        await coder.say(kinds.PARTICIPANT_COMPACT_DONE, done, about=["another-request"])
+        await writer.say(kinds.PARTICIPANT_COMPACT_DONE, done, about=[asked["id"]])
+        await coder.say(kinds.CHAT, {"text": "both were sent"})
+        await writer.say(kinds.CHAT, {"text": "by both"})
+        await page.get_by_text("both were sent").wait_for()
+        await page.get_by_text("by both").wait_for()
+        await expect(slot(card(page, "coder"), "answer")).to_have_text("Compacting 98,412 tokens …")
+
+
+async def test_the_keyboard_alone_compacts_to_a_target_and_reads_why_it_was_skipped(look: Look, join: Join) -> None:
+    page = await look()
+    async with join("coder") as coder:
+        await coder.report(tokens=27_046, **WINDOW, context=REPORTED)
+        await page.get_by_role("button", name="Compact coder").focus()
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        await page.keyboard.press("Tab")
+        await page.keyboard.type("200000")
+        await page.keyboard.press("Enter")
+        asked = await coder.heard(kinds.PARTICIPANT_COMPACT)
+        assert asked["payload"]["target_tokens"] == 200_000
+        done = {"status": "skipped", "skipped": True, "reason": "already_below_target", "tokens_before": 27_046}
+        await coder.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[asked["id"]])
+        answer = slot(card(page, "coder"), "answer")
+        await expect(answer).to_have_text("Skipped: already below 200,000 (27,046).")
+
+
+async def test_a_viewer_without_the_capability_reads_the_gateways_refusal(look: Look, join: Join) -> None:
+    page = await look("eve")
+    async with join("coder") as coder:
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        await page.get_by_role("button", name="Compact coder").click()
+        await expect(slot(card(page, "coder"), "answer")).to_have_text(
+            "Refused: no capability of 'eve' allows this participant/compact."
+        )
+
+
+async def test_who_leaves_keeps_a_card_that_says_so_and_open_requests_end(look: Look, join: Join) -> None:
+    page = await look()
+    async with join("coder") as coder:
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        await page.get_by_role("button", name="Compact coder").click()
+        await coder.heard(kinds.PARTICIPANT_COMPACT)
+    shown = card(page, "coder")
+    await expect(slot(shown, "answer")).to_have_text("It left before it answered.")
+    await expect(slot(shown, "remark")).to_contain_text("not connected, last heard of")
+    await expect(page.get_by_role("button", name="Compact coder")).to_be_disabled()
+
+
+async def test_those_without_a_context_share_one_line(look: Look, join: Join) -> None:
+    page = await look()
+    async with join("ada"), join("eve"):
+        await expect(page.locator("#others")).to_have_text(
+            re.compile(r"^also here: ada \(you\), eve\s*not connected: ")
+        )
+        await expect(page.locator("#cards > li")).to_have_count(0)
+    await expect(page.locator("#others")).not_to_contain_text("also here")
+
+
+async def test_what_participants_write_stays_text(look: Look, join: Join, tab: Tab) -> None:
+    page = await look()
+    async with join(HOSTILE) as villain:
+        report = {**REPORTED, "level": HOSTILE, "model": HOSTILE, "policy": HOSTILE}
+        report["breakdown"] = [{"part": "prefix", "tokens": 7, "basis": "exact"}]
+        report["last_compaction"] = {**COMPACTION, "trigger": HOSTILE}
+        report["injection"] = {"kind": HOSTILE, "text": HOSTILE}
+        await villain.report(tokens=7, **WINDOW, status=f"{HOSTILE}:{HOSTILE}", context=report)
+        await villain.say(kinds.CHAT, {"text": HOSTILE}, to=[HOSTILE])
+        shown = card(page, HOSTILE)
+        for place in ("about", "word", "level", "remark", "last", "figures"):
+            await expect(slot(shown, place)).to_contain_text("<img src=x onerror=")
+        await shown.get_by_role("button", name="Compact").click()
+        asked = await villain.heard(kinds.PARTICIPANT_COMPACT)
+        done = {"status": "skipped", "skipped": True, "reason": HOSTILE}
+        await villain.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[asked["id"]])
+        await expect(slot(shown, "answer")).to_have_text(f"Skipped: {HOSTILE}.")
+        await expect(page.get_by_role("log").locator(".said")).to_have_text(HOSTILE)
+        await expect(page.locator("main img")).to_have_count(0)
+        assert await page.title() == "Review room · mew"
+    assert tab.complaints == []
+
+
+async def test_chats_tell_who_speaks_to_whom_in_their_order_and_only_the_newest_are_kept(
+    look: Look, join: Join
+) -> None:
+    page = await look()
+    async with join("coder") as coder:
+        for number in range(205):
+            await coder.say(kinds.CHAT, {"text": f"line {number}"}, to=["ada", "writer"] if number % 2 else [])
+        lines = page.get_by_role("log").locator("li")
+        await expect(lines.last).to_contain_text("line 204")
+        await expect(lines).to_have_count(200)
+        await expect(lines.last.locator(".names")).to_have_text("coder → everyone")
+        await expect(lines.nth(198).locator(".names")).to_have_text("coder → ada, writer")
+        await expect(lines.last).to_be_in_viewport()
+
+
+async def test_the_token_leaves_the_address_bar_and_a_reload_still_works(
+    gateway: RunningGateway, look: Look, tab: Tab
+) -> None:
+    page = await look()
+    assert page.url == f"{gateway.url}/dashboard"
+    await page.reload()
+    await page.get_by_text("live", exact=True).wait_for()
+    await page.get_by_role("button", name="Forget token").click()
+    await page.reload()
+    await expect(page.get_by_role("heading", name="Look into a space")).to_be_visible()
+    assert not [address for address in tab.addresses if gateway.token_of("ada") in address.partition("#")[0]]
+
+
+async def test_nothing_is_asked_of_another_host_and_nothing_is_complained_about(
+    gateway: RunningGateway, look: Look, join: Join, tab: Tab
+) -> None:
+    page = await look()
+    async with join("coder") as coder:
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        await coder.say(kinds.CHAT, {"text": "see https://example.org/picture.png"})
+        await page.get_by_text("picture.png").wait_for()
+    assert len(tab.addresses) > 5
+    assert [address for address in tab.addresses if not address.startswith(f"{gateway.url}/")] == []
+    assert tab.complaints == []
+
+
+async def test_without_a_token_a_form_asks_for_one_and_says_where_it_is(gateway: RunningGateway, tab: Tab) -> None:
+    page = tab.page
+    await page.goto(f"{gateway.url}/dashboard")
+    await expect(page.get_by_text(".mew/tokens/", exact=True)).to_be_visible()
+    await page.get_by_label("Space", exact=True).fill("review")
+    await page.get_by_label("Participant").fill("ada")
+    await page.get_by_label("Token").fill("wrong")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("alert")).to_have_text("The gateway refused: this is not a token in this space.")
+    await expect(page.get_by_label("Space", exact=True)).to_have_value("review")
+    await page.get_by_label("Token").fill(gateway.token_of("ada"))
+    await page.keyboard.press("Enter")
+    await page.get_by_text("live", exact=True).wait_for()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Review room")
+
+
+async def test_a_lost_connection_is_said_and_comes_back_with_a_fresh_board(config: SpaceConfig, tab: Tab) -> None:
+    page = tab.page
+    async with serve_gateway(config) as first:
+        await page.goto(
+            f"{first.url}/dashboard#token={first.token_of('ada')}&space=review&participant=ada",
+        )
+        await page.get_by_text("live", exact=True).wait_for()
+    await expect(page.locator("#connection-text")).to_contain_text("connection lost")
+    async with serve_gateway(config, port=first.port, tokens=first.tokens):
+        await page.get_by_text("live", exact=True).wait_for()
+        await expect(page.get_by_role("log")).to_contain_text("is not kept any more")
+
+
+async def test_after_a_cut_the_page_asks_for_what_it_missed_and_gets_it_once(
+    gateway: RunningGateway, look: Look, join: Join, tab: Tab
+) -> None:
+    """The first answer is a stream that ends early, as a proxy would cut it; the second is the gateway's own."""
+    async with join("coder") as coder:
+        place = str(gateway.switchboard.history.position)
+        board = gateway.board().model_dump_json(exclude_unset=True)
+        await coder.say(kinds.CHAT, {"text": "said while nobody listened"})
+        await coder.heard(kinds.CHAT)
+        asked: list[str] = []
+
+        async def cut_first(route: Route) -> None:
+            asked.append(route.request.url)
+            if len(asked) > 1:
+                await route.continue_()
+                return
+            body = f"id: {place}\nevent: board\ndata: {board}\n\n: keep-alive\n\nevent: envelope\ndata: {{"
+            await route.fulfill(status=200, content_type="text/event-stream", body=body)
+
+        await tab.page.route(re.compile(r"/spaces/review/events"), cut_first)
+        page = await look()
+        await expect(page.get_by_role("log").locator(".said")).to_have_text(["said while nobody listened"])
+        assert asked[1].endswith(f"/spaces/review/events?since={place}")
+
+
+async def test_events_are_read_the_same_however_their_text_is_cut(look: Look) -> None:
+    page = await look()
+    events = await page.evaluate(
+        """async () => {
+            const { EventParser } = await import("/dashboard/events.js");
+            const text = ": hello\\r\\nid: e-1\\r\\nevent: board\\r\\n" +
+                "data: {\\"a\\":1,\\r\\ndata: \\"b\\":2}\\r\\n\\r\\n" +
+                "data:x\\n\\nid: e-2\\nevent: none\\n\\n";
+            return Array.from({ length: 9 }, (_, index) => {
+                const parser = new EventParser();
+                const size = index + 1;
+                const found = [];
+                for (let at = 0; at < text.length; at += size) found.push(...parser.feed(text.slice(at, at + size)));
+                return JSON.stringify(found);
+            });
+        }"""
+    )
+    expected = '[{"id":"e-1","name":"board","data":"{\\"a\\":1,\\n\\"b\\":2}"},{"name":"message","data":"x"}]'
+    assert events == [expected] * 9
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_text_stands_out_from_its_ground_in_both_colour_schemes(
+    look: Look, join: Join, tab: Tab, scheme: Any
+) -> None:
+    await tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    page = await look()
+    async with join("coder") as coder, join("writer") as writer:
+        await coder.report(
+            tokens=118_000, **WINDOW, status="near_limit", context={**REPORTED, "level": "near_limit", "severity": 2}
+        )
+        unknown = {"basis": "unknown", "reason": "no_call_yet"}
+        await writer.report(**WINDOW, status="compacting", context=unknown)
+        await writer.say(kinds.CHAT, {"text": "hello"}, to=["coder"])
+        await page.get_by_text("hello", exact=True).wait_for()
+        await expect(page.get_by_role("img", name="Context of writer: Not known")).to_be_visible()
+        too_faint = await page.evaluate(CONTRAST)
+        assert too_faint == []
+
+
+CONTRAST = """() => {
+    const luminance = (rgb) => {
+        const [r, g, b] = rgb.map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
+    const ground = (node) => {
+        for (let at = node; at; at = at.parentElement) {
+            const colour = parse(getComputedStyle(at).backgroundColor);
+            if (colour.length === 3 || colour[3] === 1) return colour.slice(0, 3);
+        }
+        return [255, 255, 255];
+    };
+    const faint = [];
+    for (const node of document.querySelectorAll("body *")) {
+        const hasText = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+        if (!hasText || !node.checkVisibility()) continue;
+        const colour = parse(getComputedStyle(node).color).slice(0, 3);
+        const [high, low] = [colour, ground(node)].map(luminance).sort((a, b) => b - a);
+        const ratio = (high + 0.05) / (low + 0.05);
+        if (ratio < 4.5) faint.push(`${node.textContent.trim()}: ${ratio.toFixed(2)}`);
+    }
+    return faint;
+}"""
+
+
+async def test_on_a_narrow_screen_nothing_is_wider_than_the_screen(look: Look, join: Join, tab: Tab) -> None:
+    await tab.page.set_viewport_size({"width": 360, "height": 800})
+    page = await look()
+    async with join("coder") as coder:
+        long = "a_name_without_any_place_to_break_it" * 6
+        await coder.report(tokens=98_412, **WINDOW, status=long, context={**REPORTED, "model": long, "level": long})
+        await coder.say(kinds.CHAT, {"text": long})
+        await page.get_by_role("log").get_by_text(long).wait_for()
+        await expect(slot(card(page, "coder"), "tokens")).to_have_text("98,412")
+        widths = await page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+        assert widths[0] == widths[1] == 360
+
+
+async def test_nothing_moves_for_those_who_asked_for_stillness(look: Look, join: Join, tab: Tab) -> None:
+    page = await look()
+    async with join("coder") as coder:
+        await coder.report(tokens=98_412, **WINDOW, status="compacting", context=REPORTED)
+        fill = slot(card(page, "coder"), "fill")
+        await expect(fill).to_have_css("animation-name", "breathe")
+        await page.emulate_media(reduced_motion="reduce")
+        await expect(fill).to_have_css("animation-name", "none")
