@@ -1,0 +1,274 @@
+"""A stage for agents: a real gateway, the rehearsal model over HTTP, an agent, and people who watch everything."""
+
+import math
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import anyio
+import pytest
+
+from mew_agent.agent import Agent
+from mew_agent.config import AgentConfig
+from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.model.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
+from mew_agent.participant import Participant
+from mew_agent.store import Store
+from protocol.envelope import Envelope
+from spaces.auth import TokenBook
+from spaces.config import SpaceConfig, load_space
+from spaces.gateway import RunningGateway, serve_gateway
+
+PATIENCE_SECONDS = 15.0
+
+SPACE = """
+space: {id: demo, name: Demo}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  bob: {capabilities: [{kind: "*"}]}
+  coder:
+    command: mew
+    capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "reasoning/*"}, {kind: "stream/*"},
+                   {kind: participant/status}, {kind: participant/compact-done}, {kind: participant/resume}]
+  writer:
+    command: mew
+    capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "reasoning/*"}, {kind: "stream/*"},
+                   {kind: participant/status}, {kind: participant/compact-done}]
+  mute:
+    command: mew
+    capabilities: [{kind: chat}]
+"""
+
+
+class Ear:
+    """Everything one participant hears, in order, and waiting for it."""
+
+    def __init__(self, participant: Participant) -> None:
+        self.heard: list[Envelope] = []
+        self._changed = anyio.Event()
+        participant.on(None)(self._hear)
+
+    async def _hear(self, envelope: Envelope) -> None:
+        self.heard.append(envelope)
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    def of(self, sender: str, *kinds: str, about: Envelope | None = None) -> list[Envelope]:
+        """What a sender said: of these kinds (none: any), and only what names `about`."""
+        return [
+            e
+            for e in self.heard
+            if e.sender == sender
+            and (not kinds or e.kind in kinds)
+            and (about is None or about.id in (e.correlation_id or ()))
+        ]
+
+    def words(self, sender: str, about: Envelope | None = None) -> list[str]:
+        """The status words of a sender, in order."""
+        return [str(e.body["status"]) for e in self.of(sender, "participant/status", about=about)]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition on what was heard holds."""
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while not condition():
+                await self._changed.wait()
+
+    async def first(self, sender: str, kind: str, about: Envelope | None = None, nth: int = 0, **body: Any) -> Envelope:
+        """Wait for an envelope (the nth) of a sender whose payload holds these values."""
+
+        def found() -> list[Envelope]:
+            return [e for e in self.of(sender, kind, about=about) if body.items() <= dict(e.body).items()]
+
+        await self.until(lambda: len(found()) > nth)
+        return found()[nth]
+
+
+@dataclass
+class Stage:
+    """One agent `coder` on one rehearsal model, in one space with `ada`, who hears everything with `ear`."""
+
+    gateway: RunningGateway
+    server: RehearsalServer
+    agent: Agent
+    ada: Participant
+    ear: Ear
+    ended: anyio.Event = field(default_factory=anyio.Event)
+
+    async def say(self, text: str) -> Envelope:
+        """Ada says something to the agent, without waiting for an answer."""
+        return await self.ada.chat(text, to="coder")
+
+    async def ask(self, text: str) -> str:
+        """Ada asks the agent and reads the answer."""
+        answer = await self.ada.ask("chat", {"text": text}, to="coder", answer="chat", timeout_seconds=PATIENCE_SECONDS)
+        return str(answer.body["text"])
+
+    async def control(self, kind: str, payload: dict[str, Any] | None = None) -> Envelope:
+        """Ada sends the agent a control."""
+        return await self.ada.send(f"participant/{kind}", payload or {}, to="coder")
+
+    async def status(self) -> dict[str, Any]:
+        """The agent's answer to a status request, as it came."""
+        answer = await self.ada.ask("participant/request-status", {}, to="coder", answer="participant/status")
+        return dict(answer.body)
+
+    @property
+    def statuses(self) -> list[dict[str, Any]]:
+        """Payloads of all statuses the agent broadcast."""
+        return [dict(e.body) for e in self.ear.of("coder", "participant/status") if not e.to]
+
+    @property
+    def reported(self) -> list[dict[str, Any]]:
+        """The first status after each reported call: one per call id."""
+        first: dict[str, dict[str, Any]] = {}
+        for status in self.statuses:
+            if status["context"]["basis"] == "reported":
+                first.setdefault(status["context"]["call_id"], status)
+        return list(first.values())
+
+    @property
+    def main_requests(self) -> list[RecordedRequest]:
+        """What the model was asked, without requests for summaries."""
+        return [request for request in self.server.requests if not request.is_summary]
+
+    @property
+    def summary_requests(self) -> list[RecordedRequest]:
+        return [request for request in self.server.requests if request.is_summary]
+
+
+class Staged(Protocol):
+    """`stage(agent={...}, store=..., call_bound_seconds=..., **rehearsal options)`."""
+
+    def __call__(
+        self,
+        *,
+        agent: dict[str, Any] | None = None,
+        store: Store | None = None,
+        call_bound_seconds: float = 30.0,
+        name: str = "coder",
+        tools: Sequence[Callable[..., Any]] = (),
+        **options: Any,
+    ) -> AbstractAsyncContextManager[Stage]: ...
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> SpaceConfig:
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    return load_space(path)
+
+
+@pytest.fixture
+def tokens(space: SpaceConfig) -> TokenBook:
+    return TokenBook.made_up(space)
+
+
+@pytest.fixture
+async def gateway(space: SpaceConfig, tokens: TokenBook) -> AsyncIterator[RunningGateway]:
+    async with serve_gateway(space, tokens=tokens) as running:
+        yield running
+
+
+@pytest.fixture
+def joined(gateway: RunningGateway) -> Callable[..., Participant]:
+    """A participant of the running gateway, to be entered: `async with joined("ada") as ada`."""
+
+    def make(name: str, **options: Any) -> Participant:
+        return Participant(gateway.ws_url, space="demo", id=name, token=gateway.token_of(name), **options)
+
+    return make
+
+
+@pytest.fixture
+def stage(gateway: RunningGateway) -> Staged:
+    """Makes a stage; see `Staged`."""
+
+    @asynccontextmanager
+    async def build(
+        *,
+        agent: dict[str, Any] | None = None,
+        store: Store | None = None,
+        call_bound_seconds: float = 30.0,
+        name: str = "coder",
+        tools: Sequence[Callable[..., Any]] = (),
+        **options: Any,
+    ) -> AsyncIterator[Stage]:
+        async with (
+            serve_rehearsal(RehearsalOptions(**options)) as server,
+            running_agent(gateway, server, agent, store, call_bound_seconds, name, tools) as (actor, ended),
+            Participant(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada")) as ada,
+        ):
+            yield Stage(gateway, server, actor, ada, Ear(ada), ended)
+
+    return build
+
+
+@asynccontextmanager
+async def running_agent(
+    gateway: RunningGateway,
+    server: RehearsalServer,
+    overrides: dict[str, Any] | None,
+    store: Store | None,
+    call_bound_seconds: float,
+    name: str,
+    tools: Sequence[Callable[..., Any]],
+) -> AsyncIterator[tuple[Agent, anyio.Event]]:
+    values: dict[str, Any] = {
+        "gateway": gateway.ws_url,
+        "space": "demo",
+        "id": name,
+        "token": gateway.token_of(name),
+        "model": "rehearsal",
+        "base_url": server.base_url,
+        "context_token_limit": server.options.window_tokens,
+        **(overrides or {}),
+    }
+    model = OpenAIModel("rehearsal", values["base_url"], "key", max_retries=0)
+    actor = Agent(AgentConfig.model_validate(values), model, store, call_bound_seconds=call_bound_seconds)
+    ended = anyio.Event()
+
+    async def act() -> None:
+        try:
+            await actor.run()
+        finally:
+            ended.set()
+
+    for tool in tools:
+        actor.tool(tool)
+    try:
+        await actor.conversation.load()
+        async with actor, anyio.create_task_group() as tasks:
+            tasks.start_soon(act)
+            yield actor, ended
+            tasks.cancel_scope.cancel()
+    finally:
+        await model.aclose()
+        if store is not None:
+            await store.aclose()
+
+
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        yield probe.getsockname()[1]
+
+
+@pytest.fixture
+def text() -> Callable[[int], str]:
+    """A text of about so many tokens that is like no other: `text(200)`."""
+    counter = iter(range(1_000_000))
+
+    def make(tokens: int) -> str:
+        number = next(counter)
+        sentences = math.ceil(tokens / 14)
+        return " ".join(
+            f"Report {number} says that station {number}{place} measured {place * 7 + number} units of water today."
+            for place in range(sentences)
+        )
+
+    return make

@@ -1,0 +1,83 @@
+"""What errors say to people."""
+
+import pytest
+
+from mew_agent.errors import (
+    BadAnswer,
+    ConfigError,
+    ContextOverflow,
+    GatewayError,
+    MewAgentError,
+    ModelError,
+    ModelFailed,
+    ModelRateLimited,
+    ModelRefused,
+    ModelStreamCut,
+    ModelUnreachable,
+    NotConnected,
+    NotPermitted,
+    PeerError,
+    PeerTimeout,
+    Refused,
+    Superseded,
+    Unauthorized,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            ConfigError("space.yaml:3:1", "unknown key 'x'", "one of a, b"),
+            "space.yaml:3:1: unknown key 'x' (expected one of a, b)",
+        ),
+        (ConfigError("--id", "is missing"), "--id: is missing"),
+        (Unauthorized("coder"), "the gateway refused this token for 'coder' (unauthorized)"),
+        (Unauthorized("coder", "no"), "the gateway refused this token for 'coder' (unauthorized): no"),
+        (Superseded("coder"), "another connection joined as 'coder'; this one stops"),
+        (NotConnected("ws://h"), "not connected to the gateway at ws://h"),
+        (NotConnected("ws://h", "connection refused"), "not connected to the gateway at ws://h (connection refused)"),
+        (NotPermitted("coder", "chat"), "'coder' has no capability that covers 'chat'"),
+        (PeerTimeout("coder", "chat", 2.5), "'coder' did not answer 'chat' within 2.5 seconds"),
+        (Refused("coder", "chat", "too_large"), "the gateway refused 'chat' to 'coder' (too_large)"),
+        (
+            Refused("coder", "chat", "too_large", "at most 1"),
+            "the gateway refused 'chat' to 'coder' (too_large): at most 1",
+        ),
+        (
+            BadAnswer("coder", "payload.status: missing"),
+            "'coder' answered what cannot be read: payload.status: missing",
+        ),
+        (
+            ModelUnreachable("http://h/v1", "m", "connection refused"),
+            "I could not reach my model at http://h/v1 (connection refused)",
+        ),
+        (ModelRefused("http://h/v1", "m"), "My model refused my key at http://h/v1"),
+    ],
+)
+def test_an_error_says_what_happened_where(error: MewAgentError, said: str) -> None:
+    assert str(error) == said
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        (ModelUnreachable, "model_unreachable"),
+        (ModelRefused, "model_unauthorized"),
+        (ModelRateLimited, "model_rate_limited"),
+        (ContextOverflow, "context_overflow"),
+        (ModelStreamCut, "model_stream_cut"),
+        (ModelFailed, "model_error"),
+    ],
+)
+def test_each_trouble_with_a_model_has_a_status_word(kind: type[ModelError], status: str) -> None:
+    error = kind("http://h/v1", "m")
+    assert error.status == status
+    assert isinstance(error, ModelError)
+
+
+def test_the_callers_the_gateways_and_the_peers_faults_are_told_apart() -> None:
+    assert issubclass(Unauthorized, GatewayError)
+    assert issubclass(Refused, PeerError)
+    assert not issubclass(NotPermitted, GatewayError | PeerError)
+    assert all(issubclass(kind, MewAgentError) for kind in (ConfigError, GatewayError, PeerError, ModelError))
