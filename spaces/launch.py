@@ -144,7 +144,8 @@ class Launch:
         kept = {
             key: value for key, value in self.environ.items() if key not in hidden and not key.startswith("MEW_TOKEN_")
         }
-        return {**kept, RUN_VARIABLE: self.run_id}
+        # A Python program would otherwise keep what it says to itself until its buffer is full.
+        return {"PYTHONUNBUFFERED": "1", **kept, RUN_VARIABLE: self.run_id}
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

@@ -180,7 +180,10 @@ class Supervisor:
                     await self._end_remains(process.pid)
                     tasks.cancel_scope.deadline = anyio.current_time() + _LAST_OUTPUT_SECONDS
             finally:
-                await process.aclose()
+                with anyio.CancelScope(shield=True):
+                    if process.returncode is None:
+                        await self._stop_groups({process.pid: self.run.marks.get(str(process.pid))})
+                    await process.aclose()
 
     async def _hand_over(self, program: Program, output: ByteReceiveStream, log: IO[bytes]) -> None:
         """Log what a program prints, and tell it line by line; a line without end is cut."""

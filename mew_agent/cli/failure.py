@@ -23,6 +23,8 @@ def explain(error: BaseException) -> int:
         error = error.exceptions[0]
     if isinstance(error, KeyboardInterrupt):
         return terminal.INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        return terminal.PIPE_CLOSED
     usage = getattr(error, "format_message", None)
     if usage is not None:
         # The command line's own errors; their class is private to the library.

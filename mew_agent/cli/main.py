@@ -199,14 +199,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return 130
-    except BrokenPipeError:
-        # Nobody reads any more; without this the interpreter would complain about it at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
     except BaseException as error:
         if isinstance(error, SystemExit | GeneratorExit) or os.environ.get("MEW_DEBUG"):
             raise
         from mew_agent.cli.failure import explain
+        from mew_agent.cli.terminal import PIPE_CLOSED
 
-        return explain(error)
+        code = explain(error)
+        if code == PIPE_CLOSED:
+            # Nobody reads any more; without this the interpreter would complain about it at the very end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return code
     return outcome if isinstance(outcome, int) else 0

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -219,6 +220,48 @@ async def test_an_interrupted_watch_ends_quietly(folder: Folder) -> None:
         assert await ended(process) == 130
         assert "Traceback" not in printed()
         assert "mew:" not in printed()
+
+
+async def test_in_a_terminal_a_watch_is_redrawn_in_place_and_gives_the_cursor_back(folder: Folder) -> None:
+    await folder.mew("up", "--detach", "--port", "0")
+    screen, terminal = pty.openpty()
+    process = await anyio.open_process(
+        (*MEW, "status", "--watch"),
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        cwd=folder.path,
+        env={**environment(), "TERM": "xterm", "COLUMNS": "90", "PYTHONIOENCODING": "utf-8"},
+    )
+    os.close(terminal)
+    shown = bytearray()
+
+    async def read_until(text: bytes) -> None:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while text not in shown:
+                await anyio.wait_readable(screen)
+                shown.extend(os.read(screen, 65_536))
+
+    try:
+        await read_until(b"no call yet")
+        await folder.mew("pause", "coder")
+        await read_until(b"paused")
+        process.send_signal(signal.SIGINT)
+        assert await ended(process) == 130
+        await read_until(b"\x1b[?25h")
+    finally:
+        await process.aclose()
+        os.close(screen)
+    assert b"\x1b[?25l" in shown
+    assert b"Traceback" not in shown
+
+
+async def test_a_reader_that_goes_away_ends_the_space_quietly(folder: Folder) -> None:
+    command = f"{' '.join(MEW)} up --port 0 | head -1"
+    with anyio.fail_after(PATIENCE_SECONDS):
+        shown = await anyio.run_process(command, cwd=folder.path, env=environment(), stderr=subprocess.STDOUT)
+    assert shown.stdout.decode().count("\n") == 1
+    assert not folder.run_path.exists()
 
 
 async def test_a_gateway_alone_serves_and_stops_when_asked(folder: Folder) -> None:

@@ -242,24 +242,35 @@ async def test_a_program_that_will_not_leave_can_be_forced(tmp_path: Path) -> No
 
 async def test_a_space_is_stopped_from_outside_even_without_its_supervisor(tmp_path: Path) -> None:
     house = House(tmp_path)
-    with anyio.fail_after(15), pytest.raises(ProgramFailed):
-        async with anyio.create_task_group() as tasks:
+    seen: list[RunFile] = []
 
-            async def stop_when_ready() -> None:
-                await house.ready.wait()
-                # The run file names no supervisor here, as if it had been killed.
-                assert await anyio.to_thread.run_sync(stop_space, house.supervisor.run_file, house.run)
+    async def stop_when_ready() -> None:
+        await house.ready.wait()
+        seen.append(house.run)
+        # The run file names no supervisor here, as if it had been killed.
+        assert await anyio.to_thread.run_sync(stop_space, house.supervisor.run_file, house.run)
 
-            tasks.start_soon(stop_when_ready)
-            try:
-                await house.supervisor.serve([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
-            except ProgramFailed as error:
-                failure = error
-            else:
-                failure = None
-        assert not house.supervisor.run.is_alive
-        assert failure is not None
-        raise failure
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stop_when_ready)
+        with anyio.fail_after(15), pytest.raises(ProgramFailed, match="the gateway was ended by signal 15"):
+            await house.supervisor.serve([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
+    assert not seen[0].is_alive
+
+
+async def test_an_error_in_telling_stops_everything(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    seen: list[RunFile] = []
+
+    def break_off(name: str, line: str) -> None:
+        if name == "coder":
+            seen.append(house.run)
+            raise BrokenPipeError(line)
+
+    house.supervisor.tell = break_off
+    with anyio.fail_after(15), pytest.raises(ExceptionGroup) as caught:
+        await house.supervisor.serve([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
+    assert caught.group_contains(BrokenPipeError)
+    assert not seen[0].is_alive
 
 
 def test_stopping_a_space_touches_no_stranger_under_a_recorded_id(tmp_path: Path) -> None:
