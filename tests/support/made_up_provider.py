@@ -127,9 +127,7 @@ class Books:
         usage = usage_of(self.style, self.prompt(), tokens + call_tokens, hidden + thinking)
         last = self.entries[-1].seq if self.entries else -1
         self.bounds.append(last)
-        drift = self.ledger.record(
-            usage, served_model=self.served_model, fingerprint=self.fingerprint, last_seq=last
-        )
+        drift = self.ledger.record(usage, served_model=self.served_model, fingerprint=self.fingerprint, last_seq=last)
         known = kept_reply_tokens(usage, thinking_seen=thinking > 0)
         self.say("assistant", units, tokens, known=known, thinking_tokens=thinking, call_tokens=call_tokens)
         return drift

@@ -1,0 +1,551 @@
+"""The books: what is exact, what is projected, and that nothing is ever exact and wrong."""
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from mew_agent.context.ledger import Ledger, Measure, Price, apportion
+from mew_agent.context.projection import Calibration
+from mew_agent.context.usage import Usage
+from tests.support.made_up_provider import Books, Style, Template
+
+STYLES: tuple[Style, ...] = ("openai", "xai", "gemini", "silent", "cache_excluded")
+
+TOKENS = st.integers(0, 900)
+UNITS = st.floats(0, 900)
+ROLES = st.sampled_from(["user", "tool"])
+CALLS = st.lists(
+    st.tuples(st.lists(st.tuples(ROLES, UNITS, TOKENS), min_size=1, max_size=3), st.tuples(UNITS, TOKENS)),
+    min_size=2,
+    max_size=6,
+)
+TEMPLATES = st.builds(Template, overhead=st.integers(0, 9), opening=st.integers(0, 9), prefix=st.integers(0, 2000))
+
+
+def talked(books: Books, calls: list[Any], **reply: int) -> Books:
+    for items, (units, tokens) in calls:
+        for role, item_units, item_tokens in items:
+            books.say(role, item_units, item_tokens)
+        books.call(units, tokens, **reply)
+    return books
+
+
+def fitting(k: float, units: float) -> tuple[float, int]:
+    return units, round(k * units)
+
+
+def bound_cuts(books: Books) -> list[tuple[int, int]]:
+    """All cuts that begin and end at call bounds after the first call."""
+    return [(begin + 1, end) for begin, end in itertools.combinations(books.bounds, 2)]
+
+
+# -- whole intervals ---------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150)
+@given(TEMPLATES, CALLS, st.sampled_from(STYLES), st.integers(0, 300))
+def test_a_cut_between_call_bounds_costs_exactly_what_an_additive_template_takes_for_it(
+    template: Template, calls: list[Any], style: Style, hidden: int
+) -> None:
+    books = talked(Books(template, style), calls, hidden=hidden if style != "cache_excluded" else 0)
+    for first, last in bound_cuts(books):
+        assert books.ledger.price(first, last).tokens == books.true_price(first, last)
+
+
+@settings(max_examples=100)
+@given(
+    st.integers(0, 8),
+    st.integers(0, 8),
+    st.floats(0.5, 2.0),
+    st.lists(st.lists(st.tuples(ROLES, st.floats(1, 600)), min_size=1, max_size=3), min_size=2, max_size=6),
+    st.sampled_from(STYLES),
+)
+def test_it_is_labelled_exact_as_far_as_the_totals_can_be_explained(
+    overhead: int, opening: int, k: float, calls: list[list[tuple[str, float]]], style: Style
+) -> None:
+    prefix_units, prefix = fitting(k, 2000.0)
+    books = Books(Template(overhead, opening, prefix), style, prefix_units=prefix_units)
+    for items in calls:
+        for role, units in items:
+            books.say(role, *fitting(k, units))
+        books.call(*fitting(k, 30.0))
+    for first, last in bound_cuts(books):
+        price = books.ledger.price(first, last)
+        assert price == Price(books.true_price(first, last), "exact")
+
+
+@settings(max_examples=100)
+@given(TEMPLATES, CALLS, st.data())
+def test_a_price_that_is_no_whole_interval_is_never_labelled_exact(
+    template: Template, calls: list[Any], data: st.DataObject
+) -> None:
+    books = talked(Books(template), calls)
+    seqs = [entry.seq for entry in books.entries]
+    first, last = sorted((data.draw(st.sampled_from(seqs)), data.draw(st.sampled_from(seqs))))
+    assume((first, last) not in bound_cuts(books))
+    assert books.ledger.price(first, last).basis == "projected"
+
+
+def test_nothing_at_all_has_no_exact_price() -> None:
+    assert talked(Books(), [([("user", 9.0, 9)], (9.0, 9))] * 2).ledger.price(50, 60) == Price(0, "projected")
+
+
+# -- the parts sum to the report ---------------------------------------------------------------------------
+
+
+@settings(max_examples=150)
+@given(
+    TEMPLATES,
+    CALLS,
+    st.data(),
+    st.sampled_from([{}, {"strips_thinking": True}, {"shortens_old_calls": True}, {"window": 1500}]),
+)
+def test_the_parts_always_sum_to_the_reported_prompt_and_the_items_to_their_parts(
+    template: Template, calls: list[Any], data: st.DataObject, switch: dict[str, Any]
+) -> None:
+    books = Books(template)
+    books.change_template(**switch)
+    for number, (items, (units, tokens)) in enumerate(calls):
+        for role, item_units, item_tokens in items:
+            books.say(role, item_units, item_tokens)
+        if data.draw(st.booleans(), label="another model"):
+            books.served_model = f"model {number}"
+        if data.draw(st.booleans(), label="other tools"):
+            books.fingerprint = f"tools {number}"
+            books.ledger.describe_prefix(data.draw(UNITS), data.draw(UNITS))
+        reported = books.prompt()
+        books.call(units, tokens, thinking=data.draw(st.integers(0, 200)), call_tokens=data.draw(st.integers(0, 200)))
+        assert books.ledger.prompt_tokens == reported
+        assert books.parts_sum() == reported
+        if data.draw(st.booleans(), label="cut"):
+            first, last = sorted((data.draw(st.integers(0, 20)), data.draw(st.integers(0, 20))))
+            books.cut(first, last)
+            assert books.ledger.prompt_tokens == books.parts_sum()
+        parts = books.ledger.parts
+        assert min(parts.prefix, parts.summary, parts.pins, parts.messages, parts.tool_results, parts.unsent) >= 0
+        prices = books.ledger.item_prices()
+        assert set(prices) == {entry.seq for entry in books.entries}
+        assert sum(prices.values()) == parts.messages + parts.tool_results + parts.unsent
+        assert books.ledger.next_prompt_tokens == books.parts_sum() + parts.unsent
+
+
+def test_a_prompt_smaller_than_its_exact_items_makes_none_of_them_exact_and_still_sums() -> None:
+    books = Books(Template(prefix=0), prefix_units=0)
+    talked(books, [([("user", 60.0, 60)], (20.0, 20))] * 5)
+    books.cut(0, 0)
+    books.call()
+    books.change_template(overhead=0, opening=0, scale=(1, 4))
+    books.call()
+    assert books.parts_sum() == books.ledger.prompt_tokens == books.template.prompt(books.entries[:-1])
+    assert all(books.ledger.price(first, last).basis == "projected" for first, last in bound_cuts(books))
+
+
+def test_a_reported_prompt_of_zero_leaves_books_that_still_sum() -> None:
+    ledger = Ledger()
+    ledger.describe_prefix(10.0)
+    ledger.add(Measure(0, 5.0))
+    for prompt in (0, 90, 0, 40):
+        ledger.record(Usage(prompt, 1, prompt + 1), served_model="m", fingerprint="f", last_seq=0)
+        assert sum((ledger.parts.prefix, ledger.parts.messages)) == ledger.prompt_tokens == prompt
+
+
+# -- never exact and wrong -----------------------------------------------------------------------------------
+
+SCENES: dict[str, dict[str, Any]] = {
+    "thinking is stripped when the next question comes": {"strips_thinking": True},
+    "tool calls are shortened when they get old": {"shortens_old_calls": True},
+    "both": {"strips_thinking": True, "shortens_old_calls": True},
+}
+
+
+@pytest.mark.parametrize("switch", SCENES.values(), ids=SCENES.keys())
+@settings(max_examples=80)
+@given(data=st.data(), calls=CALLS)
+def test_nothing_is_exact_and_wrong_under_templates_that_rewrite_what_they_wrote(
+    switch: dict[str, Any], data: st.DataObject, calls: list[Any]
+) -> None:
+    books = Books()
+    books.change_template(**switch)
+    for items, (units, tokens) in calls:
+        for role, item_units, item_tokens in items:
+            books.say(role, item_units, item_tokens)
+        books.call(
+            units,
+            tokens,
+            thinking=data.draw(st.sampled_from([0, 3, 40, 400])) if switch.get("strips_thinking") else 0,
+            call_tokens=data.draw(st.sampled_from([0, 2, 30, 300])) if switch.get("shortens_old_calls") else 0,
+        )
+        assert_nothing_is_exact_and_wrong(books)
+
+
+@settings(max_examples=100)
+@given(data=st.data(), calls=CALLS)
+def test_nothing_is_exact_and_wrong_when_models_and_tools_change(data: st.DataObject, calls: list[Any]) -> None:
+    books = Books()
+    scales = {"a": (1, 1), "b": (13, 10), "c": (3, 4)}
+    for number, (items, (units, tokens)) in enumerate(calls):
+        for role, item_units, item_tokens in items:
+            books.say(role, item_units, item_tokens)
+        books.served_model = data.draw(st.sampled_from(sorted(scales)))
+        books.change_template(scale=scales[books.served_model])
+        if data.draw(st.booleans()):
+            books.fingerprint = f"tools {number}"
+            books.change_template(prefix=data.draw(st.integers(0, 900)))
+        books.call(units, tokens)
+        if books.served_model == "a":  # integer division makes the other two not quite additive
+            assert_nothing_is_exact_and_wrong(books)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.lists(st.integers(100, 140), min_size=1, max_size=2), min_size=3, max_size=10),
+    st.integers(700, 1400),
+)
+def test_nothing_is_exact_and_wrong_when_the_server_drops_old_messages_in_silence(
+    calls: list[list[int]], window: int
+) -> None:
+    books = Books(Template(window=window))
+    for items in calls:
+        for tokens in items:
+            books.say("user", float(tokens), tokens)
+        books.call(110.0, 110)
+        # What a prompt not yet sent will lose cannot be known; what the last one lost must be.
+        assert_nothing_is_exact_and_wrong(books, up_to_seq=books.bounds[-1])
+
+
+@settings(max_examples=100)
+@given(data=st.data(), calls=CALLS)
+def test_nothing_is_exact_and_wrong_after_cuts(data: st.DataObject, calls: list[Any]) -> None:
+    books = Books()
+    for items, (units, tokens) in calls:
+        for role, item_units, item_tokens in items:
+            books.say(role, item_units, item_tokens)
+        books.call(units, tokens)
+        for _ in range(data.draw(st.integers(0, 2))):
+            first, last = sorted((data.draw(st.integers(0, 20)), data.draw(st.integers(0, 20))))
+            truth = books.true_price(first, last)
+            price = books.cut(first, last)
+            assert price.basis == "projected" or price.tokens == truth
+        assert_nothing_is_exact_and_wrong(books)
+
+
+def assert_nothing_is_exact_and_wrong(books: Books, up_to_seq: int | None = None) -> None:
+    seqs = [entry.seq for entry in books.entries]
+    for first, last in itertools.combinations_with_replacement(seqs, 2):
+        price = books.ledger.price(first, last)
+        if price.basis == "exact":
+            assert price.tokens == books.true_price(first, last, up_to_seq=up_to_seq), (first, last)
+
+
+def test_thinking_that_comes_or_goes_elsewhere_makes_no_later_interval_exact() -> None:
+    books = Books(Template(strips_thinking=True))
+    books.say("user", 20.0, 20)
+    books.call(thinking=30)
+    books.say("user", 20.0, 20)
+    books.call()  # this interval's growth lacks the 30 tokens that the template stripped from the first reply
+    books.say("user", 20.0, 20)
+    books.call()
+    first, last = books.bounds[1] + 1, books.bounds[2]
+    assert books.ledger.price(first, last).basis == "projected"
+    books.cut(0, 1)
+    assert books.ledger.price(first, last).basis == "projected"
+
+
+def test_intervals_are_exact_again_after_everything_unsteady_has_left() -> None:
+    books = Books()
+    books.say("user", 20.0, 20)
+    books.call(call_tokens=10)
+    books.say("tool", 20.0, 20)
+    books.call()
+    books.cut(0, 2)
+    for _ in range(3):
+        books.say("user", 20.0, 20)
+        books.call()
+    first, last = books.bounds[-2] + 1, books.bounds[-1]
+    assert books.ledger.price(first, last) == Price(books.true_price(first, last), "exact")
+
+
+# -- drift ---------------------------------------------------------------------------------------------------
+
+
+def reported(ledger: Ledger, prompt: int, *, last_seq: int = 0, model: str = "m", fingerprint: str = "f") -> Any:
+    return ledger.record(Usage(prompt, 10, prompt + 10), served_model=model, fingerprint=fingerprint, last_seq=last_seq)
+
+
+def opened(prompt: int) -> Ledger:
+    """Books with one reported prompt of so many tokens and nothing unsent."""
+    ledger = Ledger()
+    ledger.describe_prefix(100.0)
+    ledger.add(Measure(0, 50.0))
+    assert reported(ledger, prompt) is None
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("prompt", "then", "drift", "rebased"),
+    [
+        (1000, 1064, -64, False),
+        (1000, 1065, -65, True),
+        (1000, 936, 64, False),
+        (1000, 935, 65, True),
+        (10_000, 10_204, -204, False),
+        (10_000, 10_205, -205, True),
+    ],
+)
+def test_drift_is_prediction_minus_report_and_rebases_beyond_64_tokens_and_2_percent(
+    prompt: int, then: int, drift: int, rebased: bool
+) -> None:
+    ledger = opened(prompt)
+    found = reported(ledger, then)
+    assert (found.tokens, found.rebased) == (drift, rebased)
+    assert ledger.prompt_tokens == then
+
+
+def test_the_first_report_has_no_drift() -> None:
+    ledger = Ledger()
+    ledger.add(Measure(0, 50.0))
+    assert reported(ledger, 500) is None
+
+
+def test_a_rebase_takes_the_word_exact_from_all_that_was_measured_before() -> None:
+    books = talked(Books(), [([("user", 50.0, 50)], (20.0, 20))] * 4)
+    first, last = books.bounds[0] + 1, books.bounds[1]
+    assert books.ledger.price(first, last).basis == "exact"
+    amount = books.ledger.price(first, last).tokens
+    books.change_template(prefix=books.template.prefix + 200)
+    books.say("user", 50.0, 50)
+    drift = books.call()
+    assert drift is not None
+    assert drift.rebased
+    assert books.ledger.price(first, last) == Price(amount, "projected")
+
+
+@pytest.mark.parametrize(
+    ("then", "changes", "truncated"),
+    [
+        (799, {}, True),
+        (800, {}, False),
+        (1200, {}, False),
+        (500, {"fingerprint": "other tools"}, False),
+        (500, {"model": "another"}, False),
+    ],
+)
+def test_a_fall_of_more_than_a_fifth_with_nothing_to_explain_it_is_truncation_by_the_server(
+    then: int, changes: dict[str, Any], truncated: bool
+) -> None:
+    assert reported(opened(1000), then, **changes).truncated_by_server is truncated
+
+
+def test_a_fall_after_a_cut_is_no_truncation() -> None:
+    ledger = opened(1000)
+    ledger.cut(5, 9)
+    assert not reported(ledger, 500).truncated_by_server
+
+
+def test_a_fall_with_thinking_in_the_history_is_no_truncation_and_without_it_is_one_again() -> None:
+    ledger = opened(1000)
+    ledger.add(Measure(1, 10.0, thinking=True))
+    assert not reported(ledger, 500, last_seq=1).truncated_by_server
+    ledger.cut(1, 1)
+    reported(ledger, 490)
+    assert reported(ledger, 300).truncated_by_server
+
+
+# -- what is projected ---------------------------------------------------------------------------------------
+
+
+def test_a_summary_counts_in_the_next_prompt_at_once_and_can_be_taken_away() -> None:
+    ledger = opened(1000)
+    assert ledger.summarised(Measure(-1, 30.0, known_tokens=50)) == 54
+    assert ledger.next_prompt_tokens == 1054
+    assert ledger.summarised(None) == 0
+    assert ledger.next_prompt_tokens == 1000
+
+
+def test_new_tools_count_in_the_next_prompt_before_a_call_sent_them() -> None:
+    books = Books(prefix_units=300.0)
+    books.say("user", 30.0, 30)
+    books.call()
+    before, held = books.ledger.next_prompt_tokens, books.ledger.prompt_tokens
+    books.ledger.describe_prefix(800.0)
+    assert books.ledger.next_prompt_tokens - before == pytest.approx(500, abs=60)
+    assert books.ledger.prompt_tokens == held == books.parts_sum()
+    books.fingerprint = "more tools"
+    books.change_template(prefix=800)
+    books.say("user", 30.0, 30)
+    drift = books.call()
+    assert drift is not None
+    assert abs(drift.tokens) < 60
+    assert books.ledger.parts.prefix == pytest.approx(800, abs=60)
+
+
+def test_a_prefix_that_went_away_never_makes_a_projection_negative() -> None:
+    ledger = opened(5)
+    ledger.describe_prefix(0.0)
+    assert ledger.next_prompt_tokens >= 0
+
+
+def test_a_new_pin_counts_in_the_next_prompt() -> None:
+    ledger = opened(1000)
+    ledger.describe_prefix(100.0, 40.0)
+    assert ledger.next_prompt_tokens > 1000
+
+
+def test_notes_in_place_of_results_free_what_they_shorten_and_are_never_exact() -> None:
+    books = Books()
+    books.say("user", 20.0, 20)
+    books.call(call_tokens=10)
+    results = [books.say("tool", 400.0, 400) for _ in range(2)]
+    books.call()
+    before = books.ledger.next_prompt_tokens
+    freed = books.ledger.replace_items(Measure(entry.seq, 30.0, tool_result=True) for entry in results)
+    assert freed.basis == "projected"
+    assert before - books.ledger.next_prompt_tokens == freed.tokens == pytest.approx(740, abs=60)
+    assert books.parts_sum() == books.ledger.prompt_tokens
+    assert books.ledger.price(results[0].seq, results[1].seq).basis == "projected"
+
+
+def test_a_note_longer_than_what_it_replaces_frees_nothing() -> None:
+    books = Books()
+    books.say("user", 20.0, 20)
+    books.call()
+    result = books.say("tool", 5.0, 5)
+    books.call()
+    assert books.ledger.replace_items([Measure(result.seq, 300.0, tool_result=True)]).tokens == 0
+
+
+def test_a_note_for_a_result_that_no_call_has_sent_shrinks_only_the_unsent_tail() -> None:
+    books = Books()
+    books.say("user", 20.0, 20)
+    books.call()
+    result = books.say("tool", 400.0, 400)
+    held = books.ledger.prompt_tokens
+    freed = books.ledger.replace_items([Measure(result.seq, 30.0, tool_result=True)])
+    assert books.ledger.prompt_tokens == held
+    assert freed.tokens > 300
+    assert sum(books.ledger.item_prices().values()) == sum(
+        (books.ledger.parts.messages, books.ledger.parts.tool_results, books.ledger.parts.unsent)
+    )
+
+
+def test_a_note_for_an_item_that_has_left_changes_nothing() -> None:
+    books = talked(Books(), [([("user", 50.0, 50)], (20.0, 20))] * 2)
+    books.cut(0, 0)
+    before = books.ledger.next_prompt_tokens
+    assert books.ledger.replace_items([Measure(0, 3.0, tool_result=True)]) == Price(0, "projected")
+    assert books.ledger.next_prompt_tokens == before
+
+
+def test_the_unsent_tail_is_what_entered_after_the_last_item_sent() -> None:
+    ledger = opened(1000)
+    ledger.add(Measure(1, 20.0, known_tokens=25))
+    ledger.add(Measure(2, 20.0))
+    assert ledger.unsent_items == 2
+    assert ledger.last_sent_seq == 0
+    assert ledger.unsent_price(1) == 29
+    assert ledger.unsent_price(7) == 0
+    reported(ledger, 1040, last_seq=1)
+    assert ledger.unsent_items == 1
+    assert ledger.last_sent_seq == 1
+
+
+def test_clearing_forgets_everything_but_what_was_learnt_of_the_model() -> None:
+    books = talked(Books(Template(scale=(2, 1))), [([("user", 200.0, 200)], (50.0, 50))] * 3)
+    learnt = books.ledger.calibration
+    books.ledger.clear()
+    assert books.ledger.calibration == learnt
+    assert books.ledger.prompt_tokens is None
+    assert books.ledger.next_prompt_tokens == books.ledger.parts.prefix > 0
+    assert books.ledger.unsent_items == 0
+    assert books.ledger.item_prices() == {}
+
+
+# -- what is learnt ------------------------------------------------------------------------------------------
+
+
+def test_each_model_has_its_own_factor_and_finds_it_again() -> None:
+    books = Books(Template(scale=(1, 1)), prefix_units=300)
+    for model, scale in [("a", (1, 1)), ("b", (2, 1)), ("a", (1, 1)), ("b", (2, 1))]:
+        books.served_model = model
+        books.change_template(scale=scale, prefix=300 * scale[0])
+        for _ in range(4):
+            books.say("user", 200.0, 200)
+            books.call()
+    assert books.ledger.learnt["a"].k == pytest.approx(1.0, abs=0.15)
+    assert books.ledger.learnt["b"].k == pytest.approx(2.0, abs=0.3)
+    books.served_model = "a"
+    books.change_template(scale=(1, 1), prefix=300)
+    books.say("user", 200.0, 200)
+    books.call()
+    assert books.ledger.calibration.k == pytest.approx(1.0, abs=0.15)
+
+
+def test_a_first_report_teaches_the_factor_so_that_the_next_prediction_is_close() -> None:
+    books = Books(Template(scale=(2, 1), prefix=1200), prefix_units=600)
+    books.say("user", 400.0, 400)
+    books.call()
+    books.say("user", 500.0, 500)
+    drift = books.call()
+    assert drift is not None
+    assert abs(drift.tokens) <= 40
+
+
+def test_two_unreported_calls_later_the_whole_interval_is_still_exact() -> None:
+    books = Books()
+    books.say("user", 50.0, 50)
+    books.call()
+    for _ in range(2):  # a call without usage records nothing
+        books.say("user", 50.0, 50)
+        books.say("assistant", 20.0, 20, known=None)
+    books.say("user", 50.0, 50)
+    books.call()
+    first, last = books.bounds[0] + 1, books.bounds[1]
+    assert books.ledger.price(first, last) == Price(books.true_price(first, last), "exact")
+
+
+def test_a_calibration_given_at_the_start_is_used_before_the_first_report() -> None:
+    ledger = Ledger(calibration=Calibration(200.0, 100.0))
+    ledger.add(Measure(0, 100.0))
+    assert ledger.next_prompt_tokens == 204
+
+
+# -- sizes ---------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 10**4), max_size=20))
+def test_apportioned_shares_sum_to_the_whole_and_follow_the_weights(total: int, weights: list[int]) -> None:
+    shares = apportion(total, weights)
+    assert len(shares) == len(weights)
+    if weights:
+        assert sum(shares) == total
+        assert min(shares) >= 0
+    whole = sum(weights)
+    if whole:
+        assert all(abs(share - total * weight / whole) < 1 for share, weight in zip(shares, weights, strict=True))
+
+
+def test_booking_a_call_looks_at_no_older_item_however_long_the_history_is() -> None:
+    """A decision must not cost more in a long conversation: count the features that are read."""
+
+    class Counted(float):
+        reads = 0
+
+        def __rmul__(self, other: float) -> float:
+            Counted.reads += 1
+            return float(self) * other
+
+    def reads_of_the_last_call(length: int) -> int:
+        ledger = Ledger()
+        for seq in range(length):
+            ledger.add(Measure(seq, Counted(10.0)))
+            reported(ledger, 14 * (seq + 1), last_seq=seq)
+        ledger.add(Measure(length, Counted(10.0)))
+        Counted.reads = 0
+        reported(ledger, 14 * (length + 1), last_seq=length)
+        assert ledger.next_prompt_tokens
+        return Counted.reads
+
+    assert reads_of_the_last_call(10) == reads_of_the_last_call(400) > 0

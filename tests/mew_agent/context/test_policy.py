@@ -1,0 +1,370 @@
+"""The policy `mew` at both sides of every threshold, and which policies are refused."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from mew_agent.context.policy import (
+    MEW,
+    PRESETS,
+    AnnounceNearLimit,
+    Compact,
+    CompactRule,
+    Condition,
+    Fraction,
+    Level,
+    NearLimitRule,
+    Phase,
+    Policy,
+    PolicyState,
+    Snapshot,
+    after_compaction,
+    compact_at_tokens,
+    decide,
+    is_stalled,
+    level_of,
+    output_reserve_tokens,
+)
+
+WINDOWS = [1, 2, 7, 9, 10, 11, 19, 100, 999, 1_000, 4_096, 8_192, 32_768, 99_999, 128_000, 131_072, 200_000, 1_048_576]
+
+
+def after(used: int | None, limit: int | None = 128_000, **more: Any) -> Snapshot:
+    return Snapshot(used_tokens=used, basis="reported" if used is not None else "unknown", limit_tokens=limit, **more)
+
+
+FRESH = PolicyState()
+
+
+def actions(snapshot: Snapshot, phase: Phase = "after_call", state: PolicyState = FRESH) -> list[Any]:
+    return list(decide(MEW, state, snapshot, phase).actions)
+
+
+def compactions(snapshot: Snapshot, phase: Phase = "after_call", state: PolicyState = FRESH) -> list[str]:
+    return [action.trigger for action in actions(snapshot, phase, state) if isinstance(action, Compact)]
+
+
+def first_at(limit: int) -> int:
+    return next(tokens for tokens in range(limit * 9 // 10, limit + 1) if tokens * 10 >= limit * 9)
+
+
+# -- nine tenths ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", WINDOWS)
+def test_compaction_begins_at_nine_tenths_and_not_one_token_below(limit: int) -> None:
+    at = first_at(limit)
+    assert compact_at_tokens(MEW, limit) == at
+    assert compactions(after(at, limit)) == ["threshold"]
+    assert compactions(after(at - 1, limit)) == []
+    assert level_of(MEW, after(at, limit)) == ("near_limit", 2)
+    assert level_of(MEW, after(at - 1, limit)) == ("healthy", 0)
+
+
+def test_of_128000_tokens_the_threshold_is_115200() -> None:
+    assert compact_at_tokens(MEW, 128_000) == 115_200
+    assert compactions(after(115_199)) == []
+    decided = actions(after(115_200))
+    assert decided == [AnnounceNearLimit(), Compact("threshold", 64_000, 89_600)]
+
+
+@given(st.integers(1, 10**7), st.integers(0, 10**7), st.integers(0, 10**7))
+def test_more_tokens_are_never_a_milder_level_or_fewer_compactions(limit: int, one: int, other: int) -> None:
+    low, high = sorted((one, other))
+    assert (level_of(MEW, after(low, limit))[1] or 0) <= (level_of(MEW, after(high, limit))[1] or 0)
+    assert len(compactions(after(low, limit))) <= len(compactions(after(high, limit)))
+    below = after(None, limit, next_prompt_tokens=low)
+    above = after(None, limit, next_prompt_tokens=high)
+    assert len(compactions(below, "pre_request")) <= len(compactions(above, "pre_request"))
+
+
+@given(st.integers(1, 10**7), st.integers(0, 10**7))
+def test_the_decision_is_the_exact_fraction_whatever_the_window(limit: int, used: int) -> None:
+    assert bool(compactions(after(used, limit))) is (used * 10 >= limit * 9)
+    threshold = compact_at_tokens(MEW, limit)
+    assert threshold is not None
+    assert (used >= threshold) is (used * 10 >= limit * 9)
+
+
+@pytest.mark.parametrize("limit", [None])
+def test_without_a_known_limit_nothing_is_decided_and_the_level_is_unknown(limit: None) -> None:
+    assert level_of(MEW, after(10**9, limit)) == ("unknown", None)
+    assert actions(after(10**9, limit)) == []
+    assert actions(after(10**9, limit, next_prompt_tokens=10**9), "pre_request") == []
+    assert compact_at_tokens(MEW, limit) is None
+
+
+# -- would overflow -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limit", "reserve"),
+    [(19, 0), (20, 1), (1_000, 50), (8_192, 409), (81_919, 4_095), (81_920, 4_096), (128_000, 4_096), (10**7, 4_096)],
+)
+def test_the_reserve_for_the_answer_is_a_twentieth_and_at_most_4096(limit: int, reserve: int) -> None:
+    assert output_reserve_tokens(limit) == reserve
+
+
+@pytest.mark.parametrize("limit", WINDOWS)
+def test_a_request_is_stopped_only_when_it_and_its_answer_do_not_fit(limit: int) -> None:
+    fits = limit - output_reserve_tokens(limit)
+    assert compactions(after(1, limit, next_prompt_tokens=fits), "pre_request") == []
+    assert compactions(after(1, limit, next_prompt_tokens=fits + 1), "pre_request") == ["would_overflow"]
+
+
+@pytest.mark.parametrize("basis", ["reported", "projected", "unknown"])
+def test_the_request_rule_works_whatever_is_known_of_the_past(basis: Any) -> None:
+    snapshot = Snapshot(None if basis == "unknown" else 5, basis, 1_000, next_prompt_tokens=951)
+    assert compactions(snapshot, "pre_request") == ["would_overflow"]
+
+
+def test_a_full_next_prompt_alone_compacts_nothing_after_a_call() -> None:
+    assert compactions(after(500, 1_000, next_prompt_tokens=5_000)) == []
+
+
+# -- hidden reasoning, missing usage --------------------------------------------------------------------------
+
+
+def test_reached_only_by_hidden_reasoning_the_level_is_near_limit_and_nothing_is_compacted() -> None:
+    snapshot = after(900, 1_000, hidden_tokens=1)
+    assert level_of(MEW, snapshot) == ("near_limit", 2)
+    assert actions(snapshot) == [AnnounceNearLimit()]
+    assert compactions(after(901, 1_000, hidden_tokens=1)) == ["threshold"]
+
+
+@pytest.mark.parametrize(("next_prompt", "triggers"), [(899, []), (900, ["threshold_projected"])])
+def test_where_usage_never_comes_the_next_prompt_decides_and_the_trigger_says_so(
+    next_prompt: int, triggers: list[str]
+) -> None:
+    snapshot = after(None, 1_000, reason="usage_unavailable", next_prompt_tokens=next_prompt)
+    assert compactions(snapshot) == triggers
+
+
+@pytest.mark.parametrize("reason", ["no_call_yet", "cleared", "restarted", "model_changed"])
+def test_other_unknowns_compact_nothing_by_projection(reason: Any) -> None:
+    assert actions(after(None, 1_000, reason=reason, next_prompt_tokens=999)) == []
+
+
+# -- near_limit once per crossing -----------------------------------------------------------------------------
+
+
+def announced(used_at: list[tuple[int, float]]) -> list[float]:
+    state, told = PolicyState(), []
+    for used, at_seconds in used_at:
+        decision = decide(MEW, state, after(used, 1_000, hidden_tokens=used, at_seconds=at_seconds), "after_call")
+        state = decision.state
+        if AnnounceNearLimit() in decision.actions:
+            told.append(at_seconds)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("used_at", "told"),
+    [
+        pytest.param([(900, 0), (950, 100), (990, 200)], [0], id="once while it stays high"),
+        pytest.param([(899, 0)], [], id="not below"),
+        pytest.param([(900, 0), (750, 100), (900, 200)], [0], id="at 3/4 it is not armed again"),
+        pytest.param([(900, 0), (749, 100), (900, 200)], [0, 200], id="below 3/4 it is"),
+        pytest.param([(900, 0), (700, 10), (900, 20), (900, 60), (900, 61)], [0, 61], id="postponed, not dropped"),
+        pytest.param([(900, 0), (700, 10), (900, 20), (700, 70), (900, 80)], [0, 80], id="a passed crossing is silent"),
+        pytest.param([(900, 5_000), (700, 10), (900, 20)], [5_000, 20], id="a clock set back does not silence"),
+    ],
+)
+def test_near_limit_is_announced_once_per_crossing_and_at_most_once_in_60_seconds(
+    used_at: list[tuple[int, float]], told: list[float]
+) -> None:
+    assert announced(used_at) == told
+
+
+def test_a_finished_compaction_counts_for_the_cooldown() -> None:
+    state = after_compaction(PolicyState(), progressed=True, at_seconds=100.0)
+    high = after(900, 1_000, hidden_tokens=900, at_seconds=150.0)
+    held = decide(MEW, state, high, "after_call")
+    assert held.actions == ()
+    later = after(900, 1_000, hidden_tokens=900, at_seconds=161.0)
+    assert decide(MEW, held.state, later, "after_call").actions == (AnnounceNearLimit(),)
+
+
+def test_nothing_is_announced_before_a_request_or_while_unknown() -> None:
+    assert actions(after(900, 1_000, next_prompt_tokens=10), "pre_request") == []
+    assert actions(after(None, 1_000, reason="usage_unavailable", next_prompt_tokens=10)) == []
+
+
+# -- compactions that do not help -----------------------------------------------------------------------------
+
+
+def stalled() -> PolicyState:
+    state = PolicyState()
+    for _ in range(2):
+        state = after_compaction(state, progressed=False, at_seconds=0.0)
+    return state
+
+
+def test_two_compactions_without_progress_stop_both_rules() -> None:
+    once = after_compaction(PolicyState(), progressed=False, at_seconds=0.0)
+    assert not is_stalled(MEW, once)
+    assert compactions(after(999, 1_000), state=once) == ["threshold"]
+    assert is_stalled(MEW, stalled())
+    assert compactions(after(999, 1_000), state=stalled()) == []
+    assert compactions(after(5, 1_000, next_prompt_tokens=5_000), "pre_request", stalled()) == []
+
+
+def test_progress_forgets_an_earlier_failure() -> None:
+    state = after_compaction(PolicyState(), progressed=False, at_seconds=0.0)
+    assert after_compaction(state, progressed=True, at_seconds=1.0).stalls == 0
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "phase", "still_stalled"),
+    [
+        pytest.param(after(899, 1_000), "after_call", False, id="a call below every threshold"),
+        pytest.param(after(900, 1_000), "after_call", True, id="a call at the threshold"),
+        pytest.param(after(900, 1_000, hidden_tokens=500), "after_call", True, id="a call high by hidden reasoning"),
+        pytest.param(after(5, 1_000, next_prompt_tokens=5), "pre_request", True, id="no call at all"),
+        pytest.param(
+            after(None, 1_000, reason="usage_unavailable", next_prompt_tokens=5),
+            "after_call",
+            False,
+            id="no usage, low",
+        ),
+        pytest.param(
+            after(None, 1_000, reason="usage_unavailable", next_prompt_tokens=950),
+            "after_call",
+            True,
+            id="no usage, high",
+        ),
+        pytest.param(after(None, 1_000, reason="restarted"), "after_call", True, id="a restart tells nothing"),
+        pytest.param(after(None, 1_000, reason="no_call_yet"), "after_call", True, id="neither does a join"),
+        pytest.param(Snapshot(100, "projected", 1_000), "after_call", True, id="nor a projection after a cut"),
+    ],
+)
+def test_only_a_call_below_every_threshold_lets_it_try_again(
+    snapshot: Snapshot, phase: Phase, still_stalled: bool
+) -> None:
+    assert is_stalled(MEW, decide(MEW, stalled(), snapshot, phase).state) is still_stalled
+
+
+# -- policies that contradict themselves ----------------------------------------------------------------------
+
+
+def part(numerator: int, denominator: int = 100) -> Fraction:
+    return Fraction(numerator=numerator, denominator=denominator)
+
+
+def used(op: Any, fraction: Fraction) -> Condition:
+    return Condition(figure="used", op=op, fraction=fraction)
+
+
+def level(name: str, severity: int, at: Condition) -> Level:
+    return Level(name=name, severity=severity, at=at)
+
+
+def compacting(**changes: Any) -> CompactRule:
+    values: dict[str, Any] = {
+        "phase": "after_call",
+        "when": (used("ge", part(90)),),
+        "trigger": "threshold",
+        "target": part(50),
+    }
+    return CompactRule(**{**values, **changes})
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "two levels of one name": (
+        lambda: Policy(name="p", levels=(level("a", 1, used("ge", part(50))), level("a", 2, used("ge", part(90))))),
+        "names of their own",
+    ),
+    "a level named as the healthy one": (
+        lambda: Policy(name="p", levels=(level("healthy", 1, used("ge", part(50))),)),
+        "names of their own",
+    ),
+    "a milder level after a severe one": (
+        lambda: Policy(name="p", levels=(level("a", 2, used("ge", part(50))), level("b", 1, used("ge", part(90))))),
+        "mild to severe",
+    ),
+    "a level that another one hides": (
+        lambda: Policy(name="p", levels=(level("a", 1, used("ge", part(90))), level("b", 2, used("ge", part(80))))),
+        "'a' can never be seen",
+    ),
+    "two levels at one place": (
+        lambda: Policy(name="p", levels=(level("a", 1, used("gt", part(90))), level("b", 2, used("ge", part(90))))),
+        "'a' can never be seen",
+    ),
+    "two levels at one number": (
+        lambda: Policy(
+            name="p",
+            levels=(
+                level("a", 1, Condition(figure="used", op="gt", tokens=9)),
+                level("b", 2, Condition(figure="used", op="ge", tokens=10)),
+            ),
+        ),
+        "'a' can never be seen",
+    ),
+    "a target above the window": (lambda: Policy(name="p", rules=(compacting(target=part(101)),)), "whole window"),
+    "a target above the ceiling": (lambda: Policy(name="p", rules=(compacting(target=part(71)),)), "ceiling"),
+    "a target at its own threshold": (
+        lambda: Policy(name="p", rules=(compacting(when=(used("ge", part(50)),)),)),
+        "compacts again",
+    ),
+    "a rule that always holds": (lambda: compacting(when=()), "at least 1"),
+    "a warning that always holds": (lambda: NearLimitRule(when=(), rearm_below=part(75)), "at least 1"),
+    "a rule for missing usage that looks at usage": (
+        lambda: Policy(name="p", rules=(compacting(known="unavailable"),)),
+        "without usage",
+    ),
+    "armed again above where it is announced": (
+        lambda: Policy(name="p", rules=(NearLimitRule(when=(used("ge", part(90)),), rearm_below=part(91)),)),
+        "armed again",
+    ),
+    "a negative cooldown": (
+        lambda: NearLimitRule(when=(used("ge", part(90)),), rearm_below=part(75), cooldown_seconds=-1),
+        "greater than or equal to 0",
+    ),
+    "a sum of all calls beside the window": (
+        lambda: Policy(name="p", measure="cumulative", rules=(compacting(),)),
+        "cumulative",
+    ),
+    "a level of the sum of all calls beside the window": (
+        lambda: Policy(name="p", measure="cumulative", levels=(level("a", 1, used("ge", part(90))),)),
+        "cumulative",
+    ),
+    "two bounds": (lambda: Condition(figure="used", op="ge", tokens=1, fraction=part(1)), "exactly one"),
+    "no bound": (lambda: Condition(figure="used", op="ge"), "exactly one"),
+    "a fraction of nothing": (lambda: Fraction(numerator=1, denominator=0), "greater than 0"),
+    "no tries at all": (lambda: Policy(name="p", max_stalls=0), "greater than or equal to 1"),
+    "an unknown key": (lambda: Policy.model_validate({"name": "p", "leveles": ()}), "leveles"),
+}
+
+
+@pytest.mark.parametrize(("make", "why"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_policy_that_contradicts_itself_is_refused_when_it_is_made(make: Any, why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        make()
+
+
+def test_levels_that_share_a_place_by_their_operator_are_two_levels() -> None:
+    policy = Policy(name="p", levels=(level("a", 1, used("ge", part(90))), level("b", 2, used("gt", part(90)))))
+    assert [level_of(policy, after(tokens, 100))[0] for tokens in (89, 90, 91)] == ["healthy", "a", "b"]
+
+
+@pytest.mark.parametrize(("op", "first"), [("ge", 90), ("gt", 91)])
+def test_the_first_figure_at_which_a_condition_holds_is_told(op: Any, first: int) -> None:
+    for condition in (used(op, part(9, 10)), Condition(figure="used", op=op, tokens=90)):
+        assert condition.first_tokens(100) == first
+        assert condition.holds(first, 100)
+        assert not condition.holds(first - 1, 100)
+    assert used(op, part(9, 10)).first_tokens(None) is None
+
+
+def test_a_condition_on_something_unknown_never_holds() -> None:
+    assert not used("ge", part(1)).holds(None, 100)
+    assert not used("ge", part(1)).holds(100, None)
+    assert Condition(figure="used", op="ge", tokens=5).holds(5, None)
+
+
+def test_the_shipped_presets_can_be_found_by_name() -> None:
+    assert {name: policy.name for name, policy in PRESETS.items()} == {name: name for name in PRESETS}
+    assert PRESETS["mew"] is MEW

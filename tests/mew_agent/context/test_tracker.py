@@ -1,0 +1,736 @@
+"""The report at every moment of its table, and what cuts, restarts and changes of model do to it."""
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mew_agent.context.policy import MEW, AnnounceNearLimit, Compact
+from mew_agent.context.tracker import CutOutcome, SavedContext, Tracker, kept_reply_tokens, measure_of
+from mew_agent.context.usage import Usage
+from mew_agent.history import History, Item, Pin, Summary
+from mew_agent.model.interface import ToolCall, Window
+from protocol.context_report import ContextReport
+
+SYSTEM = "You are an agent in a space. " * 20
+QUESTION = "What does the gateway do with a frame that is larger than it accepts? "
+
+
+class Agent:
+    """A tracker with its history, driven as a conversation drives it."""
+
+    def __init__(self, window: int = 128_000, history: History | None = None) -> None:
+        self.history = history or History()
+        self.tracker = Tracker(self.history, MEW, Window(window, "configured"), "gpt")
+        self.calls = 0
+        self._ids = itertools.count()
+
+    def ask(self, text: str = QUESTION) -> Item:
+        self.history.begin_turn()
+        return self.hear(text)
+
+    def hear(self, text: str = QUESTION) -> Item:
+        item = self.history.append("user", text, id=f"u-{next(self._ids)}", at="t")
+        self.tracker.item_added(item)
+        return item
+
+    def observe(self, text: str, call_id: str = "c") -> Item:
+        item = self.history.append("tool", text, id=f"t-{next(self._ids)}", at="t", tool_call_id=call_id)
+        self.tracker.item_added(item)
+        return item
+
+    def call(
+        self,
+        usage: Usage | None,
+        *,
+        reply: str = "The gateway refuses it and says so.",
+        calls: tuple[str, ...] = (),
+        served: str = "gpt",
+        fingerprint: str = "f",
+        revision: int | None = None,
+        thinking: bool = False,
+    ) -> Item:
+        self.calls += 1
+        self.tracker.describe_prefix(SYSTEM, "")
+        self.tracker.call_kept(
+            usage,
+            call_id=f"call-{self.calls}",
+            at=f"2026-01-01T00:00:{self.calls:02}Z",
+            last_seq=self.history.last_seq,
+            revision=self.history.revision if revision is None else revision,
+            served_model=served,
+            fingerprint=fingerprint,
+        )
+        item = self.history.append(
+            "assistant",
+            reply,
+            id=f"a-{next(self._ids)}",
+            at="t",
+            tool_calls=tuple(ToolCall(name, "read", "{}") for name in calls),
+            known_tokens=kept_reply_tokens(usage, thinking_seen=thinking),
+            thinking=thinking,
+        )
+        self.tracker.reply_added(item)
+        return item
+
+    def turn(self, total: int, completion: int = 10) -> Item:
+        self.ask()
+        return self.call(used(total, completion))
+
+    def forget(self, first: int, last: int) -> CutOutcome:
+        gone = self.history.evict(first, last, self.history.summary)
+        return self.tracker.cut(first, last, trigger="forget", freed_messages=len(gone))
+
+    def summarise(self, first: int, last: int, summary: Summary) -> CutOutcome:
+        gone = self.history.evict(first, last, summary)
+        return self.tracker.cut(first, last, trigger="requested", freed_messages=len(gone))
+
+    def stub(self, *seqs: int) -> CutOutcome:
+        return self.tracker.stubbed(self.history.stub(seqs), trigger="threshold")
+
+    def report(self) -> ContextReport:
+        return self.tracker.report()
+
+    def shown(self) -> tuple[int | None, str, str | None, int]:
+        status = self.tracker.status("active")
+        assert status.context is not None
+        return status.tokens, status.context.basis, status.context.reason, status.messages_in_context
+
+
+def used(total: int, completion: int = 10, **more: Any) -> Usage:
+    return Usage(total - completion, completion, total, **more)
+
+
+def breakdown_sum(report: ContextReport) -> int:
+    assert report.breakdown is not None
+    return sum(part.tokens for part in report.breakdown if part.part != "unsent")
+
+
+# -- the table, row by row ------------------------------------------------------------------------------------
+
+
+def test_before_the_first_call_tokens_are_absent_and_never_zero() -> None:
+    agent = Agent()
+    assert agent.shown() == (None, "unknown", "no_call_yet", 0)
+    said = agent.tracker.status("active").model_dump(exclude_none=True)
+    assert "tokens" not in said
+    assert said["messages_in_context"] == 0
+    for absent in ("last_reported", "prompt_tokens", "breakdown", "next_prompt_tokens", "measured_at", "drift_tokens"):
+        assert absent not in said["context"]
+    assert said["context"]["level"] == said["context"]["severity"] == "unknown"
+    assert said["context"]["compact_at_tokens"] == 115_200
+
+
+def test_a_kept_call_shows_exactly_what_its_provider_reported() -> None:
+    agent = Agent()
+    agent.ask()
+    agent.call(Usage(900, 100, 1_000, reasoning_tokens=30, cached_tokens=512))
+    assert agent.shown() == (1_000, "reported", None, 2)
+    report = agent.report()
+    assert (report.prompt_tokens, report.completion_tokens) == (900, 100)
+    assert (report.reasoning_tokens, report.cached_tokens) == (30, 512)
+    assert (report.call_id, report.measured_at) == ("call-1", "2026-01-01T00:00:01Z")
+    assert report.last_reported is None
+    assert report.stale_messages == 0
+    assert breakdown_sum(report) == 1_000
+
+
+def test_details_that_were_not_reported_stay_absent() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    assert agent.report().reasoning_tokens is None
+    assert agent.report().cached_tokens is None
+
+
+def test_items_added_since_leave_the_figure_and_grow_stale_messages() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    before = agent.report().next_prompt_tokens or 0
+    for count in (1, 2, 3):
+        agent.hear()
+        assert agent.shown() == (1_000, "reported", None, 2 + count)
+        assert agent.report().stale_messages == count
+        assert breakdown_sum(agent.report()) == 1_000
+    assert (agent.report().next_prompt_tokens or 0) > before + 30
+
+
+def test_an_item_that_came_during_the_call_is_stale_and_the_reply_is_not() -> None:
+    agent = Agent()
+    agent.ask()
+    sent = agent.history.last_seq
+    agent.hear()
+    agent.tracker.call_kept(
+        used(1_000),
+        call_id="c",
+        at="t",
+        last_seq=sent,
+        revision=0,
+        served_model="gpt",
+        fingerprint="f",
+    )
+    agent.tracker.reply_added(agent.history.append("assistant", "yes", id="a", at="t", known_tokens=10))
+    assert agent.report().stale_messages == 1
+
+
+def test_a_call_without_usage_makes_the_size_unknown_and_keeps_the_last_report() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    agent.ask()
+    agent.call(None)
+    assert agent.shown() == (None, "unknown", "usage_unavailable", 4)
+    report = agent.report()
+    assert report.last_reported is not None
+    assert (report.last_reported.tokens, report.last_reported.call_id) == (1_000, "call-1")
+    assert report.prompt_tokens is None
+    assert report.breakdown is None
+    assert report.stale_messages == 2
+    assert (report.level, report.severity) == ("unknown", "unknown")
+
+
+def test_a_report_after_missing_ones_is_plain_again() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    agent.ask()
+    agent.call(None)
+    agent.turn(1_300)
+    assert agent.shown() == (1_300, "reported", None, 6)
+    assert agent.report().last_reported is None
+    assert agent.report().stale_messages == 0
+
+
+def test_compacting_changes_no_figure() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    active, compacting = agent.tracker.status("active"), agent.tracker.status("compacting")
+    assert compacting == active.model_copy(update={"status": "compacting"})
+
+
+def test_after_a_cut_tokens_are_before_minus_net_freed_and_projected_until_the_next_report() -> None:
+    agent = Agent()
+    for total in (1_000, 1_400, 1_800):
+        agent.turn(total)
+    outcome = agent.summarise(0, 1, Summary("## Goal\nFrames.", 1, known_tokens=12))
+    agent.tracker.compacted(outcome, at="t", at_seconds=1.0, progressed=True)
+    assert outcome.tokens_before == 1_800
+    assert outcome.tokens_after == 1_800 - outcome.freed_tokens
+    assert agent.shown() == (outcome.tokens_after, "projected", None, 4)
+    report = agent.report()
+    assert report.last_compaction is not None
+    assert report.last_compaction.freed_tokens == outcome.freed_tokens
+    assert report.last_compaction.tokens_after == agent.tracker.status("compacted").tokens
+    assert report.last_reported is not None
+    assert report.last_reported.tokens == 1_800
+    assert report.compactions == 1
+    assert breakdown_sum(report) == outcome.tokens_after
+    agent.turn(1_500)
+    assert agent.shown() == (1_500, "reported", None, 6)
+
+
+def test_gross_freed_tokens_are_the_net_ones_and_the_summary() -> None:
+    agent = Agent()
+    for total in (1_000, 1_400, 1_800):
+        agent.turn(total)
+    first = agent.summarise(0, 1, Summary("One.", 1, known_tokens=40))
+    assert first.summary_tokens > 40
+    assert first.freed_gross_tokens - first.summary_tokens == first.freed_tokens
+    second = agent.summarise(2, 3, Summary("One and two.", 3, known_tokens=60))
+    assert second.freed_gross_tokens - second.summary_tokens == second.freed_tokens
+    third = agent.forget(4, 4)
+    assert third.summary_tokens == 0
+    assert third.freed_gross_tokens == third.freed_tokens
+
+
+def test_cleared_is_unknown_with_no_messages_and_the_last_report_kept() -> None:
+    agent = Agent()
+    agent.turn(120_000)
+    agent.history.clear()
+    agent.tracker.cleared()
+    assert agent.shown() == (None, "unknown", "cleared", 0)
+    assert agent.report().last_reported is not None
+    assert agent.report().last_reported.tokens == 120_000
+    assert agent.report().stale_messages == 0
+    assert agent.report().breakdown is None
+    assert agent.tracker.decide("pre_request", 1.0).actions == ()
+    agent.turn(900)
+    assert agent.shown() == (900, "reported", None, 2)
+
+
+def test_a_restarted_process_knows_no_size_but_what_was_reported_last() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    agent.hear()
+    again = restarted(agent)
+    assert again.shown() == (None, "unknown", "restarted", 3)
+    report = again.report()
+    assert report.last_reported is not None
+    assert (report.last_reported.tokens, report.measured_at, report.call_id) == (
+        1_000,
+        "2026-01-01T00:00:01Z",
+        "call-1",
+    )
+    assert report.stale_messages == 1
+    assert report.next_prompt_basis == "heuristic"
+    again.turn(1_100)
+    assert again.shown() == (1_100, "reported", None, 5)
+    assert again.report().drift_tokens is None
+    assert breakdown_sum(again.report()) == 1_100
+
+
+def test_a_restart_before_any_report_still_says_restarted_when_there_is_a_history() -> None:
+    agent = Agent()
+    agent.ask()
+    agent.call(None)
+    assert restarted(agent).shown() == (None, "unknown", "restarted", 2)
+    assert restarted(Agent()).shown() == (None, "unknown", "no_call_yet", 0)
+
+
+def restarted(agent: Agent) -> Agent:
+    saved = SavedContext.model_validate_json(agent.tracker.saved().model_dump_json())
+    old = agent.history
+    again = Agent(
+        agent.tracker.window.max_tokens,
+        History(list(old.items), [], old.summary, old.revision, old.next_seq, old.turn),
+    )
+    again.tracker.restored(saved)
+    return again
+
+
+@pytest.mark.parametrize(("window", "level", "at"), [(1_000, "near_limit", 900), (2_000, "healthy", 1_800)])
+def test_a_changed_window_moves_level_and_threshold_at_once_and_no_tokens(window: int, level: str, at: int) -> None:
+    agent = Agent(1_500)
+    agent.turn(1_000)
+    agent.tracker.window_changed(Window(window, "loaded"))
+    status = agent.tracker.status("active")
+    assert (status.tokens, status.max_tokens) == (1_000, window)
+    report = agent.report()
+    assert (report.basis, report.level, report.compact_at_tokens, report.max_tokens_basis) == (
+        "reported",
+        level,
+        at,
+        "loaded",
+    )
+
+
+def test_a_changed_model_leaves_no_figure_but_the_last_report() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    agent.tracker.model_changed("other", Window(8_192, "loaded"))
+    assert agent.shown() == (None, "unknown", "model_changed", 2)
+    report = agent.report()
+    assert report.last_reported is not None
+    assert (report.last_reported.tokens, report.model, report.compact_at_tokens) == (1_000, "other", 7_373)
+
+
+def test_a_model_changed_before_any_call_is_still_no_call_yet() -> None:
+    agent = Agent()
+    agent.tracker.model_changed("other", Window(8_192, "loaded"))
+    assert agent.shown() == (None, "unknown", "no_call_yet", 0)
+
+
+def test_usage_of_an_older_revision_moves_nothing() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    agent.ask()
+    before = agent.tracker.status("active")
+    books = agent.tracker.ledger.prompt_tokens
+    agent.call(used(5_000), revision=7)
+    after = agent.tracker.status("active")
+    assert after.tokens == before.tokens == 1_000
+    assert agent.report().call_id == "call-1"
+    assert agent.report().basis == "reported"
+    assert agent.tracker.ledger.prompt_tokens == books
+    assert agent.report().stale_messages == 2
+    assert breakdown_sum(agent.report()) == 1_000
+
+
+# -- what a reply takes when it is sent again -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("usage", "thinking", "kept"),
+    [
+        pytest.param(Usage(100, 50, 150), False, 50, id="no reasoning"),
+        pytest.param(Usage(100, 50, 150, reasoning_tokens=20), False, 30, id="reasoning inside the completion"),
+        pytest.param(Usage(100, 50, 150, reasoning_tokens=20), True, 30, id="seen and counted"),
+        pytest.param(Usage(100, 50, 150), True, None, id="seen, not counted"),
+        pytest.param(Usage(100, 50, 200, reasoning_tokens=50), True, 50, id="outside, xAI"),
+        pytest.param(Usage(100, 50, 200), False, 50, id="outside, Gemini"),
+        pytest.param(Usage(100, 50, 150, reasoning_tokens=90), False, 0, id="more reasoning than completion"),
+        pytest.param(None, False, None, id="no usage"),
+    ],
+)
+def test_the_kept_reply_is_what_its_provider_counted_without_reasoning(
+    usage: Usage | None, thinking: bool, kept: int | None
+) -> None:
+    assert kept_reply_tokens(usage, thinking_seen=thinking) == kept
+
+
+@pytest.mark.parametrize(
+    ("usage", "hidden"),
+    [
+        (Usage(880, 120, 1_000, reasoning_tokens=110), 110),
+        (Usage(880, 10, 1_000, reasoning_tokens=110), 110),
+        (Usage(880, 10, 1_000), 110),
+    ],
+    ids=["OpenAI", "xAI", "Gemini"],
+)
+def test_reasoning_that_is_not_sent_again_is_told_apart_from_the_rest(usage: Usage, hidden: int) -> None:
+    agent = Agent(1_000)
+    agent.ask()
+    agent.call(usage)
+    assert agent.tracker.snapshot().hidden_tokens == hidden
+    assert agent.report().level == "near_limit"
+    assert not any(isinstance(action, Compact) for action in agent.tracker.decide("after_call", 1.0).actions)
+
+
+def test_a_count_that_its_text_cannot_have_is_hidden_reasoning_nobody_reported() -> None:
+    agent = Agent(1_000)
+    agent.ask()
+    agent.call(Usage(400, 550, 950), reply="Yes.")
+    assert agent.tracker.snapshot().hidden_tokens > 500
+    assert (agent.report().next_prompt_tokens or 0) < 450
+    assert not any(isinstance(action, Compact) for action in agent.tracker.decide("after_call", 1.0).actions)
+
+
+def test_thinking_left_in_the_text_marks_the_reply_as_one_that_templates_rewrite() -> None:
+    plain = Item(0, "assistant", "yes", 0, "i", "t")
+    assert not measure_of(plain).is_unsteady
+    assert measure_of(Item(0, "assistant", "<think>hm</think>yes", 0, "i", "t")).thinking
+    assert measure_of(Item(0, "assistant", "yes", 0, "i", "t", thinking=True)).thinking
+    assert measure_of(Item(0, "assistant", "", 0, "i", "t", tool_calls=(ToolCall("c", "f", "{}"),))).tool_calls
+    assert not measure_of(Item(0, "user", "what is </think>?", 0, "i", "t")).is_unsteady
+
+
+# -- cuts -----------------------------------------------------------------------------------------------------
+
+
+def test_forgetting_the_newest_entry_takes_the_reply_out_of_the_figure() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    reply = agent.turn(1_400, completion=60)
+    outcome = agent.forget(reply.seq, reply.seq)
+    assert outcome.freed_tokens == 60
+    assert agent.shown() == (1_340, "projected", None, 3)
+    assert breakdown_sum(agent.report()) == 1_340
+    assert agent.report().breakdown is not None
+    assert "reply" not in {part.part for part in agent.report().breakdown}
+    assert agent.tracker.snapshot().hidden_tokens == 0
+
+
+def test_forgetting_what_no_call_has_sent_frees_nothing_reported_and_shrinks_the_next_prompt() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    item = agent.hear()
+    before = agent.report().next_prompt_tokens or 0
+    outcome = agent.forget(item.seq, item.seq)
+    assert (outcome.freed_tokens, agent.shown()[0]) == (0, 1_000)
+    assert agent.report().stale_messages == 0
+    assert (agent.report().next_prompt_tokens or 0) < before
+    assert breakdown_sum(agent.report()) == 1_000
+
+
+def test_a_cut_while_the_size_is_unknown_stays_unknown_and_tells_what_the_next_prompt_lost() -> None:
+    agent = Agent()
+    agent.ask(QUESTION * 20)
+    agent.call(None)
+    agent.ask()
+    agent.call(None)
+    before = agent.report().next_prompt_tokens or 0
+    outcome = agent.forget(0, 1)
+    assert (outcome.tokens_before, outcome.tokens_after) == (None, None)
+    assert outcome.freed_tokens == before - (agent.report().next_prompt_tokens or 0) > 200
+    assert agent.shown() == (None, "unknown", "usage_unavailable", 2)
+
+
+def test_whole_intervals_are_freed_exactly_and_say_so() -> None:
+    agent = Agent()
+    for total in (1_000, 1_030, 1_063, 1_090):
+        agent.turn(total)
+    outcome = agent.forget(1, 4)  # from after the first call to the third
+    assert (outcome.freed_tokens, outcome.basis) == (63, "exact")
+
+
+def test_a_forget_beside_a_summary_leaves_the_summary_as_it_was_booked() -> None:
+    agent = Agent()
+    for total in (1_000, 1_100, 1_200):
+        agent.turn(total)
+    agent.summarise(0, 1, Summary("Frames are refused when they are too large.", 1, known_tokens=12))
+    agent.turn(1_500)
+    summary = agent.tracker.ledger.summary_tokens
+    outcome = agent.forget(2, 2)
+    assert agent.tracker.ledger.summary_tokens == summary
+    assert outcome.summary_tokens == 0
+    assert outcome.freed_gross_tokens == outcome.freed_tokens
+
+
+def test_two_cuts_before_a_report_add_up() -> None:
+    agent = Agent()
+    for total in (1_000, 1_100, 1_200, 1_300):
+        agent.turn(total)
+    one, two = agent.forget(0, 1), agent.forget(2, 3)
+    assert one.tokens_after == two.tokens_before
+    assert agent.shown()[0] == 1_300 - one.freed_tokens - two.freed_tokens
+    agent.turn(1_000)
+    assert breakdown_sum(agent.report()) == 1_000
+
+
+def test_a_cut_together_with_new_tools_still_leaves_books_that_sum() -> None:
+    agent = Agent()
+    for total in (1_000, 1_100, 1_200):
+        agent.turn(total)
+    agent.forget(0, 1)
+    agent.tracker.describe_prefix(SYSTEM, "a tool with many parameters " * 40)
+    agent.ask()
+    agent.call(used(1_350), fingerprint="more tools")
+    assert breakdown_sum(agent.report()) == 1_350
+
+
+def test_notes_in_place_of_results_free_their_difference() -> None:
+    agent = Agent()
+    agent.ask()
+    agent.call(used(500), calls=("c",))
+    result = agent.observe("line of a log file with a number 17\n" * 60)
+    agent.call(used(1_500))
+    outcome = agent.stub(result.seq)
+    assert outcome.freed_messages == 0
+    assert outcome.basis == "projected"
+    assert outcome.freed_tokens == 1_500 - (outcome.tokens_after or 0) > 700
+    assert agent.shown() == (outcome.tokens_after, "projected", None, 4)
+    assert breakdown_sum(agent.report()) == outcome.tokens_after
+
+
+def test_a_note_for_a_result_not_sent_yet_leaves_the_figure_and_shrinks_the_next_prompt() -> None:
+    agent = Agent()
+    agent.ask()
+    agent.call(used(500), calls=("c",))
+    result = agent.observe("line of a log file with a number 17\n" * 60)
+    before = agent.report().next_prompt_tokens or 0
+    outcome = agent.stub(result.seq)
+    assert (outcome.freed_tokens, agent.shown()[0]) == (0, 500)
+    assert (agent.report().next_prompt_tokens or 0) < before - 500
+
+
+def test_a_total_below_its_own_prompt_is_shown_as_reported_without_a_breakdown_and_survives_a_cut() -> None:
+    agent = Agent()
+    agent.ask(QUESTION * 10)
+    agent.call(Usage(1_000, 10, 5))
+    assert agent.shown()[0] == 5
+    assert agent.report().breakdown is None
+    outcome = agent.forget(0, 1)
+    assert outcome.tokens_before == 5
+    assert outcome.tokens_after == 5 - outcome.freed_tokens >= 0
+
+
+STEPS = st.lists(
+    st.sampled_from(
+        ["turn", "silent", "tools", "hear", "forget oldest", "forget newest", "summarise", "stub", "model"]
+    ),
+    max_size=14,
+)
+
+
+@settings(max_examples=150)
+@given(STEPS, st.integers(0, 40), st.sampled_from(["openai", "outside", "plain"]))
+def test_whatever_happens_the_breakdown_sums_and_nothing_is_negative(steps: list[str], hidden: int, style: str) -> None:
+    agent = Agent(8_000)
+    prompt = 400
+    for number, step in enumerate(["turn", *steps]):
+        prompt += 37 * (number % 3)
+        usage = {
+            "openai": Usage(prompt, 20 + hidden, prompt + 20 + hidden, reasoning_tokens=hidden),
+            "outside": Usage(prompt, 20, prompt + 20 + hidden),
+            "plain": Usage(prompt, 20 + hidden, prompt + 20 + hidden),
+        }[style]
+        items = agent.history.items
+        match step:
+            case "turn" | "model":
+                agent.ask()
+                agent.call(usage, served="gpt" if step == "turn" else f"model-{number}")
+            case "silent":
+                agent.ask()
+                agent.call(None)
+            case "tools":
+                agent.ask()
+                agent.call(usage, calls=(f"c{number}",))
+                agent.observe("17 lines of output\n" * 30, f"c{number}")
+            case "hear":
+                agent.hear()
+            case "forget oldest" if items:
+                prompt = max(50, prompt - 60)
+                agent.forget(items[0].seq, items[len(items) // 2].seq)
+            case "forget newest" if items:
+                agent.forget(items[-1].seq, items[-1].seq)
+            case "summarise" if items:
+                agent.summarise(items[0].seq, items[0].seq, Summary(f"Summary {number}.", items[0].seq, 30))
+            case "stub":
+                agent.stub(*(item.seq for item in items if item.role == "tool"))
+            case _:
+                pass
+        status = agent.tracker.status("active")
+        assert status.messages_in_context == len(agent.history)
+        assert (status.tokens is None) is (agent.report().basis == "unknown")
+        assert (agent.report().next_prompt_tokens or 1) > 0
+        assert 0 <= agent.report().stale_messages <= len(agent.history)
+        if status.tokens is not None:
+            assert breakdown_sum(agent.report()) == status.tokens
+            assert agent.report().severity in (0, 2)
+        prices = agent.tracker.ledger.item_prices()
+        assert set(prices) == {item.seq for item in agent.history.items}
+        assert min(prices.values(), default=0) >= 0
+
+
+# -- pins, prefix, next prompt --------------------------------------------------------------------------------
+
+
+def test_a_pin_enters_the_next_prompt_when_the_prefix_is_described() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    before = agent.report().next_prompt_tokens or 0
+    agent.history.pins.append(Pin("p", "Never delete a file without asking. " * 10))
+    agent.tracker.describe_prefix(SYSTEM, "")
+    assert (agent.report().next_prompt_tokens or 0) > before + 50
+
+
+def test_before_any_call_the_next_prompt_is_a_heuristic_and_afterwards_projected() -> None:
+    agent = Agent()
+    agent.tracker.describe_prefix(SYSTEM, "")
+    agent.ask()
+    assert agent.report().next_prompt_basis == "heuristic"
+    assert (agent.report().next_prompt_tokens or 0) > 100
+    agent.call(used(1_000))
+    assert agent.report().next_prompt_basis == "projected"
+
+
+def test_drift_of_the_newest_call_is_published() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    agent.ask()
+    predicted = agent.report().next_prompt_tokens or 0
+    agent.call(used(1_200))
+    assert agent.report().drift_tokens == predicted - 1_190
+
+
+# -- trend ----------------------------------------------------------------------------------------------------
+
+
+def test_the_trend_is_absent_until_two_calls_and_counts_turns_not_calls() -> None:
+    agent = Agent(10_000)
+    agent.turn(1_000)
+    assert agent.report().tokens_per_turn is None
+    agent.turn(1_400)
+    assert (agent.report().tokens_per_turn, agent.report().turns_to_compaction) == (400.0, 19)
+    agent.call(used(1_500))  # a second call of the same turn
+    assert agent.report().tokens_per_turn == 500.0
+    agent.turn(1_800)
+    assert agent.report().tokens_per_turn == 400.0
+
+
+def test_a_cut_is_no_negative_growth_and_a_shrinking_context_has_no_time_left() -> None:
+    agent = Agent(10_000)
+    for total in (1_000, 1_400, 1_800):
+        agent.turn(total)
+    agent.forget(0, 3)
+    agent.turn(900)
+    assert agent.report().tokens_per_turn == 400.0
+    for total in (500, 100):
+        agent.turn(total)
+    assert agent.report().turns_to_compaction is None or agent.report().turns_to_compaction >= 0
+
+
+def test_above_the_threshold_no_turns_are_left() -> None:
+    agent = Agent(1_000)
+    agent.turn(400)
+    agent.turn(950)
+    assert agent.report().turns_to_compaction == 0
+
+
+# -- what survives --------------------------------------------------------------------------------------------
+
+
+def test_the_policy_remembers_across_a_restart_that_it_has_warned() -> None:
+    agent = Agent(1_000)
+    agent.turn(950)
+    assert AnnounceNearLimit() in agent.tracker.decide("after_call", 10.0).actions
+    again = restarted(agent)
+    assert not again.tracker.policy_state.armed
+    again.turn(960)
+    assert AnnounceNearLimit() not in again.tracker.decide("after_call", 1_000.0).actions
+
+
+def test_a_stalled_agent_is_still_stalled_after_a_restart_until_a_low_call() -> None:
+    agent = Agent(1_000)
+    agent.turn(950)
+    for _ in range(2):
+        agent.tracker.compaction_failed(at_seconds=1.0)
+    again = restarted(agent)
+    assert again.tracker.is_stalled
+    again.tracker.decide("after_call", 2.0)  # as when the server's window is found
+    assert again.tracker.is_stalled
+    again.turn(100)
+    again.tracker.decide("after_call", 3.0)
+    assert not again.tracker.is_stalled
+
+
+def test_a_larger_window_lets_a_stalled_agent_try_again() -> None:
+    agent = Agent(1_000)
+    for _ in range(2):
+        agent.tracker.compaction_failed(at_seconds=1.0)
+    agent.tracker.window_changed(Window(900, "loaded"))
+    assert agent.tracker.is_stalled
+    agent.tracker.window_changed(Window(2_000, "loaded"))
+    assert not agent.tracker.is_stalled
+
+
+def test_what_was_learnt_of_models_survives_two_restarts_without_a_call() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    learnt = agent.tracker.ledger.calibration
+    again = restarted(restarted(agent))
+    assert again.tracker.ledger.calibration == learnt
+    assert again.tracker.saved().served_model == "gpt"
+
+
+def test_models_that_take_turns_keep_what_was_learnt_of_each() -> None:
+    agent = Agent()
+    total = 1_000
+    for number in range(8):
+        total += 100
+        agent.ask()
+        agent.call(used(total), served="ab"[number % 2])
+    assert set(agent.tracker.saved().calibrations) == {"a", "b"}
+    assert all(observed > 0 for observed, _ in agent.tracker.saved().calibrations.values())
+    assert breakdown_sum(agent.report()) == total
+
+
+def test_compactions_and_the_last_one_survive_a_restart() -> None:
+    agent = Agent()
+    for total in (1_000, 1_400):
+        agent.turn(total)
+    outcome = agent.summarise(0, 1, Summary("One.", 1, known_tokens=4))
+    agent.tracker.compacted(outcome, at="t", at_seconds=1.0, progressed=True)
+    again = restarted(agent)
+    assert again.report().compactions == 1
+    assert again.report().last_compaction == agent.report().last_compaction
+    assert again.tracker.ledger.summary_tokens > 0
+
+
+def test_clearing_lets_a_stalled_agent_try_again_without_forgetting_the_cooldown() -> None:
+    agent = Agent(1_000)
+    for _ in range(2):
+        agent.tracker.compaction_failed(at_seconds=5.0)
+    agent.history.clear()
+    agent.tracker.cleared()
+    assert not agent.tracker.is_stalled
+    assert agent.tracker.policy_state.announced_at_seconds == 5.0
+
+
+def test_the_revision_in_the_report_is_the_one_the_figure_was_measured_on() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    agent.turn(1_200)
+    agent.forget(0, 1)
+    assert (agent.history.revision, agent.report().revision) == (1, 0)
+    agent.turn(1_100)
+    assert agent.report().revision == 1
