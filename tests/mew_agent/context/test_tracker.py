@@ -248,8 +248,9 @@ def test_cleared_is_unknown_with_no_messages_and_the_last_report_kept() -> None:
     agent.history.clear()
     agent.tracker.cleared()
     assert agent.shown() == (None, "unknown", "cleared", 0)
-    assert agent.report().last_reported is not None
-    assert agent.report().last_reported.tokens == 120_000
+    last = agent.report().last_reported
+    assert last is not None
+    assert last.tokens == 120_000
     assert agent.report().stale_messages == 0
     assert agent.report().breakdown is None
     assert agent.tracker.decide("pre_request", 1.0).actions == ()
@@ -414,8 +415,7 @@ def test_forgetting_the_newest_entry_takes_the_reply_out_of_the_figure() -> None
     assert outcome.freed_tokens == 60
     assert agent.shown() == (1_340, "projected", None, 3)
     assert breakdown_sum(agent.report()) == 1_340
-    assert agent.report().breakdown is not None
-    assert "reply" not in {part.part for part in agent.report().breakdown}
+    assert "reply" not in {part.part for part in agent.report().breakdown or ()}
     assert agent.tracker.snapshot().hidden_tokens == 0
 
 
@@ -446,7 +446,7 @@ def test_a_cut_while_the_size_is_unknown_stays_unknown_and_tells_what_the_next_p
 
 def test_whole_intervals_are_freed_exactly_and_say_so() -> None:
     agent = Agent()
-    for total in (1_000, 1_030, 1_063, 1_090):
+    for total in (175, 205, 238, 265):
         agent.turn(total)
     outcome = agent.forget(1, 4)  # from after the first call to the third
     assert (outcome.freed_tokens, outcome.basis) == (63, "exact")
@@ -636,7 +636,8 @@ def test_a_cut_is_no_negative_growth_and_a_shrinking_context_has_no_time_left() 
     assert agent.report().tokens_per_turn == 400.0
     for total in (500, 100):
         agent.turn(total)
-    assert agent.report().turns_to_compaction is None or agent.report().turns_to_compaction >= 0
+    assert agent.report().tokens_per_turn == 0.0
+    assert agent.report().turns_to_compaction is None
 
 
 def test_above_the_threshold_no_turns_are_left() -> None:
