@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import mew_agent.model.rehearsal.text as texts
 from mew_agent.model.rehearsal.content import text_of
-from mew_agent.model.rehearsal.tokenizer import count
+from mew_agent.model.rehearsal.tokenizer import count, encode
 
 _COURTESY = r"(?:please\s+|now\s+|then\s+|(?:can|could|would|will)\s+you\s+(?:please\s+)?|@?[\w-]+[:,]\s+)*"
 _ORDER = re.compile(
@@ -83,9 +83,12 @@ def summarise(messages: Sequence[Message], limit_tokens: int) -> str:
     ]
     names = texts.identifiers(turn.text for turn in source)[:_MOST_IDENTIFIERS]
     headings = list(dict.fromkeys(match.strip() for match in _HEADING.findall(order)))[:12]
-    if headings:
-        return _in_sections(headings, statements, names, min(limits))
-    return _in_one(statements, names, min(limits))
+    # A short source leaves no room for sections, a shorter one none for a whole sentence.
+    return (
+        (_in_sections(headings, statements, names, min(limits)) if headings else "")
+        or _in_one(statements, names, min(limits))
+        or _beginning(statements, min(limits))
+    )
 
 
 def text_to_summarise(messages: Sequence[Message]) -> str:
@@ -141,6 +144,13 @@ def _in_one(statements: Sequence[_Statement], names: Sequence[str], limit_tokens
             room -= cost
     body = "\n".join(statement.cited for statement in dict.fromkeys(statements) if statement in chosen)
     return "\n".join(part for part in (body, tail) if part)
+
+
+def _beginning(statements: Sequence[_Statement], limit_tokens: int) -> str:
+    """As much as fits of what the text is most about."""
+    for statement in _most_central(statements):
+        return "".join(encode(statement.sentence)[:limit_tokens])
+    return ""
 
 
 def _in_sections(
