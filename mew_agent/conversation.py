@@ -85,8 +85,9 @@ class Conversation:
         return self._compacting
 
     def status(self, word: str | None = None) -> Status:
-        """The status of this moment. Its own word: compacting, else the trouble with the model, else active."""
-        own = "compacting" if self._compacting else self.trouble or "active"
+        """The status of this moment. Its own word: compacting, else what troubles it, else active."""
+        stalled = "compaction_stalled" if self.tracker.is_stalled else None
+        own = "compacting" if self._compacting else self.trouble or stalled or "active"
         return self.tracker.status(word or own, self._latency_ms)
 
     async def compact(self, request: wire.Compact, requester: str) -> CompactDone:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio.to_thread
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
@@ -68,13 +68,11 @@ class Tool:
             default = ... if parameter.default is parameter.empty else parameter.default
             # Behind an alias any name will do, also one that a model class uses for itself.
             fields[f"argument_{place}"] = (hints.get(parameter.name, Any), Field(default, alias=parameter.name))
-        arguments = create_model(
-            f"{tool_name}_arguments", __config__=ConfigDict(arbitrary_types_allowed=False), **fields
-        )
         try:
+            arguments = create_model(f"{tool_name}_arguments", **fields)
             schema = arguments.model_json_schema()
         except PydanticUserError as error:
-            raise TypeError(f"tool '{tool_name}': {error.message}") from None
+            raise TypeError(f"tool '{tool_name}': {error.message.partition('. ')[0]}") from None
         return cls(
             name=tool_name,
             description=description or inspect.getdoc(function) or f"The tool {tool_name}.",
