@@ -1,31 +1,27 @@
 """`mew compact`, `forget`, `clear`, `pause`, `resume`: act on a participant over the protocol, and tell what it said.
 
-Owns asking and waiting: the event stream is open before the envelope leaves, so no answer can be missed. What a
-control does is up to the participant that gets it.
+Owns what counts as each one's answer and how it is said. What a control does is up to the participant that gets it.
 """
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
-from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
 
 from mew_agent.cli import board_words as words
 from mew_agent.cli import terminal
-from mew_agent.cli.http_api import EventStream
-from mew_agent.cli.live_board import entry_of, follow
-from mew_agent.cli.running import Flags, Seat, take_seat
-from mew_agent.errors import ConfigError, NotConnected, PeerError, PeerTimeout
+from mew_agent.cli.live_board import entry_of
+from mew_agent.cli.question import Question, asking
+from mew_agent.cli.running import Flags
+from mew_agent.errors import NotConnected, PeerError, PeerTimeout
 from protocol import kinds
-from protocol.envelope import Envelope
-from protocol.payloads.participant import Board, Clear, Compact, CompactDone, Forget, Pause, Resume, Status
+from protocol.payloads.participant import Clear, Compact, CompactDone, Forget, Pause, Resume, Status
 
 _LAST_STATUS_SECONDS: Final = 3.0
 """How long to wait for the status that follows an answer and carries the new figures."""
+
+_ANSWERS: Final = (kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE)
 
 P = TypeVar("P", bound=BaseModel)
 
@@ -40,9 +36,9 @@ def compact(
 ) -> int:
     """Ask for a compaction and wait for its outcome. Returns the exit code."""
     payload = Compact(target_tokens=target_tokens, reason=reason)
-    with _asking(flags, participant, kinds.PARTICIPANT_COMPACT, payload, timeout_seconds) as question:
+    with asking(flags, participant, kinds.PARTICIPANT_COMPACT, payload, timeout_seconds) as question:
         announced = False
-        for kind, body in question.answers():
+        for kind, body in question.answers(*_ANSWERS):
             if kind == kinds.PARTICIPANT_COMPACT_DONE:
                 return _outcome(question, _read(CompactDone, body), target_tokens)
             status = _read(Status, body)
@@ -78,94 +74,6 @@ def resume(flags: Flags, participant: str, *, reason: str | None, timeout_second
     return _steer(flags, participant, kinds.PARTICIPANT_RESUME, Resume(reason=reason), timeout_seconds)
 
 
-class NoSuchParticipant(ConfigError):
-    """`problem` says who is not there, `expected` lists who is."""
-
-    def __str__(self) -> str:
-        return f"{self.problem} (members: {self.expected})"
-
-
-class NotHere(NotConnected):
-    """Nobody can answer: `cause` says who is missing, and since when."""
-
-    def __str__(self) -> str:
-        return f"{self.cause}; nobody answers"
-
-
-@dataclass
-class _Question:
-    """An envelope on its way, and the events that follow it."""
-
-    participant: str
-    kind: str
-    id: str
-    board: Board | None
-    events: EventStream
-    gateway: str
-    timeout_seconds: float
-    deadline: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.deadline = time.monotonic() + self.timeout_seconds
-
-    def answers(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Kind and payload of everything the participant says to this. Raises `PeerTimeout` or `NotConnected`."""
-        while True:
-            try:
-                event = self.events.next(deadline=self.deadline)
-            except TimeoutError:
-                raise PeerTimeout(self.participant, self.kind, self.timeout_seconds) from None
-            self.board, changed = follow(self.board, event.name, event.body)
-            body = event.body if event.name == "envelope" and isinstance(event.body, Mapping) else {}
-            if body.get("from") == self.participant and self.id in (body.get("correlation_id") or ()):
-                if body.get("kind") in (kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE):
-                    yield str(body["kind"]), body.get("payload") or {}
-            elif changed == self.participant and not self._is_here():
-                raise NotHere(self.gateway, f"'{self.participant}' left before it answered")
-
-    def _is_here(self) -> bool:
-        entry = entry_of(self.board, self.participant) if self.board else None
-        return entry is not None and entry.connected
-
-
-@contextmanager
-def _asking(
-    flags: Flags, participant: str, kind: str, payload: BaseModel, timeout_seconds: float
-) -> Iterator[_Question]:
-    seat = take_seat(flags)
-    with seat.api.events() as events:
-        board, _ = follow(None, "board", _first_board(events))
-        _check_member(seat, board, participant)
-        identifier = str(uuid4())
-        envelope = Envelope.write(
-            kind,
-            id=identifier,
-            ts=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            sender=seat.api.participant,
-            to=(participant,),
-            payload=payload,
-        )
-        question = _Question(participant, kind, identifier, board, events, seat.api.gateway, timeout_seconds)
-        seat.api.send(envelope.as_dict())
-        yield question
-
-
-def _first_board(events: EventStream) -> Any:
-    while True:
-        event = events.next()
-        if event.name == "board":
-            return event.body
-
-
-def _check_member(seat: Seat, board: Board | None, participant: str) -> None:
-    entry = entry_of(board, participant) if board else None
-    if entry is None:
-        members = ", ".join(sorted(one.id for one in board.participants)) if board else "none"
-        raise NoSuchParticipant(participant, f"no participant '{participant}' in space '{seat.api.space}'", members)
-    if not entry.connected:
-        raise NotHere(seat.api.gateway, f"'{participant}' is not in space '{seat.api.space}' now")
-
-
 def _steer(
     flags: Flags,
     participant: str,
@@ -176,8 +84,8 @@ def _steer(
     passing: tuple[str, ...] = (),
 ) -> int:
     """Ask, wait for the status that answers, and print it. `passing` are words that come before the answer."""
-    with _asking(flags, participant, kind, payload, timeout_seconds) as question:
-        for answered_by, body in question.answers():
+    with asking(flags, participant, kind, payload, timeout_seconds) as question:
+        for answered_by, body in question.answers(*_ANSWERS):
             status = _read(Status, body)
             if answered_by != kinds.PARTICIPANT_STATUS or status.status in passing:
                 continue
@@ -186,7 +94,7 @@ def _steer(
     raise AssertionError("answers end with an error or a return")
 
 
-def _outcome(question: _Question, done: CompactDone, target_tokens: int | None) -> int:
+def _outcome(question: Question, done: CompactDone, target_tokens: int | None) -> int:
     name = question.participant
     if done.skipped:
         terminal.say(f"{name}: skipped, {_why_skipped(question, done, target_tokens)}")
@@ -199,7 +107,7 @@ def _outcome(question: _Question, done: CompactDone, target_tokens: int | None) 
     return terminal.DONE
 
 
-def _why_skipped(question: _Question, done: CompactDone, target_tokens: int | None) -> str:
+def _why_skipped(question: Question, done: CompactDone, target_tokens: int | None) -> str:
     reason = done.reason or "without a reason"
     if reason != "already_below_target" or target_tokens is None:
         return _REASONS.get(reason, words.words(reason))
@@ -208,11 +116,11 @@ def _why_skipped(question: _Question, done: CompactDone, target_tokens: int | No
     return f"already below {target_tokens:,}{size}"
 
 
-def _following_status(question: _Question) -> Status | None:
+def _following_status(question: Question) -> Status | None:
     """The status that announces the end of the compaction, or None when it does not come soon."""
     question.deadline = min(question.deadline, time.monotonic() + _LAST_STATUS_SECONDS)
     try:
-        for kind, body in question.answers():
+        for kind, body in question.answers(*_ANSWERS):
             if kind == kinds.PARTICIPANT_STATUS:
                 return _read(Status, body)
     except (PeerTimeout, NotConnected):

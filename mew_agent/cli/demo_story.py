@@ -21,6 +21,9 @@ from protocol.context_report import LastCompaction
 ASK_AT = (6, 10)
 """We ask the second agent to compact when it is this full."""
 
+OUTPUT_ROOM = (1, 10)
+"""Part of the window that the policy keeps free for an answer, and as much again for what we cannot foresee."""
+
 MAX_PARTS = 200
 ANSWER_TIMEOUT_SECONDS = 60.0
 FOLLOW_UP = "Thank you. In one short sentence: what should I remember?"
@@ -112,15 +115,28 @@ class Story:
     async def _say(self, agent: str, part: Part) -> None:
         await anyio.sleep(self.pace_seconds)
         await self.tell({"event": "part", "participant": agent, "source": part.source, "number": part.number})
+        text = self._fitting(agent, part.text)
         await self._chat(
-            agent, f"{part.source}, part {part.number}:\n\n{part.text}\n\nSay in one short sentence what it is about."
+            agent, f"{part.source}, part {part.number}:\n\n{text}\n\nSay in one short sentence what it is about."
         )
+
+    def _fitting(self, agent: str, text: str) -> str:
+        """Near the limit a shorter piece: a part that steps over the threshold at once could not be sent at all."""
+        context = self._context(agent)
+        report = context.report if context else None
+        if context is None or report is None or not context.max_tokens or not report.tokens_per_turn:
+            return text
+        room = context.max_tokens * (OUTPUT_ROOM[1] - OUTPUT_ROOM[0]) // OUTPUT_ROOM[1] - (context.tokens or 0)
+        if report.tokens_per_turn <= room:
+            return text
+        return text[: max(80, int(len(text) * room / report.tokens_per_turn / 2))]
 
     async def _follow_up(self, agent: str) -> None:
         """One short question more: its reported prompt shows what the compaction really freed."""
-        await self._wait_for(lambda: agent in self._open, f"'{agent}' did not report its compaction")
-        await self._chat(agent, FOLLOW_UP)
-        await self._wait_for(lambda: agent not in self._open, f"the model of '{agent}' reported no usage")
+        await self._wait_for(lambda: self._compactions(agent) > 0, f"'{agent}' did not report its compaction")
+        if not self._is_checked(agent):
+            await self._chat(agent, FOLLOW_UP)
+        await self._wait_for(lambda: self._is_checked(agent), f"the model of '{agent}' reported no usage")
 
     async def _chat(self, agent: str, text: str) -> None:
         answer = await self.me.ask(
@@ -165,6 +181,9 @@ class Story:
     def _context(self, agent: str) -> PeerContext | None:
         peer = self.me.peers.get(agent)
         return peer.context if peer else None
+
+    def _is_checked(self, agent: str) -> bool:
+        return any(check.participant == agent for check in self.checks)
 
     def _has_reported(self, agent: str) -> bool:
         return self._context(agent) is not None

@@ -74,6 +74,25 @@ space.app.command("status")(status)
 
 
 @app.command()
+def chat(
+    target: Annotated[str, typer.Argument(metavar="PARTICIPANT", help="Whom to talk to.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say; `-` reads standard input.")],
+    timeout: TimeoutFlag = ANSWER_SECONDS,
+    participant: ParticipantFlag = None,
+    token: TokenFlag = None,
+    gateway_url: GatewayFlag = None,
+    space_id: SpaceFlag = None,
+    space_dir: FolderFlag = None,
+) -> int:
+    """Say something to a participant and print its answer."""
+    from mew_agent.cli.chat import say_to
+    from mew_agent.cli.running import Flags
+
+    flags = Flags(participant, token, gateway_url, space_id, space_dir)
+    return say_to(flags, target, text, timeout_seconds=timeout)
+
+
+@app.command()
 def compact(
     target: Target,
     target_tokens: Annotated[

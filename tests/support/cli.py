@@ -74,13 +74,13 @@ Answer = Callable[[Client, Message], Awaitable[None]]
 
 @asynccontextmanager
 async def answering(gateway: RunningGateway, name: str, answer: Answer) -> AsyncIterator[Client]:
-    """A participant that answers every control addressed to it."""
+    """A participant that answers every control and chat addressed to it."""
     async with joined(gateway, name) as client, anyio.create_task_group() as tasks:
 
         async def listen() -> None:
             while True:
                 message = await client.next()
-                if message["kind"].startswith("participant/") and name in (message.get("to") or ()):
+                if message["kind"].startswith(("participant/", "chat")) and name in (message.get("to") or ()):
                     await answer(client, message)
 
         tasks.start_soon(listen)

@@ -1,0 +1,94 @@
+"""`mew demo` as a newcomer runs it: real processes, a real file, a mistake, an interruption."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+DEMO_SECONDS = 60
+"""The promise: it ends in under a minute."""
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own for temporary files, so that what is left behind can be seen."""
+    for name in list(os.environ):
+        if name.startswith(("MEW_", "OPENAI_")):
+            monkeypatch.delenv(name)
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    tempfile.tempdir = None
+    return folder
+
+
+def mew(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mew_agent", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=DEMO_SECONDS,
+        check=False,
+    )
+
+
+def test_it_reads_a_real_file_compacts_both_ways_and_leaves_nothing_behind(tmp_path: Path, scratch: Path) -> None:
+    file = tmp_path / "report.txt"
+    file.write_text("\n\n".join(f"Finding {n}: pump {n * 3} lost {n}.4 bar at 03:{n:02}." * 3 for n in range(50)))
+    done = mew("demo", "--json", str(file), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert events[0]["files"] == ["report.txt"]
+    summary = events[-1]
+    assert summary["event"] == "summary"
+    assert {check["participant"] for check in summary["checks"]} == {"reader", "editor"}
+    for check in summary["checks"]:
+        assert abs(check["off_tokens"]) <= max(16, check["reported_freed_tokens"] // 100)
+    assert list(scratch.iterdir()) == []
+
+
+def test_without_a_terminal_it_prints_plain_lines_and_a_summary(tmp_path: Path, scratch: Path) -> None:
+    done = mew("demo", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert "tokens freed by each compaction:" in done.stdout
+
+
+def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path, scratch: Path) -> None:
+    done = mew("demo", "nowhere.txt", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "mew: nowhere.txt: No such file or directory (expected a text file)\n"
+
+
+def test_kept_spaces_answer_until_they_are_stopped(tmp_path: Path, scratch: Path) -> None:
+    done = mew("demo", "--keep", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"the space keeps running in (\S+)", done.stdout)
+    assert found is not None
+    folder = found[1]
+    try:
+        status = mew("status", "--space-dir", folder, cwd=tmp_path)
+        assert "reader" in status.stdout
+        compacted = mew("compact", "reader", "--space-dir", folder, cwd=tmp_path)
+        assert compacted.returncode in (0, 3)
+    finally:
+        assert mew("down", "--space-dir", folder, cwd=tmp_path).returncode == 0
+
+
+def test_an_interruption_ends_it_and_all_its_processes(tmp_path: Path, scratch: Path) -> None:
+    command = [sys.executable, "-m", "mew_agent", "demo"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=DEMO_SECONDS)
+    assert child.returncode == 130
+    assert "Traceback" not in errors
+    assert list(scratch.iterdir()) == []
