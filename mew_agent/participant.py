@@ -93,7 +93,6 @@ class Participant:
         self._questions: dict[str, _Question] = {}
         self._events: MemoryObjectSendStream[tuple[Envelope, Peer | None]]
         self._pending: MemoryObjectReceiveStream[tuple[Envelope, Peer | None]]
-        self._events, self._pending = anyio.create_memory_object_stream(EVENT_BUFFER)
         self._joins_told = 0
         self._welcomed = anyio.Event()
         self._ended = anyio.Event()
@@ -103,6 +102,7 @@ class Participant:
     # -- life --------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
+        self._events, self._pending = anyio.create_memory_object_stream(EVENT_BUFFER)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         try:
@@ -111,7 +111,10 @@ class Participant:
             await self._first_of_welcome_and_end()
         except BaseException:
             self._tasks.cancel_scope.cancel()
-            await self._tasks.__aexit__(None, None, None)
+            try:
+                await self._tasks.__aexit__(None, None, None)
+            finally:
+                self._close_events()
             raise
         return self
 
@@ -129,8 +132,11 @@ class Participant:
                 return None
             return await self._tasks.__aexit__(kind, error, trace)
         finally:
-            self._events.close()
-            self._pending.close()
+            self._close_events()
+
+    def _close_events(self) -> None:
+        self._events.close()
+        self._pending.close()
 
     async def until_ended(self) -> None:
         """Wait until the connection has ended for good, whatever the cause."""

@@ -236,7 +236,7 @@ async def test_compaction_starts_at_nine_tenths_and_never_below(
             assert talk.now.context.last_compaction.trigger == "threshold"
 
 
-@pytest.mark.parametrize("window", [2048, 8192])
+@pytest.mark.parametrize("window", [2048, 4096])
 @pytest.mark.parametrize("tokens", [90, 260])
 async def test_announced_freed_tokens_are_the_real_drop_and_seven_tenths_remain_at_most(
     talking: Talking, text: Callable[[int], str], window: int, tokens: int
