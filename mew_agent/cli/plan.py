@@ -109,7 +109,7 @@ def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan
     state, folder = state_dir(path), space_folder(path)
     _refuse_second_start(state, config)
     agents = {
-        name: _read_agent(name, participant.agent, path, environ)
+        name: _read_agent(name, participant.agent, config, path, environ)
         for name, participant in config.participants.items()
         if participant.agent is not None and participant.auto_start
     }
@@ -154,7 +154,7 @@ def person_of(config: SpaceConfig) -> str | None:
     return people[0] if len(people) == 1 else None
 
 
-def _read_agent(name: str, section: AgentOptions, path: Path, environ: Mapping[str, str]) -> _Agent:
+def _read_agent(name: str, section: AgentOptions, space: SpaceConfig, path: Path, environ: Mapping[str, str]) -> _Agent:
     """Read an agent's section as the agent itself will. Raises `ConfigError`."""
     written = section.model_dump(mode="json", exclude_none=True)
     where = f"{path}: participants.{name}.agent"
@@ -164,6 +164,11 @@ def _read_agent(name: str, section: AgentOptions, path: Path, environ: Mapping[s
         [environment_source(environ), Source(where, written), identity], environ=environ
     )
     check_model_source(config, where=where)
+    known = space.models.get(config.model)
+    length = (known.context_length or known.input_length) if known is not None else None
+    if length is not None and config.context_token_limit is None:
+        written["context_token_limit"] = length
+        config = config.model_copy(update={"context_token_limit": length})
     return _Agent(written, config, notices)
 
 

@@ -68,6 +68,22 @@ def test_an_agent_gets_its_section_and_a_session_of_its_own_but_no_key(tmp_path:
     assert (tmp_path / ".mew" / "sessions").is_dir()
 
 
+@pytest.mark.parametrize(
+    ("models", "agent", "limit"),
+    [
+        ("{gpt-4o: {context_length: 64000}}", "{model: gpt-4o}", 64_000),
+        ("{gpt-4o: {input_length: 60000}}", "{model: gpt-4o}", 60_000),
+        ("{gpt-4o: {context_length: 64000}}", "{model: gpt-4o, context_token_limit: 32000}", 32_000),
+        ("{other: {context_length: 64000}}", "{model: gpt-4o}", None),
+    ],
+)
+def test_a_window_in_the_models_map_holds_for_the_agents_of_that_model(
+    tmp_path: Path, models: str, agent: str, limit: int | None
+) -> None:
+    text = f"space: {{id: r}}\nmodels: {models}\nparticipants:\n  coder: {{agent: {agent}, auto_start: true}}\n"
+    assert settings_of(plan_of(tmp_path, text), "coder").get("context_token_limit") == limit
+
+
 def test_a_space_in_its_state_folder_belongs_to_the_folder_above(tmp_path: Path) -> None:
     (tmp_path / ".mew").mkdir()
     (tmp_path / ".mew" / "space.yaml").write_text(SPACE)
