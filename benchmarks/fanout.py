@@ -1,11 +1,12 @@
 """What one delivery costs the gateway, beside the floor: a bare server that writes one pre-framed message to all.
 
-    python -m benchmarks.fanout [--members 10 100 1000] [--deliveries 200000] [--rounds 5] [--direct/--asgi]
+    python -m benchmarks.fanout [--members 10 100 1000] [--deliveries 50000] [--rounds 15] [--asgi]
 
 Server and members run in processes of their own; only the server's CPU time (user and system) counts. A message is
 sent, its echo awaited, then the next: each message costs the server one wake-up in both cases. The floor's server
 reads whatever arrives as "one message" and writes the same number of bytes to each member by `transport.write`, with
-no parsing, no decision and no framing. Rounds alternate between the two; the median of each is shown.
+no parsing, no decision and no framing. Short rounds alternate between the two and each pair gives a ratio, so that
+whatever else the machine does falls on both; medians are shown.
 """
 
 import argparse
@@ -62,6 +63,13 @@ def space_of(members: int) -> SpaceConfig:
     """A space whose members may chat."""
     people = {f"m{index}": {"tokens": [token(index)], "capabilities": [{"kind": "chat"}]} for index in range(members)}
     return parse_space(json.dumps({"space": {"id": SPACE}, "participants": people}))
+
+
+def keep_to_core(number: int) -> None:
+    """Stay on one core: wandering between them changes what a wake-up costs more than what is measured here."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[number % len(cores)]})
 
 
 # Servers, each in a process of its own
@@ -123,6 +131,7 @@ async def floor_server(control: Any) -> None:
 
 def run_server(control: Any, kind: str, members: int) -> None:
     """The body of a server process."""
+    keep_to_core(0)
     threading.Thread(target=answer_clock, args=(control,), daemon=True).start()
     options = {"use_uvloop": has_uvloop()}
     if kind == "floor":
@@ -269,10 +278,12 @@ class Bench:
         return Measured(self.cpu() - before, messages * len(self.members.sockets))
 
 
-def compare(members: int, deliveries: int, rounds: int, kind: str) -> tuple[float, float]:
-    """Median CPU microseconds per delivery of the floor and of the gateway."""
+def compare(members: int, deliveries: int, rounds: int, kind: str) -> tuple[float, float, float]:
+    """Medians: CPU microseconds per delivery of the floor and of the gateway, and their ratio round by round."""
     messages = max(20, deliveries // members)
+    whole = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     with server_process("floor", members) as floor, server_process(kind, members) as gateway:
+        keep_to_core(1)
         benches = [
             Bench(*floor, members=members, joins=False),
             Bench(*gateway, members=members, joins=True),
@@ -283,15 +294,18 @@ def compare(members: int, deliveries: int, rounds: int, kind: str) -> tuple[floa
                 figures.append(bench.round(messages).microseconds)
         for bench in benches:
             bench.members.close()
-    return statistics.median(seen[0]), statistics.median(seen[1])
+    if whole is not None:
+        os.sched_setaffinity(0, whole)
+    ratios = [gateway / floor for floor, gateway in zip(*seen, strict=True)]
+    return statistics.median(seen[0]), statistics.median(seen[1]), statistics.median(ratios)
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--members", type=int, nargs="+", default=[10, 100, 1000])
-    parser.add_argument("--deliveries", type=int, default=200_000, help="per round")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--deliveries", type=int, default=50_000, help="per round")
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--asgi", action="store_true", help="measure the way through plain ASGI instead")
     options = parser.parse_args()
     kind = "asgi" if options.asgi else "gateway"
@@ -299,8 +313,8 @@ def main() -> None:
     print(f"CPU per delivery in microseconds, {len(frame_message(message(0)))} bytes a frame, {loop}")
     print(f"{'MEMBERS':>8} {'FLOOR':>8} {kind.upper():>8} {'RATIO':>7}")
     for members in options.members:
-        floor, gateway = compare(members, options.deliveries, options.rounds, kind)
-        print(f"{members:>8} {floor:>8.2f} {gateway:>8.2f} {gateway / floor:>7.3f}", flush=True)
+        floor, gateway, ratio = compare(members, options.deliveries, options.rounds, kind)
+        print(f"{members:>8} {floor:>8.2f} {gateway:>8.2f} {ratio:>7.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,8 @@ class Draft(BaseModel):
 
     def encode(self) -> bytes:
         """Compact UTF-8 JSON: headers first, then the sender's own keys, as the reference writes them."""
-        return self.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        # The serializer itself: `model_dump_json` would decode its bytes only for us to encode them again.
+        return self.__pydantic_serializer__.to_json(self, by_alias=True, exclude_unset=True)
 
     def as_dict(self) -> dict[str, Any]:
         """The wire's JSON object."""

@@ -3,8 +3,10 @@
 A connection is known here by its number alone; what is behind the number is the switchboard's business.
 """
 
-from dataclasses import dataclass, field
-from typing import Any, NewType
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, NewType
 
 from protocol.codec import StreamFrame
 from protocol.envelope import Envelope
@@ -63,12 +65,11 @@ class Close:
 Effect = Broadcast | Send | Relay | Admit | Dismiss | Close
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """What became of one envelope: it was accepted, or `refused` says why. Never both."""
 
     effects: tuple[Effect, ...]
     accepted: Envelope | None = None
     refused: ErrorPayload | None = None
-    answer: dict[str, Any] = field(default_factory=dict)
+    answer: Mapping[str, Any] = MappingProxyType({})
     """What an HTTP sender is told beyond id and timestamp."""

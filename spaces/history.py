@@ -5,6 +5,7 @@ costs nothing and at worst learns that its place is gone. A backplane that spans
 same four methods. Knows nothing of what envelopes mean.
 """
 
+import itertools
 from collections import deque
 from dataclasses import dataclass
 
@@ -45,7 +46,7 @@ class History:
         self.epoch = epoch
         self._max_entries = max_entries
         self._max_bytes = max_bytes
-        self._entries: deque[Entry] = deque()
+        self._texts: deque[bytes] = deque()  # their numbers follow from the newest one's
         self._bytes = 0
         self._sequence = 0
         self._waiters = 0
@@ -64,11 +65,12 @@ class History:
 
     def publish(self, data: bytes) -> None:
         """Append an envelope's JSON text and wake who waits; `position` is its place then."""
+        texts = self._texts
         self._sequence += 1
-        self._entries.append(Entry(self._sequence, data))
+        texts.append(data)
         self._bytes += len(data)
-        while self._entries and (len(self._entries) > self._max_entries or self._bytes > self._max_bytes):
-            self._bytes -= len(self._entries.popleft().data)
+        while texts and (len(texts) > self._max_entries or self._bytes > self._max_bytes):
+            self._bytes -= len(texts.popleft())
         if self._waiters:
             self._wake()
 
@@ -77,10 +79,11 @@ class History:
         if position.epoch != self.epoch or position.sequence > self._sequence:
             return None
         missing = self._sequence - position.sequence
-        if missing > len(self._entries):
+        first = len(self._texts) - missing
+        if first < 0:
             return None
-        first = len(self._entries) - missing
-        return tuple(self._entries[index] for index in range(first, len(self._entries)))
+        newer = itertools.islice(self._texts, first, None)
+        return tuple(Entry(number, data) for number, data in enumerate(newer, start=position.sequence + 1))
 
     async def wait_beyond(self, position: Position) -> None:
         """Return once something follows this position or the history is closed. Callers bound the wait."""

@@ -182,10 +182,10 @@ class Switchboard:
 
     def _do(self, effect: Effect) -> None:
         match effect:
-            case Broadcast(envelope, without):
-                data = envelope.encode()
+            case Broadcast():
+                data = effect.envelope.encode()
                 self.history.publish(data)
-                self._fanout.to_all(frame_json(data), without=without)
+                self._fanout.to_all(frame_json(data), without=effect.without)
             case Send(envelope, connections):
                 self._send(frame_json(envelope.encode()), connections)
             case Relay(frame, None):
