@@ -77,9 +77,7 @@ async def _summarise(
     rest, summary = deque(items), previous
     while rest:
         if room < MIN_ROOM_TOKENS:
-            raise RejectedSummary(
-                f"a request for a summary leaves no room in a window of {tracker.window.max_tokens:,}"
-            )
+            raise RejectedSummary(f"a window of {tracker.window.max_tokens:,} tokens is too small to summarise in")
         piece, used = _piece(rest, summary, room, tracker)
         try:
             reply = await call(

@@ -26,6 +26,12 @@ Prices = Mapping[int, int]
 """Tokens that each item takes in the next prompt, by seq."""
 
 
+Batch = list[Item]
+"""Results of one reply's tool calls. They are cleared together: what all of them take is known better than what each
+takes.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Nothing:
     """Why there is nothing to do: `no_history` or `already_below_target`."""
@@ -66,9 +72,9 @@ class _Desk:
         kept_summary = 0 if budget else self.summary_tokens
         return self.present_tokens - evicted_tokens - self.summary_tokens + kept_summary + budget
 
-    def saving(self, item: Item) -> int:
-        """What a note in place of a tool result saves."""
-        return self.prices[item.seq] - STUB_TOKENS
+    def saving(self, batch: Batch) -> int:
+        """What notes in place of these tool results save."""
+        return sum(self.prices[item.seq] - STUB_TOKENS for item in batch)
 
     def evicting(self, turns: Sequence[list[Item]]) -> Plan | Nothing:
         """The plan that takes out these turns and nothing else."""
@@ -108,29 +114,29 @@ def plan(
         return desk.evicting(old[:unprotected])
     results = _long_results(desk)
     tail_from = old[unprotected][0].seq if unprotected < len(old) else None
-    outside = [item for item in results if tail_from is not None and item.seq < tail_from]
+    outside = [batch for batch in results if tail_from is not None and batch[-1].seq < tail_from]
     return (
         _fewest_turns(desk, range(unprotected + 1), outside, target_tokens)
-        or _fewest_turns(desk, range(unprotected, len(old) + 1), results, target_tokens)
+        or _fewest_turns(desk, range(len(old) + 1), results, target_tokens)
         or _as_much_as_helps(desk, results)
     )
 
 
-def _sizes(desk: _Desk, results: Sequence[Item]) -> list[tuple[int, int]]:
+def _sizes(desk: _Desk, results: Sequence[Batch]) -> list[tuple[int, int]]:
     """For each number of turns evicted: the size without clearing outputs, and with all that are left cleared."""
-    saving = sum(desk.saving(item) for item in results)
+    saving = sum(desk.saving(batch) for batch in results)
     sizes = [(desk.present_tokens, desk.present_tokens - saving)]
     waiting, gross = 0, 0
     for turn in desk.old:
         gross += sum(desk.prices[item.seq] for item in turn)
-        while waiting < len(results) and results[waiting].seq <= turn[-1].seq:
+        while waiting < len(results) and results[waiting][-1].seq <= turn[-1].seq:
             saving -= desk.saving(results[waiting])
             waiting += 1
         sizes.append((desk.after(gross), desk.after(gross) - saving))
     return sizes
 
 
-def _fewest_turns(desk: _Desk, counts: Iterable[int], results: Sequence[Item], target_tokens: int) -> Plan | None:
+def _fewest_turns(desk: _Desk, counts: Iterable[int], results: Sequence[Batch], target_tokens: int) -> Plan | None:
     """Evict as few turns as reach the target, and clear the oldest outputs left as far as needed; None: not enough."""
     sizes = _sizes(desk, results)
     for count in counts:
@@ -140,20 +146,20 @@ def _fewest_turns(desk: _Desk, counts: Iterable[int], results: Sequence[Item], t
     return None
 
 
-def _as_much_as_helps(desk: _Desk, results: Sequence[Item]) -> Plan | Nothing:
+def _as_much_as_helps(desk: _Desk, results: Sequence[Batch]) -> Plan | Nothing:
     """The target is out of reach: come as close to it as possible."""
     sizes = _sizes(desk, results)
     count = min(range(len(sizes)), key=lambda count: sizes[count][1])
     return _with_notes(desk, count, sizes[count][0], results, 0) or Nothing("no_history")
 
 
-def _with_notes(desk: _Desk, count: int, size: int, results: Sequence[Item], target_tokens: int) -> Plan | None:
+def _with_notes(desk: _Desk, count: int, size: int, results: Sequence[Batch], target_tokens: int) -> Plan | None:
     gone_up_to = desk.old[count - 1][-1].seq if count else -1
     chosen: list[int] = []
-    for item in results:
-        if size > target_tokens and item.seq > gone_up_to:
-            size -= desk.saving(item)
-            chosen.append(item.seq)
+    for batch in results:
+        if size > target_tokens and batch[0].seq > gone_up_to:
+            size -= desk.saving(batch)
+            chosen += (item.seq for item in batch)
     evicting = desk.evicting(desk.old[:count])
     if isinstance(evicting, Plan):
         return replace(evicting, stub_seqs=tuple(chosen), expected_tokens=size)
@@ -169,14 +175,20 @@ def summary_budget_tokens(evicted_tokens: int, window_tokens: int, summary_token
     return min((evicted_tokens + summary_tokens) // 2, max(128, window_tokens // 10), SUMMARY_MAX_TOKENS)
 
 
-def _long_results(desk: _Desk) -> list[Item]:
+def _long_results(desk: _Desk) -> list[Batch]:
     """Tool results longer than the note that would replace them, except those the model has not answered yet."""
-    last_said = max((item.seq for item in desk.items if item.role == "assistant"), default=-1)
-    return [
-        item
-        for item in desk.items
-        if item.role == "tool" and not item.stubbed and item.seq < last_said and desk.prices[item.seq] > 2 * STUB_TOKENS
-    ]
+    found: list[Batch] = []
+    unread: list[Batch] = []
+    for item in desk.items:
+        if item.role == "assistant":
+            found += unread
+            unread = []
+        elif item.role == "tool" and not item.stubbed and desk.prices[item.seq] > 2 * STUB_TOKENS:
+            if unread and unread[-1][-1].turn == item.turn:
+                unread[-1].append(item)
+            else:
+                unread.append([item])
+    return found
 
 
 def plan_forget(

@@ -1,0 +1,404 @@
+"""Carrying a plan out: requests that fit, nothing changed on failure, and predictions that the next call confirms."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from mew_agent.compaction.compactor import MAX_HALVINGS, Compacted, carry_out
+from mew_agent.compaction.planner import Nothing, Plan, plan
+from mew_agent.compaction.summary import RejectedSummary
+from mew_agent.context.policy import MEW
+from mew_agent.context.tracker import Tracker, kept_reply_tokens
+from mew_agent.context.usage import Usage
+from mew_agent.errors import ContextOverflow, ModelUnreachable
+from mew_agent.history import History, Summary
+from mew_agent.model.interface import Message, ModelReply, ModelRequest, ToolCall, Window
+from mew_agent.model.rehearsal.tokenizer import count
+from tests.support.texts import paragraphs
+
+SYSTEM = "You are an agent in a shared space. Answer briefly and truthfully. " * 6
+PARAGRAPHS = paragraphs()
+
+
+@dataclass
+class Server:
+    """A model server that counts with a real tokenizer, writes messages its own way, and has a window."""
+
+    overhead: int = 5
+    opening: int = 3
+    window: int = 10**6
+    names_limit: bool = False
+    summary: Callable[[str], str] = lambda material: "## Goal and request\n" + material[40:400]
+    reports_usage: bool = True
+    requests: list[ModelRequest] = field(default_factory=list)
+    refused: int = 0
+
+    def prompt(self, messages: tuple[Message, ...]) -> int:
+        texts = [m.content + "".join(f"{c.name}{c.arguments}" for c in m.tool_calls) for m in messages]
+        return self.opening + sum(count(text) + self.overhead for text in texts)
+
+    async def __call__(self, request: ModelRequest) -> ModelReply:
+        """Answer a request for a summary."""
+        self.requests.append(request)
+        prompt = self.prompt(request.messages)
+        if prompt + (request.max_output_tokens or 0) > self.window:
+            self.refused += 1
+            raise ContextOverflow("http://m", "m", limit_tokens=self.window if self.names_limit else None)
+        text = self.summary(request.messages[-1].content)
+        size = count(text)
+        usage = Usage(prompt, size, prompt + size) if self.reports_usage else None
+        return ModelReply(text, (), "stop", usage, "m")
+
+
+@dataclass
+class Talk:
+    """An agent's conversation with that server."""
+
+    server: Server = field(default_factory=Server)
+    window: int = 128_000
+    history: History = field(default_factory=History)
+
+    def __post_init__(self) -> None:
+        self.tracker = Tracker(self.history, MEW, Window(self.window, "configured"), "m")
+
+    def turn(self, question: str, *, tools: tuple[str, ...] = (), reply: str = "Yes, as it says there.") -> None:
+        self.history.begin_turn()
+        self.enter("user", question)
+        if tools:
+            calls = tuple(ToolCall(f"c{self.history.next_seq}-{n}", "read", '{"n": 1}') for n in range(len(tools)))
+            self.call("", calls)
+            for call, output in zip(calls, tools, strict=True):
+                self.enter("tool", output, call.id)
+        self.call(reply)
+
+    def enter(self, role: str, text: str, call_id: str | None = None) -> None:
+        item = self.history.append(
+            "tool" if role == "tool" else "user", text, id=f"i{self.history.next_seq}", at="t", tool_call_id=call_id
+        )
+        self.tracker.item_added(item)
+
+    def call(self, reply: str, calls: tuple[ToolCall, ...] = ()) -> int:
+        """A main call; returns the prompt that the server reported."""
+        self.tracker.describe_prefix(SYSTEM, "")
+        prompt = self.server.prompt(self.history.request_messages(SYSTEM))
+        size = count(reply + "".join(f"{c.name}{c.arguments}" for c in calls))
+        usage = Usage(prompt, size, prompt + size)
+        self.tracker.call_kept(
+            usage,
+            call_id="c",
+            at="t",
+            last_seq=self.history.last_seq,
+            revision=self.history.revision,
+            served_model="m",
+            fingerprint="f",
+        )
+        item = self.history.append(
+            "assistant",
+            reply,
+            id=f"i{self.history.next_seq}",
+            at="t",
+            tool_calls=calls,
+            known_tokens=kept_reply_tokens(usage, thinking_seen=False),
+        )
+        self.tracker.reply_added(item)
+        return prompt
+
+    def planned(self, target: int | None = None) -> Plan:
+        ledger = self.tracker.ledger
+        found = plan(
+            self.history,
+            ledger.item_prices(),
+            present_tokens=ledger.next_prompt_tokens,
+            window_tokens=self.window,
+            target_tokens=target,
+            summary_tokens=ledger.summary_tokens,
+        )
+        assert not isinstance(found, Nothing)
+        return found
+
+    async def compact(self, target: int | None = None) -> Compacted:
+        return await carry_out(self.planned(target), self.tracker, self.server, trigger="requested")
+
+
+def long_talk(
+    server: Server | None = None, *, turns: int = 8, window: int = 128_000, seed: int = 1, longer: int = 1
+) -> Talk:
+    rng = random.Random(seed)
+    talk = Talk(server or Server(), window)
+    for number in range(turns):
+        tools = tuple(rng.choice(PARAGRAPHS) * 2 * longer for _ in range(number % 3))
+        talk.turn(rng.choice(PARAGRAPHS) * longer, tools=tools, reply=rng.choice(PARAGRAPHS))
+    return talk
+
+
+# -- what was announced is what happens -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("overhead", "longer"), [(4, 1), (2, 4), (5, 4), (6, 4)])
+@pytest.mark.parametrize("target", [None, "half"])
+async def test_after_a_compaction_the_next_prompt_is_within_1_percent_or_16_tokens_of_its_prediction(
+    seed: int, overhead: int, longer: int, target: str | None
+) -> None:
+    talk = long_talk(Server(overhead=overhead), seed=seed, turns=12, longer=longer)
+    before = talk.tracker.tokens
+    assert before is not None
+    done = await talk.compact(None if target is None else before // 2)
+    assert done.outcome.freed_tokens == before - (talk.tracker.tokens or 0) > 0
+    predicted = talk.tracker.ledger.next_prompt_tokens
+    true = talk.server.prompt(talk.history.request_messages(SYSTEM))
+    assert abs(predicted - true) <= max(16, true // 100)
+
+
+async def test_the_announced_freed_tokens_are_the_drop_that_the_next_report_shows() -> None:
+    talk = long_talk(turns=10)
+    before = talk.tracker.tokens or 0
+    done = await talk.compact()
+    talk.history.begin_turn()
+    talk.enter("user", "And now?")
+    reported = talk.call("Now too.")
+    drop = before - (reported - count("And now?") - 2 * talk.server.overhead)
+    assert abs(done.outcome.freed_tokens - drop) <= max(16, drop // 100)
+
+
+async def test_the_same_integer_is_in_the_outcome_the_report_and_the_status() -> None:
+    talk = long_talk()
+    done = await talk.compact()
+    talk.tracker.compacted(done.outcome, at="t", at_seconds=1.0, progressed=True)
+    last = talk.tracker.report().last_compaction
+    assert last is not None
+    assert last.freed_tokens == done.outcome.freed_tokens
+    assert last.tokens_after == done.outcome.tokens_after == talk.tracker.status("compacted").tokens
+    assert last.summary_tokens == talk.tracker.ledger.summary_tokens > 0
+    assert last.freed_messages == len(done.evicted)
+
+
+async def test_a_summary_without_reported_usage_is_projected_and_close() -> None:
+    talk = long_talk(Server(reports_usage=False))
+    await talk.compact()
+    assert talk.history.summary is not None
+    assert talk.history.summary.known_tokens is None
+    true = talk.server.prompt(talk.history.request_messages(SYSTEM))
+    assert talk.tracker.ledger.next_prompt_tokens == pytest.approx(true, rel=0.1)
+
+
+async def test_what_the_check_takes_out_of_a_summary_does_not_count_in_its_size() -> None:
+    body = "## Goal and request\n" + PARAGRAPHS[0]
+    noisy = f"<think>{PARAGRAPHS[1]}</think>\n{body}"
+    plain = long_talk(Server(summary=lambda _: body))
+    await plain.compact()
+    thinking = long_talk(Server(summary=lambda _: noisy))
+    await thinking.compact()
+    assert plain.history.summary is not None
+    assert thinking.history.summary is not None
+    assert thinking.history.summary.text == plain.history.summary.text
+    known = thinking.history.summary.known_tokens
+    assert known == pytest.approx(plain.history.summary.known_tokens, rel=0.1)
+
+
+# -- stubs and summaries --------------------------------------------------------------------------------------
+
+
+async def test_clearing_outputs_asks_no_model() -> None:
+    talk = Talk()
+    for _ in range(5):
+        talk.turn("Read it.", tools=(PARAGRAPHS[0] * 4,))
+    before = talk.tracker.tokens or 0
+    done = await talk.compact(before - 10)
+    assert talk.server.requests == []
+    assert len(done.stubbed) == 1
+    assert done.stubbed[0].content == PARAGRAPHS[0] * 4
+    assert (done.evicted, done.summary, done.outcome.freed_messages) == ((), None, 0)
+    assert talk.history.items[2].stubbed
+    true = talk.server.prompt(talk.history.request_messages(SYSTEM))
+    assert abs(talk.tracker.ledger.next_prompt_tokens - true) <= max(16, true // 100)
+
+
+async def test_both_tiers_together_are_one_outcome() -> None:
+    talk = Talk()
+    for number in range(12):
+        talk.turn(PARAGRAPHS[number], tools=(PARAGRAPHS[0] * 3,) if number > 6 else ())
+    before = talk.tracker.tokens or 0
+    done = await talk.compact(before * 55 // 100)
+    assert done.stubbed
+    assert done.evicted
+    assert done.outcome.tokens_before == before
+    assert done.outcome.tokens_after == talk.tracker.tokens == before - done.outcome.freed_tokens
+    assert done.outcome.freed_gross_tokens == done.outcome.freed_tokens + done.outcome.summary_tokens
+
+
+async def test_the_previous_summary_is_given_to_the_next_one_and_replaced_by_it() -> None:
+    talk = long_talk()
+    await talk.compact()
+    first = talk.history.summary
+    assert first is not None
+    for number in range(3):
+        talk.turn(PARAGRAPHS[number], reply=PARAGRAPHS[number + 1])
+    await talk.compact()
+    assert first.text.splitlines()[-1] in talk.server.requests[-1].messages[-1].content
+    assert "<earlier_summary>" in talk.server.requests[-1].messages[-1].content
+    assert talk.history.summary is not None
+    assert talk.history.summary.up_to_seq > first.up_to_seq
+    assert sum("Summary of the conversation" in m.content for m in talk.history.request_messages(SYSTEM)) == 1
+
+
+async def test_turns_too_small_for_a_summary_leave_without_a_call() -> None:
+    talk = Talk()
+    for _ in range(3):
+        talk.turn("Well?", reply="Yes.")
+    done = await talk.compact()
+    assert talk.server.requests == []
+    assert (len(done.evicted), done.summary) == (2, None)
+
+
+# -- requests that fit ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [1_500, 3_000, 8_000])
+async def test_no_request_for_a_summary_is_ever_larger_than_the_window(window: int) -> None:
+    server = Server(window=window)
+    talk = long_talk(server, turns=14, window=window)
+    await talk.compact()
+    assert server.refused == 0
+    assert len(server.requests) > (1 if window == 1_500 else 0)
+    assert all(
+        server.prompt(request.messages) + (request.max_output_tokens or 0) <= window for request in server.requests
+    )
+
+
+@pytest.mark.parametrize("role", ["message", "arguments", "dense ends"])
+async def test_one_item_larger_than_the_window_is_clipped(role: str) -> None:
+    server = Server(window=2_000)
+    talk = Talk(server, window=2_000)
+    match role:
+        case "message":
+            talk.turn("word " * 20_000)
+        case "arguments":
+            talk.history.begin_turn()
+            talk.enter("user", "Write it.")
+            talk.call("", (ToolCall("c", "write", "word " * 20_000),))
+            talk.enter("tool", "done", "c")
+            talk.call("Written.")
+        case _:
+            talk.turn("中" * 3_000 + "word " * 20_000 + "中" * 3_000)
+    for number in range(2):
+        talk.turn(f"Question {number}?")
+    await talk.compact()
+    assert server.refused == 0
+    assert sum("characters left out" in request.messages[-1].content for request in server.requests) == 1
+    assert talk.history.summary is not None
+
+
+@pytest.mark.parametrize("names_limit", [False, True])
+async def test_a_server_with_a_smaller_window_than_believed_gets_smaller_pieces(names_limit: bool) -> None:
+    server = Server(window=1_500, names_limit=names_limit)
+    talk = long_talk(server, turns=12, window=128_000)
+    plan_ = talk.planned()
+    small = Plan(plan_.stub_seqs, plan_.evict, plan_.evicted_tokens, 200, plan_.expected_tokens)
+    done = await carry_out(small, talk.tracker, server, trigger="requested")
+    assert 0 < server.refused <= (1 if names_limit else MAX_HALVINGS)
+    assert done.summary is not None
+
+
+async def test_a_server_that_refuses_everything_is_asked_a_bounded_number_of_times() -> None:
+    server = Server(window=1)
+    talk = long_talk(server)
+    with pytest.raises(ContextOverflow):
+        await talk.compact()
+    assert len(server.requests) == MAX_HALVINGS + 1
+
+
+async def test_a_window_too_small_to_summarise_in_says_so_without_a_call() -> None:
+    talk = long_talk(window=300)
+    with pytest.raises(RejectedSummary, match="too small to summarise in"):
+        await talk.compact()
+    assert talk.server.requests == []
+
+
+async def test_a_model_that_ignores_its_bound_is_not_asked_piece_by_piece_for_ever() -> None:
+    server = Server(summary=lambda _: PARAGRAPHS[0] * 30)
+    talk = long_talk(server, turns=30, window=3_000)
+    with pytest.raises(RejectedSummary, match="so long"):
+        await talk.compact()
+    assert len(server.requests) == 1
+
+
+# -- nothing changes on failure -------------------------------------------------------------------------------
+
+
+async def refuses(request: ModelRequest) -> ModelReply:
+    raise ModelUnreachable("http://m", "m")
+
+
+async def is_silent(request: ModelRequest) -> ModelReply:
+    return ModelReply("  ", (), "stop", Usage(10, 1, 11), "m")
+
+
+async def talks_too_much(request: ModelRequest) -> ModelReply:
+    text = "## Goal\n" + "All of it again. " * 20_000
+    return ModelReply(text, (), "stop", None, "m")
+
+
+async def says_it_wrote_too_much(request: ModelRequest) -> ModelReply:
+    return ModelReply("## Goal\n" + PARAGRAPHS[0] * 40, (), "stop", Usage(10, 9_000, 9_010), "m")
+
+
+@pytest.mark.parametrize("call", [refuses, is_silent, talks_too_much, says_it_wrote_too_much])
+async def test_a_failed_or_rejected_summary_changes_nothing(call: Callable[[ModelRequest], object]) -> None:
+    talk = Talk()
+    for number in range(12):
+        talk.turn(PARAGRAPHS[number], tools=(PARAGRAPHS[0] * 3,) if number > 6 else ())
+    history, tracker = talk.history, talk.tracker
+    found = talk.planned((tracker.tokens or 0) * 55 // 100)
+    assert found.stub_seqs
+    assert found.evict is not None
+    before = (list(history.items), history.summary, history.revision, tracker.status("active"))
+    with pytest.raises((RejectedSummary, ModelUnreachable)):
+        await carry_out(found, tracker, call, trigger="requested")  # type: ignore[arg-type]
+    assert (list(history.items), history.summary, history.revision, tracker.status("active")) == before
+
+
+async def test_a_summary_as_large_as_what_it_replaces_is_rejected_to_the_token() -> None:
+    talk = long_talk()
+    found = talk.planned()
+    size = found.evicted_tokens
+    overhead = talk.tracker.size_of_summary(Summary("Goal.", 0, known_tokens=0))
+
+    def writing(tokens: int) -> Callable[[ModelRequest], object]:
+        async def call(request: ModelRequest) -> ModelReply:
+            text = "word " * tokens
+            return ModelReply(text, (), "stop", Usage(10, tokens, 10 + tokens), "m")
+
+        return call
+
+    with pytest.raises(RejectedSummary, match="did not shrink"):
+        await carry_out(found, talk.tracker, writing(size - overhead), trigger="requested")  # type: ignore[arg-type]
+    done = await carry_out(found, talk.tracker, writing(size - overhead - 1), trigger="requested")  # type: ignore[arg-type]
+    assert done.outcome.freed_tokens == 1
+
+
+async def test_a_history_that_changed_during_the_call_is_left_alone() -> None:
+    talk = long_talk()
+
+    async def call(request: ModelRequest) -> ModelReply:
+        talk.history.clear()
+        talk.tracker.cleared()
+        return await Server()(request)
+
+    with pytest.raises(RejectedSummary, match="changed meanwhile"):
+        await carry_out(talk.planned(), talk.tracker, call, trigger="requested")
+    assert len(talk.history) == 0
+
+
+async def test_what_arrives_during_the_call_stays() -> None:
+    talk = long_talk()
+
+    async def call(request: ModelRequest) -> ModelReply:
+        talk.enter("user", "Meanwhile.")
+        return await Server()(request)
+
+    await carry_out(talk.planned(), talk.tracker, call, trigger="requested")
+    assert talk.history.items[-1].content == "Meanwhile."
+    assert talk.tracker.stale_messages == 1
