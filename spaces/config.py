@@ -1,7 +1,7 @@
-"""space.yaml as one typed, frozen model; everything wrong with it is said with file, line and column.
+"""Reads space.yaml into `settings.SpaceConfig`; everything wrong with it is said with file, line and column.
 
-Owns the keys and their meaning, not what is done with them: tokens are made in `auth`, programs are started by
-the supervisor, capability patterns are read by `protocol.capability`.
+Owns the way from a text to the model and back to the place of a mistake, not what is done with the values: tokens
+are made in `auth`, programs are started by the supervisor, capability patterns are read by `protocol.capability`.
 """
 
 import difflib
@@ -9,246 +9,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from protocol.codec import DEFAULT_MAX_BYTES
-from protocol.ids import id_problem
 from spaces.errors import SpaceConfigError
+from spaces.settings import AgentOptions, ParticipantConfig, SpaceConfig
 
-BRIDGE = "mcp-bridge"
-"""The one `type` of a participant that changes what is started."""
+__all__ = ["AgentOptions", "ParticipantConfig", "SpaceConfig", "load_space", "parse_space"]
 
 _KEY_MARK = "[key]"
 """How pydantic marks an error in a mapping's key."""
-
-_DEFAULT_CAPABILITIES: tuple[dict[str, Any], ...] = ({"kind": "chat"},)
-
-
-def _checked_id(text: str) -> str:
-    problem = id_problem(text)
-    if problem:
-        raise ValueError(problem)
-    return text
-
-
-def _as_text(value: object) -> object:
-    """YAML reads `PORT: 8080` as a number; programs want text."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _as_capability(value: object) -> object:
-    if isinstance(value, str):
-        raise ValueError(f"a capability is a mapping, write {{kind: {value!r}}}")
-    return value
-
-
-def _nothing_as_empty(value: object) -> object:
-    """`ada:` alone is a person with the default capabilities."""
-    return {} if value is None else value
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Capability(_Section):
-    """One pattern of what a participant may send; `protocol.capability` says how it matches."""
-
-    id: str | None = None
-    kind: str | tuple[str, ...]
-    to: str | tuple[str, ...] | None = None
-    payload: dict[str, Any] | None = None
-
-    def pattern(self) -> dict[str, Any]:
-        """The pattern as it travels in welcome and presence."""
-        return self.model_dump(mode="json", exclude_unset=True)
-
-
-Id = Annotated[str, AfterValidator(_checked_id)]
-Text = Annotated[str, BeforeValidator(_as_text)]
-Capabilities = tuple[Annotated[Capability, BeforeValidator(_as_capability)], ...]
-
-
-class SpaceSection(_Section):
-    """What the space is called. `default_participant` is who one-shot commands and the terminal speak as."""
-
-    id: Id
-    name: str | None = None
-    description: str | None = None
-    default_participant: str | None = None
-    ui_theme: str | None = None
-
-
-class McpServer(_Section):
-    """The MCP server that a bridge participant starts and speaks for."""
-
-    command: str
-    args: tuple[Text, ...] = ()
-    env: dict[str, Text] = Field(default_factory=dict)
-    cwd: str | None = None
-
-
-class BridgeOptions(_Section):
-    """`bridge_config`; `init_timeout` in milliseconds, as the reference has it."""
-
-    init_timeout: int = Field(default=30_000, gt=0)
-    reconnect: bool = True
-    max_reconnects: int = Field(default=3, ge=0)
-
-
-class AgentOptions(_Section):
-    """`agent:`, short for `command: mew` with `args: [agent, run, ...]`; the agent's own configuration.
-
-    `context_token_limit` in tokens. `policy` is a preset's name or a whole policy. `api_key_env` names the
-    environment variable that holds the key, so that the key itself stays out of the file.
-    """
-
-    name: str | None = None
-    model: str | None = None
-    base_url: str | None = None
-    api_key_env: str | None = None
-    system_prompt: str | None = None
-    policy: str | dict[str, Any] | None = None
-    context_token_limit: int | None = Field(default=None, gt=0)
-    conversation_history_length: int | None = Field(default=None, ge=0)
-    max_iterations: int | None = Field(default=None, gt=0)
-    request_timeout_seconds: float | None = Field(default=None, gt=0)
-    reasoning_enabled: bool | None = None
-    auto_respond: bool | None = None
-    log_level: str | None = None
-    chat_response: dict[str, Any] | None = None
-    message_queue: dict[str, Any] | None = None
-    prompts: dict[str, str] | None = None
-
-
-class ParticipantConfig(_Section):
-    """One participant. Without `command`, `agent` and MCP server it is a person."""
-
-    type: str | None = None
-    name: str | None = None
-    capabilities: Capabilities | None = None
-    tokens: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    command: str | None = None
-    args: tuple[Text, ...] = ()
-    env: dict[str, Text] = Field(default_factory=dict)
-    cwd: str | None = None
-    auto_start: bool = False
-    restart_policy: Literal["never", "on-failure", "always"] = "never"
-    agent: AgentOptions | None = None
-    mcp_server: McpServer | None = None
-    bridge_config: BridgeOptions = BridgeOptions()
-    default_to: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    output_log: str | None = None
-    auto_connect: bool = False
-    fifo: bool = False
-    io: str | None = None
-
-    @property
-    def is_bridge(self) -> bool:
-        """Whether it speaks for an MCP server."""
-        return self.type == BRIDGE or self.mcp_server is not None
-
-    @property
-    def is_person(self) -> bool:
-        """Whether no program stands behind it: it may hold several sockets at once."""
-        return self.command is None and self.agent is None and not self.is_bridge
-
-    @model_validator(mode="after")
-    def _one_program(self) -> Self:
-        if self.command is not None and self.agent is not None:
-            raise ValueError("give either 'command' or 'agent', not both")
-        if self.type == BRIDGE and self.mcp_server is None:
-            raise ValueError(f"a participant of type '{BRIDGE}' needs 'mcp_server'")
-        return self
-
-
-class Routing(_Section):
-    """Default addressees by kind, for what is typed in a terminal."""
-
-    default_to: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-
-
-class Defaults(_Section):
-    """What holds for participants without a list of their own."""
-
-    capabilities: Capabilities = tuple(Capability.model_validate(one) for one in _DEFAULT_CAPABILITIES)
-    routing: Routing = Routing()
-
-
-class LogSwitch(_Section):
-    """One of the gateway's logs."""
-
-    enabled: bool = True
-
-
-class GatewayLogging(_Section):
-    """Which logs the gateway writes under `<state>/logs`."""
-
-    enabled: bool = True
-    envelope_history: LogSwitch = LogSwitch()
-    capability_decisions: LogSwitch = LogSwitch()
-
-
-class CapabilityOptions(_Section):
-    """`ignore_to: true` leaves `to` in capabilities unread, as the reference does."""
-
-    ignore_to: bool = False
-
-
-class Limits(_Section):
-    """Bounds on what clients may cost. Sizes in bytes, times in seconds."""
-
-    message_bytes: int = Field(default=DEFAULT_MAX_BYTES, ge=1024)
-    http_body_bytes: int = Field(default=1024 * 1024, ge=1024)
-    write_buffer_bytes: int = Field(default=16 * 1024 * 1024, ge=4096)
-    """What may wait for a member beyond one message of the largest size; then it is a slow consumer."""
-    join_timeout_seconds: float = Field(default=10.0, gt=0)
-    history_envelopes: int = Field(default=10_000, ge=0)
-    history_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
-    members: int = Field(default=4096, ge=1)
-    sockets_per_member: int = Field(default=64, ge=1)
-    streams_per_member: int = Field(default=256, ge=1)
-
-
-class ModelMetadata(_Section):
-    """What is known of a model, by its name under `models:`. Lengths in tokens, the cadence in generations."""
-
-    context_length: int | None = Field(default=None, gt=0)
-    input_length: int | None = Field(default=None, gt=0)
-    optimal_max_tokens: int | None = Field(default=None, gt=0)
-    critical_max_tokens: int | None = Field(default=None, gt=0)
-    caution_remediation_cadence_generations: int | None = Field(default=None, gt=0)
-
-
-class SpaceConfig(_Section):
-    """A whole space.yaml."""
-
-    space: SpaceSection
-    participants: dict[Id, Annotated[ParticipantConfig, BeforeValidator(_nothing_as_empty)]] = Field(
-        default_factory=dict
-    )
-    defaults: Defaults = Defaults()
-    capabilities: CapabilityOptions = CapabilityOptions()
-    limits: Limits = Limits()
-    models: dict[str, ModelMetadata] = Field(default_factory=dict)
-    gateway_logging: GatewayLogging = GatewayLogging()
-
-    def is_person(self, participant: str) -> bool:
-        """Whether this id is configured and no program stands behind it."""
-        configured = self.participants.get(participant)
-        return configured is not None and configured.is_person
-
-    def patterns_of(self, participant: str) -> tuple[dict[str, Any], ...]:
-        """The capability patterns of a participant: its own list, else the defaults."""
-        configured = self.participants.get(participant)
-        own = configured.capabilities if configured is not None else None
-        return tuple(one.pattern() for one in (self.defaults.capabilities if own is None else own))
 
 
 def load_space(path: Path | str) -> SpaceConfig:

@@ -22,8 +22,8 @@ from protocol.payloads.system import Presence
 from protocol.payloads.system import SystemError as ErrorPayload
 from protocol.timestamp import wire_timestamp
 from spaces.board import StatusBoard
-from spaces.config import SpaceConfig
 from spaces.effects import Admit, Broadcast, Close, ConnectionId, Dismiss, Effect, Receipt, Relay, Send
+from spaces.settings import SpaceConfig
 from spaces.snapshot import MemberView, Snapshot
 from spaces.stream_rules import StreamRules
 from spaces.streams import Streams
