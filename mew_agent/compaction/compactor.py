@@ -105,9 +105,7 @@ def _accepted(reply: ModelReply, items: Sequence[Item], previous: Summary | None
         reply.text, finish_reason=reply.finish_reason, known_tokens=known, items=items, previous=previous
     )
     written, kept = features(reply.text), features(summary.text)
-    if known is None or kept == written:
-        return summary
-    if known > most_tokens(written):
+    if known is None or known > most_tokens(written):
         return replace(summary, known_tokens=None)
     return replace(summary, known_tokens=round(known * kept / written))
 

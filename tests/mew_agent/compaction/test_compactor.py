@@ -198,6 +198,18 @@ async def test_what_the_check_takes_out_of_a_summary_does_not_count_in_its_size(
     assert known == pytest.approx(plain.history.summary.known_tokens, rel=0.1)
 
 
+async def test_reasoning_that_a_summary_call_hid_and_did_not_count_is_no_part_of_the_summarys_size() -> None:
+    talk = long_talk()
+
+    async def call(request: ModelRequest) -> ModelReply:
+        return ModelReply("## Goal\nFrames.", (), "stop", Usage(10, 500, 510), "m")
+
+    await carry_out(talk.planned(), talk.tracker, call, trigger="requested")
+    assert talk.history.summary is not None
+    assert talk.history.summary.known_tokens is None
+    assert talk.tracker.ledger.summary_tokens < 40
+
+
 # -- stubs and summaries --------------------------------------------------------------------------------------
 
 

@@ -254,6 +254,66 @@ def test_thinking_that_comes_or_goes_elsewhere_makes_no_later_interval_exact() -
     assert books.ledger.price(first, last).basis == "projected"
 
 
+@pytest.mark.parametrize("unsteady", [{"thinking": 5}, {"call_tokens": 5}])
+def test_a_reply_that_templates_rewrite_makes_what_lies_before_it_projected_too(unsteady: dict[str, int]) -> None:
+    books = talked(Books(), [([("user", 50.0, 50)], (20.0, 20))] * 3)
+    first, last = books.bounds[0] + 1, books.bounds[1]
+    assert books.ledger.price(first, last).basis == "exact"
+    books.call(**unsteady)
+    assert books.ledger.price(first, last).basis == "projected"
+
+
+@pytest.mark.parametrize("change", ["served_model", "fingerprint"])
+def test_other_terms_take_the_word_exact_from_what_was_measured_under_the_old_ones(change: str) -> None:
+    books = talked(Books(), [([("user", 50.0, 50)], (20.0, 20))] * 3)
+    old = books.bounds[0] + 1, books.bounds[1]
+    amount = books.ledger.price(*old).tokens
+    setattr(books, change, "another")
+    talked(books, [([("user", 50.0, 50)], (20.0, 20))] * 2)
+    assert books.ledger.price(*old) == Price(amount, "projected")
+    across = books.bounds[2] + 1, books.bounds[3]
+    assert books.ledger.price(*across).basis == "projected"
+    new = books.bounds[3] + 1, books.bounds[4]
+    assert books.ledger.price(*new) == Price(books.true_price(*new), "exact")
+
+
+@pytest.mark.parametrize(
+    ("units", "more", "basis"),
+    [
+        pytest.param(10.0, 16, "exact", id="16 tokens off"),
+        pytest.param(10.0, 17, "projected", id="17 tokens off"),
+        pytest.param(200.0, -62, "projected", id="more than a quarter short"),
+        pytest.param(200.0, 40, "exact", id="less than a quarter of what was projected"),
+        pytest.param(200.0, 62, "projected", id="more than a quarter of it"),
+        pytest.param(2000.0, 64, "exact", id="64 tokens off"),
+        pytest.param(2000.0, 99, "projected", id="a rebase"),
+    ],
+)
+def test_an_interval_that_its_items_do_not_explain_is_not_exact(units: float, more: int, basis: str) -> None:
+    ledger = Ledger(calibration=Calibration(1000.0, 1000.0))
+    ledger.describe_prefix(1000.0)
+    ledger.add(Measure(0, 10.0))
+    reported(ledger, 1018)
+    ledger.add(Measure(1, 10.0))
+    reported(ledger, 1032, last_seq=1)
+    assert ledger.price(1, 1) == Price(14, "exact")
+    ledger.add(Measure(2, units))
+    grown = ledger.next_prompt_tokens + more - 1032
+    reported(ledger, 1032 + grown, last_seq=2)
+    assert ledger.price(2, 2) == Price(grown, basis)  # type: ignore[arg-type]
+    assert ledger.price(1, 1) == Price(14, basis)  # type: ignore[arg-type]
+
+
+def test_exact_items_that_a_report_leaves_no_room_for_are_exact_no_more() -> None:
+    books = Books(Template(prefix=10), prefix_units=10.0)
+    talked(books, [([("user", 60.0, 60)], (20.0, 20))] * 4)
+    books.cut(0, 0)
+    books.change_template(prefix=0, opening=0, overhead=0)  # small enough to be no rebase
+    books.call()
+    assert books.ledger.prompt_tokens == books.parts_sum()
+    assert all(books.ledger.price(first, last).basis == "projected" for first, last in bound_cuts(books))
+
+
 def test_intervals_are_exact_again_after_everything_unsteady_has_left() -> None:
     books = Books()
     books.say("user", 20.0, 20)
