@@ -16,7 +16,7 @@ from mew_agent.context.policy import PRESETS
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation import CALL_BOUND_SECONDS, Conversation
-from mew_agent.errors import GatewayError, MewAgentError, NotPermitted
+from mew_agent.errors import GatewayError, MewAgentError, ModelUnreachable, NotPermitted
 from mew_agent.history import History
 from mew_agent.model.interface import Model
 from mew_agent.participant import Participant
@@ -166,7 +166,10 @@ class Agent(Participant):
             )
             try:
                 await self._remember_overheard()
+                was_unreachable = self.conversation.trouble == ModelUnreachable.status
                 await self._turn.run()
+                if was_unreachable and self.conversation.trouble is None:
+                    await self._discover_window()  # the server was not there when it was asked first
                 await self.conversation.settle()
             except (GatewayError, NotPermitted) as error:
                 logger.warning("an answer to '%s' was not sent: %s", chat.sender, error)
