@@ -10,6 +10,7 @@ import anyio
 import anyio.abc
 import httpx2
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from mew_agent.errors import ModelError
 from mew_agent.model.interface import Message, ModelRequest
@@ -116,11 +117,12 @@ async def test_in_the_foreground_it_says_where_it_is_and_stops_cleanly_on_a_sign
         async with await anyio.open_process(command, stderr=subprocess.PIPE) as process:
             assert process.stdout is not None
             assert process.stderr is not None
-            base_url = (await process.stdout.receive()).decode().strip()
+            lines = BufferedByteReceiveStream(process.stdout)
+            base_url = (await lines.receive_until(b"\n", 200)).decode()
             async with httpx2.AsyncClient(trust_env=False) as client:
                 assert (await client.get(f"{base_url}/models")).status_code == 200
             process.send_signal(ending)
-            assert (await process.stdout.receive()).decode().strip() == "stopped"
+            assert await lines.receive_until(b"\n", 200) == b"stopped"
             assert await process.wait() == 0
             complaints = b"".join([part async for part in process.stderr])
             assert complaints == b""
