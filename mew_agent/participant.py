@@ -17,7 +17,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from pydantic import BaseModel
 
 from mew_agent import mcp_peer
-from mew_agent.client import Address, Client
+from mew_agent.client import SEND_TIMEOUT_SECONDS, Address, Client
 from mew_agent.control import ALLOWED_WHILE_PAUSED, Control, Controllable
 from mew_agent.errors import BadAnswer, GatewayError, MewAgentError, NotPermitted, PeerTimeout, Refused
 from mew_agent.peers import Peer, PeerContext, Peers
@@ -191,9 +191,9 @@ class Participant:
         """Say something, to everybody unless `to` names somebody."""
         return await self.send(kinds.CHAT, {"text": text}, to=to, correlation_id=correlation_id)
 
-    async def send_frame(self, frame: bytes | str) -> None:
-        """Send a raw stream frame (`protocol.encode_frame`)."""
-        await self._client.send(frame)
+    async def send_frame(self, frame: bytes | str, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
+        """Send a raw stream frame (`protocol.encode_frame`). Raises `NotConnected` after `wait_seconds`."""
+        await self._client.send(frame, wait_seconds=wait_seconds)
 
     async def ask(
         self,

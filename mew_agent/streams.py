@@ -16,6 +16,9 @@ from protocol import kinds
 from protocol.codec import encode_frame
 
 OPEN_TIMEOUT_SECONDS = 5.0
+FRAME_TIMEOUT_SECONDS = 2.0
+"""How long a frame may hold up the model call it mirrors; after that the stream is given up."""
+
 MAX_WAITING_FRAMES = 2_000
 
 
@@ -91,6 +94,6 @@ class ReasoningStream:
 
     async def _send_frame(self, stream_id: str, text: str) -> None:
         try:
-            await self._participant.send_frame(encode_frame(stream_id, text))
+            await self._participant.send_frame(encode_frame(stream_id, text), wait_seconds=FRAME_TIMEOUT_SECONDS)
         except GatewayError:
             self._closed = True

@@ -54,7 +54,7 @@ class Turn:
         self._scope = anyio.CancelScope()
         self._cancel_reason: str | None = None
         self._stream: ReasoningStream | None = None
-        self._turn = -1
+        self._turn = self._heard_seq = -1
         self.reasoning_id: str | None = None
 
     def cancel(self, reason: str) -> None:
@@ -112,10 +112,11 @@ class Turn:
 
     async def _hear_question(self) -> None:
         """Put the question into the history, first or again after a control cleared it: it is never lost."""
-        asked = self._chat.id
-        if not any(item.envelope_id == asked for item in self._conversation.history.items):
+        # Envelope ids are no help here: clients exist that count from 1 again after every start.
+        if not any(item.seq == self._heard_seq for item in self._conversation.history.items):
             text = str(self._chat.body.get("text") or "")
-            await self._conversation.hear(text, sender=self._chat.sender, envelope_id=asked)
+            item = await self._conversation.hear(text, sender=self._chat.sender, envelope_id=self._chat.id)
+            self._heard_seq = item.seq
 
     async def _run_tools(self, reply: ModelReply) -> None:
         """Run the calls of one reply side by side; results enter in the order of the calls, whatever happens."""

@@ -70,6 +70,17 @@ async def test_without_reasoning_envelopes_the_answer_still_comes(stage: Staged)
         assert kinds(s, question) == ["chat/acknowledge", "chat"]
 
 
+async def test_two_questions_under_one_id_are_two_questions(stage: Staged) -> None:
+    """Clients exist that count their envelopes from 1 again after every start."""
+    async with stage() as s:
+        for number, text in enumerate(("What is known about water?", "And what about stones?")):
+            chat = {"text": text}
+            twin = Envelope.write("chat", id="ada-1", ts="t", sender="ada", payload=chat, to=("coder",))
+            await s.ada._client.send(twin)
+            await s.ear.first("coder", "chat", nth=number)
+        assert "And what about stones?" in str(s.main_requests[-1].body["messages"])
+
+
 async def test_an_empty_answer_is_said_as_such(stage: Staged) -> None:
     async with stage(script=[{"text": ""}]) as s:
         assert await s.ask("Say nothing.") == "(My model returned an empty answer.)"
