@@ -701,7 +701,7 @@ def test_models_that_take_turns_keep_what_was_learnt_of_each() -> None:
         agent.ask()
         agent.call(used(total), served="ab"[number % 2])
     assert set(agent.tracker.saved().calibrations) == {"a", "b"}
-    assert all(observed > 0 for observed, _ in agent.tracker.saved().calibrations.values())
+    assert all(sums[0] > 0 for sums in agent.tracker.saved().calibrations.values())
     assert breakdown_sum(agent.report()) == total
 
 
