@@ -18,6 +18,7 @@ from mew_agent.history import History, Pin
 from mew_agent.model.interface import ModelEvent, ModelReply, TextDelta, ToolSpec, Window
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
+from mew_agent.model.rehearsal.tokenizer import count_message, encode
 from mew_agent.model_calls import CallInterrupted
 from mew_agent.store import MemoryStore, SqliteStore, Store
 from protocol.payloads.participant import Compact, CompactDone, Forget, Status
@@ -78,6 +79,7 @@ class Talking(Protocol):
         call_bound_seconds: float = 30.0,
         keep_newest_items: int | None = None,
         tools: tuple[ToolSpec, ...] = (),
+        system_prompt: str = "You keep records.",
         **options: Any,
     ) -> AbstractAsyncContextManager[Talk]: ...
 
@@ -92,6 +94,7 @@ def talking() -> Talking:
         call_bound_seconds: float = 30.0,
         keep_newest_items: int | None = None,
         tools: tuple[ToolSpec, ...] = (),
+        system_prompt: str = "You keep records.",
         **options: Any,
     ) -> AsyncIterator[Talk]:
         async with serve_rehearsal(RehearsalOptions(**options)) as server:
@@ -111,7 +114,7 @@ def talking() -> Talking:
                 model,
                 tracker,
                 store or MemoryStore(),
-                system_prompt="You keep records.",
+                system_prompt=system_prompt,
                 tools=lambda: tools,
                 announce=announce,
                 keep_newest_items=keep_newest_items,
@@ -273,8 +276,6 @@ async def test_announced_freed_tokens_are_the_real_drop_and_seven_tenths_remain_
 
 def asked_tokens(question: str) -> int:
     """What one more question by ada takes in a prompt of the rehearsal model."""
-    from mew_agent.model.rehearsal.tokenizer import count_message
-
     return count_message({"role": "user", "content": question, "name": "ada"})
 
 
@@ -324,6 +325,44 @@ async def test_a_summary_of_everything_is_cut_to_its_room_or_refused(
         assert last is not None
         assert last.freed_tokens > 0
         assert all(r.prompt_tokens < 2048 for r in talk.server.requests)
+
+
+async def test_compactions_that_cannot_free_enough_stop_with_a_clear_status(
+    talking: Talking, text: Callable[[int], str]
+) -> None:
+    """A system prompt that nearly fills the window leaves nothing to win."""
+    prompt = "".join(encode(text(2500))[:1840])
+    async with talking(window_tokens=2048, system_prompt=prompt, reply_tokens=20) as talk:
+        for _ in range(3):
+            await talk.turn("What do you say?")
+        assert talk.words.count("compacted") == 2
+        assert "compaction_stalled:compacting does not free enough" in talk.words
+        assert talk.now.status == "compaction_stalled"
+        compactions = talk.conversation.tracker.compactions
+        await talk.turn("What do you say?")
+        assert talk.conversation.tracker.compactions == compactions
+
+
+async def test_a_due_compaction_waits_for_a_requested_one_and_is_not_made_twice(
+    talking: Talking, text: Callable[[int], str]
+) -> None:
+    usage = ((900, 50, 950), (2500, 50, 2550), (5000, 50, 5050), (7400, 50, 7450))
+    async with talking(fixed_usage=usage) as talk:
+        for _ in range(3):
+            await talk.turn(text(250))
+        talk.server.change(chunk_delay_seconds=0.005)
+        answers: list[CompactDone] = []
+
+        async def compact() -> None:
+            answers.append(await talk.conversation.compact(Compact(target_tokens=2000), "ada"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(talk.turn, text(250))
+            await talk.server.wait_until(lambda: len(talk.server.requests) == 4)
+            tasks.start_soon(compact)
+        assert not answers[0].skipped
+        assert talk.conversation.tracker.compactions == 1
+        assert not talk.conversation.tracker.is_stalled
 
 
 async def test_after_a_stall_a_call_below_the_threshold_lets_it_compact_again(
@@ -479,7 +518,7 @@ async def test_an_empty_stream_of_a_full_window_is_an_overflow(talking: Talking,
     async with talking(window=2270, window_tokens=2048, empty_stream_on_overflow=True, reply_tokens=20) as talk:
         await filled(talk, text, below=0.82, tokens=40)
         assert talk.now.tokens is not None
-        await talk.turn(" ".join(["water"] * (2100 - talk.now.tokens)))
+        await talk.turn("".join(encode(text(500))[: 2100 - talk.now.tokens]))
         last = talk.conversation.tracker.last_compaction
         assert last is not None
         assert last.trigger == "overflow_error"
