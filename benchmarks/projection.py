@@ -124,8 +124,8 @@ def converse(scenario: str, seed: int, calls: int, half: Half = "judge") -> Conv
         entered: list[tuple[Literal["user", "tool"], str]] = []
         if waiting:
             kinds = SCENARIOS[scenario][number * 2 >= calls]
-            for _ in range(random.randint(1, 3)):
-                entered.append(("tool", writer.write(random.choice(kinds), _result_chars(random))))
+            results = range(random.randint(1, 3))
+            entered += [("tool", writer.write(random.choice(kinds), _result_chars(random))) for _ in results]
         if not waiting or random.random() < 0.3:
             kind = "chinese" if scenario == "chinese" else "prose"
             entered.append(("user", writer.write(kind, random.randint(40, 600))))

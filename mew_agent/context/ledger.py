@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from mew_agent.context.projection import MESSAGE_OVERHEAD_TOKENS, Calibration
+from mew_agent.context.projection import MESSAGE_OVERHEAD_TOKENS, WHOLE_PROMPT_NOISE, Calibration
 from mew_agent.context.usage import Usage
 
 PriceBasis = Literal["exact", "projected"]
@@ -330,8 +330,8 @@ class Ledger:
         """Tokens by which what is sent beside the items differs from what the last reported call sent with them."""
         if self.prompt_tokens is None:
             return 0, 0
-        prefix = round(self.calibration.k * (self.prefix_features - self._sent_prefix_features))
-        pins = round(self.calibration.k * (self.pins_features - self._sent_pins_features))
+        prefix = round(self.calibration.tokens(self.prefix_features - self._sent_prefix_features))
+        pins = round(self.calibration.tokens(self.pins_features - self._sent_pins_features))
         return max(-self.prefix_tokens, prefix), max(-self.pins_tokens, pins)
 
     def _book_prefix_change(self) -> None:
@@ -364,7 +364,8 @@ class Ledger:
         """A first prompt is all there is to learn a new model's factor from."""
         items = [*self._sent]
         units = self.prefix_features + self.pins_features + sum(m.features for m in items)
-        self.calibration = self.calibration.observe(reported - MESSAGE_OVERHEAD_TOKENS * (len(items) + 1), units)
+        text = reported - MESSAGE_OVERHEAD_TOKENS * (len(items) + 1)
+        self.calibration = self.calibration.observe(text, units, noise=WHOLE_PROMPT_NOISE)
 
     def _append_span(self, measures: Sequence[Measure], tokens: int, *, exact: bool) -> None:
         tool_tokens = sum(share for (_, share, tool) in _split(tokens, measures, self.calibration) if tool)

@@ -1,20 +1,40 @@
 """[pure] How many tokens a text will probably take, from counts of its features.
 
 Used only for the part of a prompt that no provider has reported yet, and always labelled. A feature count tracks
-what kind of text it is (prose, digits, base64, Chinese), which no number of characters per token can; the factor
-k, learnt per model from reported prompts, absorbs the rest. Weights and errors: docs/context-accounting.md.
+what kind of text it is (prose, digits, base64, Chinese), which no number of characters per token can. Two things are
+learnt per model from reported prompts: the factor k, and what each feature weighs for this model, because tokenizers
+differ in that too: one takes a token for each digit, another for three. How good it is: docs/context-accounting.md.
 """
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import add, mul, sub
+from typing import Final
 
 MESSAGE_OVERHEAD_TOKENS = 4
 """What a chat template puts around one message; 2 to 6 among the templates measured."""
+
+WHOLE_PROMPT_NOISE = 6.0
+"""How much less a whole prompt teaches than an interval: templates write tools in ways that no client sees."""
+
+_WEIGHTS: Final = (0.90, 0.30, 0.62, 0.73, 0.28, 1.08, 0.78, 0.96, 0.96 * 0.8, 1.0)
+"""Tokens of a typical 200k vocabulary for one: word, letter past the seventh, digit, run of punctuation, mark in it
+past the first, run of white space, Chinese, Japanese or Korean character, letter of a random-case word, other
+non-ASCII character, control character or 32 more blanks."""
 
 _K_MIN, _K_MAX = 0.33, 3.0
 _UNSEEN_TOKENS = 64
 _DECAY = 0.9
 _MIN_OBSERVED_FEATURES = 8.0
+
+_SPREAD, _COMMON_SPREAD = 0.4, 0.4
+_DRIFT = 0.02
+_NOISE, _NOISE_TOKENS = 0.05, 4.0
+_SURPRISE = 3.0
+"""Tokenizers' weights are within 40 % of the typical ones each, and 40 % all together; they may drift by 2 % a call;
+a text's tokens are within 5 % and 4 tokens of its features; what is further off than three deviations counts as three.
+Errors hardly change when any of these is halved or doubled."""
 
 _WORDS = re.compile(r"[A-Za-z]+")
 _DIGITS = re.compile(r"[0-9]")
@@ -28,57 +48,167 @@ _USUAL_WORD_LETTERS = 7
 _WHITESPACE_IN_ONE_TOKEN = 32
 
 
-def features(text: str) -> float:
+class Units(float):
+    """Feature units: a figure in tokens of a typical vocabulary that also says which features it comes from.
+
+    Sums and differences keep the counts, so a whole interval can teach what each feature weighs. A bare number is
+    good in every place too; it only says less.
+    """
+
+    __slots__ = ("counts",)
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, counts: Iterable[int]) -> "Units":
+        """The figure for these counts, in the order of the weights."""
+        kept = tuple(counts)
+        units = cls(_weigh(_WEIGHTS, kept))
+        units.counts = kept
+        return units
+
+    def __add__(self, other: float) -> float:
+        if isinstance(other, Units):
+            return Units.of(map(add, self.counts, other.counts))
+        return float(self) + other if other else self
+
+    def __radd__(self, other: float) -> float:
+        return other + float(self) if other else self
+
+    def __sub__(self, other: float) -> float:
+        if isinstance(other, Units):
+            return Units.of(map(sub, self.counts, other.counts))
+        return float(self) - other if other else self
+
+
+def features(text: str) -> Units:
     """Weigh what a byte-pair tokenizer splits at. Unit: tokens of a typical 200k vocabulary, before factor k."""
-    total = 0.0
+    words = letters_past = random_case = blanks = long_blanks = cjk = others = 0
     for word in _WORDS.findall(text):
         letters = len(word)
         if letters > 3 and not word.islower() and len(_CASE_FLIP.findall(word)) * 3 > letters:
-            total += 0.96 * letters
+            random_case += letters
         else:
-            total += 0.90 + 0.30 * max(0, letters - _USUAL_WORD_LETTERS)
-    total += 0.62 * len(_DIGITS.findall(text))
-    for run in _PUNCTUATION.findall(text):
-        total += 0.73 + 0.28 * (len(run) - 1)
+            words += 1
+            letters_past += max(0, letters - _USUAL_WORD_LETTERS)
+    punctuation = _PUNCTUATION.findall(text)
+    marks_past = sum(map(len, punctuation)) - len(punctuation)
     for run in _WHITESPACE.findall(text):
         if run != " ":
-            total += 1.08 + len(run) // _WHITESPACE_IN_ONE_TOKEN
-    total += len(_CONTROL.findall(text))
+            blanks += 1
+            long_blanks += len(run) // _WHITESPACE_IN_ONE_TOKEN
     for run in _NON_ASCII.findall(text):
-        cjk = len(_CJK.findall(run))
-        total += 0.78 * cjk + 0.96 * 0.8 * (len(run) - cjk)
-    return total
+        inside = len(_CJK.findall(run))
+        cjk += inside
+        others += len(run) - inside
+    digits, odd = len(_DIGITS.findall(text)), len(_CONTROL.findall(text)) + long_blanks
+    return Units.of((words, letters_past, digits, len(punctuation), marks_past, blanks, cjk, random_case, others, odd))
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The factor k of one model: decayed sums of what was observed over what the features said."""
+    """What was learnt of one model: the factor k, and the weights of the features.
+
+    `observed` and `counted` are decayed sums of tokens and of feature units; their ratio is k. `weights` replaces the
+    typical ones as soon as an interval taught any. They are learnt by recursive least squares: each reported interval
+    moves them towards explaining it, those most that are least certain. `doubt` is their covariance; None: as at first.
+    """
 
     observed: float = 0.0
     counted: float = 0.0
+    weights: tuple[float, ...] | None = None
+    doubt: tuple[tuple[float, ...], ...] | None = None
 
     @property
     def k(self) -> float:
         """Tokens per feature unit; 1 until something was observed."""
         if self.counted < _MIN_OBSERVED_FEATURES:
             return 1.0
-        return min(_K_MAX, max(_K_MIN, self.observed / self.counted))
+        return _within(self.observed / self.counted, 1.0)
 
-    def observe(self, tokens: float, feature_units: float) -> "Calibration":
+    def observe(self, tokens: float, feature_units: float, *, noise: float = 1.0) -> "Calibration":
         """Learn from a stretch of text whose tokens were reported.
 
         What no tokenizer does (a server left something out, or put something in) counts as the nearest that one does.
+        `noise` is how many times less the figure is to be trusted than an interval's.
         """
         if tokens <= 0 or feature_units < _MIN_OBSERVED_FEATURES:
             return self
-        tokens = min(_K_MAX * feature_units, max(_K_MIN * feature_units, tokens))
-        return replace(self, observed=self.observed * _DECAY + tokens, counted=self.counted * _DECAY + feature_units)
+        tokens = _within(tokens, feature_units)
+        seen = replace(self, observed=self.observed * _DECAY + tokens, counted=self.counted * _DECAY + feature_units)
+        if not isinstance(feature_units, Units):
+            return seen
+        weights, doubt = self._reweighed(tokens, feature_units.counts, noise)
+        return replace(seen, weights=weights, doubt=doubt)
+
+    def tokens(self, feature_units: float) -> float:
+        """Tokens that so many feature units will probably take, overhead of messages aside."""
+        if self.weights is not None and isinstance(feature_units, Units):
+            return _weigh(self.weights, feature_units.counts)
+        return self.k * feature_units
 
     def project(self, feature_units: float, messages: int = 1) -> int:
         """Tokens that so many feature units in so many messages will probably take."""
-        return round(self.k * feature_units) + MESSAGE_OVERHEAD_TOKENS * messages
+        return round(self.tokens(feature_units)) + MESSAGE_OVERHEAD_TOKENS * messages
+
+    def saved(self) -> tuple[float, ...]:
+        """The figures to store: the two sums; where there are any the weights and the lower half of their doubt."""
+        lower = (value for at, row in enumerate(self.doubt or ()) for value in row[: at + 1])
+        return (self.observed, self.counted, *(self.weights or ()), *lower)
+
+    @classmethod
+    def restored(cls, figures: Sequence[float]) -> "Calibration":
+        """What `saved` stored; of figures stored by another version, with other features, only the sums."""
+        (observed, counted), size = figures[:2], len(_WEIGHTS)
+        weights, lower = tuple(figures[2 : size + 2]), iter(figures[size + 2 :])
+        if len(figures) != 2 + size + size * (size + 1) // 2:
+            return cls(observed, counted)
+        rows = [[next(lower) for _ in range(at + 1)] for at in range(size)]
+        doubt = tuple(tuple(rows[max(at, to)][min(at, to)] for to in range(size)) for at in range(size))
+        return cls(observed, counted, weights, doubt)
+
+    def _reweighed(
+        self, tokens: float, counts: Sequence[int], noise: float
+    ) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]:
+        weights = self.weights or tuple(self.k * weight for weight in _WEIGHTS)
+        doubt = _drifted(self.doubt or _FIRST_DOUBT)
+        moves = [_weigh(row, counts) for row in doubt]
+        error = tokens - _weigh(weights, counts)
+        expected = _weigh(moves, counts) + (noise * _NOISE * tokens) ** 2 + _NOISE_TOKENS**2
+        deviation = max(expected, (error / _SURPRISE) ** 2)
+        learnt = (weight + move * error / deviation for weight, move in zip(weights, moves, strict=True))
+        left = (
+            tuple(value - move * other / deviation for value, other in zip(row, moves, strict=True))
+            for row, move in zip(doubt, moves, strict=True)
+        )
+        return tuple(map(_within, learnt, _WEIGHTS)), tuple(left)
 
 
 def most_tokens(feature_units: float) -> int:
     """No visible text of so many feature units takes more tokens; a count above it counted something unseen."""
     return round(_K_MAX * feature_units) + _UNSEEN_TOKENS
+
+
+def _weigh(weights: Iterable[float], counts: Iterable[float]) -> float:
+    return float(sum(map(mul, weights, counts)))
+
+
+def _within(figure: float, typical: float) -> float:
+    return min(_K_MAX * typical, max(_K_MIN * typical, figure))
+
+
+def _drifted(doubt: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Certainty fades a little with every call, but never below what it was at first."""
+    faded = [list(row) for row in doubt]
+    for at, weight in enumerate(_WEIGHTS):
+        if faded[at][at] < _FIRST_DOUBT[at][at]:
+            faded[at][at] += (_DRIFT * weight) ** 2
+    return faded
+
+
+_FIRST_DOUBT: Final = tuple(
+    tuple(
+        _COMMON_SPREAD**2 * (weight * other) + ((_SPREAD * weight) ** 2 if row == column else 0.0)
+        for column, other in enumerate(_WEIGHTS)
+    )
+    for row, weight in enumerate(_WEIGHTS)
+)

@@ -63,7 +63,7 @@ class SavedContext(BaseModel):
     announced_at_seconds: float | None = None
     stalls: int = 0
     served_model: str | None = None
-    calibrations: dict[str, tuple[float, float]] = {}
+    calibrations: dict[str, tuple[float, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +287,7 @@ class Tracker:
         self.compactions, self.last_compaction = saved.compactions, saved.last_compaction
         self.policy_state = PolicyState(saved.armed, saved.announced_at_seconds, saved.stalls)
         self.served_model = saved.served_model
-        self.ledger.learnt = {name: Calibration(*sums) for name, sums in saved.calibrations.items()}
+        self.ledger.learnt = {name: Calibration.restored(c) for name, c in saved.calibrations.items()}
         if saved.served_model in self.ledger.learnt:
             self.ledger.calibration = self.ledger.learnt[saved.served_model]
         self._book_summary()
@@ -309,7 +309,7 @@ class Tracker:
             announced_at_seconds=self.policy_state.announced_at_seconds,
             stalls=self.policy_state.stalls,
             served_model=self.served_model,
-            calibrations={name: (c.observed, c.counted) for name, c in self.ledger.learnt.items()},
+            calibrations={name: c.saved() for name, c in self.ledger.learnt.items()},
         )
 
     # -- what can be asked -------------------------------------------------------------------------------
