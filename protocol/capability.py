@@ -129,6 +129,16 @@ class _Compiled:
             return False
 
 
+def takes_value(pattern: object, value: object) -> bool:
+    """Whether a payload pattern takes one value. Raises `Undecidable`."""
+    return _compile_value(pattern)(value, Steps())
+
+
+def is_same_value(value: object, expected: object) -> bool:
+    """Equality as JSON has it. Raises `Undecidable` when comparing costs too much."""
+    return _is_same(value, expected, Steps())
+
+
 def _covers(tests: tuple[TextTest, ...], addressees: tuple[str, ...], steps: Steps) -> bool:
     """Whether every addressee is allowed. Nobody named means everybody, which no list covers."""
     return bool(addressees) and all(any(test(one, steps) for test in tests) for one in addressees)
