@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from mew_agent.cli import agent, gateway, model, space, tokens
+from mew_agent.cli import agent, gateway, init, model, space, tokens
 from mew_agent.cli.options import FolderFlag, GatewayFlag, ParticipantFlag, SpaceFlag, TimeoutFlag, TokenFlag
 
 ANSWER_SECONDS = 120.0
@@ -30,6 +30,7 @@ app.add_typer(agent.app, name="agent")
 app.add_typer(model.app, name="model")
 app.add_typer(space.app, name="space")
 app.add_typer(tokens.app, name="token")
+app.command("init")(init.init)
 app.command("up")(space.up)
 app.command("down")(space.down)
 

@@ -30,6 +30,9 @@ from spaces.run_file import Pids, RunFile, read_run_file, run_file_path
 MEW: Final = (sys.executable, "-P", "-m", "mew_agent")
 """This very `mew`, whatever PATH says, and whatever modules lie in the space's folder."""
 
+INTERPRETER: Final = "MEW_PYTHON"
+"""Variable that names the Python this runs under, so that a space's own programs find the same packages."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -124,7 +127,7 @@ def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan
         run_id=secrets.token_hex(8),
         mew=MEW,
         tokens={name: ensure_token(state, name, environ=environ) for name in config.participants},
-        environ=environ,
+        environ={**environ, INTERPRETER: sys.executable},
         agent_settings={
             name: _handed_over(agent, sessions / f"{name}.db", model_port) for name, agent in agents.items()
         },

@@ -1,0 +1,155 @@
+"""A cat, a fish, and walls between them: a game played by tools or by chat.
+
+Run by `mew up` as a participant. Boards are text: `#` is a wall, `C` where the cat starts, `F` the fish; add your own
+to BOARDS.
+"""
+
+import os
+
+import anyio
+
+from mew_agent import Envelope, Participant
+
+BOARDS = (
+    """
+    #########
+    #C..#...#
+    ###.#.#.#
+    #...#.#.#
+    #.###.#.#
+    #.....#F#
+    #########
+    """,
+    """
+    ###########
+    #...#.....#
+    #.#.#.###.#
+    #.#...#F#.#
+    #.#####.#.#
+    #C#.......#
+    ###########
+    """,
+    """
+    #############
+    #F#.......#.#
+    #.#.#####.#.#
+    #...#...#...#
+    ###.#.#.###.#
+    #...#.#.....#
+    #.###.#####.#
+    #.....#C....#
+    #############
+    """,
+)
+
+STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+PICTURES = {"#": "🧱", ".": "⬜", "F": "🐟"}
+CAT = "🐈"
+
+
+class Maze:
+    """The game: which board, where the cat is, how many steps it took."""
+
+    def __init__(self, boards: tuple[str, ...] = BOARDS) -> None:
+        self._boards: list[list[list[str]]] = [[list(line) for line in board.split()] for board in boards]
+        self.level = 0
+        self.steps = 0
+        self.cat: tuple[int, int] = (0, 0)
+        self._begin(0)
+
+    def look(self) -> str:
+        """Show the board, where the cat is, and how to go on."""
+        return self._told("The cat has eaten." if self.is_solved else "The cat is hungry.")
+
+    def move(self, direction: str) -> str:
+        """Move the cat one step: up, down, left or right."""
+        step = STEPS.get(direction.strip().lower())
+        if step is None:
+            raise ValueError(f"'{direction}' is no direction; there are: {', '.join(STEPS)}")
+        if self.is_solved:
+            return self._told("The cat has eaten and stays where it is.")
+        row, column = self.cat[0] + step[0], self.cat[1] + step[1]
+        if self._board[row][column] == "#":
+            return self._told(f"There is a wall: the cat cannot go {direction.strip().lower()}.")
+        self.cat = (row, column)
+        self.steps += 1
+        return self._told("The cat eats the fish!" if self.is_solved else f"The cat went {direction.strip().lower()}.")
+
+    def next_board(self) -> str:
+        """Go on to the next board; only a cat that has eaten may."""
+        if not self.is_solved:
+            return self._told("First the fish.")
+        self._begin((self.level + 1) % len(self._boards))
+        return self._told("A new board.")
+
+    def restart(self) -> str:
+        """Put the cat back to where it started on this board."""
+        self._begin(self.level)
+        return self._told("From the beginning.")
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether the cat is where the fish is."""
+        return self._board[self.cat[0]][self.cat[1]] == "F"
+
+    def _begin(self, level: int) -> None:
+        self.level = level
+        self.steps = 0
+        self._board = [list(line) for line in self._boards[level]]
+        self.cat = next(
+            (row, column) for row, line in enumerate(self._board) for column, cell in enumerate(line) if cell == "C"
+        )
+        self._board[self.cat[0]][self.cat[1]] = "."
+
+    def _told(self, what: str) -> str:
+        rows = [
+            "".join(CAT if (row, column) == self.cat else PICTURES[cell] for column, cell in enumerate(line))
+            for row, line in enumerate(self._board)
+        ]
+        open_ways = [
+            name for name, (down, right) in STEPS.items() if self._board[self.cat[0] + down][self.cat[1] + right] != "#"
+        ]
+        ways = "say `next` for another board" if self.is_solved else f"open: {', '.join(open_ways)}"
+        where = f"board {self.level + 1} of {len(self._boards)}, {self.steps} steps"
+        return "\n".join([what, *rows, f"{where}; {ways}"])
+
+
+def obey(maze: Maze, text: str) -> str:
+    """What the maze answers to something that was said to it."""
+    word = text.strip().lower()
+    match word:
+        case "look":
+            return maze.look()
+        case "next":
+            return maze.next_board()
+        case "restart":
+            return maze.restart()
+        case _ if word in STEPS:
+            return maze.move(word)
+        case _:
+            return f"I understand: look, {', '.join(STEPS)}, next, restart."
+
+
+async def main() -> None:
+    """Play until the space ends."""
+    maze = Maze()
+    me = Participant(
+        os.environ["MEW_GATEWAY"],
+        space=os.environ["MEW_SPACE"],
+        id=os.environ["MEW_PARTICIPANT_ID"],
+        token=os.environ["MEW_TOKEN"],
+    )
+    for tool in (maze.look, maze.move, maze.next_board, maze.restart):
+        me.tool(tool)
+
+    @me.on("chat")
+    async def answer(chat: Envelope) -> None:
+        if chat.names(me.id):
+            await me.chat(obey(maze, str(chat.body.get("text"))), to=chat.sender, correlation_id=(chat.id,))
+
+    async with me:
+        await me.run_forever()
+
+
+if __name__ == "__main__":
+    anyio.run(main)

@@ -1,0 +1,66 @@
+"""Notes as tools: Markdown files in one folder, named after their titles.
+
+Run by `mew up` as a participant; the only argument is the folder, made when the first note is saved.
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import anyio
+
+from mew_agent import Participant
+
+MAX_NAME_LENGTH = 80
+
+
+class Notes:
+    """The notes of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save_note(self, title: str, text: str) -> str:
+        """Keep a note under a title, as Markdown. A note of the same title is replaced."""
+        path = self._path(title)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# {' '.join(title.split())}\n\n{text.strip()}\n", encoding="utf-8")
+        return f"kept as {path.name}"
+
+    def read_note(self, title: str) -> str:
+        """Read a note by its title or its file's name."""
+        path = self._path(title.removesuffix(".md"))
+        if not path.is_file():
+            raise ValueError(f"there is no note '{title}'; there are: {self.list_notes()}")
+        return path.read_text(encoding="utf-8")
+
+    def list_notes(self) -> str:
+        """List all notes, one name a line."""
+        return "\n".join(sorted(path.name for path in self.folder.glob("*.md"))) or "(no notes yet)"
+
+    def _path(self, title: str) -> Path:
+        """A title's file: letters and digits of any script, everything else becomes a dash."""
+        name = re.sub(r"[\W_]+", "-", title.lower()).strip("-")[:MAX_NAME_LENGTH]
+        if not name:
+            raise ValueError("a title needs a letter or a digit")
+        return self.folder / f"{name}.md"
+
+
+async def main() -> None:
+    """Offer the tools until the space ends."""
+    notes = Notes(Path(sys.argv[1] if len(sys.argv) > 1 else "notes"))
+    me = Participant(
+        os.environ["MEW_GATEWAY"],
+        space=os.environ["MEW_SPACE"],
+        id=os.environ["MEW_PARTICIPANT_ID"],
+        token=os.environ["MEW_TOKEN"],
+    )
+    for tool in (notes.save_note, notes.read_note, notes.list_notes):
+        me.tool(tool)
+    async with me:
+        await me.run_forever()
+
+
+if __name__ == "__main__":
+    anyio.run(main)
