@@ -59,25 +59,25 @@ class Maze:
 
     def look(self) -> str:
         """Show the board, where the cat is, and how to go on."""
-        return self._told("The cat has eaten." if self.is_solved else "The cat is hungry.")
+        return self._told("The cat has eaten." if self.is_solved() else "The cat is hungry.")
 
     def move(self, direction: str) -> str:
         """Move the cat one step: up, down, left or right."""
         step = STEPS.get(direction.strip().lower())
         if step is None:
             raise ValueError(f"'{direction}' is no direction; there are: {', '.join(STEPS)}")
-        if self.is_solved:
+        if self.is_solved():
             return self._told("The cat has eaten and stays where it is.")
         row, column = self.cat[0] + step[0], self.cat[1] + step[1]
         if self._board[row][column] == "#":
             return self._told(f"There is a wall: the cat cannot go {direction.strip().lower()}.")
         self.cat = (row, column)
         self.steps += 1
-        return self._told("The cat eats the fish!" if self.is_solved else f"The cat went {direction.strip().lower()}.")
+        return self._told("The cat eats the fish!" if self.is_solved() else f"The cat went {direction.strip().lower()}.")
 
     def next_board(self) -> str:
         """Go on to the next board; only a cat that has eaten may."""
-        if not self.is_solved:
+        if not self.is_solved():
             return self._told("First the fish.")
         self._begin((self.level + 1) % len(self._boards))
         return self._told("A new board.")
@@ -87,7 +87,6 @@ class Maze:
         self._begin(self.level)
         return self._told("From the beginning.")
 
-    @property
     def is_solved(self) -> bool:
         """Whether the cat is where the fish is."""
         return self._board[self.cat[0]][self.cat[1]] == "F"
@@ -109,7 +108,7 @@ class Maze:
         open_ways = [
             name for name, (down, right) in STEPS.items() if self._board[self.cat[0] + down][self.cat[1] + right] != "#"
         ]
-        ways = "say `next` for another board" if self.is_solved else f"open: {', '.join(open_ways)}"
+        ways = "say `next` for another board" if self.is_solved() else f"open: {', '.join(open_ways)}"
         where = f"board {self.level + 1} of {len(self._boards)}, {self.steps} steps"
         return "\n".join([what, *rows, f"{where}; {ways}"])
 
