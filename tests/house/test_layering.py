@@ -20,6 +20,10 @@ VENDOR_DOORS = {
     "typer": ("mew_agent/cli/",),
     "sqlite3": ("mew_agent/store.py",),
     "uvloop": ("spaces/", "mew_agent/cli/"),
+    "tiktoken": ("mew_agent/tokenizers/gpt.py",),
+    "tiktoken_ext": ("mew_agent/tokenizers/gpt.py",),
+    "mistral_common": ("mew_agent/tokenizers/mistral.py",),
+    "tokenizers": ("mew_agent/tokenizers/llama.py",),
 }
 
 CLOCKS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today"}

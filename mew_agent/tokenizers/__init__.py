@@ -1,0 +1,9 @@
+"""Optional exact tokenizers: which family a model belongs to, and a counter for it.
+
+Nothing here ever touches the network: vocabularies come with an installed extra or are files of the user's.
+"""
+
+from mew_agent.tokenizers.counters import TextCounter, TokenizerSettings, counter_for
+from mew_agent.tokenizers.family import Family, family_of
+
+__all__ = ["Family", "TextCounter", "TokenizerSettings", "counter_for", "family_of"]
