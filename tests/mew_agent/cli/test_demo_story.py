@@ -1,7 +1,7 @@
 """The demo's plot, played by real agents on the rehearsal model in a real gateway."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import PurePath
 from typing import Any
 
@@ -41,8 +41,13 @@ async def stage(options: RehearsalOptions) -> AsyncIterator[tuple[Story, list[di
     async def tell(event: dict[str, Any]) -> None:
         events.append(event)
 
-    async with serve_gateway(parse_space(SPACE)) as gateway, serve_rehearsal(options) as server:
+    async with (
+        serve_gateway(parse_space(SPACE)) as gateway,
+        serve_rehearsal(options) as server,
+        AsyncExitStack() as stack,
+    ):
         model = OpenAIModel("rehearsal", server.base_url, "none")
+        stack.push_async_callback(model.aclose)
         agents = [
             Agent(AgentConfig(gateway=gateway.ws_url, space="demo", id=name, token=gateway.token_of(name)), model)
             for name in ("reader", "editor")
@@ -57,7 +62,6 @@ async def stage(options: RehearsalOptions) -> AsyncIterator[tuple[Story, list[di
                 tasks.start_soon(agent.run)
             yield Story(me, by_itself="reader", on_request="editor", tell=tell), events
             tasks.cancel_scope.cancel()
-        await model.aclose()
 
 
 def reading() -> dict[str, Any]:
