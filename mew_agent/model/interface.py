@@ -127,4 +127,12 @@ class Model(Protocol):
         """Ask the server how large the window of the model it serves is; None when it does not tell."""
         ...
 
+    async def count_prompt(self, request: ModelRequest) -> int | None:
+        """Ask the server how many prompt tokens `request` will be, template and tools included.
+
+        None when the server does not tell. It takes a round trip and the whole prompt, so ask only where a decision
+        hangs on it; never longer than some seconds, and raises nothing.
+        """
+        ...
+
     async def aclose(self) -> None: ...

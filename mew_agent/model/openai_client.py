@@ -26,6 +26,7 @@ from mew_agent.errors import (
 from mew_agent.model import dialect as dialects
 from mew_agent.model import window as windows
 from mew_agent.model.assembly import ReplyAssembly
+from mew_agent.model.counting import PromptCounter
 from mew_agent.model.interface import ModelEvent, ModelIdentity, ModelRequest, Window
 from mew_agent.model.refusal import one_line, overflow_of, said
 
@@ -53,7 +54,7 @@ class OpenAIModel:
 
     `base_url` includes `/v1` where the server has it; None means OpenAI's. The environment is not read: who
     wants `OPENAI_API_KEY` passes it. Times are seconds: to connect, until the first chunk (a long prompt on a
-    slow machine takes minutes), between chunks, and for each answer about the window. `max_retries` are the
+    slow machine takes minutes), between chunks, and for each answer about the window or a count. `max_retries` are the
     library's own, on 408, 409, 429, 5xx and connection errors, before a stream is open. A given `http_client`
     stays the caller's to close.
     """
@@ -83,6 +84,7 @@ class OpenAIModel:
         self._http_client = http_client
         self._client: openai.AsyncOpenAI | None = None
         self._dialect = dialects.dialect_for(urlsplit(self._base_url).hostname or "")
+        self._counter = PromptCounter(self._base_url, model)
 
     @property
     def identity(self) -> ModelIdentity:
@@ -112,6 +114,10 @@ class OpenAIModel:
     async def discover_window(self) -> Window | None:
         """Ask the server for the window it has loaded, or else trained; None when it does not tell."""
         return await windows.discover_window(self._fetch, self._base_url, self._model)
+
+    async def count_prompt(self, request: ModelRequest) -> int | None:
+        """Ask the server for the prompt tokens of `request`; None when it does not tell. See `Model.count_prompt`."""
+        return await self._counter.count(self._fetch, request)
 
     async def aclose(self) -> None:
         """Close the connections; the next call would open new ones."""

@@ -1,0 +1,161 @@
+"""A server's own count of a request, over real HTTP: found out once, bounded in time, never an error."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mew_agent.model.counting import PromptCounter, counted
+from mew_agent.model.interface import Message, ModelReply, ModelRequest, ToolCall, ToolSpec
+from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.model.rehearsal import RehearsalOptions, serve_rehearsal
+
+if TYPE_CHECKING:
+    from tests.mew_agent.model.conftest import RawProvider
+else:
+    RawProvider = Any
+
+LLAMA_CPP = "/v1/chat/completions/input_tokens"
+VLLM = "/tokenize"
+TOOL = ToolSpec("read", "Reads a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
+CALL = ToolCall("c1", "read", '{"path":"a.md"}')
+ASK = ModelRequest(
+    (
+        Message("system", "Be brief."),
+        Message("user", "What is in a.md?", name="mia"),
+        Message("assistant", "", tool_calls=(CALL,)),
+        Message("tool", "窗口 1094 km", tool_call_id="c1"),
+    ),
+    (TOOL,),
+    max_output_tokens=50,
+    response_format={"type": "text"},
+)
+WAIT_SECONDS = 10
+
+
+@pytest.fixture
+async def model(provider: RawProvider) -> AsyncIterator[OpenAIModel]:
+    model = OpenAIModel("m", provider.base_url, "sk-key", window_timeout_seconds=5)
+    yield model
+    await model.aclose()
+
+
+async def count(model: OpenAIModel, request: ModelRequest = ASK) -> int | None:
+    with anyio.fail_after(WAIT_SECONDS):
+        return await model.count_prompt(request)
+
+
+def asked_paths(provider: RawProvider) -> list[str]:
+    return [asked.path for asked in provider.asked]
+
+
+@pytest.mark.parametrize("request_", [ASK, ModelRequest((Message("user", "hello"),))], ids=["tools", "plain"])
+async def test_the_count_is_what_the_model_then_reports(request_: ModelRequest) -> None:
+    async with serve_rehearsal(RehearsalOptions()) as server:
+        model = OpenAIModel("rehearsal", server.base_url)
+        told = await count(model, request_)
+        async with aclosing(model.stream(request_)) as events:
+            reply = [event async for event in events][-1]
+        await model.aclose()
+        assert isinstance(reply, ModelReply)
+        assert reply.usage is not None
+        assert told == reply.usage.prompt_tokens
+        assert len(server.requests) == 1
+
+
+async def test_llama_cpp_is_asked_with_the_whole_request_and_the_key(provider: RawProvider, model: OpenAIModel) -> None:
+    provider.routes = {LLAMA_CPP: provider.json({"input_tokens": 129})}
+    assert [await count(model), await count(model)] == [129, 129]
+    assert asked_paths(provider) == [LLAMA_CPP, LLAMA_CPP]
+    asked = provider.asked[0]
+    assert set(asked.body) == {"model", "messages", "tools"}
+    assert asked.body["messages"][2]["tool_calls"][0]["function"]["arguments"] == CALL.arguments
+    assert asked.headers["authorization"] == "bearer sk-key"
+
+
+async def test_vllm_is_found_beside_its_v1_and_then_asked_directly(provider: RawProvider, model: OpenAIModel) -> None:
+    provider.routes = {
+        LLAMA_CPP: provider.json({"detail": "Not Found"}, status=404),
+        VLLM: provider.json({"count": 3, "max_model_len": 8192, "tokens": [1, 2, 3]}),
+    }
+    assert [await count(model), await count(model)] == [3, 3]
+    assert asked_paths(provider) == [LLAMA_CPP, VLLM, VLLM]
+    assert provider.asked[1].body["add_generation_prompt"] is True
+    assert set(provider.asked[1].body) == {"model", "messages", "tools", "add_generation_prompt"}
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 404, 405, 500, 501])
+async def test_a_server_without_a_counter_is_asked_once_for_each(
+    provider: RawProvider, model: OpenAIModel, status: int
+) -> None:
+    provider.routes = {path: provider.json({"error": "no such route"}, status=status) for path in (LLAMA_CPP, VLLM)}
+    assert [await count(model), await count(model)] == [None, None]
+    assert asked_paths(provider) == [LLAMA_CPP, VLLM]
+
+
+@pytest.mark.parametrize(("body", "content_type"), [(b"{broken", "application/json"), (b"<html>", "text/html")])
+async def test_an_answer_that_is_no_json_is_no_count(
+    provider: RawProvider, model: OpenAIModel, body: bytes, content_type: str
+) -> None:
+    provider.routes = {path: provider.json(body, content_type=content_type) for path in (LLAMA_CPP, VLLM)}
+    assert await count(model) is None
+    assert await count(model) is None
+    assert asked_paths(provider) == [LLAMA_CPP, VLLM]
+
+
+async def test_silence_is_bounded_and_a_second_one_ends_the_asking(provider: RawProvider) -> None:
+    provider.routes = {LLAMA_CPP: provider.silence()}
+    model = OpenAIModel("m", provider.base_url, window_timeout_seconds=0.05)
+    assert [await count(model) for _ in range(4)] == [None] * 4
+    await model.aclose()
+    assert asked_paths(provider) == [LLAMA_CPP, LLAMA_CPP]
+
+
+async def test_a_server_that_was_away_for_a_moment_is_asked_again(provider: RawProvider, model: OpenAIModel) -> None:
+    assert await count(model) is None
+    provider.routes = {LLAMA_CPP: provider.json({"input_tokens": 7})}
+    assert await count(model) == 7
+    provider.routes = {}
+    assert await count(model) is None
+    provider.routes = {LLAMA_CPP: provider.json({"input_tokens": 8})}
+    assert await count(model) == 8
+
+
+async def test_an_overflow_answer_tells_the_count_it_names(provider: RawProvider, model: OpenAIModel) -> None:
+    error = {"code": 400, "type": "exceed_context_size_error", "n_prompt_tokens": 12015, "n_ctx": 2048, "message": "no"}
+    provider.routes = {LLAMA_CPP: provider.json({"error": error}, status=400)}
+    assert [await count(model), await count(model)] == [12015, 12015]
+
+
+@pytest.mark.parametrize("base_url", ["https://api.openai.com/v1", "https://mine.openai.azure.com/openai/v1"])
+async def test_the_clouds_own_hosts_are_not_sent_a_prompt_for_counting(base_url: str) -> None:
+    async def fetch(*_: object) -> object:
+        raise AssertionError("asked")
+
+    assert await PromptCounter(base_url, "gpt-5").count(fetch, ASK) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "tokens"),
+    [
+        ({"input_tokens": 5, "object": "response.input_tokens"}, 5),
+        ({"count": 5, "tokens": []}, 5),
+        ({"input_tokens": 0}, None),
+        ({"input_tokens": True}, None),
+        ({"input_tokens": "5"}, None),
+        ({"tokens": []}, None),
+        ([5], None),
+        (None, None),
+    ],
+)
+def test_only_a_positive_whole_number_is_a_count(answer: object, tokens: int | None) -> None:
+    assert counted(answer) == tokens
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers(), lambda inner: st.dictionaries(st.text(), inner)))
+def test_no_answer_breaks_the_reading(answer: object) -> None:
+    assert counted(answer) is None or counted(answer) > 0  # type: ignore[operator]
