@@ -150,6 +150,7 @@ class Conversation:
 
     async def load(self) -> None:
         """Take up a stored session, if there is one."""
+        self._describe_prefix()
         session = await self.store.load()
         if session is None:
             return
@@ -210,6 +211,7 @@ class Conversation:
         `CallInterrupted`.
         """
         await prepare()
+        self._describe_prefix()
         await self._act(self.tracker.decide("pre_request", time.time()).actions)
         try:
             return await self._call_once(listen, prepare)
@@ -238,9 +240,7 @@ class Conversation:
         async with self._lock:
             await prepare()
             history = self.history
-            tools = self._tools()
-            tools_text = "".join(f"{tool.name}{tool.description}{tool.parameters}" for tool in tools)
-            self.tracker.describe_prefix(self.system_prompt, tools_text)
+            tools, tools_text = self._describe_prefix()
             request = ModelRequest(history.request_messages(self.system_prompt), tools)
             last_seq, revision, call_id = history.last_seq, history.revision, str(uuid4())
             started = anyio.current_time()
@@ -275,6 +275,13 @@ class Conversation:
             await self._keep(added=(item,), call=record)
         await self._decide("after_call")
         return reply
+
+    def _describe_prefix(self) -> tuple[tuple[ToolSpec, ...], str]:
+        """Tell the accounts what is sent beside the items now; returns the tools and their text."""
+        tools = self._tools()
+        tools_text = "".join(f"{tool.name}{tool.description}{tool.parameters}" for tool in tools)
+        self.tracker.describe_prefix(self.system_prompt, tools_text)
+        return tools, tools_text
 
     def _with_own_ids(self, reply: ModelReply) -> ModelReply:
         """Tool calls under ids that no other call of the history has: servers exist that count from 0 in each reply."""
@@ -344,7 +351,8 @@ class Conversation:
         actions = self.tracker.decide(phase, time.time()).actions
         near = any(isinstance(action, AnnounceNearLimit) for action in actions)
         self._due = next((action for action in actions if isinstance(action, Compact)), None)
-        await self._announce("near_limit" if near else None)
+        cut = self.tracker.is_truncated_by_server
+        await self._announce("near_limit" if near else "truncated_by_server" if cut else None)
 
     async def _act(self, actions: Sequence[object]) -> None:
         for action in actions:

@@ -351,6 +351,11 @@ class Tracker:
         """Tokens that a summary will probably take in a prompt, with its heading and the template's overhead."""
         return self._measure_summary(summary).project(self.ledger.calibration)
 
+    @property
+    def is_truncated_by_server(self) -> bool:
+        """Whether the newest reported prompt shows that the server left out part of what we sent."""
+        return self.basis == "reported" and self.drift is not None and self.drift.truncated_by_server
+
     def report(self) -> ContextReport:
         """The context report of this moment (architecture of the report: docs/context-report.md)."""
         level, severity = level_of(self.policy, self.snapshot())

@@ -771,3 +771,10 @@ async def test_text_with_half_a_character_is_kept_as_text_that_can_be_sent(talki
         reply = await conversation.call(listen, nothing_to_prepare)
         assert any(isinstance(event, TextDelta) for event in heard)
         assert heard[-1] == reply
+
+
+async def test_a_server_that_leaves_out_part_of_what_we_sent_is_told_on(talking: Talking) -> None:
+    async with talking(window=8192, fixed_usage=[(2000, 20, 2020), (1200, 20, 1220), (1250, 20, 1270)]) as talk:
+        for number in range(3):
+            await talk.turn(f"Question {number}?")
+    assert talk.words == ["active", "truncated_by_server", "active"]
