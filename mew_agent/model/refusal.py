@@ -22,7 +22,7 @@ _LIMIT = re.compile(
 )
 _REQUESTED = re.compile(
     r"(?:resulted in|you requested|prompt is too long:|(?:request|prompt|input) (?:has|contains|is))"
-    rf" (?:at least )?{_COUNT}"
+    rf" (?:at least |about )?{_COUNT}"
     rf"|request \({_COUNT} tokens\)",
     re.IGNORECASE,
 )
