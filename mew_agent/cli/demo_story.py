@@ -143,6 +143,9 @@ class Story:
             kinds.CHAT, {"text": text}, to=agent, answer=kinds.CHAT, timeout_seconds=ANSWER_TIMEOUT_SECONDS
         )
         await self.tell({"event": "answer", "participant": agent, "text": answer.body.get("text")})
+        context = self._context(agent)
+        if context is not None and (context.status or "").startswith("model_"):
+            raise DemoFailed(f"'{agent}' says: {answer.body.get('text')}")
 
     async def _settled(self, agent: str) -> None:
         """After a call at the threshold the compaction follows the answer; give it its time, bounded."""

@@ -93,3 +93,10 @@ async def test_without_reported_usage_the_demo_says_that_it_cannot_show_anything
         async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS, usage_on="none")) as (story, _):
             await story.play(reading())
     assert caught.group_contains(DemoFailed)
+
+
+async def test_a_model_that_does_not_answer_ends_the_demo_with_what_the_agent_says_about_it() -> None:
+    with anyio.fail_after(60), pytest.raises(ExceptionGroup) as caught:
+        async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS, status=401)) as (story, _):
+            await story.play(reading())
+    assert caught.group_contains(DemoFailed, match="My model refused my key")
