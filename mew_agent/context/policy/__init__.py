@@ -1,0 +1,95 @@
+"""[pure] When to warn and when to compact: policies as data, and the one engine that decides by them.
+
+The door of the package: what an agent needs to have a policy and to ask it.
+"""
+
+from mew_agent.context.policy.actions import (
+    Abort,
+    Action,
+    AnnounceNearLimit,
+    ApproachingRedline,
+    Clear,
+    Compact,
+    Error,
+    Inject,
+    Redlined,
+    Remind,
+    Restart,
+    StateChanged,
+    Suggest,
+    Suggestion,
+    Unremind,
+    action_json,
+)
+from mew_agent.context.policy.decision import (
+    Decision,
+    compact_at_tokens,
+    decide,
+    is_stalled,
+    level_of,
+    withholds_tool_result,
+)
+from mew_agent.context.policy.definition import Policy, output_reserve_tokens
+from mew_agent.context.policy.presets import (
+    DOMINDS_V1,
+    DOMINDS_V3,
+    EVERY_PRESET,
+    LMSTUDIO,
+    MEW,
+    MEW_REFERENCE,
+    PRESETS,
+    TACHIKOMA,
+)
+from mew_agent.context.policy.rules import CompactRule, Level, NearLimitRule, Phase
+from mew_agent.context.policy.snapshot import NO_FLAGS, Flags, Snapshot
+from mew_agent.context.policy.state import PolicyState, after_clear, after_compaction, state_from_json, state_json
+from mew_agent.context.policy.threshold import Condition, Fraction
+
+__all__ = [
+    "DOMINDS_V1",
+    "DOMINDS_V3",
+    "EVERY_PRESET",
+    "LMSTUDIO",
+    "MEW",
+    "MEW_REFERENCE",
+    "NO_FLAGS",
+    "PRESETS",
+    "TACHIKOMA",
+    "Abort",
+    "Action",
+    "AnnounceNearLimit",
+    "ApproachingRedline",
+    "Clear",
+    "Compact",
+    "CompactRule",
+    "Condition",
+    "Decision",
+    "Error",
+    "Flags",
+    "Fraction",
+    "Inject",
+    "Level",
+    "NearLimitRule",
+    "Phase",
+    "Policy",
+    "PolicyState",
+    "Redlined",
+    "Remind",
+    "Restart",
+    "Snapshot",
+    "StateChanged",
+    "Suggest",
+    "Suggestion",
+    "Unremind",
+    "action_json",
+    "after_clear",
+    "after_compaction",
+    "compact_at_tokens",
+    "decide",
+    "is_stalled",
+    "level_of",
+    "output_reserve_tokens",
+    "state_from_json",
+    "state_json",
+    "withholds_tool_result",
+]

@@ -1,0 +1,288 @@
+"""[pure] The decision: (policy, state, snapshot, phase, flags) -> (state, actions).
+
+One engine for all policies; it asks no clock and acts on nothing. Order of actions: what is told, then reminders and
+prompts, then at most one intervention.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from mew_agent.context.policy.actions import (
+    Abort,
+    Action,
+    AnnounceNearLimit,
+    ApproachingRedline,
+    Clear,
+    Compact,
+    Error,
+    Redlined,
+    Remind,
+    Restart,
+    StateChanged,
+    Suggest,
+    Unremind,
+)
+from mew_agent.context.policy.injection import prompts
+from mew_agent.context.policy.rules import (
+    CompactRule,
+    EntryRule,
+    InjectRule,
+    Intervention,
+    NearLimitRule,
+    Phase,
+    RemindRule,
+    StateChangedRule,
+    StopRule,
+)
+from mew_agent.context.policy.snapshot import NO_FLAGS, Flags, Snapshot
+from mew_agent.context.policy.state import PolicyState
+from mew_agent.context.policy.threshold import Condition
+
+if TYPE_CHECKING:
+    from mew_agent.context.policy.definition import Policy
+
+_UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The outcome: the state to keep, and what to do, in order."""
+
+    state: PolicyState
+    actions: tuple[Action, ...] = field(default=())
+
+
+def decide(policy: "Policy", state: PolicyState, snapshot: Snapshot, phase: Phase, flags: Flags = NO_FLAGS) -> Decision:
+    """What to do now. Announcements come before interventions; at most one of these, of the first rule that holds.
+
+    Compactions that did not help stop the compacting, until a call is below every threshold again.
+    """
+    if snapshot.limit_tokens is None and policy.limit_missing == "error":
+        return Decision(state, (Error(f"{policy.name} cannot work without a known context window"),))
+    snapshot = _allowed(policy, snapshot)
+    if snapshot.reason == "usage_unavailable" and phase == "after_call":
+        if policy.on_missing == "error":
+            return Decision(state, (Error(f"{policy.name} cannot work without reported usage"),))
+        if policy.on_missing == "keep_last":
+            return Decision(state)
+    state = _request_begins(state, phase)
+    level = level_of(policy, snapshot)[0]
+    actions: list[Action] = []
+    if phase in policy.phases:
+        state = _tell_level(policy, state, snapshot, level, actions)
+    state = _tell_near_limit(policy, state, snapshot, phase, actions)
+    state = _remind(policy, state, snapshot, phase, actions)
+    if phase == "after_call":
+        rules = tuple(rule for rule in policy.rules if isinstance(rule, InjectRule))
+        if rules:
+            known = None if level == _UNKNOWN else level
+            state, injected = prompts(rules, state, known, snapshot.call_id, flags)
+            actions += injected
+    rule = _first_that_holds(policy, snapshot, phase)
+    if rule is not None:
+        state = _intervene(policy, state, snapshot, rule, actions)
+    elif phase == "after_call" and state.stalls and _is_a_low_call(policy, snapshot, level):
+        state = replace(state, stalls=0)
+    if flags.user_prompt and state.restarts:
+        state = replace(state, restarts=0, restarting=False)
+    return Decision(state, tuple(actions))
+
+
+def level_of(policy: "Policy", snapshot: Snapshot) -> tuple[str, int | None]:
+    """The level's name and severity; ("unknown", None) when it cannot be told."""
+    snapshot = _allowed(policy, snapshot)
+    if snapshot.used_tokens is None or snapshot.limit_tokens is None:
+        return _UNKNOWN, None
+    name, severity = policy.healthy, 0
+    for level in policy.levels:
+        if _holds(policy, level.at, snapshot):
+            name, severity = level.name, level.severity
+    return name, severity
+
+
+def compact_at_tokens(policy: "Policy", limit_tokens: int | None) -> int | None:
+    """Where an agent under this policy compacts by itself after a call; None if it never does."""
+    found = [
+        tokens
+        for rule in policy.rules
+        if isinstance(rule, CompactRule) and rule.phase == "after_call"
+        for condition in rule.when
+        if condition.figure == "used" and (tokens := condition.first_tokens(limit_tokens)) is not None
+    ]
+    return min(found) if found else None
+
+
+def is_stalled(policy: "Policy", state: PolicyState) -> bool:
+    """Whether self-compaction has given up because it does not help."""
+    return state.stalls >= policy.max_stalls
+
+
+def withholds_tool_result(policy: "Policy", state: PolicyState, snapshot: Snapshot, size_bytes: int) -> bool:
+    """Whether a tool result of so many bytes is replaced by a notice before it is kept.
+
+    The level of the snapshot decides; where that is not known, the last one that was.
+    """
+    large = policy.large_results
+    if large is None or large.above_bytes is None or size_bytes <= large.above_bytes:
+        return False
+    level = level_of(policy, snapshot)[0]
+    return (state.level if level == _UNKNOWN else level) in large.levels
+
+
+def _allowed(policy: "Policy", snapshot: Snapshot) -> Snapshot:
+    """The snapshot as this policy may see it: a figure of a basis that it does not allow is not known."""
+    if snapshot.used_tokens is None or snapshot.basis in policy.bases:
+        return snapshot
+    return replace(snapshot, used_tokens=None)
+
+
+def _holds(policy: "Policy", condition: Condition, snapshot: Snapshot) -> bool:
+    value, limit = snapshot.figure(condition.figure), snapshot.limit_tokens
+    if condition.figure == "next_prompt_and_reserve":
+        if value is None or limit is None:
+            return False
+        value, scale = policy.reserve.added_to(value, limit)
+        return condition.holds(value, limit, scale=scale)
+    return condition.holds(value, limit)
+
+
+def _all_hold(policy: "Policy", conditions: tuple[Condition, ...], snapshot: Snapshot) -> bool:
+    return all(_holds(policy, condition, snapshot) for condition in conditions)
+
+
+def _request_begins(state: PolicyState, phase: Phase) -> PolicyState:
+    """A request begins where nothing is about to begin again; only within one are restarts counted."""
+    if phase == "pre_request" and state.restarts and not state.restarting:
+        return replace(state, restarts=0)
+    if phase == "after_call" and state.restarting:
+        return replace(state, restarting=False)
+    return state
+
+
+def _tell_level(
+    policy: "Policy", state: PolicyState, snapshot: Snapshot, level: str, actions: list[Action]
+) -> PolicyState:
+    if level == _UNKNOWN:
+        return state
+    before, told, suggested = state.level, state.told, state.suggested
+    for rule in policy.rules:
+        match rule:
+            case StateChangedRule() if before is not None and before != level:
+                actions.append(StateChanged(before, level))
+            case EntryRule() if rule.level == level and before != level:
+                if rule.repeat == "every_entry" or rule.action not in told:
+                    actions.append(Redlined() if rule.action == "redlined" else ApproachingRedline())
+                    told = told if rule.action in told else (*told, rule.action)
+            case _:
+                pass
+    if snapshot.suggestions or suggested:
+        new = [one for one in snapshot.suggestions if one.key not in suggested]
+        actions += [Suggest(one) for one in new]
+        suggested = tuple(one.key for one in snapshot.suggestions)
+    if (before, told, suggested) == (level, state.told, state.suggested):
+        return state
+    return replace(state, level=level, told=told, suggested=suggested)
+
+
+def _tell_near_limit(
+    policy: "Policy", state: PolicyState, snapshot: Snapshot, phase: Phase, actions: list[Action]
+) -> PolicyState:
+    for rule in policy.rules:
+        if not isinstance(rule, NearLimitRule) or rule.phase != phase or snapshot.used_tokens is None:
+            continue
+        limit = snapshot.limit_tokens
+        if not state.armed and limit is not None and rule.rearm_below.exceeds(snapshot.used_tokens, limit):
+            state = replace(state, armed=True)
+        if state.armed and _has_cooled(rule, state, snapshot.at_seconds) and _all_hold(policy, rule.when, snapshot):
+            actions.append(AnnounceNearLimit())
+            state = replace(state, armed=False, announced_at_seconds=snapshot.at_seconds)
+    return state
+
+
+def _has_cooled(rule: NearLimitRule, state: PolicyState, at_seconds: float | None) -> bool:
+    """Whether enough time passed. A clock that was set back must not silence us for as long as that."""
+    if state.announced_at_seconds is None or at_seconds is None:
+        return True
+    passed_seconds = at_seconds - state.announced_at_seconds
+    return passed_seconds < 0 or passed_seconds > rule.cooldown_seconds
+
+
+def _remind(
+    policy: "Policy", state: PolicyState, snapshot: Snapshot, phase: Phase, actions: list[Action]
+) -> PolicyState:
+    for rule in policy.rules:
+        if not isinstance(rule, RemindRule) or rule.phase != phase or snapshot.limit_tokens is None:
+            continue
+        if rule.owner not in state.reminders and any(_holds(policy, c, snapshot) for c in rule.when_any):
+            actions.append(Remind(rule.owner))
+            state = replace(state, reminders=(*state.reminders, rule.owner))
+        if rule.owner in state.reminders and _all_hold(policy, rule.until, snapshot):
+            actions.append(Unremind(rule.owner))
+            state = replace(state, reminders=tuple(owner for owner in state.reminders if owner != rule.owner))
+    return state
+
+
+def _first_that_holds(policy: "Policy", snapshot: Snapshot, phase: Phase) -> Intervention | None:
+    for rule in policy.rules:
+        if isinstance(rule, CompactRule | StopRule) and rule.phase == phase and _applies(policy, rule, snapshot):
+            return rule
+    return None
+
+
+def _applies(policy: "Policy", rule: Intervention, snapshot: Snapshot) -> bool:
+    unavailable = snapshot.basis == "unknown" and snapshot.reason == "usage_unavailable"
+    if isinstance(rule, CompactRule) and rule.phase == "after_call" and unavailable != (rule.known == "unavailable"):
+        return False
+    return _all_hold(policy, rule.when, snapshot)
+
+
+def _intervene(
+    policy: "Policy", state: PolicyState, snapshot: Snapshot, rule: Intervention, actions: list[Action]
+) -> PolicyState:
+    if isinstance(rule, StopRule):
+        match rule.action:
+            case "abort":
+                actions.append(Abort(rule.reason))
+            case "error":
+                actions.append(Error(rule.reason))
+            case "clear":
+                actions.append(Clear(rule.reason))
+        return state
+    if _holds_for_nothing(policy, rule, snapshot):
+        problem = (
+            f"a window of {snapshot.limit_tokens} tokens has no room beside what {policy.name} keeps for an answer"
+        )
+        actions.append(Error(problem))
+        return state
+    compact = _compaction(policy, rule, snapshot)
+    if not rule.restart:
+        if not is_stalled(policy, state):
+            actions.append(compact)
+        return state
+    most = policy.max_restarts_per_request
+    if state.restarts >= most:
+        actions.append(Error(f"still over the limit after {most} restarts of this request"))
+        return replace(state, restarting=False)
+    actions += [compact, Restart(state.restarts + 1, most)]
+    return replace(state, restarts=state.restarts + 1, restarting=True)
+
+
+def _compaction(policy: "Policy", rule: CompactRule, snapshot: Snapshot) -> Compact:
+    limit = snapshot.limit_tokens or 0
+    ceiling = policy.ceiling.of(limit)
+    base = limit if rule.target_of == "window" else snapshot.figure(rule.when[0].figure) or 0
+    return Compact(rule.trigger, min(rule.target.of(base), ceiling), ceiling)
+
+
+def _holds_for_nothing(policy: "Policy", rule: CompactRule, snapshot: Snapshot) -> bool:
+    """Whether even an empty conversation would be compacted, because the window is smaller than the reserve."""
+    if not any(condition.figure == "next_prompt_and_reserve" for condition in rule.when):
+        return False
+    return _all_hold(policy, rule.when, replace(snapshot, next_prompt_tokens=0))
+
+
+def _is_a_low_call(policy: "Policy", snapshot: Snapshot, level: str) -> bool:
+    """Whether the figures are those of a call, below every level; those of a restart or a cut show nothing new."""
+    if snapshot.basis == "reported":
+        return level == policy.healthy
+    return snapshot.reason == "usage_unavailable"

@@ -1,0 +1,143 @@
+"""[pure] A policy as data: what it measures, how full is which level, what is done about it, and its settings.
+
+Files and presets make the same frozen `Policy`; contradictions are refused when it is made. It decides nothing.
+"""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from mew_agent.context.policy import checks
+from mew_agent.context.policy.rules import (
+    Cadence,
+    CompactRule,
+    InjectRule,
+    Level,
+    NearLimitRule,
+    Phase,
+    RemindRule,
+    Rule,
+    StopRule,
+    conditions_of,
+)
+from mew_agent.context.policy.threshold import Condition, Data, Fraction, Reserve, Settings, whole_count
+from protocol.context_report import Basis, Measure
+
+ANSWER_RESERVE = Reserve(fraction=Fraction(numerator=1, denominator=20), at_most_tokens=4096, whole=True)
+
+DEFAULT_CEILING = Fraction(numerator=7, denominator=10)
+
+
+class LargeResults(Data):
+    """At these levels a tool result above so many bytes is withheld; off while `above_bytes` is not set."""
+
+    levels: tuple[str, ...]
+    above_bytes: int | None = Field(default=None, gt=0)
+    override: str = "withhold_tool_results_above_bytes"
+
+
+class Policy(Data):
+    """A policy as data. Levels are ordered from mild to severe; the last that holds is the level.
+
+    `bases` are the bases of the used figure that it trusts, `on_missing` what a call without usage means, `phases`
+    those whose figure moves the level. `limit_missing` says what an unknown window means; `limit_keys` are settings
+    that tell it. `scope` names the one provider that it is for.
+    """
+
+    name: str = Field(min_length=1)
+    measure: Measure = "total"
+    bases: tuple[Basis, ...] = ("reported", "projected")
+    on_missing: Literal["unknown", "keep_last", "error"] = "unknown"
+    phases: tuple[Phase, ...] = ("after_call",)
+    limit_missing: Literal["assume", "unknown", "error"] = "assume"
+    limit_keys: tuple[str, ...] = ()
+    scope: str | None = None
+    healthy: str = "healthy"
+    levels: tuple[Level, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    reserve: Reserve = ANSWER_RESERVE
+    ceiling: Fraction = DEFAULT_CEILING
+    """A self-compaction that cannot get below this part of the window made no progress."""
+    max_stalls: int = Field(default=2, ge=1)
+    max_restarts_per_request: int = Field(default=3, ge=0)
+    summariser: str | None = None
+    """The model that summarises; `same` is the agent's own."""
+    fallback: Literal["drop_oldest"] | None = None
+    """What is done where a summary cannot be had."""
+    redline: Fraction | None = None
+    """A mark that is shown and decides nothing."""
+    large_results: LargeResults | None = None
+
+    @model_validator(mode="after")
+    def _refuse_contradictions(self) -> "Policy":
+        checks.refuse_contradictions(self)
+        return self
+
+    @property
+    def counts_messages(self) -> bool:
+        """Whether its figure is the sum of the messages it was told of."""
+        return "message_added" in self.phases
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """Everything it compares."""
+        return (*(level.at for level in self.levels), *(c for rule in self.rules for c in conditions_of(rule)))
+
+    def level_named(self, name: str) -> Level | None:
+        """A level by its name; None for the healthy one and for names it does not have."""
+        return next((level for level in self.levels if level.name == name), None)
+
+    def setting_names(self) -> tuple[str, ...]:
+        """Every setting it understands, in the order in which it uses them."""
+        names = [condition.override for condition in self.conditions()]
+        for rule in self.rules:
+            if isinstance(rule, InjectRule) and isinstance(rule.repeat, Cadence):
+                names += [rule.repeat.override, *rule.repeat.aliases]
+        if self.large_results is not None:
+            names.append(self.large_results.override)
+        return tuple(dict.fromkeys(name for name in (*names, *self.limit_keys) if name))
+
+    def configured(self, settings: Settings) -> "Policy":
+        """The policy with a model's own values in place of its defaults.
+
+        A value that is no count of at least 1 leaves the default; fractions are rounded down. Settings may make a
+        level impossible to reach (a critical mark below the optimal one); the more severe level then wins.
+        """
+        large = self.large_results
+        above = None if large is None else whole_count(settings.get(large.override))
+        changes = {
+            "levels": tuple(lv.model_copy(update={"at": lv.at.configured(settings)}) for lv in self.levels),
+            "rules": tuple(_configured(rule, settings) for rule in self.rules),
+            "large_results": large.model_copy(update={"above_bytes": above}) if large and above else large,
+        }
+        return self.model_copy(update=changes)
+
+    def limit_from(self, settings: Settings) -> int | None:
+        """The window that the settings tell; None if they do not."""
+        found = [count for key in self.limit_keys if (count := whole_count(settings.get(key))) is not None]
+        return found[0] if found else None
+
+    def refuses_provider(self, provider: str, scope: Literal["any"] | None = None) -> str | None:
+        """Why it may not be used with a provider, unless it was told `any`; None if it may."""
+        if self.scope is None or scope == "any" or provider.lower() == self.scope:
+            return None
+        return f"policy '{self.name}' is for {self.scope}, not for {provider}; `scope: any` uses it anyway"
+
+
+def output_reserve_tokens(limit_tokens: int) -> int:
+    """Room that `mew` keeps free for an answer."""
+    return ANSWER_RESERVE.added_to(0, limit_tokens)[0]
+
+
+def _configured(rule: Rule, settings: Settings) -> Rule:
+    def each(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
+        return tuple(condition.configured(settings) for condition in conditions)
+
+    match rule:
+        case RemindRule():
+            return rule.model_copy(update={"when_any": each(rule.when_any), "until": each(rule.until)})
+        case NearLimitRule() | CompactRule() | StopRule():
+            return rule.model_copy(update={"when": each(rule.when)})
+        case InjectRule(repeat=Cadence() as cadence):
+            return rule.model_copy(update={"repeat": cadence.configured(settings)})
+        case _:
+            return rule
