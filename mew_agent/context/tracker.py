@@ -7,17 +7,20 @@ It knows no clock, no transport and no model; times come as arguments.
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel, ConfigDict
 
 from mew_agent.context.ledger import Drift, Ledger, Measure
 from mew_agent.context.policy import (
+    NO_FLAGS,
     Decision,
+    Flags,
     Phase,
     Policy,
     PolicyState,
     Snapshot,
+    after_clear,
     after_compaction,
     compact_at_tokens,
     decide,
@@ -59,9 +62,7 @@ class SavedContext(BaseModel):
     measured_reply_seq: int | None = None
     compactions: int = 0
     last_compaction: LastCompaction | None = None
-    armed: bool = True
-    announced_at_seconds: float | None = None
-    stalls: int = 0
+    policy_state: PolicyState = PolicyState()
     served_model: str | None = None
     calibrations: dict[str, tuple[float, ...]] = {}
 
@@ -260,13 +261,13 @@ class Tracker:
         self._booked_summary = None
         self._become_unknown("cleared")
         self._forget_reply()
-        self.policy_state = PolicyState(announced_at_seconds=self.policy_state.announced_at_seconds)
+        self.policy_state = after_clear(self.policy_state)
         self._forget_trend()
 
     def window_changed(self, window: Window) -> None:
         """The limit is another one now; levels follow at once, tokens stay."""
         if window.max_tokens > self.window.max_tokens:
-            self.policy_state = PolicyState(self.policy_state.armed, self.policy_state.announced_at_seconds)
+            self.policy_state = replace(self.policy_state, stalls=0)
         self.window = window
 
     def model_changed(self, model: str, window: Window) -> None:
@@ -285,7 +286,7 @@ class Tracker:
         self.measured_revision, self._measured_seq = saved.measured_revision, saved.measured_seq
         self._measured_reply_seq = saved.measured_reply_seq
         self.compactions, self.last_compaction = saved.compactions, saved.last_compaction
-        self.policy_state = PolicyState(saved.armed, saved.announced_at_seconds, saved.stalls)
+        self.policy_state = saved.policy_state
         self.served_model = saved.served_model
         self.ledger.learnt = {name: Calibration.restored(c) for name, c in saved.calibrations.items()}
         if saved.served_model in self.ledger.learnt:
@@ -305,9 +306,7 @@ class Tracker:
             measured_reply_seq=self._measured_reply_seq,
             compactions=self.compactions,
             last_compaction=self.last_compaction,
-            armed=self.policy_state.armed,
-            announced_at_seconds=self.policy_state.announced_at_seconds,
-            stalls=self.policy_state.stalls,
+            policy_state=self.policy_state,
             served_model=self.served_model,
             calibrations={name: c.saved() for name, c in self.ledger.learnt.items()},
         )
@@ -324,11 +323,12 @@ class Tracker:
             hidden_tokens=self._hidden_tokens if self.policy.measure == "total" else 0,
             next_prompt_tokens=self.ledger.next_prompt_tokens,
             at_seconds=at_seconds,
+            call_id=self.call_id,
         )
 
-    def decide(self, phase: Phase, at_seconds: float) -> Decision:
+    def decide(self, phase: Phase, at_seconds: float, flags: Flags = NO_FLAGS) -> Decision:
         """Ask the policy, and keep the state it answers with."""
-        decision = decide(self.policy, self.policy_state, self.snapshot(at_seconds), phase)
+        decision = decide(self.policy, self.policy_state, self.snapshot(at_seconds), phase, flags)
         self.policy_state = decision.state
         return decision
 

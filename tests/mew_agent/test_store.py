@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from mew_agent.context.policy import PolicyState
 from mew_agent.context.tracker import SavedContext
 from mew_agent.context.usage import Usage
 from mew_agent.history import History, Item, Summary
@@ -32,9 +33,7 @@ CONTEXT = SavedContext(
         freed_messages=4,
         basis="projected",
     ),
-    armed=False,
-    announced_at_seconds=17.5,
-    stalls=1,
+    policy_state=PolicyState(armed=False, announced_at_seconds=17.5, stalls=1, prompting="critical", remaining=2),
     served_model="gpt",
     calibrations={"gpt": (120.5, 100.25)},
 )
