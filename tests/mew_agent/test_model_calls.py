@@ -52,6 +52,9 @@ class Spoken:
     async def discover_window(self) -> Window | None:
         return None
 
+    async def count_prompt(self, request: ModelRequest) -> int | None:
+        return None
+
     async def aclose(self) -> None: ...
 
 
