@@ -1,5 +1,6 @@
-"""`mew agent`: run one agent in the foreground."""
+"""`mew agent`: run one agent, or one of the simple participants, in the foreground."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,47 @@ if TYPE_CHECKING:
     from mew_agent.config import Source
 
 app = typer.Typer(help="Run an agent.", invoke_without_command=True, callback=help_when_alone)
+
+
+class SimpleType(StrEnum):
+    """Participants that need no model."""
+
+    ECHO = "echo"
+    CALCULATOR = "calculator"
+    FULFILLER = "fulfiller"
+
+
+@app.command()
+def start(
+    simple_type: Annotated[SimpleType, typer.Option("--type", "-t", help="What it does.")],
+    gateway: Annotated[str | None, typer.Option("--gateway", "-g", help="URL of the gateway.")] = None,
+    space: Annotated[str | None, typer.Option("--space", "-s", help="Space id.")] = None,
+    agent_id: Annotated[str | None, typer.Option("--id", "-i", help="Its participant id; else TYPE-agent.")] = None,
+    token: Annotated[str | None, typer.Option("--token", help="Its token; MEW_TOKEN keeps it off `ps`.")] = None,
+    log_level: Annotated[LogLevel, typer.Option("--log-level", "-l", help="How much to tell.")] = LogLevel.INFO,
+) -> None:
+    """Run a participant without a model: `echo` repeats chats, `calculator` has tools, `fulfiller` fulfils proposals.
+
+    What is not given comes from the environment, or from the running space of this folder.
+    """
+    from mew_agent.cli import terminal
+    from mew_agent.cli.running import Flags, find_identity
+    from mew_agent.cli.signals import run_until_terminated
+    from mew_agent.participant import Participant
+    from mew_agent.simple_agents import BEHAVIOURS
+
+    flags = Flags(agent_id, token, gateway, space)
+    who = find_identity(flags, participant=f"{simple_type}-agent", token="")
+    terminal.configure_logging(log_level)
+
+    async def live() -> None:
+        me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)
+        BEHAVIOURS[simple_type](me)
+        async with me:
+            terminal.say(f"{who.participant} has joined '{who.space}' at {who.gateway}")
+            await me.run_forever()
+
+    run_until_terminated(live)
 
 
 @app.command()

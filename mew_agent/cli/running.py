@@ -5,10 +5,10 @@ Owns the order in which identity is found. Reads the run file and a token file; 
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from mew_agent.cli.http_api import GatewayApi
+from mew_agent.cli.http_api import GatewayApi, http_url
 from mew_agent.errors import ConfigError, NotConnected
 from spaces.auth import STATE_NAME, read_token
 from spaces.run_file import RunFile, find_run_file, read_run_file, run_file_path
@@ -23,6 +23,22 @@ class Flags:
     gateway: str | None = None
     space: str | None = None
     folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who speaks where. `gateway` is a URL of either scheme, `run_path` as in `Seat`."""
+
+    gateway: str
+    space: str
+    participant: str
+    token: str = field(repr=False)
+    run_path: Path | None = None
+
+    @property
+    def ws_url(self) -> str:
+        """The gateway's address for a socket. Raises `ConfigError`."""
+        return "ws" + http_url(self.gateway).removeprefix("http")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +61,18 @@ def find_run(folder: Path | None) -> tuple[Path, RunFile] | None:
 
 
 def take_seat(flags: Flags, environ: Mapping[str, str] = os.environ) -> Seat:
-    """Find gateway, space, participant and token. Raises `ConfigError` naming what is missing."""
+    """Find who speaks where, for a one-shot command. Raises as `find_identity` does."""
+    who = find_identity(flags, environ)
+    return Seat(GatewayApi(who.gateway, space=who.space, participant=who.participant, token=who.token), who.run_path)
+
+
+def find_identity(
+    flags: Flags, environ: Mapping[str, str] = os.environ, *, participant: str | None = None, token: str | None = None
+) -> Identity:
+    """Find gateway, space, participant and token; the last two may have defaults.
+
+    Raises `ConfigError` naming what is missing, and `NotConnected` when the space of this folder is gone.
+    """
     gateway = flags.gateway or environ.get("MEW_GATEWAY")
     found = find_run(flags.folder)
     if gateway is None:
@@ -60,16 +87,17 @@ def take_seat(flags: Flags, environ: Mapping[str, str] = os.environ) -> Seat:
     if run is not None and gateway is not None and not _same(gateway, run):
         path, run = None, None
     space = flags.space or environ.get("MEW_SPACE") or (run.space if run else None)
-    participant = flags.participant or environ.get("MEW_PARTICIPANT_ID") or (run.person if run else None)
+    given = flags.participant or environ.get("MEW_PARTICIPANT_ID") or participant
+    participant = given or (run.person if run else None)
     if space is None:
         raise ConfigError("--space", "which space?", "its id, as in space.yaml")
     if participant is None:
         raise ConfigError("--participant", "who asks?", "an id of space.yaml, or space.default_participant there")
-    token = flags.token or _token_of(participant, path, environ)
+    known = flags.token or _token_of(participant, path, environ)
+    token = token if known is None else known
     if token is None:
         raise ConfigError("--token", f"there is no token of '{participant}' here", "--token, MEW_TOKEN or its file")
-    address = gateway or (run.gateway if run else "")
-    return Seat(GatewayApi(address, space=space, participant=participant, token=token), path)
+    return Identity(gateway or (run.gateway if run else ""), space, participant, token, path)
 
 
 def _same(gateway: str, run: RunFile) -> bool:

@@ -1,13 +1,17 @@
-"""`mew agent run`: what it refuses before it connects. That it runs is seen where it runs as a process."""
+"""`mew agent`: what it refuses before it connects. That agents run is seen where they run as processes."""
 
 import json
+import sys
 from pathlib import Path
 
+import anyio
 import pytest
 
 from mew_agent.cli.agent import _running_space
+from spaces.gateway import RunningGateway
 from tests.mew_agent.cli.test_running import running_space
 from tests.support.cli import mew
+from tests.support.gateway_client import joined
 
 WHO = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--id", "coder", "--token", "t")
 
@@ -54,3 +58,34 @@ async def test_the_token_of_this_folder_goes_to_no_other_gateway(
     outcome = await mew("agent", "run", "--id", "ada", "--gateway", "ws://127.0.0.1:1")
     assert "'token' is missing for ws://127.0.0.1:1" in outcome.err
     assert outcome.code == 2
+
+
+async def test_a_simple_participant_needs_a_space() -> None:
+    outcome = await mew("agent", "start", "--type", "echo")
+    assert "no space runs here" in outcome.err
+    assert outcome.code == 2
+
+
+async def test_a_simple_participant_has_a_known_type() -> None:
+    outcome = await mew("agent", "start", "-t", "parrot", "-g", "ws://127.0.0.1:1", "-s", "s")
+    assert "parrot" in outcome.err
+    assert "fulfiller" in outcome.err
+    assert outcome.code == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals differ there")
+async def test_an_echo_runs_as_a_process_until_it_is_terminated(gateway: RunningGateway) -> None:
+    command = [sys.executable, "-P", "-m", "mew_agent", "agent", "start", "-t", "echo", "-g", gateway.ws_url]
+    command += ["-s", "review", "--id", "coder", "--token", gateway.token_of("coder")]
+    async with (
+        joined(gateway, "ada") as ada,
+        await anyio.open_process(command, stdout=None, stderr=None) as process,
+    ):
+        await ada.until("system/presence")
+        await ada.chat("hello", to=["coder"])
+        with anyio.fail_after(15):
+            while (heard := await ada.until("chat"))["from"] != "coder":
+                pass
+            assert heard["payload"]["text"] == "Echo: hello"
+            process.terminate()
+            assert await process.wait() == 0

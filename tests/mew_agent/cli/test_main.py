@@ -25,9 +25,9 @@ HEAVY = (
 async def test_help_lists_every_command() -> None:
     outcome = await mew("--help")
     assert outcome.code == 0
-    for command in ("up", "down", "status", "compact", "forget", "clear", "pause", "resume", "demo"):
+    for command in ("init", "up", "down", "status", "compact", "forget", "clear", "pause", "resume", "demo"):
         assert f"\n  {command} " in outcome.out
-    for group in ("gateway", "agent", "model", "space", "token"):
+    for group in ("gateway", "agent", "client", "model", "space", "token"):
         assert f"\n  {group} " in outcome.out
 
 
@@ -35,7 +35,7 @@ async def test_alone_it_shows_its_help() -> None:
     assert (await mew()).out == (await mew("--help")).out
 
 
-@pytest.mark.parametrize("group", ["gateway", "agent", "model", "space", "token"])
+@pytest.mark.parametrize("group", ["gateway", "agent", "client", "model", "space", "token"])
 async def test_a_group_alone_shows_its_help(group: str) -> None:
     outcome = await mew(group)
     assert outcome.code == 0
