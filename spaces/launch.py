@@ -5,6 +5,7 @@ see of the environment. Starts nothing; who `mew` is comes as an argument, since
 """
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,9 @@ from spaces.processes import RUN_VARIABLE
 GATEWAY: Final = "gateway"
 MODEL: Final = "system:model"
 """No participant can have one of these two names."""
+
+FIFOS: Final = "fifos"
+"""The folder, in that of the space, of `<id>-in` and `<id>-out`."""
 
 Restart = Literal["never", "on-failure", "always"]
 Role = Literal["gateway", "model", "participant"]
@@ -104,11 +108,12 @@ class Launch:
         return Program(MODEL, command, self.folder, self._common(), "model", opens=Address("127.0.0.1", port))
 
     def participants(self) -> list[Program]:
-        """Every participant with `auto_start` that has a program."""
+        """Every participant with `auto_start` that has a program, and those that are reached through FIFOs."""
         return [
             self._participant(name, participant)
             for name, participant in self.config.participants.items()
-            if participant.auto_start and (participant.command is not None or participant.agent is not None)
+            if (participant.auto_start and (participant.command is not None or participant.agent is not None))
+            or speaks_by_fifo(participant)
         ]
 
     def _participant(self, name: str, participant: ParticipantConfig) -> Program:
@@ -131,12 +136,23 @@ class Launch:
             command = (
                 *self.mew, "agent", "run", "--gateway", self.address.ws, "--space", self.config.space.id, "--id", name,
             )  # fmt: skip
+        elif speaks_by_fifo(participant):
+            command = self._fifo_command(name, participant)
         else:
             program = participant.command or ""
             first = tuple(self.mew) if program == "mew" else (fill(program, known),)
             command = (*first, *(fill(argument, known) for argument in participant.args))
         folder = self.folder / participant.cwd if participant.cwd else self.folder
         return Program(name, command, folder, environment, restart=participant.restart_policy)
+
+    def _fifo_command(self, name: str, participant: ParticipantConfig) -> tuple[str, ...]:
+        """A client between the space and two FIFOs; with an `output_log` the gateway keeps what it hears."""
+        fifos = self.folder / FIFOS
+        output = ("--output-file", os.devnull) if participant.output_log else ("--fifo-out", str(fifos / f"{name}-out"))
+        return (
+            *self.mew, "client", "connect", "--gateway", self.address.ws, "--space", self.config.space.id,
+            "--participant-id", name, "--fifo-in", str(fifos / f"{name}-in"), *output,
+        )  # fmt: skip
 
     def _common(self) -> dict[str, str]:
         """The environment without other participants' tokens and without settings meant for another agent."""
@@ -146,6 +162,11 @@ class Launch:
         }
         # A Python program would otherwise keep what it says to itself until its buffer is full.
         return {"PYTHONUNBUFFERED": "1", **kept, RUN_VARIABLE: self.run_id}
+
+
+def speaks_by_fifo(participant: ParticipantConfig) -> bool:
+    """Whether scripts speak as this participant through FIFOs: `fifo` and `auto_connect`, and no program of its own."""
+    return participant.fifo and participant.auto_connect and participant.is_person
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from mew_agent.cli import agent, client, gateway, init, model, space, tokens
+from mew_agent.cli import agent, client, context, gateway, init, model, space, tokens
 from mew_agent.cli.options import FolderFlag, GatewayFlag, ParticipantFlag, SpaceFlag, TimeoutFlag, TokenFlag
 
 ANSWER_SECONDS = 120.0
@@ -29,6 +29,7 @@ app.add_typer(gateway.app, name="gateway")
 app.add_typer(agent.app, name="agent")
 app.add_typer(client.app, name="client")
 app.add_typer(model.app, name="model")
+app.add_typer(context.app, name="context")
 app.add_typer(space.app, name="space")
 app.add_typer(tokens.app, name="token")
 app.command("init")(init.init)
@@ -41,7 +42,7 @@ Reason = Annotated[str | None, typer.Option("--reason", help="Told to the partic
 
 @app.callback(invoke_without_command=True)
 def root(
-    context: typer.Context, *, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+    called: typer.Context, *, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
     """AI agents, tools and people in one shared space; everyone knows how full every agent's context window is."""
     if version:
@@ -49,8 +50,8 @@ def root(
 
         typer.echo(f"mew {__version__}")
         raise typer.Exit
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+    if called.invoked_subcommand is None:
+        typer.echo(called.get_help())
         raise typer.Exit
 
 

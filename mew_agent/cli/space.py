@@ -1,4 +1,4 @@
-"""`mew up` and `mew down`, also as `mew space up|down|status`: a whole space from its space.yaml."""
+"""`mew up` and `mew down`, also as `mew space up|down|status|clean`: a whole space from its space.yaml."""
 
 from pathlib import Path
 from typing import Annotated
@@ -57,3 +57,20 @@ def down(space_dir: FolderFlag = None) -> int:
     stopped = stop_space(path, run)
     terminal.say(f"{run.space}: stopped" if stopped else f"{run.space}: was not running any more; tidied up")
     return terminal.DONE
+
+
+@app.command()
+def clean(
+    *,
+    logs: Annotated[bool, typer.Option("--logs", help="Only logs.")] = False,
+    fifos: Annotated[bool, typer.Option("--fifos", help="Only FIFOs.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also tokens and conversations.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Ask nothing, and empty logs of a running space.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Name the files and leave them.")] = False,
+    space_dir: FolderFlag = None,
+) -> int:
+    """Remove logs and FIFOs that runs of this folder's space left. space.yaml and agents always stay."""
+    from mew_agent.cli import clean as cleaning
+
+    sorts = cleaning.Sorts(logs=logs, fifos=fifos, everything=everything)
+    return cleaning.clean(space_dir, sorts, force=force, dry_run=dry_run)

@@ -1,6 +1,7 @@
 """What is started for a space, and what each program may see."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,22 @@ def test_an_address_that_listens_everywhere_is_reached_over_loopback() -> None:
 
 def test_filling_replaces_every_occurrence() -> None:
     assert fill("${A}-${A}-${B}-$A", {"A": "1"}) == "1-1-${B}-$A"
+
+
+def test_a_person_with_fifos_is_connected_by_a_client_that_has_its_token_in_the_environment() -> None:
+    text = """
+space: {id: review}
+participants:
+  script: {fifo: true, auto_connect: true}
+  logged: {fifo: true, auto_connect: true, output_log: ./logs/out.jsonl}
+  later: {fifo: true}
+  tool: {fifo: true, auto_connect: true, command: node}
+"""
+    tokens = {name: f"token-of-{name}" for name in ("script", "logged", "later", "tool")}
+    script, logged = launch(config=parse_space(text), tokens=tokens).participants()
+    assert script.command[3:] == (
+        *("client", "connect", "--gateway", "ws://127.0.0.1:8080", "--space", "review", "--participant-id", "script"),
+        *("--fifo-in", "/spaces/review/fifos/script-in", "--fifo-out", "/spaces/review/fifos/script-out"),
+    )
+    assert script.environment["MEW_TOKEN"] == "token-of-script"
+    assert logged.command[-2:] == ("--output-file", os.devnull)

@@ -1,0 +1,180 @@
+"""`mew context`: what a policy makes of a context log.
+
+Reads the log line by line and prints what the simulation says; knows no rule of any policy.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, assert_never
+
+import typer
+
+from mew_agent.cli.options import help_when_alone
+
+if TYPE_CHECKING:
+    from mew_agent.context.policy import Action, Policy
+    from mew_agent.context.simulation import Outcome
+
+app = typer.Typer(
+    help="Try out how policies deal with a context.", invoke_without_command=True, callback=help_when_alone
+)
+
+_HEAD = f"{'STEP':>6}  {'LEVEL':<12} {'BASIS':<10} {'USED':>13}  {'OF':>13}  {'FULL':>5}  ACTIONS"
+
+
+@app.command()
+def simulate(
+    *,
+    policy: Annotated[str, typer.Option("--policy", metavar="NAME|FILE", help="A preset, or a YAML or JSON file.")],
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="The context window in tokens.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the policy; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON Lines: one object per step.")] = False,
+    source: Annotated[Path | None, typer.Option("--input", metavar="FILE", help="Else standard input.")] = None,
+) -> None:
+    """Replay a log of context sizes (JSON Lines) through a policy and print what it would have done at each step."""
+    import json
+
+    from mew_agent.cli import terminal
+    from mew_agent.config import load_policy
+    from mew_agent.context.log_steps import BadStep, read_step
+    from mew_agent.context.simulation import Simulation
+    from mew_agent.errors import ConfigError
+
+    chosen, limit_tokens = _configured(load_policy(policy), limit, settings or ())
+    simulation = Simulation(chosen, limit_tokens)
+    with _lines_of(source) as (name, lines):
+        if not as_json:
+            terminal.say(_HEAD)
+        for number, line in lines:
+            try:
+                outcome = simulation.play(read_step(line))
+            except BadStep as error:
+                raise ConfigError(f"{name}, line {number}", str(error)) from None
+            terminal.say(json.dumps(outcome.as_json()) if as_json else _row(outcome))
+
+
+def _configured(policy: "Policy", limit: int | None, given: Iterable[str]) -> "tuple[Policy, int | None]":
+    """The policy with its settings, and the window it works with. Raises `ConfigError`."""
+    from mew_agent.cli import terminal
+    from mew_agent.context.policy.threshold import whole_count
+    from mew_agent.context.window import DEFAULT_WINDOW_TOKENS
+    from mew_agent.errors import ConfigError
+
+    texts = dict(_setting(text) for text in given)
+    provider, scope = texts.pop("provider", None), texts.pop("scope", None)
+    if scope not in (None, "any"):
+        raise ConfigError("--set", f"scope is {scope!r}", "any")
+    anywhere: Literal["any"] | None = "any" if scope else None
+    refusal = policy.refuses_provider(provider, anywhere) if provider else None
+    if refusal:
+        raise ConfigError("--set provider", refusal)
+    known = policy.setting_names()
+    values: dict[str, float] = {}
+    for key, text in texts.items():
+        if key not in known:
+            expected = f"one of {', '.join(known)}" if known else f"nothing: {policy.name} has no settings"
+            raise ConfigError("--set", f"unknown setting '{key}'", expected)
+        values[key] = _number(key, text)
+        if whole_count(values[key]) is None:
+            terminal.warn(f"--set: {key}={text} is no count of 1 or more; the default stands")
+    limit_tokens = limit if limit is not None else policy.limit_from(values)
+    if limit_tokens is None and policy.limit_missing == "error":
+        raise ConfigError("--limit", f"is missing: policy '{policy.name}' cannot work without a known context window")
+    if limit_tokens is None and policy.limit_missing == "assume":
+        limit_tokens = DEFAULT_WINDOW_TOKENS
+        terminal.warn(f"no --limit: a context window of {limit_tokens:,} tokens is assumed")
+    return policy.configured(values), limit_tokens
+
+
+def _setting(text: str) -> tuple[str, str]:
+    from mew_agent.errors import ConfigError
+
+    key, mark, value = text.partition("=")
+    if not mark or not key.strip():
+        raise ConfigError("--set", f"{text!r} sets nothing", "KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def _number(key: str, text: str) -> float:
+    from mew_agent.errors import ConfigError
+
+    for read in (int, float):
+        try:
+            return read(text.replace("_", ""))
+        except ValueError:
+            continue
+    raise ConfigError("--set", f"{key} is {text!r}", "a number")
+
+
+@contextmanager
+def _lines_of(source: Path | None) -> Iterator[tuple[str, Iterator[tuple[int, str]]]]:
+    """The log's name, and its lines that are not empty with their numbers. Raises `ConfigError`."""
+    import sys
+
+    from mew_agent.errors import ConfigError
+
+    def numbered(stream: TextIO, name: str) -> Iterator[tuple[int, str]]:
+        number = 0
+        try:
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    yield number, line
+        except UnicodeDecodeError:
+            raise ConfigError(f"{name}, line {number + 1}", "is no UTF-8 text") from None
+
+    if source is None or str(source) == "-":
+        yield "standard input", numbered(sys.stdin, "standard input")
+        return
+    try:
+        stream = source.open(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError("--input", f"{source} cannot be read: {error.strerror or error}") from None
+    with stream:
+        yield str(source), numbered(stream, str(source))
+
+
+def _row(outcome: "Outcome") -> str:
+    used, limit = outcome.used_tokens, outcome.limit_tokens
+    full = "" if used is None or limit is None else f"{used * 100 // limit}%"
+    said = ", ".join(_words(action) for action in outcome.actions)
+    row = (
+        f"{outcome.step:>6}  {outcome.level:<12} {outcome.basis:<10} {_shown(used):>13}  {_shown(limit):>13}"
+        f"  {full:>5}  {said}"
+    )
+    return row.rstrip()
+
+
+def _shown(tokens: int | None) -> str:
+    return "?" if tokens is None else f"{tokens:,}"
+
+
+def _words(action: "Action") -> str:
+    from mew_agent.context import policy
+
+    match action:
+        case policy.AnnounceNearLimit():
+            return "announce near_limit"
+        case policy.Compact():
+            return f"compact to {action.target_tokens:,}"
+        case policy.Inject():
+            left = "" if action.remaining is None else f" ({action.remaining} left)"
+            return f"inject {action.level} prompt{left}"
+        case policy.Clear() | policy.Abort():
+            return f"{policy.action_json(action)['type']} ({action.reason})"
+        case policy.Restart():
+            return f"restart ({action.attempt} of {action.most})"
+        case policy.Error():
+            return f"error: {action.problem}"
+        case policy.StateChanged():
+            return f"{action.before} -> {action.after}"
+        case policy.Suggest():
+            suggestion = action.suggestion
+            return f"suggest: {suggestion.text} (saves {suggestion.tokens_saved:,}, {suggestion.impact} impact)"
+        case policy.Remind() | policy.Unremind() | policy.ApproachingRedline() | policy.Redlined():
+            kind: Any = policy.action_json(action)["type"]
+            return str(kind).replace("_", " ")
+        case _:
+            assert_never(action)
