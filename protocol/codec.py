@@ -13,6 +13,7 @@ from protocol.errors import (
     INVALID_ENVELOPE,
     INVALID_FRAME,
     INVALID_JSON,
+    TOO_DEEP,
     TOO_LARGE,
     UNSUPPORTED_PROTOCOL,
     VALIDATION_ERROR,
@@ -21,6 +22,7 @@ from protocol.errors import (
 from protocol.version import ACCEPTED_PROTOCOLS, PROTOCOL
 
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
+DEFAULT_MAX_DEPTH = 100
 
 _MARK = 0x23  # '#'
 
@@ -46,7 +48,9 @@ def encode_frame(stream_id: str, data: bytes | str) -> bytes | str:
     return b"#" + stream_id.encode() + b"#" + data
 
 
-def decode(raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Draft | StreamFrame:
+def decode(
+    raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES, max_depth: int = DEFAULT_MAX_DEPTH
+) -> Draft | StreamFrame:
     """Read one WebSocket message, text or binary alike.
 
     Raises `DecodeError` for anything that is neither a stream frame nor a JSON object of an envelope's shape.
@@ -54,16 +58,28 @@ def decode(raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Draft | S
     check_size(raw, max_bytes)
     if raw[:1] in (b"#", "#"):
         return _decode_frame(raw)
-    return decode_envelope(raw, max_bytes=max_bytes)
+    return _decode_json(raw, max_depth)
 
 
-def decode_envelope(raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Draft:
+def decode_envelope(
+    raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES, max_depth: int = DEFAULT_MAX_DEPTH
+) -> Draft:
     """Read one envelope from JSON. Raises `DecodeError`."""
     check_size(raw, max_bytes)
+    return _decode_json(raw, max_depth)
+
+
+def _decode_json(raw: bytes | str, max_depth: int) -> Draft:
     try:
         value = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
+        if "recursion limit" in str(error):
+            raise _too_deep(max_depth) from None
         raise DecodeError(INVALID_JSON, f"not a JSON text: {error}") from None
+    # Counting brackets is far cheaper than walking, and few messages have as many as the limit.
+    brackets = (raw.count(b"[") + raw.count(b"{")) if isinstance(raw, bytes) else raw.count("[") + raw.count("{")
+    if brackets > max_depth and _is_deeper_than(value, max_depth):
+        raise _too_deep(max_depth)
     return draft_of(value)
 
 
@@ -96,6 +112,26 @@ def check_size(raw: bytes | str, max_bytes: int) -> None:
     size = len(raw) if isinstance(raw, bytes) or len(raw) > max_bytes else len(raw.encode(errors="replace"))
     if size > max_bytes:
         raise DecodeError(TOO_LARGE, f"a message holds at most {max_bytes:,} bytes, this one {size:,} or more")
+
+
+def _too_deep(max_depth: int) -> DecodeError:
+    return DecodeError(TOO_DEEP, f"an envelope nests at most {max_depth} levels", VALIDATION_ERROR)
+
+
+def _is_deeper_than(value: object, levels: int) -> bool:
+    """Whether lists and objects are nested deeper than this, level by level."""
+    level: list[object] = [value]
+    for _ in range(levels):
+        level = [
+            child
+            for one in level
+            if isinstance(one, dict | list)
+            for child in (one.values() if isinstance(one, dict) else one)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _decode_frame(raw: bytes | str) -> StreamFrame:

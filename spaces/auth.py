@@ -17,7 +17,9 @@ from spaces.errors import TokenError
 
 STATE_NAME = ".mew"
 
-_TOKEN_BYTES = 32
+TOKEN_BYTES = 32
+"""How much chance is in a token of ours."""
+
 _READABLE_BY_OTHERS = 0o077
 
 
@@ -63,13 +65,26 @@ def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] = 
     path = token_path(state, participant)
     try:
         _make_private_folder(path.parent)
-        _write_once(path, secrets.token_urlsafe(_TOKEN_BYTES))
+        _write_once(path, secrets.token_urlsafe(TOKEN_BYTES))
     except OSError as error:
         raise TokenError(f"{path}: cannot be stored: {error}") from None
     stored = read_token(state, participant, environ={})
     if stored is None:
         raise TokenError(f"{path}: vanished while it was made")
     return stored
+
+
+def store_token(state: Path, participant: str, token: str) -> None:
+    """Keep a token made elsewhere in its file, in place of an older one. Raises `OSError`."""
+    path = token_path(state, participant)
+    _make_private_folder(path.parent)
+    path.unlink(missing_ok=True)
+    _write_once(path, token)
+
+
+def forget_token(state: Path, participant: str) -> None:
+    """Remove a participant's token file. Raises `OSError`."""
+    token_path(state, participant).unlink(missing_ok=True)
 
 
 class TokenBook:
@@ -97,7 +112,7 @@ class TokenBook:
         """Tokens for one run: those of space.yaml and a fresh one for everybody. Nothing is stored."""
         book = cls()
         for participant, configured in config.participants.items():
-            for token in configured.tokens or (secrets.token_urlsafe(_TOKEN_BYTES),):
+            for token in configured.tokens or (secrets.token_urlsafe(TOKEN_BYTES),):
                 book.add(participant, token)
         return book
 
@@ -119,6 +134,10 @@ class TokenBook:
         """Make every token of a participant worthless."""
         self._owners = {digest: owner for digest, owner in self._owners.items() if owner[0] != participant}
         self._preferred.pop(participant, None)
+
+    def knows(self, participant: str) -> bool:
+        """Whether any token names this participant."""
+        return participant in self._preferred
 
     def identify(self, token: str | None) -> ParticipantId | None:
         """Whose token this is, or None. The comparison takes the same time wherever two tokens differ."""

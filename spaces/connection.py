@@ -106,7 +106,8 @@ class Connection:
     def _receive(self, data: bytes, *, is_text: bool) -> None:
         # Only frames keep the form they came in; an envelope is read from bytes either way.
         raw = _as_text(data) if is_text and data[:1] == b"#" else data
-        message = decode(raw, max_bytes=self._switchboard.config.limits.message_bytes)
+        limits = self._switchboard.config.limits
+        message = decode(raw, max_bytes=limits.message_bytes, max_depth=limits.json_depth)
         if isinstance(message, StreamFrame):
             if self._admitted():
                 assert self._participant is not None

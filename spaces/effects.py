@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, NewType
 
+from protocol.capability import CapabilityPattern
 from protocol.codec import StreamFrame
 from protocol.envelope import Envelope
+from protocol.ids import ParticipantId
 from protocol.payloads.system import SystemError as ErrorPayload
+from spaces.roster import Roster
+from spaces.seats import Seat, Source
 
 ConnectionId = NewType("ConnectionId", int)
 
@@ -25,10 +29,11 @@ class Broadcast:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """An envelope for some connections only; it does not enter the history."""
+    """An envelope for some connections only; it does not enter the history. A secret is not logged either."""
 
     envelope: Envelope
     connections: tuple[ConnectionId, ...]
+    is_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,46 @@ class Close:
     reason: str
 
 
-Effect = Broadcast | Send | Relay | Admit | Dismiss | Close
+@dataclass(frozen=True, slots=True)
+class Enrol:
+    """From now on a token names a participant; the roster is to be kept."""
+
+    participant: ParticipantId
+    token: str
+    roster: Roster
+
+
+@dataclass(frozen=True, slots=True)
+class Expel:
+    """From now on no token names a participant, and no socket is its; the roster is to be kept."""
+
+    participant: ParticipantId
+    roster: Roster
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something about permissions, for the audit trail. `by` did it, `capabilities` are what it is about."""
+
+    event: str
+    envelope_id: str
+    participant: str
+    by: str
+    capabilities: tuple[Mapping[str, Any], ...] = ()
+    grant_id: str | None = None
+    reason: str | None = None
+
+
+Effect = Broadcast | Send | Relay | Admit | Dismiss | Close | Enrol | Expel | Note
+
+
+class Decision(NamedTuple):
+    """What the sender's capabilities said: the seat it spoke from, and the pattern that took the envelope."""
+
+    seat: Seat
+    matched: CapabilityPattern | None
+    source: Source | None = None
 
 
 class Receipt(NamedTuple):
@@ -73,3 +117,5 @@ class Receipt(NamedTuple):
     refused: ErrorPayload | None = None
     answer: Mapping[str, Any] = MappingProxyType({})
     """What an HTTP sender is told beyond id and timestamp."""
+    decision: Decision | None = None
+    """None where nobody had to ask for capabilities."""

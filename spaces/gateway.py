@@ -133,12 +133,14 @@ async def serve_gateway(
     """Run a gateway in this event loop while the block runs; port 0 takes a free one.
 
     Tokens come from `tokens`, else from the state folder, else they are made up for this run. It sets no signal
-    handlers. `direct=False` sends through plain ASGI, as under a foreign server. Raises `PortInUse`.
+    handlers. `direct=False` sends through plain ASGI, as under a foreign server. Raises `PortInUse`,
+    `TokenError`, and `SpacesError` for a state that cannot be read.
     """
     book = tokens or (TokenBook.load(config, state) if state is not None else TokenBook.made_up(config))
-    board = switchboard or Switchboard(config, book)
+    board = switchboard or Switchboard(config, book, state=state)
     app = create_app(config, book, switchboard=board)
     with _plain_errors(), _bound_socket(host, port) as listener:
+        board.reached_at(f"ws://{_reached_at(host)}:{listener.getsockname()[1]}/")
         server = _Server(_server_config(app, config, direct=direct))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
@@ -357,6 +359,11 @@ async def _keep_time(switchboard: Switchboard) -> None:
     while True:
         await anyio.sleep(EXPIRY_SECONDS)
         switchboard.expire()
+
+
+def _reached_at(host: str) -> str:
+    """The host to tell others; a wildcard address is reached by this machine's name for itself."""
+    return "localhost" if host in ("", "0.0.0.0", "::", "127.0.0.1", "::1") else _in_url(host)  # noqa: S104
 
 
 def _in_url(host: str) -> str:

@@ -45,9 +45,14 @@ _STATUS = {
     errors.CAPABILITY_VIOLATION: 403,
     errors.IDENTITY_MISMATCH: 403,
     errors.UNAUTHORIZED: 403,
+    errors.GRANT_EXCEEDS_OWN: 403,
+    errors.PAUSED: 403,
     errors.STREAM_NOT_FOUND: 404,
     errors.PARTICIPANT_NOT_FOUND: 404,
+    errors.ALREADY_EXISTS: 409,
+    errors.TOO_LARGE: 413,
     errors.LIMIT_EXCEEDED: 429,
+    errors.RATE_LIMITED: 429,
 }
 """HTTP's word for a refusal; everything else is a bad request."""
 
@@ -81,7 +86,7 @@ class SecurityHeaders:
 class Problem(Exception):
     """A request that is refused: `{"error", "message", ...}` under an HTTP status."""
 
-    def __init__(self, status: int, error: str, message: str, **more: Any) -> None:
+    def __init__(self, status: int, error: str, message: str, /, **more: Any) -> None:
         super().__init__(message)
         self.status = status
         self.body = {"error": error, "message": message, **more}
@@ -160,16 +165,19 @@ class HttpRoutes:
 
     async def post_message(self, request: Request) -> Response:
         """One envelope, as if its sender had sent it by a socket."""
-        sender = self._identify(request, only=request.path_params["participant"])
+        sender = self._identify(request, only=self._named(request))
         self._require_space(request.query_params.get("space"))
+        limits = self._switchboard.config.limits
         try:
-            draft = decode_envelope(await _body(request, self._switchboard.config.limits.http_body_bytes))
+            body = await _body(request, limits.http_body_bytes)
+            draft = decode_envelope(body, max_depth=limits.json_depth)
         except DecodeError as problem:
             raise Problem(400, problem.error, problem.detail, code=problem.code) from None
         receipt = self._switchboard.inject(sender, draft)
         if receipt.refused is not None:
-            refused = receipt.refused.model_dump(mode="json", exclude_none=True)
-            raise Problem(_STATUS.get(receipt.refused.error, 400), **refused)
+            more = receipt.refused.model_dump(mode="json", exclude_none=True, exclude={"error", "message"})
+            error, message = receipt.refused.error, receipt.refused.message or ""
+            raise Problem(_STATUS.get(error, 400), error, message, **more, **receipt.answer)
         envelope = receipt.accepted
         assert envelope is not None
         answer = {"id": envelope.id, "status": "accepted", "timestamp": envelope.ts, **receipt.answer}
@@ -188,11 +196,11 @@ class HttpRoutes:
 
     async def events(self, request: Request) -> Response:
         """Everything that happens, as server-sent events."""
-        self._identify(request)
+        reader = self._identify(request)
         self._require_space(request.path_params["space"])
         since = request.query_params.get("since") or request.headers.get("last-event-id") or None
         return StreamingResponse(
-            event_stream(self._switchboard, since),
+            event_stream(self._switchboard, since, reader=reader),
             media_type="text/event-stream",
             headers={"cache-control": "no-store", "x-accel-buffering": "no"},
         )
@@ -211,6 +219,11 @@ class HttpRoutes:
         if not _ASSET.fullmatch(name):
             raise HTTPException(404, f"the dashboard has no file '{name}'")
         return _file(name)
+
+    def _named(self, request: Request) -> str:
+        """The participant in the path, by its id or its display name."""
+        name: str = request.path_params["participant"]
+        return self._switchboard.space.resolve(name) or name
 
     def _identify(self, request: Request, *, only: str | None = None) -> ParticipantId:
         """Whose token came along. Raises `Problem` 401 without one and 403 for a wrong one or another's."""

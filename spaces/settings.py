@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from protocol.codec import DEFAULT_MAX_BYTES
-from protocol.ids import id_problem
+from protocol.codec import DEFAULT_MAX_BYTES, DEFAULT_MAX_DEPTH
+from protocol.ids import MAX_ID_LENGTH, id_problem
 
 BRIDGE = "mcp-bridge"
 """The one `type` of a participant that changes what is started."""
@@ -185,15 +185,31 @@ class GatewayLogging(_Section):
 
 
 class CapabilityOptions(_Section):
-    """`ignore_to: true` leaves `to` in capabilities unread, as the reference does."""
+    """How capabilities are read and passed on.
+
+    `ignore_to: true` leaves `to` in capabilities unread, as the reference does. `check_grants` and `check_invites`
+    say whether a grant or an invitation may give only what its sender holds itself.
+    """
 
     ignore_to: bool = False
+    check_grants: bool = True
+    check_invites: bool = False
+
+
+class ControlOptions(_Section):
+    """Whether the gateway itself holds participants to `participant/pause` and `participant/shutdown`."""
+
+    enforce_pause: bool = True
+    enforce_shutdown: bool = True
 
 
 class Limits(_Section):
     """Bounds on what clients may cost. Sizes in bytes, times in seconds."""
 
     message_bytes: int = Field(default=DEFAULT_MAX_BYTES, ge=1024)
+    json_depth: int = Field(default=DEFAULT_MAX_DEPTH, ge=4, le=200)
+    name_chars: int = Field(default=MAX_ID_LENGTH, ge=8, le=MAX_ID_LENGTH)
+    """Of participants and kinds; ids of envelopes may be four times as long."""
     http_body_bytes: int = Field(default=1024 * 1024, ge=1024)
     write_buffer_bytes: int = Field(default=16 * 1024 * 1024, ge=4096)
     """What may wait for a member beyond one message of the largest size; then it is a slow consumer."""
@@ -203,6 +219,11 @@ class Limits(_Section):
     members: int = Field(default=4096, ge=1)
     sockets_per_member: int = Field(default=64, ge=1)
     streams_per_member: int = Field(default=256, ge=1)
+    grants_per_member: int = Field(default=1024, ge=1)
+    """Patterns that somebody may be granted on top of its own."""
+    envelopes_per_second: float = Field(default=5_000.0, gt=0)
+    """Of one participant, frames included; `envelope_burst` is how many may come at once."""
+    envelope_burst: int = Field(default=10_000, ge=1)
 
 
 class ModelMetadata(_Section):
@@ -224,6 +245,7 @@ class SpaceConfig(_Section):
     )
     defaults: Defaults = Defaults()
     capabilities: CapabilityOptions = CapabilityOptions()
+    control: ControlOptions = ControlOptions()
     limits: Limits = Limits()
     models: dict[str, ModelMetadata] = Field(default_factory=dict)
     gateway_logging: GatewayLogging = GatewayLogging()

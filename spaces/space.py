@@ -3,6 +3,9 @@
 Rules of delivery: every accepted envelope goes to every member, its sender included, whatever `to` says. Refusals
 go to the refused alone. A participant without a program behind it (a person) may hold several connections and is
 present from its first to its last; of anybody else the newest connection counts and the older one is told so.
+A virtual connection (a log file that listens) is beside all that: it supersedes nobody and nobody supersedes it.
+
+What envelopes of single namespaces do stands in `stream_rules`, `delegation`, `controls` and `proposals`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +16,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from protocol import errors, kinds
-from protocol.capability import CapabilitySet, normalise
 from protocol.codec import StreamFrame
 from protocol.envelope import Draft, Envelope
 from protocol.ids import GATEWAY, STREAM_GATEWAY, ParticipantId, SpaceId
@@ -22,49 +24,67 @@ from protocol.payloads.system import Presence
 from protocol.payloads.system import SystemError as ErrorPayload
 from protocol.timestamp import wire_timestamp
 from spaces.board import StatusBoard
-from spaces.effects import Admit, Broadcast, Close, ConnectionId, Dismiss, Effect, Receipt, Relay, Send
+from spaces.controls import Controls
+from spaces.delegation import DelegationRules
+from spaces.effects import (
+    Admit,
+    Broadcast,
+    Close,
+    ConnectionId,
+    Decision,
+    Dismiss,
+    Effect,
+    Expel,
+    Receipt,
+    Relay,
+    Send,
+)
+from spaces.proposals import Proposals
+from spaces.rate import TokenBucket
+from spaces.roster import Roster
+from spaces.seats import Seat, Seats
 from spaces.settings import SpaceConfig
 from spaces.snapshot import MemberView, Snapshot
 from spaces.stream_rules import StreamRules
 from spaces.streams import Streams
+from spaces.validity import invalid, problem_of
 
 OWNER_GRACE = timedelta(seconds=5)
-"""How long a vanished owner's streams wait for it to come back."""
+"""How long a vanished participant's streams and grants wait for it to come back."""
 
 NewId = Callable[[], str]
 
 
+_NO_ROSTER = Roster()
+
+
 @dataclass(slots=True)
 class _Member:
-    """Somebody who is here, by at least one connection."""
+    """Somebody who is here, by at least one connection. `virtual` is the one that is only a log."""
 
     connections: list[ConnectionId] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Seat:
-    """What a participant may, present or not."""
-
-    capabilities: CapabilitySet
-    several_connections: bool
+    virtual: ConnectionId | None = None
 
     @property
-    def patterns(self) -> tuple[dict[str, Any], ...]:
-        return tuple(dict(pattern) for pattern in self.capabilities.patterns)
+    def hearing(self) -> tuple[ConnectionId, ...]:
+        """Every connection that is sent what members are sent."""
+        return tuple(self.connections) if self.virtual is None else (self.virtual, *self.connections)
 
 
 class Space:
     """The state of one space. Every method is one event; none of them raises on what a client wrote."""
 
-    def __init__(self, config: SpaceConfig, *, new_id: NewId) -> None:
-        """`new_id` gives ids for the gateway's own envelopes."""
+    def __init__(self, config: SpaceConfig, *, new_id: NewId, new_token: NewId, roster: Roster = _NO_ROSTER) -> None:
+        """`new_id` gives ids for the gateway's own envelopes, `new_token` tokens for who is invited."""
         self.id = SpaceId(config.space.id)
         self.name = config.space.name
         self.board = StatusBoard()
         self.streams = Streams()
         self._config = config
         self._new_id = new_id
-        self._seats: dict[str, _Seat] = {}
+        self._seats = Seats(config, roster)
+        self._proposals = Proposals()
+        self._buckets: dict[str, TokenBucket] = {}
         self._members: dict[ParticipantId, _Member] = {}
         self._absent_since: dict[ParticipantId, datetime] = {}
         self._stream_rules = StreamRules(
@@ -73,6 +93,12 @@ class Space:
             is_member=self.is_member,
             streams_per_member=config.limits.streams_per_member,
         )
+        self._controls = Controls(
+            enforce_pause=config.control.enforce_pause,
+            enforce_shutdown=config.control.enforce_shutdown,
+            is_known=lambda name: self._seats.has(name) or self.is_member(name),
+        )
+        self.delegation = DelegationRules(config, self._seats, write=self._write, presences=self, new_token=new_token)
 
     # Who is here
 
@@ -86,14 +112,32 @@ class Space:
             connection
             for name in participants
             if (member := self._members.get(ParticipantId(name))) is not None
-            for connection in member.connections
+            for connection in member.hearing
         )
+
+    @property
+    def member_names(self) -> tuple[ParticipantId, ...]:
+        """Who is here, in join order."""
+        return tuple(self._members)
+
+    @property
+    def members(self) -> int:
+        """How many are here."""
+        return len(self._members)
+
+    def resolve(self, name: str) -> ParticipantId | None:
+        """The participant of this id or display name; None when nobody with a place is meant."""
+        return self._seats.resolve(name)
 
     def snapshot(self, *, now: datetime) -> Snapshot:
         """The space as it is now."""
-        away = [name for name in (*self._config.participants, *self.board.participants) if name not in self._members]
-        names = list(dict.fromkeys([*self._members, *away]))
-        views = tuple(MemberView(name, name in self._members, self._seat(name).patterns) for name in names)
+        removed = self._seats.roster.removed
+        names = dict.fromkeys([*self._members, *self._seats.names, *self.board.participants])
+        views = tuple(
+            MemberView(name, name in self._members, self._seats.of(name).patterns)
+            for name in names
+            if name not in removed
+        )
         return Snapshot(
             space=self.id,
             name=self.name,
@@ -105,8 +149,12 @@ class Space:
 
     def welcome(self, connection: ConnectionId, participant: ParticipantId, *, now: datetime) -> Send:
         """What a joiner is told; joining again brings it again."""
-        payload = self.snapshot(now=now).welcome(participant, self._seat(participant).patterns)
-        return Send(self._write(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,)), (connection,))
+        return Send(self._welcome(participant, now=now), (connection,))
+
+    def welcome_again(self, participant: ParticipantId, /, *, now: datetime) -> tuple[Effect, ...]:
+        """Tell somebody who is here what it may send now."""
+        hearing = self.connections_of((participant,))
+        return (Send(self._welcome(participant, now=now), hearing),) if hearing else ()
 
     # Coming and going
 
@@ -115,12 +163,13 @@ class Space:
         member = self._members.get(participant)
         if member is not None and connection in member.connections:
             return (self.welcome(connection, participant, now=now),)
-        seat = self._seat(participant)
+        seat = self._seats.of(participant)
         problem = self._no_room(member, seat)
         if problem:
             return (*self.turn_away(connection, errors.LIMIT_EXCEEDED, problem, errors.CLOSE_LIMIT, now=now),)
+        self._controls.joined(participant)
         effects: list[Effect] = []
-        is_new = member is None
+        is_new = member is None or not member.connections
         if member is None:
             member = self._members[participant] = _Member()
         elif not seat.several_connections:
@@ -135,6 +184,16 @@ class Space:
             effects.append(Broadcast(self._write(kinds.SYSTEM_PRESENCE, presence, now=now), without=own))
         return tuple(effects)
 
+    def join_virtually(
+        self, connection: ConnectionId, participant: ParticipantId, *, now: datetime
+    ) -> tuple[Effect, ...]:
+        """A log begins to listen as a participant. It is a member from then on; nobody is told."""
+        member = self._members.setdefault(participant, _Member())
+        if member.virtual is not None:
+            return ()
+        member.virtual = connection
+        return Admit(connection), self.welcome(connection, participant, now=now)
+
     def leave(self, connection: ConnectionId, participant: ParticipantId, *, now: datetime) -> tuple[Effect, ...]:
         """A connection is gone. One that was superseded or never joined takes nobody along."""
         member = self._members.get(participant)
@@ -143,10 +202,25 @@ class Space:
         member.connections.remove(connection)
         if member.connections:
             return (Dismiss(connection),)
-        del self._members[participant]
+        if member.virtual is None:
+            del self._members[participant]
         self._absent_since[participant] = now
-        presence = {"event": "leave", "participant": {"id": participant}}
-        return Dismiss(connection), Broadcast(self._write(kinds.SYSTEM_PRESENCE, presence, now=now))
+        return Dismiss(connection), self._gone(participant, now=now)
+
+    def expel(self, participant: ParticipantId, reason: str, /, *, now: datetime) -> tuple[Effect, ...]:
+        """Somebody is sent out: its place, its connections, its streams and its say elsewhere end at once."""
+        member = self._members.pop(participant, None)
+        self._absent_since.pop(participant, None)
+        self._controls.forget(participant)
+        self._buckets.pop(participant, None)
+        hearing = () if member is None else member.hearing
+        effects: list[Effect] = []
+        for connection in hearing:
+            effects += [Dismiss(connection), Close(connection, errors.CLOSE_REMOVED, errors.REMOVED)]
+        effects.append(Expel(participant, self._seats.remove(participant), reason))
+        if member is not None:
+            effects.append(self._gone(participant, now=now))
+        return (*effects, *self._stream_rules.forget(participant, now=now))
 
     def turn_away(
         self, connection: ConnectionId, error: str, message: str, code: int, *, now: datetime
@@ -171,11 +245,13 @@ class Space:
         return Send(self._error(payload, participant, correlation_id, now=now), (connection,))
 
     def expire(self, *, now: datetime) -> tuple[Effect, ...]:
-        """End what waited long enough: streams of owners who did not come back, and their right to write."""
+        """End what waited long enough: streams of owners who did not come back, their right to write, their grants."""
         effects: list[Effect] = []
         for participant, since in list(self._absent_since.items()):
             if now - since >= OWNER_GRACE:
                 del self._absent_since[participant]
+                self._buckets.pop(participant, None)
+                self._seats.forget_grants(participant)
                 effects += self._stream_rules.forget(participant, now=now)
         return tuple(effects)
 
@@ -190,29 +266,41 @@ class Space:
         connection: ConnectionId | None = None,
     ) -> Receipt:
         """An envelope of a participant, by one of its connections or by HTTP."""
-        refused = self._out_of_place(sender, connection) or self._refusal(draft, sender)
+        refused = (
+            self._out_of_turn(sender, connection, now)
+            or problem_of(draft, sender, name_chars=self._config.limits.name_chars)
+            or self._quiet(draft, sender, now)
+        )
         if refused is not None:
             return self._refuse(refused, draft, sender, connection, now=now)
-        envelope = Envelope.complete(
-            draft, id=draft.id or self._new_id(), ts=draft.ts or wire_timestamp(now), sender=sender
-        )
-        kind = envelope.kind
+        kind = draft.kind or ""
+        seat = self._seats.of(sender)
         if kind == kinds.SYSTEM_HEARTBEAT:
-            return Receipt((), accepted=envelope)
-        if kind.startswith("stream/"):
-            receipt = self._stream_rules.receive(envelope, now=now)
-            if receipt.refused is not None:
-                return self._refuse(receipt.refused, draft, sender, connection, now=now)
-            return receipt
-        if kind == kinds.PARTICIPANT_STATUS:
-            self.board.post(envelope, at=now)
-        return Receipt((Broadcast(envelope),), accepted=envelope)
+            return Receipt((), accepted=self._complete(draft, sender, now), decision=_heartbeat(seat))
+        matched = seat.capabilities.match(draft, ignore_to=self._config.capabilities.ignore_to)
+        if matched is None:
+            violation = ErrorPayload(
+                error=errors.CAPABILITY_VIOLATION,
+                message=f"no capability of '{sender}' allows this {kind}",
+                attempted_kind=kind,
+                your_capabilities=seat.patterns,
+            )
+            return self._refuse(violation, draft, sender, connection, now=now, decision=Decision(seat, None))
+        decision = Decision(seat, matched, seat.source_of(matched))
+        envelope = self._complete(draft, sender, now)
+        receipt = self._act(envelope, connection, now)
+        if receipt is None:
+            return Receipt((Broadcast(envelope),), accepted=envelope, decision=decision)
+        if receipt.refused is not None and not receipt.effects:
+            refused_receipt = self._refuse(receipt.refused, draft, sender, connection, now=now, decision=decision)
+            return refused_receipt._replace(answer=receipt.answer)
+        return receipt._replace(decision=decision)
 
     def relay(
         self, frame: StreamFrame, *, sender: ParticipantId, connection: ConnectionId, now: datetime
     ) -> tuple[Effect, ...]:
         """A stream frame of a member."""
-        misplaced = self._out_of_place(sender, connection)
+        misplaced = self._out_of_turn(sender, connection, now)
         if misplaced is not None:
             return (Send(self._error(misplaced, sender, None, now=now), (connection,)),)
         stream = self.streams.get(frame.stream_id)
@@ -226,41 +314,66 @@ class Space:
 
     # Inner workings
 
-    def _out_of_place(self, sender: ParticipantId, connection: ConnectionId | None) -> ErrorPayload | None:
-        """Why this connection may not speak for its participant: a newer one does."""
+    def _complete(self, draft: Draft, sender: ParticipantId, now: datetime) -> Envelope:
+        return Envelope.complete(
+            draft, id=draft.id or self._new_id(), ts=draft.ts or wire_timestamp(now), sender=sender
+        )
+
+    def _act(self, envelope: Envelope, connection: ConnectionId | None, now: datetime) -> Receipt | None:
+        """Do what an envelope asks of the gateway itself. None when that is nothing but passing it on."""
+        match envelope.kind.partition("/")[0]:
+            case "stream":
+                return self._stream_rules.receive(envelope, now=now)
+            case "capability" | "space":
+                hearers = self.connections_of((envelope.sender,)) if connection is None else (connection,)
+                return self.delegation.receive(envelope, hearers=hearers, now=now)
+            case "participant":
+                if envelope.kind == kinds.PARTICIPANT_STATUS:
+                    self.board.post(envelope, at=now)
+                self._controls.observe(envelope, now=now)
+            case "mcp":
+                return self._proposal(envelope)
+            case _:
+                pass
+        return None
+
+    def _proposal(self, envelope: Envelope) -> Receipt | None:
+        if envelope.kind == kinds.MCP_PROPOSAL:
+            self._proposals.record(envelope.id, envelope.sender)
+        elif envelope.kind in (kinds.MCP_WITHDRAW, kinds.MCP_REJECT):
+            about = envelope.correlation_id or ()
+            if not about:
+                text = f"{envelope.kind}: correlation_id must name the proposal"
+                return Receipt((), refused=invalid(errors.INVALID_ENVELOPE, text))
+            foreign = self._proposals.stranger_to(about, envelope.sender)
+            if envelope.kind == kinds.MCP_WITHDRAW and foreign is not None:
+                text = f"only its proposer withdraws '{foreign}'; mcp/reject says no to it"
+                return Receipt((), refused=ErrorPayload(error=errors.UNAUTHORIZED, message=text))
+        return None
+
+    def _out_of_turn(
+        self, sender: ParticipantId, connection: ConnectionId | None, now: datetime
+    ) -> ErrorPayload | None:
+        """Why this connection may not speak for its participant now: too much was said, or a newer one does."""
+        bucket = self._buckets.get(sender)
+        if bucket is None:
+            limits = self._config.limits
+            bucket = TokenBucket(per_second=limits.envelopes_per_second, burst=limits.envelope_burst, now=now)
+            self._buckets[sender] = bucket
+        if not bucket.take(now):
+            text = f"'{sender}' may send {self._config.limits.envelopes_per_second:,g} envelopes and frames a second"
+            return ErrorPayload(error=errors.RATE_LIMITED, message=f"{text}; this one was dropped")
         member = self._members.get(sender)
         if connection is None or (member is not None and connection in member.connections):
             return None
         text = f"a newer connection speaks for '{sender}'; join again to take over"
         return ErrorPayload(error=errors.SUPERSEDED, message=text)
 
-    def _refusal(self, draft: Draft, sender: ParticipantId) -> ErrorPayload | None:
-        """Why an envelope may not pass, in the order in which the reasons are looked for."""
-        kind = draft.kind
-        if not kind or kind.isspace():
-            return _invalid(errors.INVALID_ENVELOPE, "'kind' is missing")
-        if draft.sender is not None and draft.sender != sender:
-            text = f"you are '{sender}' and cannot speak as '{draft.sender}'"
-            return ErrorPayload(error=errors.IDENTITY_MISMATCH, message=text, attempted_kind=kind)
-        if kind.startswith(kinds.SYSTEM_NAMESPACE):
-            if kind == kinds.SYSTEM_HEARTBEAT:
-                return None
-            # The reference knows only one reserved kind, under this error; its clients look for these words.
-            error = errors.INVALID_REQUEST if kind == kinds.SYSTEM_REGISTER else errors.RESERVED_KIND
-            return ErrorPayload(error=error, message=f"{kind} is reserved for the gateway", attempted_kind=kind)
-        if kind == kinds.CHAT and not _is_text(draft.body.get("text")):
-            return _invalid(errors.INVALID_PAYLOAD, "chat: payload.text must be a text that is not empty")
-        if kind == kinds.MCP_REQUEST and not _is_text(draft.body.get("method")):
-            return _invalid(errors.INVALID_PAYLOAD, "mcp/request: payload.method must be a text that is not empty")
-        seat = self._seat(sender)
-        if seat.capabilities.allows(draft, ignore_to=self._config.capabilities.ignore_to):
+    def _quiet(self, draft: Draft, sender: ParticipantId, now: datetime) -> ErrorPayload | None:
+        objection = self._controls.objection(draft, sender, now=now)
+        if objection is None:
             return None
-        return ErrorPayload(
-            error=errors.CAPABILITY_VIOLATION,
-            message=f"no capability of '{sender}' allows this {kind}",
-            attempted_kind=kind,
-            your_capabilities=seat.patterns,
-        )
+        return ErrorPayload(error=errors.PAUSED, message=objection, attempted_kind=draft.kind)
 
     def _refuse(
         self,
@@ -270,11 +383,12 @@ class Space:
         connection: ConnectionId | None,
         *,
         now: datetime,
+        decision: Decision | None = None,
     ) -> Receipt:
         """Tell the sender by the connection it used; one that used none hears it on those it has."""
         hearers = self.connections_of([sender]) if connection is None else (connection,)
         error = self._error(payload, sender, draft.id, now=now)
-        return Receipt((Send(error, hearers),) if hearers else (), refused=payload)
+        return Receipt((Send(error, hearers),) if hearers else (), refused=payload, decision=decision)
 
     def _supersede(self, member: _Member, participant: ParticipantId, *, now: datetime) -> list[Effect]:
         effects: list[Effect] = []
@@ -284,7 +398,7 @@ class Space:
         member.connections.clear()
         return effects
 
-    def _no_room(self, member: _Member | None, seat: _Seat) -> str | None:
+    def _no_room(self, member: _Member | None, seat: Seat) -> str | None:
         limits = self._config.limits
         if member is None:
             full = len(self._members) >= limits.members
@@ -293,12 +407,13 @@ class Space:
             return f"you hold {limits.sockets_per_member} connections already"
         return None
 
-    def _seat(self, participant: str) -> _Seat:
-        seat = self._seats.get(participant)
-        if seat is None:
-            capabilities = CapabilitySet(normalise(self._config.patterns_of(participant)))
-            seat = self._seats[participant] = _Seat(capabilities, self._config.is_person(participant))
-        return seat
+    def _welcome(self, participant: ParticipantId, *, now: datetime) -> Envelope:
+        payload = self.snapshot(now=now).welcome(participant, self._seats.of(participant).patterns)
+        return self._write(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,))
+
+    def _gone(self, participant: ParticipantId, *, now: datetime) -> Broadcast:
+        presence = {"event": "leave", "participant": {"id": participant}}
+        return Broadcast(self._write(kinds.SYSTEM_PRESENCE, presence, now=now))
 
     def _error(
         self,
@@ -340,9 +455,5 @@ class Space:
         )
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _invalid(error: str, message: str) -> ErrorPayload:
-    return ErrorPayload(error=error, message=message, code=errors.VALIDATION_ERROR)
+def _heartbeat(seat: Seat) -> Decision:
+    return Decision(seat, {"kind": kinds.SYSTEM_HEARTBEAT}, "implicit")

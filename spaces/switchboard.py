@@ -10,6 +10,7 @@ import secrets
 import uuid
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import assert_never
 
 from protocol import errors
@@ -17,11 +18,27 @@ from protocol.codec import StreamFrame
 from protocol.envelope import Draft
 from protocol.ids import ParticipantId
 from protocol.payloads.participant import Board
-from spaces.auth import TokenBook
+from spaces.auth import TOKEN_BYTES, TokenBook, ensure_token, forget_token, store_token
 from spaces.config import SpaceConfig
-from spaces.effects import Admit, Broadcast, Close, ConnectionId, Dismiss, Effect, Receipt, Relay, Send
+from spaces.effects import (
+    Admit,
+    Broadcast,
+    Close,
+    ConnectionId,
+    Dismiss,
+    Effect,
+    Enrol,
+    Expel,
+    Note,
+    Receipt,
+    Relay,
+    Send,
+)
+from spaces.errors import TokenError
 from spaces.fanout import Fanout, Lane, frame_json, frame_message
 from spaces.history import History
+from spaces.roster import Roster
+from spaces.roster_file import read_roster, write_roster
 from spaces.snapshot import Snapshot
 from spaces.space import Space
 
@@ -41,6 +58,11 @@ def new_uuid() -> str:
     return str(uuid.uuid4())
 
 
+def new_random_token() -> str:
+    """A fresh token."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
 class Switchboard:
     """All connections of a gateway, and the space they meet in."""
 
@@ -51,12 +73,20 @@ class Switchboard:
         *,
         clock: Clock = now_utc,
         new_id: NewId = new_uuid,
+        new_token: NewId = new_random_token,
         epoch: str | None = None,
+        state: Path | None = None,
     ) -> None:
-        """`epoch` names this run in history positions; a fresh one is made when it is left out."""
+        """`epoch` names this run in history positions; a fresh one is made when it is left out.
+
+        `state` is where invitations and removals are kept; without it they last as long as this run. Raises
+        `SpacesError` for a state that cannot be read.
+        """
         self.config = config
         self.tokens = tokens
-        self.space = Space(config, new_id=new_id)
+        roster = _restore(tokens, state) if state is not None else Roster()
+        self.space = Space(config, new_id=new_id, new_token=new_token, roster=roster)
+        self._state = state
         self.history = History(
             epoch=epoch or secrets.token_hex(4),
             max_entries=config.limits.history_envelopes,
@@ -69,6 +99,10 @@ class Switchboard:
         self._owners: dict[ConnectionId, ParticipantId] = {}
         self._slow: list[ConnectionId] = []
         self._opened = 0
+
+    def reached_at(self, url: str) -> None:
+        """Name the address that invited participants are told to connect to."""
+        self.space.delegation.connection_url = url
 
     # Connections
 
@@ -186,24 +220,65 @@ class Switchboard:
                 data = effect.envelope.encode()
                 self.history.publish(data)
                 self._fanout.to_all(frame_json(data), without=effect.without)
-            case Send(envelope, connections):
+            case Send(envelope, connections, _):
                 self._send(frame_json(envelope.encode()), connections)
             case Relay(frame, None):
                 self._fanout.to_all(frame_message(frame.raw))
             case Relay(frame, connections):
                 self._fanout.to_some(frame_message(frame.raw), connections or ())
+            case Admit() | Dismiss() | Close():
+                self._change_connection(effect)
+            case Enrol() | Expel() | Note():
+                self._change_permissions(effect)
+            case _:
+                assert_never(effect)
+
+    def _change_connection(self, effect: Admit | Dismiss | Close) -> None:
+        lane = self._lanes.get(effect.connection)
+        match effect:
             case Admit(connection):
-                lane = self._lanes.get(connection)
                 if lane is not None:
                     self._fanout.admit(connection, lane)
             case Dismiss(connection):
                 self._fanout.dismiss(connection)
-            case Close(connection, code, reason):
-                lane = self._lanes.get(connection)
+            case Close(_, code, reason):
                 if lane is not None:
                     lane.close(code, reason)
             case _:
                 assert_never(effect)
+
+    def _change_permissions(self, effect: Enrol | Expel | Note) -> None:
+        match effect:
+            case Enrol(participant, token, roster):
+                self._enrol(participant, token, roster)
+            case Expel(participant, roster, _):
+                self._expel(participant, roster)
+            case Note():
+                log.info("%s: %s, by %s", effect.event, effect.participant, effect.by)
+            case _:
+                assert_never(effect)
+
+    def _enrol(self, participant: ParticipantId, token: str, roster: Roster) -> None:
+        """A token begins to count. That it could not be stored is said here; it counts until the gateway stops."""
+        self.tokens.add(participant, token)
+        if self._state is not None:
+            try:
+                store_token(self._state, participant, token)
+                write_roster(self._state, roster)
+            except (OSError, TokenError) as error:
+                log.error("the invitation of %s is not kept beyond this run: %s", participant, error)
+
+    def _expel(self, participant: ParticipantId, roster: Roster) -> None:
+        """Tokens stop counting, and sockets that had been superseded close as well."""
+        self.tokens.remove(participant)
+        for connection in [one for one, owner in self._owners.items() if owner == participant]:
+            self._do(Close(connection, errors.CLOSE_REMOVED, errors.REMOVED))
+        if self._state is not None:
+            try:
+                forget_token(self._state, participant)
+                write_roster(self._state, roster)
+            except OSError as error:
+                log.error("the removal of %s is not kept beyond this run: %s", participant, error)
 
     def _send(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         for connection in connections:
@@ -224,3 +299,14 @@ class Switchboard:
         )
         lane.finish(frame_json(send.envelope.encode()), errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
         self.leave(connection)
+
+
+def _restore(tokens: TokenBook, state: Path) -> Roster:
+    """What is kept of earlier runs, and the tokens that go with it. Raises `SpacesError`."""
+    roster = read_roster(state)
+    for participant in roster.removed:
+        tokens.remove(participant)
+    for participant in roster.invited:
+        tokens.remove(participant)
+        tokens.add(participant, ensure_token(state, participant))
+    return roster

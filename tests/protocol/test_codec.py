@@ -34,7 +34,7 @@ def problem_of(raw: bytes | str, **limits: int) -> DecodeError:
         ("garbage", errors.INVALID_JSON, errors.PROCESSING_ERROR),
         (b"\xff\xfe", errors.INVALID_JSON, errors.PROCESSING_ERROR),
         ('{"a": NaN}', errors.INVALID_JSON, errors.PROCESSING_ERROR),
-        ("[" * 100_000, errors.INVALID_JSON, errors.PROCESSING_ERROR),
+        ("[" * 100_000, errors.TOO_DEEP, errors.VALIDATION_ERROR),
         ('"text"', errors.INVALID_ENVELOPE, errors.VALIDATION_ERROR),
         ("null", errors.INVALID_ENVELOPE, errors.VALIDATION_ERROR),
         ("[]", errors.INVALID_ENVELOPE, errors.VALIDATION_ERROR),
@@ -130,3 +130,20 @@ def test_a_whole_envelope_leaves_as_it_came(
     }
     draft = decode_envelope(json.dumps(value))
     assert json.loads(Envelope.complete(draft, id="x", ts="y", sender="z").encode()) == value
+
+
+def nested(levels: int) -> str:
+    """An envelope that nests this many levels, its own and its payload's included."""
+    return '{"kind": "x", "payload": {"a": ' + "[" * (levels - 2) + "]" * (levels - 2) + "}}"
+
+
+@pytest.mark.parametrize("form", [str, str.encode])
+def test_an_envelope_may_nest_as_deep_as_the_limit_and_no_deeper(form: Any) -> None:
+    assert isinstance(decode(form(nested(30)), max_depth=30), Draft)
+    assert problem_of(form(nested(31)), max_depth=30).error == errors.TOO_DEEP
+    assert problem_of(form(nested(150))).error == errors.TOO_DEEP
+
+
+def test_many_brackets_that_nest_little_are_no_problem() -> None:
+    decoded = decode('{"kind": "x", "payload": {"a": [' + ",".join(["[]"] * 500) + "]}}", max_depth=4)
+    assert isinstance(decoded, Draft)

@@ -195,6 +195,43 @@ def _chat(text: str) -> Any:
     return "bob", draft_of({"kind": "chat", "payload": {"text": text}})
 
 
+async def test_an_invitation_answers_with_the_token_and_a_second_one_with_a_conflict(
+    gateway: RunningGateway, http: httpx2.AsyncClient
+) -> None:
+    async def invite(name: str) -> httpx2.Response:
+        body = {"kind": "space/invite", "payload": {"participant_id": name, "initial_capabilities": [{"kind": "chat"}]}}
+        return await http.post("/participants/ada/messages", headers=bearer(gateway, "ada"), json=body)
+
+    created = (await invite("eve")).json()
+    assert (created["status"], created["participant_id"]) == ("created", "eve")
+    assert created["connection_url"] == f"ws://localhost:{gateway.port}/"
+    hello = {"kind": "chat", "payload": {"text": "hello"}}
+    mine = {"authorization": f"Bearer {created['token']}"}
+    assert (await http.post("/participants/eve/messages", headers=mine, json=hello)).status_code == 200
+    conflict = await invite("eve")
+    assert problem(conflict) == (409, "already_exists")
+    assert (conflict.json()["status"], conflict.json()["participant_id"]) == ("already_exists", "eve")
+    assert problem(await invite("a/b")) == (400, "invalid_request")
+
+
+async def test_who_is_removed_can_neither_speak_nor_listen_any_more(
+    gateway: RunningGateway, http: httpx2.AsyncClient
+) -> None:
+    token = bearer(gateway, "bob")
+    kick = {"kind": "space/kick", "payload": {"participant_id": "bob"}}
+    with anyio.fail_after(10):
+        async with (
+            joined(gateway, "bob") as bob,
+            http.stream("GET", "/spaces/demo/events", headers=token) as events,
+        ):
+            assert (await http.post("/participants/ada/messages", headers=bearer(gateway, "ada"), json=kick)).is_success
+            assert (await bob.next())["kind"] == "space/kick"
+            assert await bob.closing() == (4403, "removed")
+            assert "space/kick" not in [line async for line in events.aiter_lines()]
+    chat = {"kind": "chat", "payload": {"text": "x"}}
+    assert problem(await http.post("/participants/bob/messages", headers=token, json=chat)) == (403, "unauthorized")
+
+
 async def test_answers_protect_the_browser(http: httpx2.AsyncClient) -> None:
     headers = (await http.get("/health")).headers
     assert headers["content-security-policy"].startswith("default-src 'self'")

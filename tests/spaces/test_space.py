@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from protocol import errors
 from protocol.capability import BASELINE
+from protocol.ids import ParticipantId
 from spaces.config import SpaceConfig, parse_space
 from spaces.effects import ConnectionId
 from tests.support.space_driver import SpaceDriver
@@ -264,6 +265,86 @@ def test_frames_go_to_everybody_or_to_their_targets_and_only_from_writers(driver
     )
     assert len(driver.take(1)) == 2
     assert driver.take(3) == []
+
+
+def test_who_was_told_to_pause_is_heard_again_when_resumed(driver: SpaceDriver) -> None:
+    driver.join(1, "ada")
+    driver.join(3, "coder")
+    driver.say(1, "ada", "participant/pause", {"timeout_seconds": 60}, to=["coder"])
+    driver.take(3)
+    refused = driver.say(3, "coder", "chat", {"text": "but"}).refused
+    assert refused is not None
+    assert (refused.error, refused.attempted_kind) == (errors.PAUSED, "chat")
+    assert driver.take(3) == ["system/error paused"]
+    assert driver.say(3, "coder", "participant/status", STATUS).accepted is not None
+    driver.say(1, "ada", "participant/resume", to=["coder"])
+    assert driver.say(3, "coder", "chat", {"text": "again"}).accepted is not None
+
+
+def test_who_was_shut_down_is_heard_again_when_it_joins(driver: SpaceDriver) -> None:
+    driver.join(1, "ada")
+    driver.join(3, "coder")
+    driver.say(1, "ada", "participant/shutdown", to=["coder"])
+    assert driver.say(3, "coder", "participant/status", STATUS).accepted is not None
+    assert driver.say(3, "coder", "chat", {"text": "but"}).accepted is None
+    assert driver.say(None, "coder", "chat", {"text": "by http"}).accepted is None
+    driver.leave(3, "coder")
+    driver.join(4, "coder")
+    assert driver.say(4, "coder", "chat", {"text": "anew"}).accepted is not None
+
+
+def test_only_its_proposer_withdraws_a_proposal_and_anybody_rejects_it() -> None:
+    people = "".join(f"\n  {name}: {{capabilities: [{{kind: 'mcp/*'}}]}}" for name in ("x", "y"))
+    driver = SpaceDriver(parse_space(f"space: {{id: a}}\nparticipants:{people}"))
+    driver.join(1, "x")
+    driver.join(2, "y")
+    driver.say(1, "x", "mcp/proposal", {"method": "tools/call"}, id="p")
+    foreign = driver.say(2, "y", "mcp/withdraw", {"reason": "no"}, correlation_id=["p"]).refused
+    assert foreign is not None
+    assert foreign.error == errors.UNAUTHORIZED
+    for kind in ("mcp/withdraw", "mcp/reject"):
+        bare = driver.say(1, "x", kind, {"reason": "no"}).refused
+        assert bare is not None
+        assert bare.error == errors.INVALID_ENVELOPE
+    assert driver.say(2, "y", "mcp/reject", {"reason": "busy"}, correlation_id=["p"]).accepted is not None
+    assert driver.say(1, "x", "mcp/withdraw", {"reason": "timeout"}, correlation_id="p").accepted is not None
+
+
+def test_who_says_too_much_is_told_and_the_rest_are_not_delayed() -> None:
+    limits = "limits: {envelopes_per_second: 2, envelope_burst: 3}"
+    driver = SpaceDriver(parse_space(f"space: {{id: a}}\nparticipants: {{x: {{}}, y: {{}}}}\n{limits}"))
+    driver.join(1, "x")
+    driver.join(2, "y")
+    driver.take(1)
+    for _ in range(3):
+        driver.say(1, "x", "chat", {"text": "more"})
+    driver.write(1, "x", "stream-1")
+    driver.say(1, "x", "chat", {"text": "more"})
+    assert driver.take(1) == ["chat more"] * 3 + ["system/error rate_limited"] * 2
+    assert driver.say(2, "y", "chat", {"text": "me"}).accepted is not None
+    driver.wait(1)
+    assert driver.say(1, "x", "chat", {"text": "later"}).accepted is not None
+
+
+def test_a_log_listens_as_its_participant_and_a_socket_may_join_beside_it(driver: SpaceDriver) -> None:
+    driver.join(1, "ada")
+    driver.take(1)
+    driver.inbox[ConnectionId(7)] = []
+    driver.perform(driver.space.join_virtually(ConnectionId(7), ParticipantId("coder"), now=driver.now))
+    assert driver.space.join_virtually(ConnectionId(8), ParticipantId("coder"), now=driver.now) == ()
+    assert (driver.take(7), driver.take(1)) == (["system/welcome"], [])
+    driver.join(2, "bob")
+    assert [one["id"] for one in driver.last(2).body["participants"]] == ["ada", "coder"]
+    driver.join(3, "coder")
+    assert driver.take(1) == ["system/presence join", "system/presence join"]
+    driver.say(1, "ada", "chat", {"text": "both"})
+    assert (driver.take(3), driver.take(7)[-1]) == (["system/welcome", "chat both"], "chat both")
+    driver.leave(3, "coder")
+    assert driver.take(1)[-1] == "system/presence leave"
+    assert driver.space.is_member("coder")
+    assert (driver.space.members, driver.space.member_names) == (3, ("ada", "coder", "bob"))
+    driver.say(None, "coder", "participant/clear")
+    assert driver.take(7)[-1] == "system/error capability_violation"
 
 
 class SpaceMachine(RuleBasedStateMachine):

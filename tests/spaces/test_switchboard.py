@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,3 +146,47 @@ def test_the_board_has_everybody_who_is_configured(switchboard: Switchboard) -> 
 )
 def test_one_space_is_served(switchboard: Switchboard, name: str | None, *, expected: bool) -> None:
     assert switchboard.is_space(name) is expected
+
+
+def said(switchboard: Switchboard, sender: ParticipantId, kind: str, **payload: Any) -> Any:
+    return switchboard.inject(sender, draft_of({"kind": kind, "payload": payload}))
+
+
+def test_who_was_invited_and_removed_is_so_after_a_restart_too(config: SpaceConfig, tmp_path: Path) -> None:
+    first = Switchboard(config, TokenBook.load(config, tmp_path, environ={}), state=tmp_path)
+    coder = first.tokens.token_of("coder")
+    token = said(first, ADA, "space/invite", participant_id="eve", initial_capabilities=[{"kind": "chat"}]).answer[
+        "token"
+    ]
+    said(first, ADA, "space/invite", participant_id="mallory")
+    for name in ("coder", "mallory"):
+        said(first, ADA, "space/kick", participant_id=name)
+    assert first.tokens.identify(coder) is None
+    second = Switchboard(config, TokenBook.load(config, tmp_path, environ={}), state=tmp_path)
+    assert second.tokens.identify(token) == "eve"
+    assert said(second, ParticipantId("eve"), "chat", text="hi").accepted is not None
+    for gone in ("token-of-coder", coder, second.tokens.token_of("coder")):
+        assert second.tokens.identify(gone) is None
+    again = said(second, ADA, "space/invite", participant_id="coder").answer["token"]
+    assert Switchboard(config, TokenBook.load(config, tmp_path, environ={}), state=tmp_path).tokens.identify(again)
+
+
+def test_a_removal_closes_the_superseded_sockets_too(switchboard: Switchboard) -> None:
+    _, older = joined(switchboard, CODER)
+    _, newer = joined(switchboard, CODER)
+    said(switchboard, ADA, "space/kick", participant_id="coder")
+    assert older.closed == newer.closed == (4403, "removed")
+    assert switchboard.tokens.identify("token-of-coder") is None
+
+
+def test_an_invitation_that_cannot_be_stored_counts_for_this_run(
+    config: SpaceConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = tmp_path / "state"
+    switchboard = Switchboard(config, TokenBook.made_up(config), state=state)
+    state.write_text("a file where a folder should be")
+    token = said(switchboard, ADA, "space/invite", participant_id="eve").answer["token"]
+    said(switchboard, ADA, "space/kick", participant_id="bob")
+    assert switchboard.tokens.identify(token) == "eve"
+    assert "invitation of eve is not kept" in caplog.text
+    assert "removal of bob is not kept" in caplog.text

@@ -8,7 +8,20 @@ from protocol.codec import StreamFrame, draft_of
 from protocol.envelope import Envelope
 from protocol.ids import ParticipantId
 from spaces.config import SpaceConfig
-from spaces.effects import Admit, Broadcast, Close, ConnectionId, Dismiss, Effect, Receipt, Relay, Send
+from spaces.effects import (
+    Admit,
+    Broadcast,
+    Close,
+    ConnectionId,
+    Dismiss,
+    Effect,
+    Enrol,
+    Expel,
+    Note,
+    Receipt,
+    Relay,
+    Send,
+)
 from spaces.space import Space
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -19,12 +32,14 @@ class SpaceDriver:
 
     def __init__(self, config: SpaceConfig) -> None:
         numbers = itertools.count(1)
-        self.space = Space(config, new_id=lambda: f"id-{next(numbers)}")
+        self.space = Space(config, new_id=lambda: f"id-{next(numbers)}", new_token=lambda: f"token-{next(numbers)}")
         self.now = START
         self.admitted: dict[ConnectionId, None] = {}
         self.inbox: dict[ConnectionId, list[Envelope | StreamFrame]] = {}
         self.closed: dict[ConnectionId, int] = {}
         self.history: list[Envelope] = []
+        self.tokens: dict[str, str] = {}
+        self.notes: list[Note] = []
 
     def join(self, number: int, name: str) -> None:
         """A connection joins as somebody."""
@@ -62,18 +77,34 @@ class SpaceDriver:
                     for connection in self.admitted:
                         if connection not in without:
                             self.inbox[connection].append(envelope)
-                case Send(envelope, connections):
+                case Send(envelope, connections, _):
                     for connection in connections:
                         self.inbox.setdefault(connection, []).append(envelope)
                 case Relay(frame, connections):
                     for connection in self.admitted if connections is None else connections:
                         self.inbox[connection].append(frame)
-                case Admit(connection):
-                    self.admitted[connection] = None
-                case Dismiss(connection):
-                    self.admitted.pop(connection, None)
-                case Close(connection, code, _):
-                    self.closed[connection] = code
+                case Admit() | Dismiss() | Close():
+                    self._connect(effect)
+                case Enrol() | Expel() | Note():
+                    self._permit(effect)
+
+    def _connect(self, effect: Admit | Dismiss | Close) -> None:
+        match effect:
+            case Admit(connection):
+                self.admitted[connection] = None
+            case Dismiss(connection):
+                self.admitted.pop(connection, None)
+            case Close(connection, code, _):
+                self.closed[connection] = code
+
+    def _permit(self, effect: Enrol | Expel | Note) -> None:
+        match effect:
+            case Enrol(participant, token, _):
+                self.tokens[participant] = token
+            case Expel(participant, _, _):
+                self.tokens.pop(participant, None)
+            case Note():
+                self.notes.append(effect)
 
     def take(self, number: int) -> list[Any]:
         """What a connection was sent since it was last looked at, in short."""

@@ -1,0 +1,105 @@
+"""[pure] What each participant may, present or not: space.yaml, invitations, removals and grants taken together."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic_core import to_json
+
+from protocol.capability import CapabilityPattern, CapabilitySet, normalise
+from protocol.ids import ParticipantId
+from spaces.grants import Grant, Grants, Pattern
+from spaces.roster import Invited, Roster
+from spaces.settings import SpaceConfig
+
+Source = Literal["static", "dynamic", "implicit"]
+"""Where a capability comes from: the space's files, a grant, or the protocol itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One participant's place. `patterns` are its capabilities as they travel, `patterns_json` the same as bytes."""
+
+    capabilities: CapabilitySet
+    patterns: tuple[dict[str, Any], ...]
+    patterns_json: bytes
+    granted: tuple[dict[str, Any], ...]
+    several_connections: bool
+
+    def source_of(self, pattern: CapabilityPattern) -> Source:
+        """Whether a pattern of this seat was granted."""
+        return "dynamic" if self.granted and pattern in self.granted else "static"
+
+
+class Seats:
+    """All places of one space. A seat is made when it is asked for and kept until something about it changes."""
+
+    def __init__(self, config: SpaceConfig, roster: Roster) -> None:
+        self.roster = roster
+        self._config = config
+        self._grants = Grants()
+        self._seats: dict[str, Seat] = {}
+
+    def of(self, participant: str) -> Seat:
+        """A participant's place; that of somebody unknown has the space's defaults."""
+        seat = self._seats.get(participant)
+        if seat is None:
+            granted = self._grants.of(participant)
+            patterns = normalise((*self._base(participant), *granted))
+            seat = self._seats[participant] = Seat(
+                CapabilitySet(patterns), patterns, to_json(patterns), granted, self._config.is_person(participant)
+            )
+        return seat
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everybody who has a place: configured, then invited."""
+        everybody = dict.fromkeys([*self._config.participants, *self.roster.invited])
+        return tuple(name for name in everybody if name not in self.roster.removed)
+
+    def has(self, participant: str) -> bool:
+        """Whether somebody has a place."""
+        if participant in self.roster.removed:
+            return False
+        return participant in self._config.participants or participant in self.roster.invited
+
+    def resolve(self, name: str) -> ParticipantId | None:
+        """Who is meant: the participant of this id, else the only one whose display name it is."""
+        if self.has(name):
+            return ParticipantId(name)
+        named = [one for one, place in self._config.participants.items() if place.name == name and self.has(one)]
+        return ParticipantId(named[0]) if len(named) == 1 else None
+
+    def invite(self, participant: str, place: Invited) -> Roster:
+        """Make a place. Returns the roster to be kept."""
+        self.roster = self.roster.with_invited(participant, place)
+        self._seats.pop(participant, None)
+        return self.roster
+
+    def remove(self, participant: str) -> Roster:
+        """Take a place away, with every grant. Returns the roster to be kept."""
+        self.roster = self.roster.without(participant)
+        self._grants.forget(participant)
+        self._seats.pop(participant, None)
+        return self.roster
+
+    def grant(self, recipient: str, grant: Grant) -> None:
+        """Give a participant more."""
+        self._grants.add(recipient, grant)
+        self._seats.pop(recipient, None)
+
+    def revoke(self, recipient: str, *, grant_id: str | None, patterns: tuple[Pattern, ...]) -> list[Pattern]:
+        """Take grants back; what space.yaml or an invitation gives stays. Returns what was taken."""
+        taken = self._grants.revoke(recipient, grant_id=grant_id, patterns=patterns)
+        self._seats.pop(recipient, None)
+        return taken
+
+    def forget_grants(self, participant: str) -> None:
+        """Grants end when their recipient has left for good."""
+        if self._grants.forget(participant):
+            self._seats.pop(participant, None)
+
+    def _base(self, participant: str) -> tuple[dict[str, Any], ...]:
+        if participant in self.roster.removed:
+            return ()
+        place = self.roster.invited.get(participant)
+        return place.capabilities if place is not None else self._config.patterns_of(participant)

@@ -1,0 +1,15 @@
+"""Invitations and removals undo each other."""
+
+from spaces.roster import Invited, Roster
+
+PLACE = Invited(capabilities=({"kind": "chat"},), invited_by="ada", invited_at="2026-01-01T00:00:00.000Z")
+
+
+def test_an_invitation_makes_a_place_and_lifts_a_removal() -> None:
+    roster = Roster(removed=frozenset({"eve", "mallory"})).with_invited("eve", PLACE)
+    assert roster == Roster(invited={"eve": PLACE}, removed=frozenset({"mallory"}))
+
+
+def test_a_removal_ends_an_invitation() -> None:
+    roster = Roster().with_invited("eve", PLACE).without("eve").without("coder")
+    assert roster == Roster(removed=frozenset({"eve", "coder"}))
