@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from mew_agent.context.projection import MESSAGE_OVERHEAD_TOKENS, WHOLE_PROMPT_NOISE, Calibration
+from mew_agent.context.shares import apportion, fit
 from mew_agent.context.usage import Usage
 
 PriceBasis = Literal["exact", "projected"]
@@ -25,6 +26,9 @@ DOUBT_TOKENS_PER_ITEM = 4
 DOUBT_SHARE = (1, 4)
 """An interval whose growth is further from its projection than all of these is not trusted to be the items alone:
 a server that drops old messages shows only in the totals. The share is of what had to be projected in it."""
+
+LUMP_REVIEWS = 8
+"""After how many further intervals a lump is no longer shared anew."""
 
 TRUNCATION_FALL = (4, 5)
 """A prompt below 4/5 of the previous one, with nothing cut, was shortened by the server."""
@@ -90,13 +94,17 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Items first_seq..last_seq cost `tokens` together, `tool_tokens` of them in tool results."""
+    """Items first_seq..last_seq cost `tokens` together, `tool_tokens` of them in tool results.
+
+    `measured` says that `tokens` is the difference of two reports, `exact` that nothing gives reason to doubt it.
+    """
 
     first_seq: int
     last_seq: int
     tokens: int
     tool_tokens: int
     exact: bool
+    measured: bool = False
 
 
 @dataclass
@@ -129,6 +137,7 @@ class Ledger:
     _unsteady_items: int = 0
     _sent_prefix_features: float = 0.0
     _sent_pins_features: float = 0.0
+    _lump_reviews_left: int = 0
 
     # -- what enters -------------------------------------------------------------------------------------
 
@@ -172,7 +181,8 @@ class Ledger:
         grown = reported - (self.prompt_tokens or 0)
         if same_terms and not self._cut_since_record and grown >= 0 and sent_now:
             self._learn(grown, sent_now)
-            self._append_span(sent_now, grown, exact=exact)
+            self._append_span(sent_now, grown, exact=exact, measured=True)
+            self._share_lump_again()
         else:
             self._book_prefix_change()
             if sent_now:
@@ -180,6 +190,7 @@ class Ledger:
             if first or not same_model:
                 self._learn_whole(reported)
             self._rescale(reported)
+            self._lump_reviews_left = LUMP_REVIEWS
         self._unsent = [m for m in self._unsent if m.seq > last_seq]
         self._unsent_tokens = sum(m.project(self.calibration) for m in self._unsent)
         self.prompt_tokens = reported
@@ -367,10 +378,10 @@ class Ledger:
         text = reported - MESSAGE_OVERHEAD_TOKENS * (len(items) + 1)
         self.calibration = self.calibration.observe(text, units, noise=WHOLE_PROMPT_NOISE)
 
-    def _append_span(self, measures: Sequence[Measure], tokens: int, *, exact: bool) -> None:
+    def _append_span(self, measures: Sequence[Measure], tokens: int, *, exact: bool, measured: bool = False) -> None:
         tool_tokens = sum(share for (_, share, tool) in _split(tokens, measures, self.calibration) if tool)
         exact = exact and not self._unsteady_items
-        self._spans.append(_Span(measures[0].seq, measures[-1].seq, tokens, tool_tokens, exact))
+        self._spans.append(_Span(measures[0].seq, measures[-1].seq, tokens, tool_tokens, exact, measured))
         self._sent.extend(measures)
         self._messages_tokens += tokens - tool_tokens
         self._tool_tokens += tool_tokens
@@ -382,6 +393,32 @@ class Ledger:
             return
         self._spans = deque(replace(span, exact=False) for span in self._spans)
         self._inexact_spans = len(self._spans)
+
+    def _share_lump_again(self) -> None:
+        """What was reported in one lump (a first prompt, one after a cut) is shared anew as the model gets known.
+
+        The lump's sum is reported and stays; the first few intervals teach most of how it divides.
+        """
+        if not self._lump_reviews_left:
+            return
+        self._lump_reviews_left -= 1
+        lumps = [at for at, span in enumerate(self._spans) if not span.measured]
+        wanted = [
+            self.calibration.project(self.prefix_features) if self.prefix_features else 0,
+            self.summary_measure.project(self.calibration) if self.summary_measure else 0,
+            self.calibration.project(self.pins_features) if self.pins_features else 0,
+            *(self._project_span(self._spans[at]) for at in lumps),
+        ]
+        lump = self.prefix_tokens + self.summary_tokens + self.pins_tokens
+        lump += sum(self._spans[at].tokens for at in lumps)
+        fitted = fit(lump, wanted)
+        self.prefix_tokens, self.summary_tokens, self.pins_tokens = fitted[:3]
+        for at, tokens in zip(lumps, fitted[3:], strict=True):
+            self._spans[at] = _resized(self._spans[at], tokens)
+        self._recount()
+
+    def _project_span(self, span: _Span) -> int:
+        return sum(m.project(self.calibration) for m in self._sent if span.first_seq <= m.seq <= span.last_seq)
 
     def _rescale(self, reported: int) -> None:
         """Make the projected parts sum to what is left of a reported prompt beside the exact ones."""
@@ -445,17 +482,3 @@ def _split(tokens: int, measures: Sequence[Measure], calibration: Calibration) -
     else:
         fitted = apportion(tokens, wanted)
     return [(m.seq, share, m.tool_result) for m, share in zip(measures, fitted, strict=True)]
-
-
-def apportion(total: int, weights: Sequence[int]) -> list[int]:
-    """Split `total` into integers in proportion to the weights, summing to it exactly (largest remainder)."""
-    if not weights:
-        return []
-    whole = sum(weights)
-    if whole <= 0:
-        return [total, *[0] * (len(weights) - 1)]
-    shares = [total * weight // whole for weight in weights]
-    order = sorted(range(len(weights)), key=lambda i: (-(total * weights[i] % whole), i))
-    for i in order[: total - sum(shares)]:
-        shares[i] += 1
-    return shares
