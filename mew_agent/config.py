@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
-from mew_agent.context.policy import PRESETS
+from mew_agent.context.policy import EVERY_PRESET, PRESETS, Policy
 from mew_agent.errors import ConfigError
 from protocol.ids import id_problem
 
@@ -236,6 +236,59 @@ def file_source(path: Path) -> Source:
     keys = [key for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []
     places = {key.value: f"{path}:{key.start_mark.line + 1}:{key.start_mark.column + 1}" for key in keys}
     return Source(str(path), _mapping({} if values is None else values, str(path)), places)
+
+
+def load_policy(name_or_file: str, *, where: str = "--policy") -> Policy:
+    """A preset by its name, or a policy from a YAML or JSON file. Raises `ConfigError`.
+
+    A file holds a policy's keys. `based_on: PRESET` takes the keys it does not name from there, `settings` are a
+    model's own values (see `Policy.configured`).
+    """
+    preset = EVERY_PRESET.get(name_or_file)
+    if preset is not None:
+        return preset
+    path = Path(name_or_file)
+    if path.suffix not in (".yaml", ".yml", ".json") and not path.exists():
+        near = difflib.get_close_matches(name_or_file, EVERY_PRESET, n=1, cutoff=0.6)
+        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        known = ", ".join(EVERY_PRESET)
+        raise ConfigError(where, f"there is no policy '{name_or_file}'{hint}", f"one of {known}, or a file")
+    return _policy_of(file_source(path))
+
+
+def _policy_of(source: Source) -> Policy:
+    values = dict(source.values)
+    settings = _numbers(values.pop("settings", {}), source.place("settings"))
+    if "based_on" in values:
+        base = str(values.pop("based_on"))
+        if base not in EVERY_PRESET:
+            presets = ", ".join(EVERY_PRESET)
+            raise ConfigError(source.place("based_on"), f"there is no preset '{base}'", f"one of {presets}")
+        values = {**EVERY_PRESET[base].model_dump(exclude={"name"}), **values}
+    if str(values.get("name")) in EVERY_PRESET:
+        raise ConfigError(source.place("name"), f"'{values['name']}' is a preset; yours needs a name of its own")
+    try:
+        policy = Policy.model_validate(values)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+    else:
+        unknown = [key for key in settings if key not in policy.setting_names()]
+        if unknown:
+            expected = f"one of {', '.join(policy.setting_names())}" if policy.setting_names() else None
+            raise ConfigError(source.place("settings"), f"unknown setting '{unknown[0]}'", expected)
+        return policy.configured(settings)
+    inside = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
+    where = source.place(str(detail["loc"][0])) if detail["loc"] else source.where
+    said = detail["msg"].removeprefix("Value error, ")
+    raise ConfigError(where, f"{inside}: {said}" if inside else said)
+
+
+def _numbers(values: object, where: str) -> dict[str, float]:
+    settings = _mapping(values, where)
+    for key, value in settings.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ConfigError(where, f"{key} is {value!r}", "a number")
+    return settings
 
 
 def _mapping(values: object, where: str) -> dict[str, Any]:

@@ -52,7 +52,17 @@ def root(
         raise typer.Exit
     if called.invoked_subcommand is None:
         typer.echo(called.get_help())
+        typer.echo(f"\n{_next_step(Path.cwd())}")
         raise typer.Exit
+
+
+def _next_step(folder: Path) -> str:
+    """What one would do here next; by files alone, since this must be quick."""
+    if (folder / ".mew" / "run.json").exists():
+        return "A space of this folder runs: `mew space connect` takes part in it, `mew status` shows it."
+    if (folder / ".mew" / "space.yaml").exists() or (folder / "space.yaml").exists():
+        return "This folder has a space: `mew up` starts it, `mew up -i` also takes part in it."
+    return "There is no space in this folder: `mew init` makes one, `mew demo` shows one."
 
 
 @app.command()

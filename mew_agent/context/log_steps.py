@@ -1,0 +1,147 @@
+"""[pure] The lines of a context log: what happened at each step, read and checked one by one.
+
+A step is one JSON object; docs/policies.md lists the kinds. It knows no policy and replays nothing.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, get_args
+
+from mew_agent.context.message_counts import Role
+from mew_agent.context.policy import NO_FLAGS, Flags
+
+StepKind = Literal["usage", "pre_request", "tool_result", "stream", "message", "clear", "set_limit"]
+
+_KINDS: Mapping[str, StepKind] = {
+    "usage": "usage",
+    "pre_request_tokens": "pre_request",
+    "tool_result_tokens": "tool_result",
+    "stream_tokens": "stream",
+    "message_tokens": "message",
+    "clear": "clear",
+    "set_limit": "set_limit",
+}
+_BESIDE: Mapping[str, tuple[StepKind, ...]] = {"current_tokens": ("tool_result",), "role": ("message",)}
+_FLAGS = ("user_prompt", "queue_busy", "user_chain")
+
+MOST_TOKENS = 10**15
+"""Far beyond any window; what is larger is a mistake."""
+
+
+class BadStep(ValueError):
+    """A line that is no step; the text says what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of a log. Figures in tokens; `flags` describe the generation that follows.
+
+    `tokens` is the figure of the kind: message tokens before a request, a tool result's, the whole window during a
+    stream, an added message's, the new limit. `usage` is the provider's object, None where
+    a call reported none. `at_seconds` is absolute, None where the log does not tell.
+    """
+
+    kind: StepKind
+    tokens: int | None = None
+    current_tokens: int | None = None
+    usage: Mapping[str, Any] | None = None
+    role: Role | None = None
+    flags: Flags = NO_FLAGS
+    at_seconds: float | None = None
+
+
+def read_step(line: str) -> Step:
+    """One line of JSON as a step. Raises `BadStep`."""
+    try:
+        value = json.loads(line, parse_constant=_no_number, object_pairs_hook=_once_each)
+    except json.JSONDecodeError as error:
+        raise BadStep(f"malformed JSON: {error.msg} at column {error.colno}") from None
+    except RecursionError:
+        raise BadStep("malformed JSON: nested too deeply") from None
+    if not isinstance(value, dict):
+        raise BadStep(f"expected a JSON object, got {_shown(value)}")
+    key = _key_of_kind(value)
+    kind = _KINDS[key]
+    for other in value:
+        if other != key and other not in (*_FLAGS, "at_seconds") and kind not in _BESIDE.get(other, ()):
+            raise BadStep(f"unknown key '{other}' beside '{key}'")
+    return Step(
+        kind=kind,
+        tokens=_figure(kind, key, value[key]),
+        current_tokens=_count("current_tokens", value.get("current_tokens")) if kind == "tool_result" else None,
+        usage=_usage(value[key]) if kind == "usage" else None,
+        role=_role(value["role"]) if "role" in value else None,
+        flags=Flags(**{name: _truth(name, value[name]) for name in _FLAGS if name in value}),
+        at_seconds=_time(value["at_seconds"]) if "at_seconds" in value else None,
+    )
+
+
+def _key_of_kind(value: Mapping[str, object]) -> str:
+    found = [key for key in value if key in _KINDS]
+    if len(found) > 1:
+        raise BadStep(f"'{found[0]}' and '{found[1]}' are two steps; each needs a line of its own")
+    if not found:
+        raise BadStep(f"expected one of {', '.join(_KINDS)}")
+    return found[0]
+
+
+def _figure(kind: StepKind, key: str, value: object) -> int | None:
+    if kind == "usage":
+        return None
+    if kind == "clear":
+        if value is not True:
+            raise BadStep(f"'clear' is true or left out, got {_shown(value)}")
+        return None
+    if kind == "set_limit":
+        return _count(key, value, least=1)
+    return _count(key, value)
+
+
+def _count(name: str, value: object, *, least: int = 0) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < MOST_TOKENS:
+        raise BadStep(f"'{name}' should be a whole number of tokens, {least} or more, got {_shown(value)}")
+    return value
+
+
+def _usage(value: object) -> Mapping[str, Any] | None:
+    if value is not None and not isinstance(value, dict):
+        raise BadStep(f"'usage' should be the provider's object, or null where it reported none, got {_shown(value)}")
+    return value
+
+
+def _role(value: object) -> Role:
+    roles = get_args(Role)
+    if value not in roles:
+        raise BadStep(f"'role' should be one of {', '.join(roles)}, got {_shown(value)}")
+    return value  # type: ignore[return-value]  # membership was just checked
+
+
+def _truth(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise BadStep(f"'{name}' should be true or false, got {_shown(value)}")
+    return value
+
+
+def _time(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise BadStep(f"'at_seconds' should be a number, got {_shown(value)}")
+    return float(value)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise BadStep(f"{text} is no number in JSON")
+
+
+def _once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        twice = next(key for key in value if [name for name, _ in pairs].count(key) > 1)
+        raise BadStep(f"'{twice}' is given twice")
+    return value
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else f"{text[:40]}..."

@@ -1,0 +1,204 @@
+"""[pure] Replays a context log through a policy, so that thresholds can be tuned on what really happened.
+
+The log is taken as it is: no action changes a later step. It opens no file and prints nothing.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
+
+from mew_agent.context.log_steps import Step
+from mew_agent.context.message_counts import CountedConversation
+from mew_agent.context.policy import (
+    Action,
+    Compact,
+    Decision,
+    Phase,
+    Policy,
+    PolicyState,
+    Snapshot,
+    action_json,
+    after_clear,
+    after_compaction,
+    decide,
+    level_of,
+)
+from mew_agent.context.tracker import kept_reply_tokens
+from mew_agent.context.usage import Usage, normalise
+from protocol.context_report import Basis, UnknownReason
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a policy says at one step. `used_tokens` is its measure, None when that is not known."""
+
+    step: int
+    level: str
+    basis: Basis
+    used_tokens: int | None
+    limit_tokens: int | None
+    actions: tuple[Action, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The line of output: what is not known is left out."""
+        shown: dict[str, Any] = {"step": self.step, "level": self.level, "basis": self.basis}
+        if self.used_tokens is not None:
+            shown["used_tokens"] = self.used_tokens
+        if self.limit_tokens is not None:
+            shown["limit_tokens"] = self.limit_tokens
+        shown["actions"] = [action_json(action) for action in self.actions]
+        return shown
+
+
+@dataclass
+class Simulation:
+    """One replay. `limit_tokens` None is a window that is not known."""
+
+    policy: Policy
+    limit_tokens: int | None
+    state: PolicyState = field(default_factory=PolicyState)
+
+    _steps: int = 0
+    _calls: int = 0
+    _used_tokens: int | None = None
+    _basis: Basis = "unknown"
+    _reason: UnknownReason | None = "no_call_yet"
+    _hidden_tokens: int = 0
+    _next_prompt_tokens: int | None = None
+    _spent_tokens: int = 0
+    _at_seconds: float | None = None
+    _conversation: CountedConversation = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._conversation = CountedConversation(self.policy, self.limit_tokens or 1)
+        if self.policy.counts_messages:
+            self._measured(0, "projected")
+
+    def play(self, step: Step) -> Outcome:
+        """Take the next step of the log. Returns what the policy says to it."""
+        self._steps += 1
+        if step.at_seconds is not None:
+            self._at_seconds = step.at_seconds
+        decision = self._happened(step)
+        self.state = decision.state
+        if any(isinstance(action, Compact) for action in decision.actions):
+            # A compaction is announced, too; whether it helped the log cannot tell.
+            self.state = after_compaction(self.state, progressed=True, at_seconds=self._at_seconds)
+        return Outcome(
+            self._steps,
+            level_of(self.policy, self._snapshot())[0],
+            self._basis,
+            self._used_tokens,
+            self.limit_tokens,
+            decision.actions,
+        )
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _happened(self, step: Step) -> Decision:
+        match step.kind:
+            case "usage":
+                return self._call(step)
+            case "pre_request":
+                self._next_prompt_tokens = step.tokens
+                self._moves("pre_request", step.tokens)
+                return self._decide("pre_request", step)
+            case "tool_result":
+                return self._tool_result(step)
+            case "stream":
+                self._moves("stream", step.tokens)
+                return self._decide("stream", step)
+            case "message":
+                return self._message(step)
+            case "clear":
+                return self._clear(step)
+            case "set_limit":
+                self.limit_tokens = step.tokens
+                self._conversation.limit_tokens = step.tokens or 1
+                return self._decide("after_call", step)
+            case _:
+                assert_never(step.kind)
+
+    def _call(self, step: Step) -> Decision:
+        self._calls += 1
+        usage = normalise(step.usage)
+        if usage is not None:
+            self._next_prompt_tokens = None
+            self._measured(self._measure(usage), "reported")
+            kept = kept_reply_tokens(usage, thinking_seen=False)
+            reply = max(0, usage.total_tokens - usage.prompt_tokens)
+            self._hidden_tokens = 0 if kept is None or self.policy.measure != "total" else max(0, reply - kept)
+            return self._decide("after_call", step)
+        # The next prompt stays what the log told of this one: it will be no smaller.
+        missing = replace(self._snapshot(), used_tokens=None, basis="unknown", reason="usage_unavailable")
+        if self.policy.on_missing == "keep_last":
+            if self._used_tokens is not None:
+                self._basis = "projected"
+        else:
+            self._unknown("usage_unavailable")
+        return decide(self.policy, self.state, missing, "after_call", step.flags)
+
+    def _measure(self, usage: Usage) -> int:
+        match self.policy.measure:
+            case "prompt":
+                return usage.prompt_tokens
+            case "total":
+                return usage.total_tokens
+            case "cumulative":
+                self._spent_tokens += usage.total_tokens
+                return self._spent_tokens
+
+    def _tool_result(self, step: Step) -> Decision:
+        before, result = step.current_tokens or 0, step.tokens or 0
+        snapshot = replace(
+            self._snapshot(), used_tokens=before, basis="projected", reason=None, tool_result_tokens=result
+        )
+        self._moves("tool_result", before + result)
+        return decide(self.policy, self.state, snapshot, "tool_result", step.flags)
+
+    def _message(self, step: Step) -> Decision:
+        added = step.tokens or 0
+        self._conversation.add(added, step.role)
+        if self._next_prompt_tokens is not None:
+            self._next_prompt_tokens += added
+        if self._used_tokens is not None:
+            self._moves("message_added", self._used_tokens + added)
+        return self._decide("message_added", step)
+
+    def _clear(self, step: Step) -> Decision:
+        level = self.state.level
+        self.state = after_clear(self.state)
+        self._conversation.clear()
+        self._next_prompt_tokens, self._spent_tokens = None, 0
+        if not self.policy.counts_messages:
+            self._unknown("cleared")
+            return Decision(self.state)
+        self._measured(0, "projected")
+        self.state = replace(self.state, level=level)
+        return self._decide("message_added", step)
+
+    def _moves(self, phase: Phase, tokens: int | None) -> None:
+        """A figure that nobody reported moves the level of policies that look at it in this phase."""
+        if phase in self.policy.phases and tokens is not None:
+            self._measured(tokens, "projected")
+
+    def _measured(self, tokens: int, basis: Basis) -> None:
+        self._used_tokens, self._basis, self._reason, self._hidden_tokens = tokens, basis, None, 0
+
+    def _unknown(self, reason: UnknownReason) -> None:
+        self._used_tokens, self._basis, self._reason, self._hidden_tokens = None, "unknown", reason, 0
+
+    def _decide(self, phase: Phase, step: Step) -> Decision:
+        return decide(self.policy, self.state, self._snapshot(), phase, step.flags)
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(
+            used_tokens=self._used_tokens,
+            basis=self._basis,
+            limit_tokens=self.limit_tokens,
+            reason=self._reason,
+            hidden_tokens=self._hidden_tokens,
+            next_prompt_tokens=self._next_prompt_tokens,
+            at_seconds=self._at_seconds,
+            call_id=f"call-{self._calls}" if self._calls else None,
+            suggestions=() if self.limit_tokens is None else self._conversation.suggestions(),
+        )

@@ -1,0 +1,85 @@
+"""Policies that contradict themselves are refused when they are made. (Those of `mew`: test_policy.py.)"""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from mew_agent.context.policy import DOMINDS_V3, LMSTUDIO, Policy
+
+USED = {"figure": "used", "op": "ge", "fraction": "9/10"}
+COMPACT = {"action": "compact", "phase": "after_call", "when": [USED], "trigger": "t", "target": "1/2"}
+REPORTED: dict[str, Any] = {"bases": ["reported"]}
+LEVEL = {"name": "full", "severity": 3, "at": USED}
+
+
+def inject(level: str) -> dict[str, Any]:
+    return {"action": "inject", "level": level, "repeat": {"kind": "countdown", "steps": 2}}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a Dominds policy that trusts projections": ({"name": "dominds-mine"}, "reported figures only"),
+    "a sum of all calls beside the window": ({"measure": "cumulative", "levels": [LEVEL]}, "cumulative"),
+    "a summary that nobody writes": ({"rules": [{**COMPACT, "method": "summarise"}]}, "neither a `summariser`"),
+    "reports before the request": (
+        {**REPORTED, "rules": [{**COMPACT, "phase": "pre_request"}]},
+        "nothing is reported in the phase 'pre_request'",
+    ),
+    "reports during the stream": (
+        {**REPORTED, "rules": [{**COMPACT, "phase": "stream"}]},
+        "nothing is reported in the phase 'stream'",
+    ),
+    "a level by reports that moves with messages": ({**REPORTED, "phases": ["message_added"]}, "'message_added'"),
+    "an unknown figure that is trusted": ({"bases": ["unknown"]}, "reported, projected"),
+    "nothing that is trusted": ({"bases": []}, "reported, projected"),
+    "a level that is called unknown": ({"levels": [{**LEVEL, "name": "unknown"}]}, "names of their own"),
+    "a level that ends at its mark": ({"levels": [{**LEVEL, "at": {**USED, "op": "lt"}}]}, "`lt`"),
+    "prompts at no level": ({"rules": [inject("critical")]}, "no level 'critical'"),
+    "two prompts at one level": ({"levels": [LEVEL], "rules": [inject("full"), inject("full")]}, "at one level"),
+    "an alert at no level": ({"rules": [{"action": "redlined", "level": "gone"}]}, "no level 'gone'"),
+    "large results at no level": ({"large_results": {"levels": ["gone"]}}, "no level 'gone'"),
+    "a restart without a reply": ({"rules": [{**COMPACT, "restart": True}]}, "there is none in the phase 'after_call'"),
+    "a compaction of nothing": ({"rules": [{**COMPACT, "target_of": "used", "target": "1/1"}]}, "nothing shrinks"),
+    "a tool result after the call": (
+        {"rules": [{**COMPACT, "when": [{"figure": "tool_result", "op": "gt", "fraction": "1/1"}]}]},
+        "no tool result to look at",
+    ),
+    "a suggestion of two kinds": (
+        {"rules": [{"action": "suggest", "role": "user", "impact": "low", "keep_newest": 5, "saves": "1/2"}]},
+        "needs either",
+    ),
+    "a suggestion of no kind": ({"rules": [{"action": "suggest", "role": "user", "impact": "low"}]}, "needs either"),
+    "an action that nobody knows": ({"rules": [{"action": "explode"}]}, "explode"),
+    "a phase that nobody knows": ({"rules": [{**COMPACT, "phase": "sometimes"}]}, "sometimes|phase"),
+    "a countdown of nothing": (
+        {"levels": [LEVEL], "rules": [{**inject("full"), "repeat": {"kind": "countdown", "steps": 0}}]},
+        "greater than or equal to 1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("values", "why"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_contradiction_is_refused(values: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        Policy.model_validate({"name": "p", **values})
+
+
+@pytest.mark.parametrize("values", [{"levels": [LEVEL], "rules": [COMPACT, inject("full")]}, {"rules": [COMPACT]}])
+def test_what_they_were_made_of_is_not_refused(values: dict[str, Any]) -> None:
+    assert Policy.model_validate({"name": "p", **values}).name == "p"
+
+
+def test_a_summary_is_refused_only_when_nobody_and_nothing_could_stand_in() -> None:
+    values = LMSTUDIO.model_dump(exclude={"name", "fallback", "summariser"})
+    for given in ({"summariser": "same"}, {"fallback": "drop_oldest"}):
+        assert Policy.model_validate({**values, "name": "p", **given}).name == "p"
+    with pytest.raises(ValidationError, match="neither"):
+        Policy.model_validate({**values, "name": "p"})
+
+
+def test_settings_may_close_a_level_that_a_file_may_not() -> None:
+    settings = {"optimal_max_tokens": 150_000, "critical_max_tokens": 120_000}
+    configured = DOMINDS_V3.configured(settings)
+    assert [level.at.tokens for level in configured.levels] == [150_000, 120_000]
+    with pytest.raises(ValidationError, match="'caution' can never be seen"):
+        Policy.model_validate(configured.model_dump())

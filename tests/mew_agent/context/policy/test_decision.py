@@ -1,0 +1,115 @@
+"""What the one engine does the same for every policy. (Preset by preset: test_presets.py; `mew`: test_policy.py.)"""
+
+from typing import Any
+
+import pytest
+
+from mew_agent.context.policy import (
+    DOMINDS_V3,
+    LMSTUDIO,
+    MEW,
+    MEW_REFERENCE,
+    TACHIKOMA,
+    Compact,
+    Decision,
+    Error,
+    Flags,
+    Policy,
+    PolicyState,
+    Snapshot,
+    after_compaction,
+    decide,
+    level_of,
+    withholds_tool_result,
+)
+
+
+def reported(tokens: int, limit: int = 128_000, **more: Any) -> Snapshot:
+    return Snapshot(tokens, "reported", limit, **more)
+
+
+UNAVAILABLE = Snapshot(None, "unknown", 128_000, "usage_unavailable")
+
+
+def test_a_figure_whose_basis_is_not_allowed_is_not_known() -> None:
+    projected = Snapshot(190_000, "projected", 200_000)
+    assert level_of(DOMINDS_V3, projected) == ("unknown", None)
+    assert decide(DOMINDS_V3, PolicyState(), projected, "after_call").actions == ()
+    assert level_of(MEW, projected) == ("near_limit", 2)
+
+
+@pytest.mark.parametrize("policy", [LMSTUDIO, TACHIKOMA], ids=lambda policy: policy.name)
+def test_a_call_without_usage_changes_nothing_for_policies_that_keep_the_last_figure(policy: Policy) -> None:
+    state = PolicyState(level="critical", restarts=2, restarting=True)
+    assert decide(policy, state, UNAVAILABLE, "after_call") == Decision(state)
+
+
+def test_a_policy_may_make_missing_usage_an_error() -> None:
+    policy = Policy(name="strict", on_missing="error")
+    (error,) = decide(policy, PolicyState(), UNAVAILABLE, "after_call").actions
+    assert error == Error("strict cannot work without reported usage")
+    assert decide(policy, PolicyState(), UNAVAILABLE, "pre_request").actions == ()
+
+
+def test_a_policy_that_needs_a_window_says_so_while_it_is_unknown() -> None:
+    (error,) = decide(LMSTUDIO, PolicyState(), Snapshot(5, "reported", None), "after_call").actions
+    assert error == Error("lmstudio cannot work without a known context window")
+
+
+def test_m8_one_compaction_that_frees_nothing_is_the_last_until_a_small_call() -> None:
+    state = PolicyState()
+    found = []
+    for _ in range(3):
+        decision = decide(MEW_REFERENCE, state, reported(125_000), "after_call")
+        state = decision.state
+        found.append([type(action).__name__ for action in decision.actions])
+        if any(isinstance(action, Compact) for action in decision.actions):
+            state = after_compaction(state, progressed=False, at_seconds=0.0)
+    assert found == [["AnnounceNearLimit", "Compact"], [], []]
+    state = decide(MEW_REFERENCE, state, reported(60_000), "after_call").state
+    assert [type(one) for one in decide(MEW_REFERENCE, state, reported(125_000), "after_call").actions][-1:] == [
+        Compact
+    ]
+
+
+SHOWN = DOMINDS_V3.configured({"withhold_tool_results_above_bytes": 2000})
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "withheld"), [pytest.param(2000, False, id="D22 2000"), pytest.param(2001, True, id="D22 2001")]
+)
+@pytest.mark.parametrize("tokens", [210_000, 250_000], ids=["caution", "critical"])
+def test_a_large_tool_result_is_withheld_at_caution_and_critical(
+    size_bytes: int,
+    withheld: bool,
+    tokens: int,
+) -> None:
+    policy = SHOWN.configured({"optimal_max_tokens": 200_000, "critical_max_tokens": 244_800})
+    assert withholds_tool_result(policy, PolicyState(), reported(tokens, 272_000), size_bytes) is withheld
+
+
+def test_d22_without_usage_the_last_known_level_decides() -> None:
+    state = decide(SHOWN, PolicyState(), reported(110_000, 272_000), "after_call").state
+    state = decide(SHOWN, state, UNAVAILABLE, "after_call").state
+    assert withholds_tool_result(SHOWN, state, UNAVAILABLE, 2001)
+    assert not withholds_tool_result(SHOWN, state, reported(1_000, 272_000), 2001)
+    assert not withholds_tool_result(SHOWN, PolicyState(), UNAVAILABLE, 2001)
+
+
+def test_results_are_withheld_only_where_that_was_asked_for() -> None:
+    for policy in (DOMINDS_V3, MEW):
+        assert not withholds_tool_result(policy, PolicyState(), reported(199_000, 200_000), 10**6)
+
+
+def test_a_rule_belongs_to_its_phase_only() -> None:
+    full = Snapshot(128_000, "reported", 128_000, next_prompt_tokens=1, tool_result_tokens=10**6)
+    for phase in ("tool_result", "stream", "message_added"):
+        assert decide(MEW, PolicyState(), full, phase).actions == ()
+    assert decide(LMSTUDIO, PolicyState(), full, "message_added").actions == ()
+
+
+def test_a_person_who_asks_again_may_have_the_reply_restarted_again() -> None:
+    state = PolicyState(restarts=3)
+    low = Snapshot(10, "projected", 8192)
+    assert decide(LMSTUDIO, state, low, "stream").state.restarts == 3
+    assert decide(LMSTUDIO, state, low, "stream", Flags(user_prompt=True)).state.restarts == 0

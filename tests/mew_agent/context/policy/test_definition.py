@@ -1,0 +1,60 @@
+"""A policy's settings: which it has, and what they change."""
+
+from mew_agent.context.policy import DOMINDS_V1, DOMINDS_V3, EVERY_PRESET, LMSTUDIO, MEW, TACHIKOMA
+from mew_agent.context.policy.rules import Cadence, InjectRule
+
+
+def test_a_policy_tells_the_settings_it_understands() -> None:
+    assert DOMINDS_V1.setting_names() == ("optimal_max_tokens", "context_length", "input_length")
+    assert DOMINDS_V3.setting_names() == (
+        "optimal_max_tokens",
+        "critical_max_tokens",
+        "caution_remediation_cadence_generations",
+        "caution_cadence_generations",
+        "withhold_tool_results_above_bytes",
+        "context_length",
+        "input_length",
+    )
+    assert MEW.setting_names() == ("context_token_limit",)
+
+
+def test_settings_change_a_copy_and_never_the_preset() -> None:
+    before = {name: policy.model_dump_json() for name, policy in EVERY_PRESET.items()}
+    settings = dict.fromkeys(DOMINDS_V3.setting_names(), 5000.0)
+    assert all(policy.configured(settings) is not policy for policy in EVERY_PRESET.values())
+    assert {name: policy.model_dump_json() for name, policy in EVERY_PRESET.items()} == before
+
+
+def test_without_settings_a_policy_is_what_it_was() -> None:
+    for policy in EVERY_PRESET.values():
+        assert policy.configured({}) == policy
+
+
+def test_the_first_length_that_is_told_is_the_window() -> None:
+    assert DOMINDS_V1.limit_from({"input_length": 128_000}) == 128_000
+    assert DOMINDS_V1.limit_from({"input_length": 128_000, "context_length": 200_000.9}) == 200_000
+    assert DOMINDS_V1.limit_from({"context_length": 0, "input_length": 9}) == 9
+    assert DOMINDS_V1.limit_from({}) is None
+
+
+def test_the_name_of_the_seeds_for_the_cadence_goes_before_the_short_one() -> None:
+    both = {"caution_remediation_cadence_generations": 4, "caution_cadence_generations": 7}
+    for settings, generations in ((both, 4), ({"caution_cadence_generations": 7.5}, 7), ({}, 10)):
+        rules = DOMINDS_V3.configured(settings).rules
+        cadences = [r.repeat for r in rules if isinstance(r, InjectRule) and isinstance(r.repeat, Cadence)]
+        assert [cadence.generations for cadence in cadences] == [generations]
+
+
+def test_levels_are_found_by_name() -> None:
+    level = TACHIKOMA.level_named("redlined")
+    assert level is not None
+    assert level.needs_reset
+    assert TACHIKOMA.level_named("nominal") is None
+
+
+def test_only_policies_that_sum_up_messages_say_so() -> None:
+    assert [name for name, policy in EVERY_PRESET.items() if policy.counts_messages] == ["tachikoma"]
+
+
+def test_a_provider_is_compared_without_regard_to_case() -> None:
+    assert LMSTUDIO.refuses_provider("LMSTUDIO") is None

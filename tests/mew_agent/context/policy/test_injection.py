@@ -1,0 +1,109 @@
+"""Prompts on a cadence and in a countdown, against the rule they follow, and through a restart of the process."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mew_agent.context.policy import (
+    DOMINDS_V3,
+    NO_FLAGS,
+    Action,
+    Clear,
+    Flags,
+    Inject,
+    PolicyState,
+    Snapshot,
+    decide,
+    state_from_json,
+    state_json,
+)
+
+CAUTION, CRITICAL, HEALTHY, UNKNOWN = 150_000, 190_000, 5_000, None
+
+
+def call(tokens: int | None, number: int) -> Snapshot:
+    reason = None if tokens is not None else "usage_unavailable"
+    basis = "unknown" if tokens is None else "reported"
+    return Snapshot(tokens, basis, 200_000, reason, call_id=f"c{number}")  # type: ignore[arg-type]
+
+
+def after(
+    state: PolicyState, tokens: int | None, number: int, flags: Flags = NO_FLAGS
+) -> tuple[PolicyState, tuple[Action, ...]]:
+    decision = decide(DOMINDS_V3, state, call(tokens, number), "after_call", flags)
+    return decision.state, decision.actions
+
+
+@given(st.integers(1, 12), st.integers(1, 40))
+def test_with_a_cadence_of_k_prompts_come_at_1_and_every_kth_after_it(cadence: int, generations: int) -> None:
+    policy = DOMINDS_V3.configured({"caution_remediation_cadence_generations": cadence})
+    state, found = PolicyState(), []
+    for number in range(generations):
+        decision = decide(policy, state, call(CAUTION, number), "after_call")
+        state = decision.state
+        found += [number] if decision.actions else []
+    assert found == list(range(0, generations, cadence))
+
+
+@given(st.lists(st.sampled_from([CAUTION, CRITICAL, HEALTHY, UNKNOWN]), max_size=40))
+def test_of_critical_generations_in_a_row_five_are_prompted_and_the_sixth_is_cleared(sizes: list[int | None]) -> None:
+    state, in_a_row = PolicyState(), 0
+    for number, tokens in enumerate(sizes):
+        state, actions = after(state, tokens, number)
+        if tokens != CRITICAL:
+            in_a_row = 0
+            assert not any(isinstance(action, Clear) for action in actions)
+            continue
+        in_a_row = in_a_row % 6 + 1
+        if in_a_row == 6:
+            assert [type(action) for action in actions] == [Clear]
+        else:
+            assert actions == (Inject("critical", 5 - in_a_row),)
+
+
+SIZES = st.sampled_from([CAUTION, CRITICAL, HEALTHY, UNKNOWN])
+FLAGS = st.builds(Flags, st.booleans(), st.booleans(), st.booleans())
+
+
+@given(st.lists(st.tuples(SIZES, FLAGS), max_size=30))
+def test_asking_twice_about_one_call_changes_nothing(calls: list[tuple[int | None, Flags]]) -> None:
+    once = twice = PolicyState()
+    for number, (tokens, flags) in enumerate(calls):
+        once, expected = after(once, tokens, number, flags)
+        twice, first = after(twice, tokens, number, flags)
+        twice, again = after(twice, tokens, number, flags)
+        assert (first, again) == (expected, ())
+        assert twice == once
+
+
+@given(st.lists(st.tuples(SIZES, FLAGS), max_size=30), st.data())
+def test_a_restart_of_the_process_changes_nothing(calls: list[tuple[int | None, Flags]], data: st.DataObject) -> None:
+    whole = restarted = PolicyState()
+    for number, (tokens, flags) in enumerate(calls):
+        whole, expected = after(whole, tokens, number, flags)
+        if data.draw(st.booleans()):
+            restarted = state_from_json(state_json(restarted))
+        restarted, found = after(restarted, tokens, number, flags)
+        assert found == expected
+    assert restarted == whole
+
+
+def test_a_prompt_that_was_withheld_is_put_when_the_same_generation_turns_out_to_be_free() -> None:
+    state, actions = after(PolicyState(), CAUTION, 1, Flags(queue_busy=True))
+    assert actions == ()
+    state, actions = after(state, CAUTION, 1)
+    assert actions == (Inject("caution"),)
+    assert after(state, CAUTION, 1)[1] == ()
+
+
+@pytest.mark.parametrize("remaining", range(5))
+def test_a_countdown_goes_on_where_it_stood_when_the_process_ended(remaining: int) -> None:
+    state = PolicyState()
+    actions: tuple[Action, ...] = ()
+    for number in range(5 - remaining):
+        state, actions = after(state, CRITICAL, number)
+    assert actions == (Inject("critical", remaining),)
+    text = state_json(state)
+    assert f'"remaining":{remaining}' in text
+    _, actions = after(state_from_json(text), CRITICAL, 9)
+    assert [type(action) for action in actions] == [Clear if remaining == 0 else Inject]
