@@ -3,7 +3,6 @@
 Owns the way between lines and messages; joining and coming back is `mew_agent.client`'s business.
 """
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,7 +45,7 @@ def connect(
     frames arrive as `{"type": "frame", "stream_id": ..., "data": ...}`. Gateway, space, participant and token come
     from the running space of this folder unless they are given.
     """
-    from mew_agent.cli.line_io import Appended, Lines, Piped, Printed, lines_of, lines_of_fifo
+    from mew_agent.cli.line_io import Appended, Lines, Piped, Printed, lines_of_fifo, lines_of_stdin
     from mew_agent.cli.running import Flags, find_identity
     from mew_agent.cli.signals import run_until_terminated
     from mew_agent.client import Address, Client
@@ -58,7 +57,7 @@ def connect(
         output = Appended(output_file)
     elif fifo_out is not None:
         output = Piped(fifo_out, on_full=_Once(f"nobody reads {fifo_out}; lines are dropped"))
-    source = lines_of(sys.stdin) if fifo_in is None else lines_of_fifo(fifo_in)
+    source = lines_of_stdin() if fifo_in is None else lines_of_fifo(fifo_in)
     run_until_terminated(lambda: _exchange(Client(address), source, output))
 
 

@@ -74,6 +74,11 @@ def lines_of(stream: TextIO) -> Callable[[], Iterator[str]]:
     return lambda: iter(stream.readline, "")
 
 
+def lines_of_stdin() -> Callable[[], Iterator[str]]:
+    """What is typed or piped in, through a reader of its own: the interpreter's end would wait for the shared one."""
+    return lines_of(os.fdopen(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False))
+
+
 def lines_of_fifo(path: Path) -> Callable[[], Iterator[str]]:
     """Whatever anybody writes into a FIFO, one writer after the other; a plain file is read once.
 

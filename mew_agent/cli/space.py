@@ -1,7 +1,7 @@
-"""`mew up` and `mew down`, also as `mew space up|down|status|clean`: a whole space from its space.yaml."""
+"""`mew up` and `mew down`, also as `mew space up|down|status|connect|clean`: a whole space from its space.yaml."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,12 +9,19 @@ from mew_agent.cli.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     FolderFlag,
+    GatewayFlag,
     HostFlag,
     LogLevel,
     LogLevelFlag,
+    ParticipantFlag,
     PortFlag,
+    SpaceFlag,
+    TokenFlag,
     help_when_alone,
 )
+
+if TYPE_CHECKING:
+    from mew_agent.cli.plan import Request
 
 app = typer.Typer(help="Start, stop and look at a whole space.", invoke_without_command=True, callback=help_when_alone)
 
@@ -28,6 +35,10 @@ def up(
     space_dir: Annotated[Path | None, typer.Option("--space-dir", "-d", help="Its folder; else this one.")] = None,
     host: HostFlag = DEFAULT_HOST,
     log_level: LogLevelFlag = LogLevel.INFO,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", "-i", help="In the background, and talk in it from here.")
+    ] = False,
+    participant: Annotated[str | None, typer.Option("--participant", help="With -i: as whom.")] = None,
     background: Annotated[bool, typer.Option("--background", hidden=True)] = False,
 ) -> int:
     """Start a space's gateway and every participant with `auto_start`; Ctrl-C stops them all.
@@ -39,7 +50,23 @@ def up(
     from mew_agent.cli.up import start_detached, start_here
 
     request = Request(config=config, folder=space_dir, host=host, port=port, log_level=log_level)
+    if interactive:
+        return _start_and_talk(request, participant)
     return start_detached(request) if detach else start_here(request, background=background)
+
+
+def _start_and_talk(request: "Request", participant: str | None) -> int:
+    from mew_agent.cli import terminal
+    from mew_agent.cli.connect import connect as join
+    from mew_agent.cli.locate import space_config_path, space_folder
+    from mew_agent.cli.running import Flags
+    from mew_agent.cli.up import start_detached
+
+    folder = space_folder(space_config_path(request.config, request.folder))
+    start_detached(request)
+    code = join(Flags(participant=participant, folder=folder))
+    terminal.say("the space keeps running; `mew down` stops it")
+    return code
 
 
 @app.command()
@@ -57,6 +84,21 @@ def down(space_dir: FolderFlag = None) -> int:
     stopped = stop_space(path, run)
     terminal.say(f"{run.space}: stopped" if stopped else f"{run.space}: was not running any more; tidied up")
     return terminal.DONE
+
+
+@app.command()
+def connect(
+    participant: ParticipantFlag = None,
+    token: TokenFlag = None,
+    gateway_url: GatewayFlag = None,
+    space_id: SpaceFlag = None,
+    space_dir: FolderFlag = None,
+) -> int:
+    """Take part in the running space from this terminal; /help there tells what can be typed."""
+    from mew_agent.cli.connect import connect as join
+    from mew_agent.cli.running import Flags
+
+    return join(Flags(participant, token, gateway_url, space_id, space_dir))
 
 
 @app.command()

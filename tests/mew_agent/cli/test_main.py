@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,8 +32,16 @@ async def test_help_lists_every_command() -> None:
         assert f"\n  {group} " in outcome.out
 
 
-async def test_alone_it_shows_its_help() -> None:
-    assert (await mew()).out == (await mew("--help")).out
+async def test_alone_it_shows_its_help_and_the_next_step_here(tmp_path: Path) -> None:
+    help_text = (await mew("--help")).out.rstrip()
+    for made, said in ((None, "`mew init`"), ("space.yaml", "`mew up`"), (".mew/run.json", "`mew space connect`")):
+        if made is not None:
+            (tmp_path / made).parent.mkdir(exist_ok=True)
+            (tmp_path / made).touch()
+        outcome = await mew()
+        assert outcome.code == 0
+        assert outcome.out.startswith(help_text)
+        assert said in outcome.out.removeprefix(help_text)
 
 
 @pytest.mark.parametrize("group", ["gateway", "agent", "client", "model", "space", "token"])

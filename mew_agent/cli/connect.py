@@ -1,0 +1,121 @@
+"""`mew space connect`: take part in a space from a terminal, line by line.
+
+Owns the connection and the printing. What lines mean is `talk`.
+"""
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Final
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from mew_agent.cli import board_words as words
+from mew_agent.cli import terminal
+from mew_agent.cli.line_io import lines_of_stdin, reading
+from mew_agent.cli.running import Flags, Identity, find_identity, find_run
+from mew_agent.cli.signals import run_until_terminated
+from mew_agent.cli.slash import Mistake, Send
+from mew_agent.cli.talk import Action, Leave, Show, Talk, figures_of
+from mew_agent.errors import MewAgentError
+from mew_agent.participant import Participant
+from protocol.envelope import Envelope
+from protocol.kinds import CHAT
+from spaces.config import SpaceConfig, load_space
+from spaces.errors import SpacesError
+
+Typed = AbstractAsyncContextManager[MemoryObjectReceiveStream[str]]
+"""Where typed lines come from."""
+
+_GOODBYE_SECONDS: Final = 3.0
+
+
+def connect(flags: Flags) -> int:
+    """Talk until `/exit` or the end of the input. Returns the exit code."""
+    who = find_identity(flags)
+    run_until_terminated(lambda: converse(who, default_targets(who), reading(lines_of_stdin())))
+    return terminal.DONE
+
+
+async def converse(who: Identity, targets: tuple[str, ...], lines: Typed) -> None:
+    """Carry typed lines into the space and what is heard onto the terminal."""
+    me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)
+    talk = Talk(who.participant, targets)
+
+    @me.on()
+    async def show(envelope: Envelope) -> None:
+        line = talk.hear(envelope)
+        if line is not None:
+            terminal.say(line)
+
+    async with me, lines as typed, anyio.create_task_group() as tasks:
+        others = ", ".join(sorted(me.peers)) or "nobody else"
+        terminal.say(f"you are {who.participant} in '{who.space}'; here: {others}. /help tells what can be typed")
+
+        async def type_on() -> None:
+            await _obey_lines(me, talk, typed)
+            with anyio.move_on_after(_GOODBYE_SECONDS):
+                await me.aclose()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(type_on)
+        await me.until_ended()
+        tasks.cancel_scope.cancel()
+    await me.run_forever()  # raises what ended it, if it was not us
+
+
+async def _obey_lines(me: Participant, talk: Talk, typed: MemoryObjectReceiveStream[str]) -> None:
+    async for line in typed:
+        try:
+            if line.strip() == "/who":
+                terminal.say(_members(me))
+                continue
+            for action in talk.typed(line):
+                if isinstance(action, Leave):
+                    return
+                await _perform(me, action)
+        except (Mistake, MewAgentError) as error:
+            terminal.say(f"* {error}")
+
+
+async def _perform(me: Participant, action: Action) -> None:
+    match action:
+        case Send():
+            await me.send(
+                action.kind, action.payload, to=action.to, correlation_id=action.correlation_id, context=action.context
+            )
+        case Show():
+            terminal.say(action.text)
+        case Leave():
+            return
+
+
+def _members(me: Participant) -> str:
+    lines = [f"  {me.id} (you)"]
+    for name in sorted(me.peers):
+        context = me.peers[name].context
+        report = {"messages_in_context": context.messages or 0, "tokens": context.tokens, "context": context.report}
+        known = context.messages is not None
+        figures = figures_of({**report, "max_tokens": context.max_tokens}) if known else ""
+        lines.append(f"  {words.clean(name)}{figures}")
+    return "\n".join(lines)
+
+
+def default_targets(who: Identity) -> tuple[str, ...]:
+    """Whom space.yaml says that this participant's plain text goes to."""
+    config = _config_of(who.run_path)
+    if config is None:
+        return ()
+    own = config.participants.get(who.participant)
+    return (own.default_to.get(CHAT) if own else None) or config.defaults.routing.default_to.get(CHAT, ())
+
+
+def _config_of(run_path: Path | None) -> SpaceConfig | None:
+    found = find_run(run_path.parent.parent) if run_path is not None else None
+    if found is None or not found[1].config:
+        return None
+    try:
+        return load_space(found[1].config)
+    except SpacesError as error:
+        terminal.warn(str(error))
+        return None

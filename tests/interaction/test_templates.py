@@ -1,0 +1,67 @@
+"""Spaces made from our templates, run as people run them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
+
+MEW = (sys.executable, "-P", "-m", "mew_agent")
+PATIENCE_SECONDS = 60
+
+Mew = Callable[..., str]
+
+
+@pytest.fixture
+def mew(tmp_path: Path) -> Iterator[Mew]:
+    """Runs a command in the space's folder, holds it to exit code 0 and returns what it printed."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
+
+    def run(*arguments: str, typed: str = "") -> str:
+        done = subprocess.run(
+            (*MEW, *arguments),
+            cwd=tmp_path,
+            env={**environment, "HOME": str(tmp_path)},
+            input=typed,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stderr == ""
+        return done.stdout
+
+    yield run
+    run("down")
+
+
+def test_the_maze_is_played_by_chat_and_by_tools_from_a_terminal(mew: Mew) -> None:
+    mew("init", "cat-maze", "--name", "play", "--model", "rehearsal")
+    shown = mew("up", "--detach", "--port", "0")
+    assert "  maze: joined" in shown
+    assert "  guide: joined" in shown
+    assert mew("chat", "maze", "right").startswith("The cat went right.\n")
+    assert "2 steps; open: down, left" in mew("chat", "maze", "right")
+
+
+def test_a_space_is_started_and_joined_in_one_go_and_outlives_the_visit(mew: Mew) -> None:
+    mew("init", "demo", "--name", "room")
+    shown = mew("up", "-i", "--port", "0", typed="/target reader\n/who\n/nonsense\n/exit\n")
+    assert "you are human in 'room'; here: reader, writer." in shown
+    assert "text goes to reader\n  human (you)\n  reader" in shown
+    assert "* there is no command /nonsense; see /help" in shown
+    assert shown.endswith("the space keeps running; `mew down` stops it\n")
+    assert "reader" in mew("status")
+
+
+@pytest.mark.parametrize(("template", "tools"), [("coder-agent", "files"), ("note-taker", "notes")])
+def test_the_tools_of_a_template_join_its_agent(mew: Mew, template: str, tools: str) -> None:
+    mew("init", template, "--model", "rehearsal")
+    shown = mew("up", "--detach", "--port", "0")
+    assert f"  {tools}: joined" in shown
+    assert shown.count(": joined") == 2
