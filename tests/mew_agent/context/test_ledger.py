@@ -7,8 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from mew_agent.context.ledger import Ledger, Measure, Price, apportion
+from mew_agent.context.ledger import Ledger, Measure, Price
 from mew_agent.context.projection import Calibration
+from mew_agent.context.shares import apportion
 from mew_agent.context.usage import Usage
 from tests.support.made_up_provider import Books, Style, Template
 
