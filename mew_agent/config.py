@@ -279,6 +279,8 @@ def _policy_of(source: Source) -> Policy:
         return policy.configured(settings)
     inside = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
     where = source.place(str(detail["loc"][0])) if detail["loc"] else source.where
+    if detail["type"] == "missing":
+        raise ConfigError(where, f"'{inside}' is missing")
     said = detail["msg"].removeprefix("Value error, ")
     raise ConfigError(where, f"{inside}: {said}" if inside else said)
 

@@ -64,13 +64,8 @@ def _configured(policy: "Policy", limit: int | None, given: Iterable[str]) -> "t
     from mew_agent.errors import ConfigError
 
     texts = dict(_setting(text) for text in given)
-    provider, scope = texts.pop("provider", None), texts.pop("scope", None)
-    if scope not in (None, "any"):
-        raise ConfigError("--set", f"scope is {scope!r}", "any")
-    anywhere: Literal["any"] | None = "any" if scope else None
-    refusal = policy.refuses_provider(provider, anywhere) if provider else None
-    if refusal:
-        raise ConfigError("--set provider", refusal)
+    if policy.scope is not None:
+        _check_provider(policy, texts.pop("provider", None), texts.pop("scope", None))
     known = policy.setting_names()
     values: dict[str, float] = {}
     for key, text in texts.items():
@@ -87,6 +82,17 @@ def _configured(policy: "Policy", limit: int | None, given: Iterable[str]) -> "t
         limit_tokens = DEFAULT_WINDOW_TOKENS
         terminal.warn(f"no --limit: a context window of {limit_tokens:,} tokens is assumed")
     return policy.configured(values), limit_tokens
+
+
+def _check_provider(policy: "Policy", provider: str | None, scope: str | None) -> None:
+    from mew_agent.errors import ConfigError
+
+    if scope not in (None, "any"):
+        raise ConfigError("--set", f"scope is {scope!r}", "any")
+    anywhere: Literal["any"] | None = "any" if scope else None
+    refusal = policy.refuses_provider(provider, anywhere) if provider else None
+    if refusal:
+        raise ConfigError("--set provider", refusal)
 
 
 def _setting(text: str) -> tuple[str, str]:

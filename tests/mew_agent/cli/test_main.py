@@ -28,7 +28,7 @@ async def test_help_lists_every_command() -> None:
     assert outcome.code == 0
     for command in ("init", "up", "down", "status", "compact", "forget", "clear", "pause", "resume", "demo"):
         assert f"\n  {command} " in outcome.out
-    for group in ("gateway", "agent", "client", "model", "space", "token"):
+    for group in ("gateway", "agent", "client", "model", "context", "space", "token"):
         assert f"\n  {group} " in outcome.out
 
 
@@ -44,7 +44,7 @@ async def test_alone_it_shows_its_help_and_the_next_step_here(tmp_path: Path) ->
         assert said in outcome.out.removeprefix(help_text)
 
 
-@pytest.mark.parametrize("group", ["gateway", "agent", "client", "model", "space", "token"])
+@pytest.mark.parametrize("group", ["gateway", "agent", "client", "model", "context", "space", "token"])
 async def test_a_group_alone_shows_its_help(group: str) -> None:
     outcome = await mew(group)
     assert outcome.code == 0

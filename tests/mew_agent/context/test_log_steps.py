@@ -1,0 +1,86 @@
+"""Each kind of line, and what is said about lines that are none."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mew_agent.context.log_steps import BadStep, Step, read_step
+from mew_agent.context.policy import Flags
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ('{"usage": {"prompt_tokens": 5, "x": 1}}', Step("usage", usage={"prompt_tokens": 5, "x": 1})),
+        ('{"usage": null}', Step("usage")),
+        ('{"pre_request_tokens": 0}', Step("pre_request", 0)),
+        ('{"current_tokens": 3, "tool_result_tokens": 4}', Step("tool_result", 4, current_tokens=3)),
+        ('{"stream_tokens": 9}', Step("stream", 9)),
+        ('{"message_tokens": 7, "role": "user"}', Step("message", 7, role="user")),
+        ('{"message_tokens": 7}', Step("message", 7)),
+        ('{"clear": true}', Step("clear")),
+        ('{"set_limit": 1}', Step("set_limit", 1)),
+        (
+            ' {"clear": true, "user_prompt": true, "queue_busy": false, "user_chain": true, "at_seconds": 1.5} \n',
+            Step("clear", flags=Flags(user_prompt=True, user_chain=True), at_seconds=1.5),
+        ),
+    ],
+)
+def test_a_line_is_one_step(line: str, step: Step) -> None:
+    assert read_step(line) == step
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("usage", "malformed JSON"),
+        ('{"usage": null', "malformed JSON"),
+        ("[" * 100_000, "malformed JSON"),
+        ("5", "expected a JSON object, got 5"),
+        ("{}", "expected one of usage, pre_request_tokens"),
+        ('{"usages": null}', "expected one of usage"),
+        ('{"usage": null, "clear": true}', "'usage' and 'clear' are two steps"),
+        ('{"clear": true, "role": "user"}', "unknown key 'role' beside 'clear'"),
+        ('{"usage": null, "user_promt": true}', "unknown key 'user_promt' beside 'usage'"),
+        ('{"tool_result_tokens": 4}', "'current_tokens' should be a whole number of tokens, 0 or more, got null"),
+        ('{"stream_tokens": -1}', "'stream_tokens' should be a whole number of tokens, 0 or more, got -1"),
+        ('{"stream_tokens": 1.5}', "got 1.5"),
+        ('{"stream_tokens": true}', "got true"),
+        ('{"stream_tokens": "9"}', 'got "9"'),
+        ('{"stream_tokens": 1000000000000000}', "got 1000000000000000"),
+        ('{"stream_tokens": NaN}', "NaN is no number"),
+        ('{"stream_tokens": 1, "stream_tokens": 2}', "'stream_tokens' is given twice"),
+        ('{"set_limit": 0}', "'set_limit' should be a whole number of tokens, 1 or more, got 0"),
+        ('{"set_limit": null}', "got null"),
+        ('{"clear": false}', "'clear' is true or left out, got false"),
+        ('{"usage": 5}', "'usage' should be the provider's object"),
+        ('{"message_tokens": 1, "role": "robot"}', 'one of system, user, assistant, tool, got "robot"'),
+        ('{"message_tokens": 1, "role": ["user"]}', "'role' should be one of"),
+        ('{"clear": true, "user_prompt": 1}', "'user_prompt' should be true or false, got 1"),
+        ('{"clear": true, "at_seconds": "noon"}', "'at_seconds' should be a number"),
+        ('{"clear": true, "at_seconds": Infinity}', "Infinity is no number"),
+        ('{"usage": "' + "x" * 1000 + '"}', "xxx..."),
+    ],
+)
+def test_a_line_that_is_no_step_is_refused_with_the_reason(line: str, said: str) -> None:
+    with pytest.raises(BadStep) as refused:
+        read_step(line)
+    assert said in str(refused.value)
+    assert len(str(refused.value)) < 200
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
+)
+KEYS = st.sampled_from(["usage", "stream_tokens", "clear", "role", "at_seconds", "user_chain", "set_limit", "other"])
+
+
+@given(st.text() | st.dictionaries(KEYS, JSON, max_size=3).map(json.dumps))
+def test_any_line_is_a_step_or_refused(line: str) -> None:
+    with suppress(BadStep):
+        assert isinstance(read_step(line), Step)

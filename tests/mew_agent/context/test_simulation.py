@@ -1,0 +1,138 @@
+"""A replay: what each kind of step means, and that the log is taken as it is."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mew_agent.context.log_steps import read_step
+from mew_agent.context.policy import EVERY_PRESET, state_from_json, state_json
+from mew_agent.context.simulation import Simulation
+from tests.support.context_logs import CLEAR, NO_USAGE, Line, levels, lines, prompt, said, total, user
+
+
+def test_a_line_of_output_has_its_keys_in_order() -> None:
+    (line,) = lines("dominds-v3", 200_000, prompt(190_000))
+    assert json.dumps(line) == (
+        '{"step": 1, "level": "critical", "basis": "reported", "used_tokens": 190000, "limit_tokens": 200000,'
+        ' "actions": [{"type": "inject", "remaining": 4}]}'
+    )
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    assert lines("dominds-v1", None, NO_USAGE) == [{"step": 1, "level": "unknown", "basis": "unknown", "actions": []}]
+    (line,) = lines("dominds-v1", None, prompt(9))
+    assert (line["used_tokens"], line["level"], "limit_tokens" in line) == (9, "unknown", False)
+
+
+@pytest.mark.parametrize(
+    ("preset", "used"),
+    [("mew", 150), ("mew-reference", 150), ("lmstudio", 150), ("tachikoma", 150), ("dominds-v1", 100)],
+)
+def test_used_is_what_the_policy_measures(preset: str, used: int) -> None:
+    usage = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
+    assert lines(preset, 1000, {"usage": usage})[0]["used_tokens"] == used
+
+
+@pytest.mark.parametrize(
+    ("step", "used"),
+    [
+        ({"pre_request_tokens": 300}, 300),
+        ({"current_tokens": 300, "tool_result_tokens": 40}, 340),
+        ({"stream_tokens": 300}, 300),
+        ({"message_tokens": 300}, 500),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_figure_that_nobody_reported_is_shown_as_projected(step: Line, used: int) -> None:
+    preset = "tachikoma" if "message_tokens" in step else "lmstudio"
+    line = lines(preset, 8192, total(200), step)[-1]
+    assert (line["used_tokens"], line["basis"]) == (used, "projected")
+
+
+@pytest.mark.parametrize("preset", ["mew", "mew-reference", "dominds-v3", "lmstudio"])
+def test_only_message_counting_policies_add_messages_to_what_was_reported(preset: str) -> None:
+    before, after = lines(preset, 1000, total(500), user(400))
+    assert after == {**before, "step": 2}
+
+
+def test_a_clear_makes_a_reported_size_unknown() -> None:
+    line = lines("mew", 1000, total(500), CLEAR)[-1]
+    assert (line["level"], line["basis"], "used_tokens" in line) == ("unknown", "unknown", False)
+
+
+def test_another_window_moves_the_level_at_once_and_the_size_not_at_all() -> None:
+    first, second = lines("mew", 1000, total(500), {"set_limit": 555})
+    assert (first["level"], second["level"], second["used_tokens"]) == ("healthy", "near_limit", 500)
+    assert (second["basis"], second["limit_tokens"]) == ("reported", 555)
+
+
+def test_no_action_changes_a_later_step() -> None:
+    assert said("mew", 1000, *[total(950)] * 3) == ["near_limit compact", "compact", "compact"]
+    assert [line["used_tokens"] for line in lines("mew", 1000, *[total(950)] * 3)] == [950] * 3
+
+
+def test_without_times_a_cooldown_counts_as_over() -> None:
+    steps = (total(900), total(700), total(900))
+    assert said("mew-reference", 1000, *steps) == ["near_limit", "", "near_limit"]
+    timed = [{**step, "at_seconds": at} for at, step in enumerate(steps)]
+    assert said("mew-reference", 1000, *timed) == ["near_limit", "", ""]
+
+
+def test_a_time_holds_until_the_next_one_is_told() -> None:
+    steps = (total(900, at_seconds=100), total(700), total(900), total(900, at_seconds=161))
+    assert said("mew-reference", 1000, *steps) == ["near_limit", "", "", "near_limit"]
+
+
+def test_messages_after_a_request_make_the_next_one_longer() -> None:
+    steps = ({"pre_request_tokens": 800}, NO_USAGE, user(100), NO_USAGE)
+    assert said("mew", 1000, *steps) == ["", "", "", "compact"]
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {},
+        {"prompt_tokens": None},
+        {"prompt_tokens": 5},
+        {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+    ],
+)
+def test_a_usage_object_that_reports_nothing_is_no_usage(usage: dict[str, Any]) -> None:
+    assert levels("mew", 1000, {"usage": usage}) == ["unknown"]
+
+
+STEPS: st.SearchStrategy[Line] = st.one_of(
+    st.integers(0, 150).map(total),
+    st.just(NO_USAGE),
+    st.just(CLEAR),
+    st.integers(0, 150).map(lambda tokens: {"pre_request_tokens": tokens}),
+    st.integers(0, 150).map(lambda tokens: {"stream_tokens": tokens}),
+    st.tuples(st.integers(0, 150), st.integers(0, 150)).map(
+        lambda pair: {"current_tokens": pair[0], "tool_result_tokens": pair[1]}
+    ),
+    st.integers(0, 30).map(user),
+    st.integers(1, 200).map(lambda tokens: {"set_limit": tokens}),
+)
+
+
+@pytest.mark.parametrize("preset", EVERY_PRESET)
+@given(steps=st.lists(STEPS, max_size=25))
+def test_a_state_that_was_written_and_read_at_each_step_decides_the_same(preset: str, steps: list[Line]) -> None:
+    through, kept = (Simulation(EVERY_PRESET[preset], 100) for _ in range(2))
+    for step in steps:
+        read = read_step(json.dumps(step))
+        kept.state = state_from_json(state_json(kept.state))
+        assert through.play(read) == kept.play(read)
+
+
+@pytest.mark.parametrize("preset", EVERY_PRESET)
+@given(steps=st.lists(STEPS, max_size=25))
+def test_every_line_says_how_its_figure_is_known(preset: str, steps: list[Line]) -> None:
+    for line in lines(preset, 100, *steps):
+        assert ("used_tokens" in line) is (line["basis"] != "unknown")
+        assert (line["level"] == "unknown") is ("used_tokens" not in line)
+        changes = [action for action in line["actions"] if action["type"] == "state_changed"]
+        assert all(change["to"] == line["level"] != change["from"] for change in changes)
