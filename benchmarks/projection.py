@@ -29,8 +29,9 @@ from random import Random
 from typing import Literal
 
 from benchmarks.corpus import KINDS, Half, Writer
+from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import PRESETS
-from mew_agent.context.tracker import Tracker, kept_reply_tokens
+from mew_agent.context.tracker import Tracker
 from mew_agent.context.usage import Usage
 from mew_agent.errors import ConfigError
 from mew_agent.history import History

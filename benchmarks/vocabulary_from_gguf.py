@@ -45,7 +45,7 @@ def tokenizer_of(source: Path) -> Any:
             raise SystemExit(f"{source}: vocabulary '{other}' is not one of gpt2, llama")
 
 
-def _byte_level(tokens: list[str], kinds: list[int], merges: list[tuple[str, ...]]) -> Any:
+def _byte_level(tokens: list[str], kinds: list[int], merges: list[tuple[str, str]]) -> Any:
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
     vocabulary = {token: number for number, token in enumerate(tokens) if kinds[number] != CONTROL_TOKEN}

@@ -18,9 +18,10 @@ import anyio
 from mew_agent.compaction.compactor import Compacted, carry_out
 from mew_agent.compaction.planner import Nothing, Plan, plan, plan_forget
 from mew_agent.compaction.summary import RejectedSummary
+from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import AnnounceNearLimit, Compact, Phase
 from mew_agent.context.policy import compact_at_tokens as threshold_of
-from mew_agent.context.tracker import Tracker, kept_reply_tokens
+from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import learn_from_overflow
 from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
 from mew_agent.history import History, Item, Pin

@@ -6,12 +6,12 @@ It knows no clock, no transport and no model; times come as arguments.
 """
 
 import math
-from collections import deque
 from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel, ConfigDict
 
 from mew_agent.context.ledger import Drift, Ledger, Measure
+from mew_agent.context.measures import measure_of
 from mew_agent.context.policy import (
     NO_FLAGS,
     Decision,
@@ -27,7 +27,8 @@ from mew_agent.context.policy import (
     is_stalled,
     level_of,
 )
-from mew_agent.context.projection import Calibration, features, most_tokens
+from mew_agent.context.projection import Calibration, features
+from mew_agent.context.trend import Trend
 from mew_agent.context.usage import Usage
 from mew_agent.history import History, Item, Summary, summary_text
 from mew_agent.model.interface import Window
@@ -44,11 +45,6 @@ from protocol.context_report import (
     UnknownReason,
 )
 from protocol.payloads.participant import Status
-
-TREND_TURNS = 8
-
-_THINKING_TAG = "</think>"
-"""Thinking that a server left in the visible text; templates strip it from older replies."""
 
 
 class SavedContext(BaseModel):
@@ -84,38 +80,6 @@ class CutOutcome:
     basis: PartBasis
 
 
-def measure_of(item: Item) -> Measure:
-    """What the ledger needs to know of an item.
-
-    A reported size that its text cannot have counted something that is not sent again; it is then not known.
-    """
-    units = features(item.text())
-    known = item.known_tokens
-    return Measure(
-        seq=item.seq,
-        features=units,
-        known_tokens=None if known is not None and known > most_tokens(units) else known,
-        tool_result=item.role == "tool",
-        thinking=item.thinking or (item.role == "assistant" and _THINKING_TAG in item.content),
-        tool_calls=bool(item.tool_calls),
-    )
-
-
-def kept_reply_tokens(usage: Usage | None, *, thinking_seen: bool) -> int | None:
-    """What a reply takes when it is sent again, from the usage of the call that wrote it; None: not known.
-
-    Reasoning inside the completion is not sent again; where it lies outside (completion < total - prompt) the
-    completion is the reply. Thinking that was seen but not counted leaves the size unknown.
-    """
-    if usage is None:
-        return None
-    if usage.prompt_tokens + usage.completion_tokens < usage.total_tokens:
-        return usage.completion_tokens
-    if usage.reasoning_tokens is None:
-        return None if thinking_seen else usage.completion_tokens
-    return max(0, usage.completion_tokens - usage.reasoning_tokens)
-
-
 @dataclass
 class Tracker:
     """One agent's context accounting. Feed it what happens, ask it for `report`, `status` and `decide`."""
@@ -149,9 +113,7 @@ class Tracker:
     _reply_seq: int | None = None
     _hidden_tokens: int = 0
     _booked_summary: Summary | None = None
-    _growth: deque[int] = field(default_factory=lambda: deque(maxlen=TREND_TURNS))
-    _growth_turn: int | None = None
-    _trend_anchor_tokens: int | None = None
+    _trend: Trend = field(default_factory=Trend)
 
     # -- what happens ------------------------------------------------------------------------------------
 
@@ -193,7 +155,7 @@ class Tracker:
         self.tokens, self.basis, self.reason = usage.total_tokens, "reported", None
         self.last_reported = LastReported(tokens=usage.total_tokens, measured_at=at, call_id=call_id)
         self._reply_tokens, self._reply_is_awaited = max(0, usage.total_tokens - usage.prompt_tokens), True
-        self._note_growth(usage.total_tokens)
+        self._trend.note(usage.total_tokens, turn=self.history.turn)
 
     def reply_added(self, item: Item) -> None:
         """The reply of the call just kept entered the history; its tokens are part of the reported total."""
@@ -262,7 +224,7 @@ class Tracker:
         self._become_unknown("cleared")
         self._forget_reply()
         self.policy_state = after_clear(self.policy_state)
-        self._forget_trend()
+        self._trend.forget()
 
     def window_changed(self, window: Window) -> None:
         """The limit is another one now; levels follow at once, tokens stay."""
@@ -276,7 +238,7 @@ class Tracker:
         self._forget_reply()
         if self.reason != "no_call_yet":
             self._become_unknown("model_changed")
-        self._forget_trend()
+        self._trend.forget()
 
     def restored(self, saved: SavedContext) -> None:
         """The process restarted with a stored history: what was reported then is old news, and says so."""
@@ -360,7 +322,7 @@ class Tracker:
         """The context report of this moment (architecture of the report: docs/context-report.md)."""
         level, severity = level_of(self.policy, self.snapshot())
         fresh = self.usage if self.basis == "reported" else None
-        per_turn = self._tokens_per_turn()
+        per_turn = self._trend.tokens_per_turn
         next_basis: NextPromptBasis = "projected" if self.ledger.prompt_tokens is not None else "heuristic"
         show_last = self.basis != "reported"
         return ContextReport(
@@ -437,31 +399,13 @@ class Tracker:
 
     def _book_freed(self, held_before: int, next_before: int) -> int:
         """Move `tokens` by what the books lost. Returns that; what the next prompt lost where `tokens` is unknown."""
-        self._trend_anchor_tokens = None
+        self._trend.interrupt()
         if self.tokens is None:
             return next_before - self.ledger.next_prompt_tokens
         freed = min(self.tokens, held_before - self._held_tokens)
-        self.tokens, self.basis, self.reason = self.tokens - freed, "projected", None
+        if freed:
+            self.tokens, self.basis, self.reason = self.tokens - freed, "projected", None
         return freed
-
-    def _note_growth(self, total: int) -> None:
-        turn = self.history.turn
-        if self._trend_anchor_tokens is not None:
-            grown = total - self._trend_anchor_tokens
-            if self._growth_turn == turn and self._growth:
-                self._growth[-1] += grown
-            else:
-                self._growth.append(grown)
-            self._growth_turn = turn
-        self._trend_anchor_tokens = total
-
-    def _forget_trend(self) -> None:
-        self._growth.clear()
-        self._growth_turn = None
-        self._trend_anchor_tokens = None
-
-    def _tokens_per_turn(self) -> float | None:
-        return sum(self._growth) / len(self._growth) if self._growth else None
 
     def _turns_to_compaction(self, per_turn: float | None) -> int | None:
         at = compact_at_tokens(self.policy, self.window.max_tokens)

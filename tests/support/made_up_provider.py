@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from mew_agent.context.ledger import Drift, Ledger, Measure, Price
-from mew_agent.context.tracker import kept_reply_tokens
+from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.usage import Usage, normalise
 
 Style = Literal["openai", "xai", "gemini", "silent", "cache_excluded"]

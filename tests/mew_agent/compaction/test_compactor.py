@@ -9,8 +9,9 @@ import pytest
 from mew_agent.compaction.compactor import MAX_HALVINGS, Compacted, carry_out
 from mew_agent.compaction.planner import Nothing, Plan, plan
 from mew_agent.compaction.summary import RejectedSummary
+from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import MEW
-from mew_agent.context.tracker import Tracker, kept_reply_tokens
+from mew_agent.context.tracker import Tracker
 from mew_agent.context.usage import Usage
 from mew_agent.errors import ContextOverflow, ModelUnreachable
 from mew_agent.history import History, Summary

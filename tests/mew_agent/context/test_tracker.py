@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mew_agent.context.measures import kept_reply_tokens, measure_of
 from mew_agent.context.policy import MEW, AnnounceNearLimit, Compact
-from mew_agent.context.tracker import CutOutcome, SavedContext, Tracker, kept_reply_tokens, measure_of
+from mew_agent.context.tracker import CutOutcome, SavedContext, Tracker
 from mew_agent.context.usage import Usage
 from mew_agent.history import History, Item, Pin, Summary
 from mew_agent.model.interface import ToolCall, Window
