@@ -62,6 +62,7 @@ class Conversation:
         self.answering_turn: int | None = None
         self.trouble: str | None = None
         """The status word of the failure of the newest call; None while calls succeed."""
+        self._model = model
         self._caller = ModelCaller(model)
         self._tools = tools
         self._announce = announce
@@ -212,7 +213,7 @@ class Conversation:
         `CallInterrupted`.
         """
         await prepare()
-        self._describe_prefix()
+        await self._count_if_close()
         await self._act(self.tracker.decide("pre_request", time.time()).actions)
         try:
             return await self._call_once(listen, prepare)
@@ -276,6 +277,15 @@ class Conversation:
             await self._keep(added=(item,), call=record)
         await self._decide("after_call")
         return reply
+
+    async def _count_if_close(self) -> None:
+        """Where the projection's error could decide, let the server count, if it can."""
+        tools, _ = self._describe_prefix()
+        if self.tracker.is_close_call:
+            request = ModelRequest(self.history.request_messages(self.system_prompt), tools)
+            tokens = await self._model.count_prompt(request)
+            if tokens is not None:
+                self.tracker.server_counted(tokens)
 
     def _describe_prefix(self) -> tuple[tuple[ToolSpec, ...], str]:
         """Tell the accounts what is sent beside the items now; returns the tools and their text."""

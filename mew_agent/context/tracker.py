@@ -26,6 +26,7 @@ from mew_agent.context.policy import (
     decide,
     is_stalled,
     level_of,
+    output_reserve_tokens,
 )
 from mew_agent.context.projection import Calibration, features
 from mew_agent.context.trend import Trend
@@ -45,6 +46,9 @@ from protocol.context_report import (
     UnknownReason,
 )
 from protocol.payloads.participant import Status
+
+CLOSE_CALL_PART = 20
+"""A projection within a twentieth of the window from where it decides is a close call."""
 
 
 class SavedContext(BaseModel):
@@ -106,6 +110,7 @@ class Tracker:
     served_model: str | None = None
 
     _described: object = None
+    _counted: tuple[int, object] | None = None
     _measured_seq: int = -1
     _measured_reply_seq: int | None = None
     _reply_is_awaited: bool = False
@@ -124,6 +129,10 @@ class Tracker:
             self._described = described
             pins = sum(features(pin.text) for pin in self.history.pins)
             self.ledger.describe_prefix(features(system_prompt) + features(tools_text), pins)
+
+    def server_counted(self, tokens: int) -> None:
+        """The model's server counted the next request; that holds until the request becomes another one."""
+        self._counted = (tokens, self._request_key())
 
     def item_added(self, item: Item) -> None:
         """Something entered the history that no reported call has sent yet."""
@@ -283,7 +292,7 @@ class Tracker:
             limit_tokens=self.window.max_tokens,
             reason=self.reason,
             hidden_tokens=self._hidden_tokens if self.policy.measure == "total" else 0,
-            next_prompt_tokens=self.ledger.next_prompt_tokens,
+            next_prompt_tokens=self.next_prompt_tokens,
             at_seconds=at_seconds,
             call_id=self.call_id,
         )
@@ -293,6 +302,20 @@ class Tracker:
         decision = decide(self.policy, self.policy_state, self.snapshot(at_seconds), phase, flags)
         self.policy_state = decision.state
         return decision
+
+    @property
+    def next_prompt_tokens(self) -> int:
+        """What the next request will hold if nothing else arrives."""
+        counted = self._current_count()
+        return self.ledger.next_prompt_tokens if counted is None else counted
+
+    @property
+    def is_close_call(self) -> bool:
+        """Whether the projection decides something that its error could turn, so that counting is worth a request."""
+        limit, projected = self.window.max_tokens, self.ledger.next_prompt_tokens
+        if self.ledger.prompt_tokens is None:
+            return projected * 2 >= limit
+        return abs(projected + output_reserve_tokens(limit) - limit) * CLOSE_CALL_PART <= limit
 
     @property
     def is_stalled(self) -> bool:
@@ -323,7 +346,6 @@ class Tracker:
         level, severity = level_of(self.policy, self.snapshot())
         fresh = self.usage if self.basis == "reported" else None
         per_turn = self._trend.tokens_per_turn
-        next_basis: NextPromptBasis = "projected" if self.ledger.prompt_tokens is not None else "heuristic"
         show_last = self.basis != "reported"
         return ContextReport(
             basis=self.basis,
@@ -339,8 +361,8 @@ class Tracker:
             severity="unknown" if severity is None else severity,
             policy=self.policy.name,
             compact_at_tokens=compact_at_tokens(self.policy, self.window.max_tokens),
-            next_prompt_tokens=self.ledger.next_prompt_tokens or None,
-            next_prompt_basis=next_basis if self.ledger.next_prompt_tokens else None,
+            next_prompt_tokens=self.next_prompt_tokens or None,
+            next_prompt_basis=self._next_prompt_basis() if self.next_prompt_tokens else None,
             breakdown=self._breakdown(),
             tokens_per_turn=None if per_turn is None else round(per_turn, 1),
             turns_to_compaction=self._turns_to_compaction(per_turn),
@@ -367,6 +389,17 @@ class Tracker:
         )
 
     # -- inside ------------------------------------------------------------------------------------------
+
+    def _request_key(self) -> object:
+        return (self.history.revision, self.history.last_seq, self._described)
+
+    def _current_count(self) -> int | None:
+        return self._counted[0] if self._counted is not None and self._counted[1] == self._request_key() else None
+
+    def _next_prompt_basis(self) -> NextPromptBasis:
+        if self._current_count() is not None:
+            return "server_counted"
+        return "projected" if self.ledger.prompt_tokens is not None else "heuristic"
 
     def _measured(self) -> int | None:
         if self.policy.measure == "prompt" and self.tokens is not None:
