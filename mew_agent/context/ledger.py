@@ -341,6 +341,9 @@ class Ledger:
         """Tokens by which what is sent beside the items differs from what the last reported call sent with them."""
         if self.prompt_tokens is None:
             return 0, 0
+        if self.prefix_features is self._sent_prefix_features and self.pins_features is self._sent_pins_features:
+            # Nothing was described anew since the last report: asked several times a call, so worth the short way.
+            return 0, 0
         prefix = round(self.calibration.tokens(self.prefix_features - self._sent_prefix_features))
         pins = round(self.calibration.tokens(self.pins_features - self._sent_pins_features))
         return max(-self.prefix_tokens, prefix), max(-self.pins_tokens, pins)

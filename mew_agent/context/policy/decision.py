@@ -25,12 +25,9 @@ from mew_agent.context.policy.actions import (
 from mew_agent.context.policy.injection import prompts
 from mew_agent.context.policy.rules import (
     CompactRule,
-    EntryRule,
-    InjectRule,
     Intervention,
     NearLimitRule,
     Phase,
-    RemindRule,
     StateChangedRule,
     StopRule,
 )
@@ -73,7 +70,7 @@ def decide(policy: "Policy", state: PolicyState, snapshot: Snapshot, phase: Phas
     state = _tell_near_limit(policy, state, snapshot, phase, actions)
     state = _remind(policy, state, snapshot, phase, actions)
     if phase == "after_call":
-        rules = tuple(rule for rule in policy.rules if isinstance(rule, InjectRule))
+        rules = policy.grouped.injected
         if rules:
             known = None if level == _UNKNOWN else level
             state, injected = prompts(rules, state, known, snapshot.call_id, flags)
@@ -162,35 +159,27 @@ def _request_begins(state: PolicyState, phase: Phase) -> PolicyState:
 def _tell_level(
     policy: "Policy", state: PolicyState, snapshot: Snapshot, level: str, actions: list[Action]
 ) -> PolicyState:
-    if level == _UNKNOWN:
+    if level == _UNKNOWN or (level == state.level and not snapshot.suggestions and not state.suggested):
         return state
-    before, told, suggested = state.level, state.told, state.suggested
-    for rule in policy.rules:
-        match rule:
-            case StateChangedRule() if before is not None and before != level:
-                actions.append(StateChanged(before, level))
-            case EntryRule() if rule.level == level and before != level:
-                if rule.repeat == "every_entry" or rule.action not in told:
-                    actions.append(Redlined() if rule.action == "redlined" else ApproachingRedline())
-                    told = told if rule.action in told else (*told, rule.action)
-            case _:
-                pass
-    if snapshot.suggestions or suggested:
-        new = [one for one in snapshot.suggestions if one.key not in suggested]
-        actions += [Suggest(one) for one in new]
-        suggested = tuple(one.key for one in snapshot.suggestions)
-    if (before, told, suggested) == (level, state.told, state.suggested):
-        return state
-    return replace(state, level=level, told=told, suggested=suggested)
+    before, told = state.level, state.told
+    if before != level:
+        for rule in policy.grouped.told:
+            if isinstance(rule, StateChangedRule):
+                actions += [] if before is None else [StateChanged(before, level)]
+            elif rule.level == level and (rule.repeat == "every_entry" or rule.action not in told):
+                actions.append(Redlined() if rule.action == "redlined" else ApproachingRedline())
+                told = told if rule.action in told else (*told, rule.action)
+    actions += [Suggest(one) for one in snapshot.suggestions if one.key not in state.suggested]
+    return replace(state, level=level, told=told, suggested=tuple(one.key for one in snapshot.suggestions))
 
 
 def _tell_near_limit(
     policy: "Policy", state: PolicyState, snapshot: Snapshot, phase: Phase, actions: list[Action]
 ) -> PolicyState:
-    for rule in policy.rules:
-        if not isinstance(rule, NearLimitRule) or rule.phase != phase or snapshot.used_tokens is None:
-            continue
-        limit = snapshot.limit_tokens
+    limit = snapshot.limit_tokens
+    if snapshot.used_tokens is None:
+        return state
+    for rule in policy.grouped.near_limit.get(phase, ()):
         if not state.armed and limit is not None and rule.rearm_below.exceeds(snapshot.used_tokens, limit):
             state = replace(state, armed=True)
         if state.armed and _has_cooled(rule, state, snapshot.at_seconds) and _all_hold(policy, rule.when, snapshot):
@@ -210,9 +199,9 @@ def _has_cooled(rule: NearLimitRule, state: PolicyState, at_seconds: float | Non
 def _remind(
     policy: "Policy", state: PolicyState, snapshot: Snapshot, phase: Phase, actions: list[Action]
 ) -> PolicyState:
-    for rule in policy.rules:
-        if not isinstance(rule, RemindRule) or rule.phase != phase or snapshot.limit_tokens is None:
-            continue
+    if snapshot.limit_tokens is None:
+        return state
+    for rule in policy.grouped.reminders.get(phase, ()):
         if rule.owner not in state.reminders and any(_holds(policy, c, snapshot) for c in rule.when_any):
             actions.append(Remind(rule.owner))
             state = replace(state, reminders=(*state.reminders, rule.owner))
@@ -223,16 +212,17 @@ def _remind(
 
 
 def _first_that_holds(policy: "Policy", snapshot: Snapshot, phase: Phase) -> Intervention | None:
-    for rule in policy.rules:
-        if isinstance(rule, CompactRule | StopRule) and rule.phase == phase and _applies(policy, rule, snapshot):
+    for rule in policy.grouped.interventions.get(phase, ()):
+        if _applies(policy, rule, snapshot):
             return rule
     return None
 
 
 def _applies(policy: "Policy", rule: Intervention, snapshot: Snapshot) -> bool:
-    unavailable = snapshot.basis == "unknown" and snapshot.reason == "usage_unavailable"
-    if isinstance(rule, CompactRule) and rule.phase == "after_call" and unavailable != (rule.known == "unavailable"):
-        return False
+    if rule.action == "compact" and rule.phase == "after_call":
+        unavailable = snapshot.basis == "unknown" and snapshot.reason == "usage_unavailable"
+        if unavailable != (rule.known == "unavailable"):
+            return False
     return _all_hold(policy, rule.when, snapshot)
 
 

@@ -3,7 +3,9 @@
 Files and presets make the same frozen `Policy`; contradictions are refused when it is made. It decides nothing.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,6 +13,7 @@ from mew_agent.context.policy import checks
 from mew_agent.context.policy.rules import (
     Cadence,
     CompactRule,
+    Grouped,
     InjectRule,
     Level,
     NearLimitRule,
@@ -72,6 +75,17 @@ class Policy(Data):
     def _refuse_contradictions(self) -> "Policy":
         checks.refuse_contradictions(self)
         return self
+
+    @cached_property
+    def grouped(self) -> Grouped:
+        """Its rules as decisions look for them."""
+        return Grouped(self.rules)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Policy":
+        """A copy with other values, unchecked; it groups its rules anew."""
+        copy = super().model_copy(update=update, deep=deep)
+        copy.__dict__.pop("grouped", None)
+        return copy
 
     @property
     def counts_messages(self) -> bool:

@@ -4,7 +4,8 @@ A rule names the phase it belongs to, what must hold, what is to be done and how
 nothing (see `decision`).
 """
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal, Protocol, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -159,6 +160,33 @@ Rule = Annotated[
     NearLimitRule | RemindRule | InjectRule | StateChangedRule | EntryRule | SuggestRule | CompactRule | StopRule,
     Field(discriminator="action"),
 ]
+
+
+class Grouped:
+    """A policy's rules by what they do, and those of one phase by their phase: decisions look through few."""
+
+    __slots__ = ("injected", "interventions", "near_limit", "reminders", "told")
+
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        self.told = tuple(rule for rule in rules if isinstance(rule, StateChangedRule | EntryRule))
+        self.injected = tuple(rule for rule in rules if isinstance(rule, InjectRule))
+        self.near_limit = _by_phase([rule for rule in rules if isinstance(rule, NearLimitRule)])
+        self.reminders = _by_phase([rule for rule in rules if isinstance(rule, RemindRule)])
+        self.interventions: dict[Phase, tuple[Intervention, ...]] = _by_phase(
+            [rule for rule in rules if isinstance(rule, CompactRule | StopRule)]
+        )
+
+
+class _OfAPhase(Protocol):
+    @property
+    def phase(self) -> Phase: ...
+
+
+_Kind = TypeVar("_Kind", bound=_OfAPhase)
+
+
+def _by_phase(rules: Sequence[_Kind]) -> dict[Phase, tuple[_Kind, ...]]:
+    return {phase: tuple(rule for rule in rules if rule.phase == phase) for phase in {rule.phase for rule in rules}}
 
 
 def conditions_of(rule: Rule) -> tuple[Condition, ...]:

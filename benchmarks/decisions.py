@@ -1,0 +1,205 @@
+"""What a decision costs after each call, whatever the length of the history, and what planning a compaction costs.
+
+    python -m benchmarks.decisions [--items 10 1000 10000 100000] [--calls 400]
+
+The whole path is what an agent does when a call ended: `Tracker.call_kept` (books and drift), `Tracker.decide` (level,
+rules, memory) and `Tracker.report` (the context report with its breakdown). Beside it stands a floor: building the
+status message from figures that are already there, which no agent can save. Medians of single calls, in microseconds;
+each call is made on a history that grows by a question and an answer, as in a conversation.
+"""
+
+import argparse
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mew_agent.compaction.planner import plan
+from mew_agent.context.policy import EVERY_PRESET, MEW, PolicyState, Snapshot, decide
+from mew_agent.context.tracker import Tracker
+from mew_agent.context.usage import Usage
+from mew_agent.history import History
+from mew_agent.model.interface import Window
+from protocol.context_report import ContextReport
+from protocol.payloads.participant import Status
+
+GOAL_MICROSECONDS = 50.0
+GROWTH_GOAL = 1.5
+"""The longest history may cost at most so many times what one of 1,000 items costs."""
+
+WINDOW_TOKENS = 10**9
+"""So large that even the longest history stays below every threshold: nothing is compacted while we measure."""
+
+QUESTION = "What does the gateway do with a frame that is larger than it accepts, and who is told about it?"
+ANSWER = "It refuses the frame, says so to the sender by a system error, and goes on; nobody else is told."
+SYSTEM = "You are an agent in a space. " * 20
+
+
+@dataclass
+class Conversation:
+    """A tracker that is fed as an agent feeds it: a question, a call, its answer."""
+
+    history: History = field(default_factory=History)
+    tracker: Tracker = field(init=False)
+    calls: int = 0
+    prompt_tokens: int = 200
+
+    def __post_init__(self) -> None:
+        self.tracker = Tracker(self.history, MEW, Window(WINDOW_TOKENS, "configured"), "bench")
+        self.tracker.describe_prefix(SYSTEM, "")
+
+    def ask(self) -> None:
+        """A question enters."""
+        self.history.begin_turn()
+        self.tracker.item_added(self.history.append("user", QUESTION, id=f"q{self.calls}", at="t"))
+
+    def call_kept(self) -> None:
+        """A call with everything so far ended, its usage reported."""
+        self.calls += 1
+        self.prompt_tokens += 50
+        self.tracker.call_kept(
+            Usage(self.prompt_tokens, 24, self.prompt_tokens + 24),
+            call_id=f"c{self.calls}",
+            at="2026-01-01T00:00:00Z",
+            last_seq=self.history.last_seq,
+            revision=self.history.revision,
+            served_model="bench",
+            fingerprint="f",
+        )
+
+    def answer(self) -> None:
+        """Its reply enters."""
+        item = self.history.append("assistant", ANSWER, id=f"a{self.calls}", at="t", known_tokens=24)
+        self.tracker.reply_added(item)
+
+    def grow_to(self, items: int) -> None:
+        """Hold the conversation until it has so many items."""
+        while len(self.history) < items:
+            self.ask()
+            self.call_kept()
+            self.answer()
+
+
+@dataclass
+class Timings:
+    """Microseconds of single calls, by what was called."""
+
+    samples: dict[str, list[float]] = field(default_factory=dict)
+
+    def take(self, name: str, call: Callable[[], object]) -> None:
+        """Make the call and note how long it took."""
+        begun = time.perf_counter_ns()
+        call()
+        self.samples.setdefault(name, []).append((time.perf_counter_ns() - begun) / 1000)
+
+    def median(self, name: str) -> float:
+        """Of one call."""
+        return statistics.median(self.samples[name])
+
+
+def decisions(items: int, calls: int) -> Timings:
+    """Time the path on a history of so many items."""
+    conversation = Conversation()
+    conversation.grow_to(items)
+    tracker, timings = conversation.tracker, Timings()
+
+    def whole() -> None:
+        conversation.call_kept()
+        tracker.decide("after_call", 0.0)
+        tracker.report()
+
+    def parts() -> None:
+        timings.take("call_kept", conversation.call_kept)
+        timings.take("decide", lambda: tracker.decide("after_call", 0.0))
+        timings.take("report", tracker.report)
+
+    for number in range(2 * calls):
+        conversation.ask()
+        if number % 2:
+            parts()
+        else:
+            timings.take("whole", whole)
+        conversation.answer()
+        report = {name: getattr(tracker.report(), name) for name in ContextReport.model_fields}
+        timings.take("floor", lambda ready=report: _status(ready))  # type: ignore[misc]
+    return timings
+
+
+def _status(report: dict[str, object]) -> Status:
+    return Status(
+        tokens=98_412,
+        max_tokens=128_000,
+        messages_in_context=84,
+        status="active",
+        context=ContextReport(**report),  # type: ignore[arg-type]
+    )
+
+
+def deciding_alone(calls: int) -> dict[str, float]:
+    """Microseconds of one decision per preset, near its highest mark."""
+    found = {}
+    for name, policy in EVERY_PRESET.items():
+        timings, state = Timings(), PolicyState()
+        for number in range(calls):
+            snapshot = Snapshot(127_000, "reported", 128_000, next_prompt_tokens=1, call_id=f"c{number}")
+            timings.take("decide", lambda s=state, at=snapshot, p=policy: decide(p, s, at, "after_call"))  # type: ignore[misc]
+            state = decide(policy, state, snapshot, "after_call").state
+        found[name] = timings.median("decide")
+    return found
+
+
+def planning(items: int) -> float:
+    """Milliseconds of planning a compaction of so many items to half their size, prices included. Best of three."""
+    conversation = Conversation()
+    conversation.grow_to(items)
+    ledger = conversation.tracker.ledger
+    timings = Timings()
+    for _ in range(3):
+        timings.take(
+            "plan",
+            lambda: plan(
+                conversation.history,
+                ledger.item_prices(),
+                present_tokens=ledger.next_prompt_tokens,
+                window_tokens=WINDOW_TOKENS,
+                target_tokens=ledger.next_prompt_tokens // 2,
+            ),
+        )
+    return min(timings.samples["plan"]) / 1000
+
+
+def main() -> int:
+    """Print the tables. Returns 1 when a goal is missed."""
+    parser = argparse.ArgumentParser(description="What deciding and planning cost.")
+    parser.add_argument("--items", type=int, nargs="+", default=[10, 1000, 10_000, 100_000])
+    parser.add_argument("--calls", type=int, default=400)
+    arguments = parser.parse_args()
+    gc.freeze()
+    print(f"{'items':>9}{'floor':>9}{'call_kept':>11}{'decide':>9}{'report':>9}{'whole':>9}  us per call, median")
+    whole = {}
+    for items in arguments.items:
+        timings = decisions(items, arguments.calls)
+        whole[items] = timings.median("whole")
+        row = "".join(f"{timings.median(name):>{width}.1f}" for name, width in _COLUMNS)
+        print(f"{items:>9,}{row}", flush=True)
+    print("\ndeciding alone, us: " + ", ".join(f"{n} {us:.1f}" for n, us in deciding_alone(arguments.calls).items()))
+    print(f"\n{'items':>9}{'plan, ms':>11}{'us per item':>13}")
+    for items in arguments.items:
+        milliseconds = planning(items)
+        print(f"{items:>9,}{milliseconds:>11.1f}{milliseconds * 1000 / items:>13.2f}", flush=True)
+    slow = [items for items, us in whole.items() if us > GOAL_MICROSECONDS]
+    base = whole.get(1000, min(whole.values()))
+    grown = max(whole.values()) > base * GROWTH_GOAL
+    if slow or grown:
+        print(
+            f"\ngoal missed: {f'above {GOAL_MICROSECONDS} us at {slow} items' if slow else 'it grows with the history'}"
+        )
+    return int(bool(slow) or grown)
+
+
+_COLUMNS = (("floor", 9), ("call_kept", 11), ("decide", 9), ("report", 9), ("whole", 9))
+
+if __name__ == "__main__":
+    sys.exit(main())
