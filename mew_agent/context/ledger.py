@@ -172,9 +172,10 @@ class Ledger:
         same_model = served_model == self._served_model
         same_terms = not first and same_model and fingerprint == self._fingerprint
         drift = None if first else self._drift(predicted, reported, same_terms)
-        if not same_terms or (drift and (drift.rebased or self._is_doubtful(drift.tokens, sent_now))):
+        doubtful = drift is not None and (drift.rebased or self._is_doubtful(drift.tokens, sent_now))
+        if not same_terms or doubtful:
             self._doubt_all()
-        exact = drift is not None and not drift.rebased and not self._is_doubtful(drift.tokens, sent_now)
+        exact = drift is not None and not doubtful
         if not same_model and self.learnt:
             self.calibration = self.learnt.get(served_model, Calibration())
 
@@ -382,7 +383,9 @@ class Ledger:
         self.calibration = self.calibration.observe(text, units, noise=WHOLE_PROMPT_NOISE)
 
     def _append_span(self, measures: Sequence[Measure], tokens: int, *, exact: bool, measured: bool = False) -> None:
-        tool_tokens = sum(share for (_, share, tool) in _split(tokens, measures, self.calibration) if tool)
+        tool_tokens = 0
+        if any(measure.tool_result for measure in measures):
+            tool_tokens = sum(share for (_, share, tool) in _split(tokens, measures, self.calibration) if tool)
         exact = exact and not self._unsteady_items
         self._spans.append(_Span(measures[0].seq, measures[-1].seq, tokens, tool_tokens, exact, measured))
         self._sent.extend(measures)

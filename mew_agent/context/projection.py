@@ -8,7 +8,7 @@ differ in that too: one takes a token for each digit, another for three. How goo
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import add, mul, sub
 from typing import Final
 
@@ -134,11 +134,11 @@ class Calibration:
         if tokens <= 0 or feature_units < _MIN_OBSERVED_FEATURES:
             return self
         tokens = _within(tokens, feature_units)
-        seen = replace(self, observed=self.observed * _DECAY + tokens, counted=self.counted * _DECAY + feature_units)
-        if not isinstance(feature_units, Units):
-            return seen
-        weights, doubt = self._reweighed(tokens, feature_units.counts, noise)
-        return replace(seen, weights=weights, doubt=doubt)
+        weights, doubt = self.weights, self.doubt
+        if isinstance(feature_units, Units):
+            weights, doubt = self._reweighed(tokens, feature_units.counts, noise)
+        observed, counted = self.observed * _DECAY + tokens, self.counted * _DECAY + float(feature_units)
+        return Calibration(observed, counted, weights, doubt)
 
     def tokens(self, feature_units: float) -> float:
         """Tokens that so many feature units will probably take, overhead of messages aside."""
@@ -171,15 +171,16 @@ class Calibration:
     ) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]:
         weights = self.weights or tuple(self.k * weight for weight in _WEIGHTS)
         doubt = _drifted(self.doubt or _FIRST_DOUBT)
-        moves = [_weigh(row, counts) for row in doubt]
+        moves = [sum(map(mul, row, counts)) for row in doubt]
         error = tokens - _weigh(weights, counts)
         expected = _weigh(moves, counts) + (noise * _NOISE * tokens) ** 2 + _NOISE_TOKENS**2
         deviation = max(expected, (error / _SURPRISE) ** 2)
-        learnt = (weight + move * error / deviation for weight, move in zip(weights, moves, strict=True))
-        left = (
-            tuple(value - move * other / deviation for value, other in zip(row, moves, strict=True))
+        learnt = [weight + move * error / deviation for weight, move in zip(weights, moves, strict=True)]
+        # Lists inside: this runs after every call, and they are a third faster than generators here.
+        left = [
+            tuple([value - move * other / deviation for value, other in zip(row, moves, strict=True)])
             for row, move in zip(doubt, moves, strict=True)
-        )
+        ]
         return tuple(map(_within, learnt, _WEIGHTS)), tuple(left)
 
 
@@ -199,9 +200,9 @@ def _within(figure: float, typical: float) -> float:
 def _drifted(doubt: Sequence[Sequence[float]]) -> list[list[float]]:
     """Certainty fades a little with every call, but never below what it was at first."""
     faded = [list(row) for row in doubt]
-    for at, weight in enumerate(_WEIGHTS):
-        if faded[at][at] < _FIRST_DOUBT[at][at]:
-            faded[at][at] += (_DRIFT * weight) ** 2
+    for at, (row, (first, step)) in enumerate(zip(faded, _FADING, strict=True)):
+        if row[at] < first:
+            row[at] += step
     return faded
 
 
@@ -212,3 +213,6 @@ _FIRST_DOUBT: Final = tuple(
     )
     for row, weight in enumerate(_WEIGHTS)
 )
+
+_FADING: Final = tuple((_FIRST_DOUBT[at][at], (_DRIFT * weight) ** 2) for at, weight in enumerate(_WEIGHTS))
+"""Per feature: how uncertain it was at first, and by how much that comes back with each call."""

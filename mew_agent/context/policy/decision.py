@@ -101,8 +101,8 @@ def compact_at_tokens(policy: "Policy", limit_tokens: int | None) -> int | None:
     """Where an agent under this policy compacts by itself after a call; None if it never does."""
     found = [
         tokens
-        for rule in policy.rules
-        if isinstance(rule, CompactRule) and rule.phase == "after_call"
+        for rule in policy.grouped.interventions.get("after_call", ())
+        if rule.action == "compact"
         for condition in rule.when
         if condition.figure == "used" and (tokens := condition.first_tokens(limit_tokens)) is not None
     ]
