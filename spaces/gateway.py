@@ -25,10 +25,11 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
 from protocol.payloads.participant import Board
+from spaces.audit import AuditLog, logging_options
 from spaces.auth import TokenBook
 from spaces.config import SpaceConfig
 from spaces.connection import Connection
-from spaces.errors import PortInUse
+from spaces.errors import PortInUse, SpacesError
 from spaces.fanout import AsgiLane
 from spaces.http import (
     HttpRoutes,
@@ -39,6 +40,7 @@ from spaces.http import (
     answer_problem,
     bearer_of,
 )
+from spaces.line_files import LineWriter
 from spaces.switchboard import Switchboard
 from spaces.websocket import CLOSE_GRACE_SECONDS, EXTENSION, DirectLane, DirectWebSocket
 
@@ -137,10 +139,11 @@ async def serve_gateway(
     `TokenError`, and `SpacesError` for a state that cannot be read.
     """
     book = tokens or (TokenBook.load(config, state) if state is not None else TokenBook.made_up(config))
-    board = switchboard or Switchboard(config, book, state=state)
+    board = switchboard or _switchboard(config, book, state)
     app = create_app(config, book, switchboard=board)
     with _plain_errors(), _bound_socket(host, port) as listener:
         board.reached_at(f"ws://{_reached_at(host)}:{listener.getsockname()[1]}/")
+        board.connect_virtual_participants()
         server = _Server(_server_config(app, config, direct=direct))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
@@ -152,6 +155,18 @@ async def serve_gateway(
                     board.close()
                     server.stop()
                     await server.stopped.wait()
+
+
+def _switchboard(config: SpaceConfig, tokens: TokenBook, state: Path | None) -> Switchboard:
+    """A switchboard with what a state folder brings: logs, invitations, removals. Raises `SpacesError`."""
+    writer = LineWriter()
+    if state is None:
+        return Switchboard(config, tokens, writer=writer)
+    try:
+        audit = AuditLog(state / "logs", config.space.id, logging_options(config.gateway_logging), writer)
+    except OSError as error:
+        raise SpacesError(f"{state / 'logs'}: no logs can be written there: {error}") from None
+    return Switchboard(config, tokens, state=state, writer=writer, audit=audit if audit.is_on else None)
 
 
 def run_gateway(

@@ -177,9 +177,19 @@ class LogSwitch(_Section):
 
 
 class GatewayLogging(_Section):
-    """Which logs the gateway writes under `<state>/logs`."""
+    """Which logs the gateway writes under `<state>/logs`, and how long they may become.
+
+    `delivered` says how deliveries are logged: `per_member`, one line for each of up to `per_member_up_to`
+    recipients and one line with their number above that; `always`, one line for each however many; `never`.
+    """
 
     enabled: bool = True
+    delivered: Literal["always", "per_member", "never"] = "per_member"
+    per_member_up_to: int = Field(default=16, ge=0)
+    max_envelope_bytes: int = Field(default=256 * 1024, ge=0)
+    """Of an envelope longer than this only its size is logged."""
+    max_file_bytes: int = Field(default=64 * 1024 * 1024, ge=4096)
+    kept_files: int = Field(default=3, ge=0)
     envelope_history: LogSwitch = LogSwitch()
     capability_decisions: LogSwitch = LogSwitch()
 

@@ -18,6 +18,7 @@ from protocol.codec import StreamFrame
 from protocol.envelope import Draft
 from protocol.ids import ParticipantId
 from protocol.payloads.participant import Board
+from spaces.audit import AuditLog, Recipients, Transport
 from spaces.auth import TOKEN_BYTES, TokenBook, ensure_token, forget_token, store_token
 from spaces.config import SpaceConfig
 from spaces.effects import (
@@ -37,10 +38,12 @@ from spaces.effects import (
 from spaces.errors import TokenError
 from spaces.fanout import Fanout, Lane, frame_json, frame_message
 from spaces.history import History
+from spaces.line_files import LineWriter
 from spaces.roster import Roster
 from spaces.roster_file import read_roster, write_roster
 from spaces.snapshot import Snapshot
 from spaces.space import Space
+from spaces.virtual import FileLane
 
 Clock = Callable[[], datetime]
 NewId = Callable[[], str]
@@ -76,17 +79,21 @@ class Switchboard:
         new_token: NewId = new_random_token,
         epoch: str | None = None,
         state: Path | None = None,
+        writer: LineWriter | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """`epoch` names this run in history positions; a fresh one is made when it is left out.
 
-        `state` is where invitations and removals are kept; without it they last as long as this run. Raises
-        `SpacesError` for a state that cannot be read.
+        `state` is where invitations and removals are kept; without it they last as long as this run. Without a
+        `writer` there are no virtual participants. Raises `SpacesError` for a state that cannot be read.
         """
         self.config = config
         self.tokens = tokens
         roster = _restore(tokens, state) if state is not None else Roster()
         self.space = Space(config, new_id=new_id, new_token=new_token, roster=roster)
         self._state = state
+        self._audit = audit
+        self._writer = writer
         self.history = History(
             epoch=epoch or secrets.token_hex(4),
             max_entries=config.limits.history_envelopes,
@@ -97,6 +104,7 @@ class Switchboard:
         self._fanout = Fanout()
         self._lanes: dict[ConnectionId, Lane] = {}
         self._owners: dict[ConnectionId, ParticipantId] = {}
+        self._virtual: dict[ParticipantId, ConnectionId] = {}
         self._slow: list[ConnectionId] = []
         self._opened = 0
 
@@ -161,18 +169,48 @@ class Switchboard:
         """More waits for a connection than may. It is ended as soon as the effects at hand are performed."""
         self._slow.append(connection)
 
+    # Participants that are a file
+
+    def listen_virtually(self, participant: ParticipantId) -> None:
+        """Let the log of a participant that has one (`output_log`) listen, unless it does already."""
+        configured = self.config.participants.get(participant)
+        if configured is None or configured.output_log is None or self._writer is None:
+            return
+        if participant in self._virtual or not self.tokens.knows(participant):
+            return
+        lane = FileLane(Path(configured.output_log), self._writer)
+        try:
+            lane.prepare()
+        except OSError as error:
+            log.warning("%s cannot be logged: %s", participant, error)
+            return
+        connection = self.open()
+        self._virtual[participant] = connection
+        self.attach(connection, lane)
+        self._owners[connection] = participant
+        self._perform(self.space.join_virtually(connection, participant, now=self._clock()))
+
+    def connect_virtual_participants(self) -> None:
+        """Let every log listen that is configured to from the start (`auto_connect`)."""
+        for name, configured in self.config.participants.items():
+            if configured.auto_connect:
+                self.listen_virtually(ParticipantId(name))
+
     # What is said
 
     def receive(self, connection: ConnectionId, sender: ParticipantId, draft: Draft) -> Receipt:
         """An envelope from a socket."""
-        receipt = self.space.receive(draft, sender=sender, connection=connection, now=self._clock())
-        self._perform(receipt.effects)
+        now = self._clock()
+        receipt = self.space.receive(draft, sender=sender, connection=connection, now=now)
+        self._perform_receipt(draft, receipt, sender, "websocket", now)
         return receipt
 
     def inject(self, sender: ParticipantId, draft: Draft) -> Receipt:
         """An envelope by HTTP: the same way, without a connection."""
-        receipt = self.space.receive(draft, sender=sender, now=self._clock())
-        self._perform(receipt.effects)
+        self.listen_virtually(sender)
+        now = self._clock()
+        receipt = self.space.receive(draft, sender=sender, now=now)
+        self._perform_receipt(draft, receipt, sender, "http", now)
         return receipt
 
     def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
@@ -203,14 +241,23 @@ class Switchboard:
         return (self._clock() - self.started_at).total_seconds()
 
     def close(self) -> None:
-        """No more will happen: let every reader of the history go."""
+        """No more will happen: let every reader of the history go, write what is left of the logs."""
         self.history.close()
+        if self._writer is not None:
+            self._writer.close()
 
     # Effects
 
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             self._do(effect)
+        self._end_slow_ones()
+
+    def _broadcast(self, effect: Broadcast, data: bytes) -> None:
+        self.history.publish(data)
+        self._fanout.to_all(frame_json(data), without=effect.without)
+
+    def _end_slow_ones(self) -> None:
         while self._slow:
             self._end_slow(self._slow.pop())
 
@@ -218,10 +265,18 @@ class Switchboard:
         match effect:
             case Broadcast():
                 data = effect.envelope.encode()
-                self.history.publish(data)
-                self._fanout.to_all(frame_json(data), without=effect.without)
-            case Send(envelope, connections, _):
-                self._send(frame_json(envelope.encode()), connections)
+                self._broadcast(effect, data)
+                if self._audit is not None:
+                    recipients = self._recipients(self._audit, effect)
+                    about = {"source_participant": effect.envelope.sender}
+                    self._audit.delivered(effect.envelope, data, recipients, now=self._clock(), metadata=about)
+            case Send(envelope, connections, is_secret):
+                data = envelope.encode()
+                self._send(frame_json(data), connections)
+                if self._audit is not None and not is_secret:
+                    names = dict.fromkeys(self._owners[one] for one in connections if one in self._owners)
+                    about = {"type": envelope.kind}
+                    self._audit.delivered(envelope, data, tuple(names), now=self._clock(), metadata=about)
             case Relay(frame, None):
                 self._fanout.to_all(frame_message(frame.raw))
             case Relay(frame, connections):
@@ -255,8 +310,41 @@ class Switchboard:
                 self._expel(participant, roster)
             case Note():
                 log.info("%s: %s, by %s", effect.event, effect.participant, effect.by)
+                if self._audit is not None:
+                    self._audit.noted(effect, now=self._clock())
             case _:
                 assert_never(effect)
+
+    def _perform_receipt(
+        self, draft: Draft, receipt: Receipt, sender: ParticipantId, transport: Transport, now: datetime
+    ) -> None:
+        """Do what became of an envelope, and leave what the logs say about it."""
+        audit, effects = self._audit, receipt.effects
+        if audit is None:
+            self._perform(effects)
+            return
+        accepted, refused, decision = receipt.accepted, receipt.refused, receipt.decision
+        first = effects[0] if len(effects) == 1 else None
+        if accepted is not None and isinstance(first, Broadcast) and first.envelope is accepted:
+            # What nearly every envelope is: accepted and passed on. One line-making for all of it.
+            data = accepted.encode()
+            audit.passed(accepted, data, sender, transport, self._recipients(audit, first), now=now)
+            if decision is not None:
+                audit.decided(accepted, sender, decision, transport, now=now)
+            self._broadcast(first, data)
+            self._end_slow_ones()
+            return
+        audit.received(accepted or draft, sender, transport, now=now, rejected=refused.error if refused else None)
+        if decision is not None:
+            audit.decided(accepted or draft, sender, decision, transport, now=now)
+        self._perform(effects)
+
+    def _recipients(self, audit: AuditLog, effect: Broadcast) -> Recipients:
+        left_out = {self._owners[one] for one in effect.without if one in self._owners} if effect.without else ()
+        count = self.space.members - len(left_out)
+        if count > audit.names_wanted_up_to:
+            return count
+        return tuple(name for name in self.space.member_names if name not in left_out)
 
     def _enrol(self, participant: ParticipantId, token: str, roster: Roster) -> None:
         """A token begins to count. That it could not be stored is said here; it counts until the gateway stops."""
@@ -271,6 +359,7 @@ class Switchboard:
     def _expel(self, participant: ParticipantId, roster: Roster) -> None:
         """Tokens stop counting, and sockets that had been superseded close as well."""
         self.tokens.remove(participant)
+        self._virtual.pop(participant, None)
         for connection in [one for one, owner in self._owners.items() if owner == participant]:
             self._do(Close(connection, errors.CLOSE_REMOVED, errors.REMOVED))
         if self._state is not None:

@@ -1,8 +1,10 @@
 """The WebSocket protocol our server runs: uvicorn's sans-I/O one, with its transport in the application's hands.
 
 It hands a `DirectLane` to the application in the scope's extensions: framed bytes go straight to the transport,
-messages come straight from the parser, one call each, with no queue and no task between. It keeps the promise
-that nothing is written after a close frame, whoever sent it, and that no peer can delay an ending.
+messages come straight from the bytes, one call each, with no queue and no task between. A whole message in one frame,
+which nearly every one is, is unmasked and handed over at once; whatever else a frame may be (a part, a control frame,
+a mistake) goes to the library's parser. It keeps the promise that nothing is written after a close frame, whoever
+sent it, and that no peer can delay an ending.
 """
 
 from collections.abc import Callable
@@ -11,6 +13,12 @@ from typing import Any, Protocol, cast
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 from websockets.http11 import Request
+from websockets.protocol import State
+
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # the library was built without its compiled part
+    from websockets.utils import apply_mask
 
 EXTENSION = "mew.direct_lane"
 """Where the application finds the lane in `scope["extensions"]`."""
@@ -19,6 +27,12 @@ CLOSE_GRACE_SECONDS = 5.0
 """How long a peer may take to answer a close frame or to read what is on its way, before it is cut off."""
 
 SHUTDOWN_GRACE_SECONDS = 1.0
+
+_FINAL = 0x80
+_OPCODE = 0x0F
+_TEXT, _BINARY, _CONTINUATION = 1, 2, 0
+_MASKED = 0x80
+_WHOLE_MESSAGES = (_FINAL | _TEXT, _FINAL | _BINARY)
 
 
 class OnMessage(Protocol):
@@ -66,6 +80,64 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
     """uvicorn's protocol, its outgoing side shared with a `DirectLane`."""
 
     lane: DirectLane | None = None
+
+    _begun = b""
+    """The beginning of a frame's head, when the rest of the head has not come yet."""
+    _owed = 0
+    """How many bytes are still to come of a frame that the parser has begun with."""
+    _is_in_parts = False
+    """Whether the parser waits for the next part of a message."""
+
+    def data_received(self, data: bytes) -> None:
+        if self.lane is None:
+            super().data_received(data)  # the handshake, and nothing behind it
+            return
+        if self._owed:
+            due = data[: self._owed]
+            self._owed -= len(due)
+            super().data_received(due)
+            if len(due) == len(data):
+                return
+            data = data[len(due) :]
+        if self._begun:
+            data, self._begun = self._begun + data, b""
+        place, size = 0, len(data)
+        while place < size:
+            place = self._read_frame(data, place, size)
+
+    def _read_frame(self, data: bytes, place: int, size: int) -> int:
+        """Read the frame that begins at a place. Returns the place behind it."""
+        head, length = _head_of(data, place, size)
+        if size - place < head:
+            self._begun = data[place:]
+            return size
+        first, start = data[place], place + head
+        end = start + length
+        if first in _WHOLE_MESSAGES and end <= size and self._takes_messages(data[place + 1], length):
+            assert self.lane is not None
+            assert self.lane.on_message is not None
+            message = apply_mask(data[start:end], data[start - 4 : start])
+            self.lane.on_message(message, is_text=first == _FINAL | _TEXT)
+            return end
+        if first & _OPCODE in (_TEXT, _BINARY):
+            self._is_in_parts = not first & _FINAL
+        elif first & _OPCODE == _CONTINUATION and first & _FINAL:
+            self._is_in_parts = False
+        self._owed = max(0, end - size)
+        super().data_received(data[place:end])
+        return end
+
+    def _takes_messages(self, second: int, length: int) -> bool:
+        """Whether a whole message may pass the parser by: it is as it should be and expected now."""
+        return (
+            second & _MASKED != 0
+            and not self._is_in_parts
+            and not self.close_sent
+            and length <= self.config.ws_max_size
+            and self.lane is not None
+            and self.lane.on_message is not None
+            and self.conn.state is State.OPEN
+        )
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
@@ -177,3 +249,17 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
         if self.close_timer is not None:
             self.close_timer.cancel()
         self.close_timer = self.loop.call_later(seconds, self.transport.abort)
+
+
+def _head_of(data: bytes, place: int, size: int) -> tuple[int, int]:
+    """How long a frame's head is with its mask, and what follows it. Of a head cut short the least it may have."""
+    if size - place < 2:
+        return 2, 0
+    second = data[place + 1]
+    mask = 4 if second & _MASKED else 0
+    length = second & 0x7F
+    if length < 126:
+        return 2 + mask, length
+    extra = 2 if length == 126 else 8
+    head = 2 + extra + mask
+    return head, int.from_bytes(data[place + 2 : place + 2 + extra]) if size - place >= head else 0

@@ -12,7 +12,7 @@ import pytest
 
 from spaces.auth import TokenBook, token_path
 from spaces.config import SpaceConfig
-from spaces.errors import PortInUse
+from spaces.errors import PortInUse, SpacesError
 from spaces.gateway import RunningGateway, create_app, serve_gateway
 from tests.support.gateway_client import joined, opened
 
@@ -111,6 +111,28 @@ async def test_nobody_in_is_nobody_out(gateway: RunningGateway) -> None:
             pass
         await ada.chat("only me")
         assert (await ada.next())["kind"] == "chat"
+
+
+async def test_logs_are_written_into_the_state_folder(config: SpaceConfig, tmp_path: Path) -> None:
+    async with serve_gateway(config, state=tmp_path) as gateway, joined(gateway, "bob") as bob:
+        await bob.chat("logged", id="mine")
+        await bob.until("chat")
+    logs = tmp_path / "logs"
+    assert '"event":"received","id":"mine"' in (logs / "envelope-history.jsonl").read_text()
+    assert '"envelope_id":"mine","participant":"bob"' in (logs / "capability-decisions.jsonl").read_text()
+
+
+async def test_a_state_that_cannot_be_used_is_named(config: SpaceConfig, tmp_path: Path) -> None:
+    tokens = TokenBook.made_up(config)
+    (tmp_path / "logs").write_text("a file where a folder should be")
+    with pytest.raises(SpacesError, match="logs"):
+        async with serve_gateway(config, state=tmp_path, tokens=tokens):
+            pass
+    (tmp_path / "logs").unlink()
+    (tmp_path / "roster.json").write_text("[]")
+    with pytest.raises(SpacesError, match="roster"):
+        async with serve_gateway(config, state=tmp_path, tokens=tokens):
+            pass
 
 
 PROGRAM = """

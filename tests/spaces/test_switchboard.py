@@ -10,9 +10,10 @@ import pytest
 from protocol.codec import StreamFrame, draft_of
 from protocol.ids import ParticipantId
 from spaces.auth import TokenBook
-from spaces.config import SpaceConfig
+from spaces.config import SpaceConfig, parse_space
 from spaces.effects import ConnectionId
 from spaces.history import Position
+from spaces.line_files import LineWriter
 from spaces.switchboard import Switchboard
 from tests.support.lanes import RecordingLane
 
@@ -190,3 +191,74 @@ def test_an_invitation_that_cannot_be_stored_counts_for_this_run(
     assert switchboard.tokens.identify(token) == "eve"
     assert "invitation of eve is not kept" in caplog.text
     assert "removal of bob is not kept" in caplog.text
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that relative paths of logs start from."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "logs"
+
+
+def with_logs() -> Switchboard:
+    config = parse_space(
+        """
+space: {id: demo}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  early: {output_log: ./logs/early.log, auto_connect: true}
+  lazy: {output_log: ./logs/lazy.log, command: mew}
+"""
+    )
+    return Switchboard(config, TokenBook.made_up(config), writer=LineWriter())
+
+
+def kinds_in(path: Path) -> list[str]:
+    return [json.loads(line)["kind"] for line in path.read_text().splitlines()]
+
+
+def test_a_log_hears_from_the_start_or_from_its_first_word_by_http(logs: Path) -> None:
+    switchboard = with_logs()
+    switchboard.connect_virtual_participants()
+    _, ada = joined(switchboard, ADA)
+    assert switchboard.connections == 2
+    assert not (logs / "lazy.log").exists()
+    said(switchboard, ParticipantId("lazy"), "chat", text="one")
+    said(switchboard, ParticipantId("lazy"), "participant/clear")
+    said(switchboard, ADA, "chat", text="two")
+    switchboard.close()
+    assert kinds_in(logs / "early.log") == ["system/welcome", "system/presence", "chat", "chat"]
+    assert kinds_in(logs / "lazy.log") == ["system/welcome", "chat", "system/error", "chat"]
+    assert kinds(ada) == ["system/welcome", "chat", "chat"]
+
+
+def test_a_socket_joins_beside_its_log_and_leaves_it_listening(logs: Path) -> None:
+    switchboard = with_logs()
+    said(switchboard, ParticipantId("lazy"), "chat", text="one")
+    connection, lane = joined(switchboard, ParticipantId("lazy"))
+    _, newer = joined(switchboard, ParticipantId("lazy"))
+    said(switchboard, ADA, "chat", text="two")
+    switchboard.leave(connection)
+    said(switchboard, ADA, "chat", text="three")
+    switchboard.close()
+    assert kinds(lane) == ["system/welcome", "system/error"]
+    assert kinds(newer) == ["system/welcome", "chat", "chat"]
+    texts = [json.loads(line)["payload"].get("text") for line in (logs / "lazy.log").read_text().splitlines()]
+    assert [text for text in texts if text] == ["one", "two", "three"]
+
+
+def test_who_is_removed_loses_its_log_too(logs: Path) -> None:
+    switchboard = with_logs()
+    switchboard.connect_virtual_participants()
+    said(switchboard, ADA, "space/kick", participant_id="early")
+    said(switchboard, ADA, "chat", text="unheard")
+    switchboard.connect_virtual_participants()
+    switchboard.close()
+    assert kinds_in(logs / "early.log") == ["system/welcome", "space/kick"]
+
+
+def test_a_log_that_cannot_be_made_keeps_nobody_from_speaking(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
+    logs.write_text("a file where a folder should be")
+    switchboard = with_logs()
+    assert said(switchboard, ParticipantId("lazy"), "chat", text="one").accepted is not None
+    assert "lazy cannot be logged" in caplog.text
