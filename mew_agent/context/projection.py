@@ -9,6 +9,7 @@ differ in that too: one takes a token for each digit, another for three. How goo
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from operator import add, mul, sub
 from typing import Final
 
@@ -176,10 +177,11 @@ class Calibration:
         expected = _weigh(moves, counts) + (noise * _NOISE * tokens) ** 2 + _NOISE_TOKENS**2
         deviation = max(expected, (error / _SURPRISE) ** 2)
         learnt = [weight + move * error / deviation for weight, move in zip(weights, moves, strict=True)]
-        # Lists inside: this runs after every call, and they are a third faster than generators here.
+        # Shared out by the root, so that both halves lose the same; lists inside, for this runs after every call.
+        shares = [move / sqrt(deviation) for move in moves]
         left = [
-            tuple([value - move * other / deviation for value, other in zip(row, moves, strict=True)])
-            for row, move in zip(doubt, moves, strict=True)
+            tuple([value - share * other for value, other in zip(row, shares, strict=True)])
+            for row, share in zip(doubt, shares, strict=True)
         ]
         return tuple(map(_within, learnt, _WEIGHTS)), tuple(left)
 
