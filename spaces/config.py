@@ -5,6 +5,7 @@ are made in `auth`, programs are started by the supervisor, capability patterns 
 """
 
 import difflib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,9 @@ from pydantic_core import ErrorDetails
 from spaces.errors import SpaceConfigError
 from spaces.settings import AgentOptions, ParticipantConfig, SpaceConfig
 
-__all__ = ["AgentOptions", "ParticipantConfig", "SpaceConfig", "load_space", "parse_space"]
+__all__ = ["AgentOptions", "ParticipantConfig", "SpaceConfig", "load_space", "parse_space", "with_participant"]
+
+_PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 _KEY_MARK = "[key]"
 """How pydantic marks an error in a mapping's key."""
@@ -47,6 +50,28 @@ def parse_space(text: str, *, path: Path | str = "space.yaml") -> SpaceConfig:
     return config
 
 
+def with_participant(text: str, name: str, settings: Mapping[str, Any], *, path: Path | str = "space.yaml") -> str:
+    """The text of a space.yaml with one more participant at the end of its list; comments and all else stay.
+
+    Raises `SpaceConfigError` for a name that is taken, a list that is written in one line, and settings that are
+    not allowed there.
+    """
+    document = _Document(text, Path(path))
+    line, indent = document.end_of("participants", name)
+    # JSON is YAML, and needs no writer of its own.
+    is_plain = _PLAIN_KEY.fullmatch(name) is not None and yaml.safe_load(name) == name
+    written = [f"{name if is_plain else json.dumps(name, ensure_ascii=False)}:"]
+    written += [f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
+    lines = text.splitlines()
+    if line is None:
+        lines += ["participants:"]
+        line = len(lines)
+    lines[line:line] = [" " * indent + one for one in written]
+    changed = "\n".join(lines) + "\n"
+    parse_space(changed, path=path)
+    return changed
+
+
 def _check_across(config: SpaceConfig, document: "_Document") -> None:
     """What no single key can say: names that must exist, tokens that must be unique."""
     default = config.space.default_participant
@@ -70,6 +95,7 @@ class _Document:
 
     def __init__(self, text: str, path: Path) -> None:
         self.path = path
+        self._text = text
         loader = yaml.SafeLoader(text)
         try:
             self._root = loader.get_single_node()
@@ -107,6 +133,25 @@ class _Document:
             case "model_type" | "dict_type" if not place:
                 return self.error_at(place, "a space.yaml is a mapping with 'space' and 'participants'")
         return self.error_at(place, f"{_dotted(place)}: {_words(detail)}")
+
+    def end_of(self, section: str, newcomer: str) -> tuple[int | None, int]:
+        """Behind which line a block mapping ends, and how far its keys are indented; no line if it is not there.
+
+        Raises `SpaceConfigError` when nothing can be added, or the newcomer is there already.
+        """
+        pairs = self._root.value if isinstance(self._root, yaml.MappingNode) else []
+        node = next((value for key, value in pairs if key.value == section), None)
+        if node is None:
+            return None, 2
+        if not isinstance(node, yaml.MappingNode) or node.flow_style or not node.value:
+            problem = f"'{section}' is not written line by line; add '{newcomer}' there by hand"
+            raise self.error_at((section,), problem, at_key=True)
+        if any(key.value == newcomer for key, _ in node.value):
+            raise self.error_at((section, newcomer), f"there is a '{newcomer}' already", at_key=True)
+        lines = self._text.splitlines()[: node.end_mark.line + (node.end_mark.column > 0)]
+        while not lines[-1].strip() or lines[-1].lstrip().startswith("#"):
+            lines.pop()
+        return len(lines), node.value[0][0].start_mark.column
 
     def _steps(self, location: Sequence[int | str]) -> Iterator[int | str]:
         """Leave out what pydantic adds to a location: names of union branches and key marks."""

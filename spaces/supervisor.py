@@ -74,6 +74,7 @@ class Supervisor:
     first_pause_seconds: float = 1.0
     _stop: anyio.Event = field(default_factory=anyio.Event, init=False)
     _failure: ProgramFailed | None = field(default=None, init=False)
+    _tasks: TaskGroup | None = field(default=None, init=False)
 
     def stop(self) -> None:
         """Ask for an orderly end; `serve` returns when everything has ended."""
@@ -94,6 +95,7 @@ class Supervisor:
         self._save()
         try:
             async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
                 tasks.start_soon(self._start_all, tasks, services, participants)
                 await self._stop.wait()
                 await self._end_all()
@@ -104,6 +106,15 @@ class Supervisor:
             self.run_file.unlink(missing_ok=True)
         if self._failure is not None:
             raise self._failure
+
+    async def add(self, participant: Program) -> None:
+        """Start one more participant while `serve` runs; it is watched like the others."""
+        if self._tasks is None or self._stop.is_set():
+            return
+        prepare_log_folder(self.log_folder, [participant.name])
+        begun = anyio.Event()
+        self._tasks.start_soon(self._keep, participant, begun)
+        await begun.wait()
 
     async def _start_all(self, tasks: TaskGroup, services: Sequence[Program], participants: Sequence[Program]) -> None:
         for service in services:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mew_agent.cli.options import LogLevel, help_when_alone
+from mew_agent.cli.options import FolderFlag, LogLevel, help_when_alone
 
 if TYPE_CHECKING:
     from mew_agent.config import Source
@@ -53,6 +53,39 @@ def start(
             await me.run_forever()
 
     run_until_terminated(live)
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new participant's id.")],
+    *,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Model name; else OPENAI_MODEL's.")] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", help="Its server; else OPENAI_BASE_URL's.")] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Its system prompt.")] = None,
+    command: Annotated[str | None, typer.Option("--command", help="Another program instead, with arguments.")] = None,
+    person: Annotated[bool, typer.Option("--person", help="Nobody's program: a person.")] = False,
+    capabilities: Annotated[
+        str | None, typer.Option("--capabilities", "-c", help="JSON list of patterns or kinds; else the usual ones.")
+    ] = None,
+    start_now: Annotated[bool, typer.Option("--start/--no-start", help="Start it with the space, and now.")] = True,
+    space_dir: FolderFlag = None,
+    config: Annotated[Path | None, typer.Option("--config", help="The space.yaml.")] = None,
+) -> int:
+    """Add a participant to a space, also to one that runs: no restart, and nobody else notices more than its coming."""
+    from mew_agent.cli.add import Newcomer
+    from mew_agent.cli.add import add as let_in
+
+    newcomer = Newcomer(
+        name,
+        model=model,
+        base_url=base_url,
+        system_prompt=prompt,
+        command=command,
+        capabilities=capabilities,
+        is_person=person,
+        starts=start_now,
+    )
+    return let_in(newcomer, space_dir, config)
 
 
 @app.command()

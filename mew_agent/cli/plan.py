@@ -10,8 +10,8 @@ import secrets
 import shutil
 import socket
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -133,7 +133,7 @@ def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan
         },
         log_level=request.log_level,
     )
-    _check_programs(launch, path)
+    _check_programs(launch.participants(), path)
     if agents:
         sessions.mkdir(parents=True, exist_ok=True)
     return Plan(
@@ -147,6 +147,47 @@ def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan
         ),
         person=person_of(config),
     )
+
+
+def newcomers(plan: Plan, environ: Mapping[str, str] = os.environ) -> tuple[Plan, list[Program]]:
+    """The plan with the participants that were added to a space's file after it was started, and their programs.
+
+    Their tokens exist by then: the running gateway made them. Raises as `make_plan`, and for an agent on the
+    rehearsal model in a space that was started without it.
+    """
+    path, known = plan.launch.config_path, plan.launch.config.participants
+    config = load_space(path)
+    added = {name: one for name, one in config.participants.items() if name not in known}
+    tokens, settings = dict(plan.launch.tokens), dict(plan.launch.agent_settings)
+    for name, participant in added.items():
+        tokens[name] = ensure_token(plan.state, name, environ=environ)
+        if participant.agent is not None and participant.auto_start:
+            agent = _read_agent(name, participant.agent, config, path, environ)
+            check_rehearsal(agent.config, runs=plan.model_port is not None)
+            settings[name] = _handed_over(agent, plan.state / "sessions" / f"{name}.db", plan.model_port)
+    launch = replace(plan.launch, config=config, tokens=tokens, agent_settings=settings)
+    programs = [program for program in launch.participants() if program.name in added]
+    _check_programs(programs, path)
+    (plan.state / "sessions").mkdir(parents=True, exist_ok=True)
+    return replace(plan, launch=launch), programs
+
+
+def check_newcomer(name: str, config: SpaceConfig, path: Path, *, rehearses: bool) -> None:
+    """Refuse what `newcomers` would refuse, before anything is changed. Raises `ConfigError`."""
+    section, command = config.participants[name].agent, config.participants[name].command
+    found = command is None or "${" in command or shutil.which(command) or (space_folder(path) / command).is_file()
+    if not found and command != "mew":
+        raise ConfigError(name, f"there is no program '{command}'")
+    if section is not None:
+        check_rehearsal(_read_agent(name, section, config, path, os.environ).config, runs=rehearses)
+
+
+def check_rehearsal(agent: AgentConfig, *, runs: bool) -> None:
+    """An agent on the rehearsal model needs one that runs. Raises `ConfigError`."""
+    if agent.base_url == REHEARSAL and not runs:
+        raise ConfigError(
+            agent.id, "this space was started without a rehearsal model; `mew down` and `mew up` start one"
+        )
 
 
 def person_of(config: SpaceConfig) -> str | None:
@@ -200,8 +241,8 @@ def _refuse_second_start(state: Path, config: SpaceConfig) -> None:
     path.unlink(missing_ok=True)
 
 
-def _check_programs(launch: Launch, path: Path) -> None:
-    for program in launch.participants():
+def _check_programs(programs: Sequence[Program], path: Path) -> None:
+    for program in programs:
         name = program.command[0]
         found = shutil.which(name, path=program.environment.get("PATH"))
         if found is None and not (program.folder / name).is_file():

@@ -25,13 +25,20 @@ def create(
     output: Annotated[Output, typer.Option("--output", "-o", help="text, json, or env to be sourced.")] = Output.TEXT,
     space_dir: FolderFlag = None,
     config: Annotated[Path | None, typer.Option("--config", help="The space.yaml.")] = None,
+    capabilities: Annotated[
+        str | None, typer.Option("--capabilities", "-c", help="JSON list: let somebody new into the running space.")
+    ] = None,
 ) -> None:
-    """Make a participant's token if it has none, and print it. It is kept in .mew/tokens, readable by you alone."""
+    """Make a participant's token if it has none, and print it. It is kept in .mew/tokens, readable by you alone.
+
+    A running space learns of it at once, also of a participant that space.yaml got after its start. With
+    --capabilities the participant need not be in space.yaml: it is invited into the running space.
+    """
     import difflib
     import json
     import shlex
 
-    from mew_agent.cli import terminal
+    from mew_agent.cli import add, terminal
     from mew_agent.cli.locate import space_config_path
     from mew_agent.errors import ConfigError
     from spaces.auth import ensure_token, state_dir, token_variable
@@ -39,11 +46,18 @@ def create(
 
     path = space_config_path(config, space_dir)
     space = load_space(path)
-    if participant not in space.participants:
+    state = state_dir(path)
+    known = participant in space.participants
+    if known and capabilities is not None:
+        raise ConfigError("--capabilities", f"'{participant}' has those of {path}")
+    if capabilities is None and not known:
         near = difflib.get_close_matches(participant, space.participants, n=1)
         hint = f"'{near[0]}'?" if near else ", ".join(space.participants)
         raise ConfigError("--participant", f"'{participant}' is not in {path}", hint)
-    token = ensure_token(state_dir(path), participant)
+    wanted = add.patterns_of(capabilities) if capabilities is not None else [*space.patterns_of(participant)]
+    if not add.let_into_running(participant, wanted, path) and not known:
+        raise ConfigError("--capabilities", "no space runs here that could let anybody in; `mew up` starts it")
+    token = ensure_token(state, participant)
     match output:
         case Output.TEXT:
             terminal.say(token)

@@ -17,8 +17,9 @@ import anyio
 from mew_agent.cli import terminal
 from mew_agent.cli.board_words import clean
 from mew_agent.cli.http_api import GatewayApi
-from mew_agent.cli.plan import MEW, Plan, Request, make_plan
-from mew_agent.errors import ConfigError, NotConnected
+from mew_agent.cli.plan import MEW, Plan, Request, make_plan, newcomers
+from mew_agent.errors import ConfigError, MewAgentError, NotConnected
+from spaces.errors import SpacesError
 from spaces.launch import GATEWAY, MODEL
 from spaces.run_file import RunFile, claim_run_file, read_run_file, run_file_path
 from spaces.supervisor import SELF, ProgramFailed, Supervisor, log_path, prepare_log_folder
@@ -28,6 +29,9 @@ READY_SECONDS: Final = 40.0
 
 JOIN_SECONDS: Final = 15.0
 """How long its participants may take to join; a slower one is told as such, not as a failure."""
+
+LOOK_AGAIN: Final = signal.SIGUSR1 if sys.platform != "win32" else signal.SIGTERM
+"""Tells the process of `mew up` that its space.yaml has a new participant."""
 
 _POLL_SECONDS: Final = 0.03
 _COLOURS: Final = ("36", "35", "33", "32", "34", "31")
@@ -82,15 +86,20 @@ async def _supervise(supervisor: Supervisor, plan: Plan) -> int:
     """Serve until a signal. A second signal forces the end."""
     received: list[signal.Signals] = []
     failure: ProgramFailed | None = None
+    newest = plan
 
     async def heed(signals: Any) -> None:
+        nonlocal newest
         async for number in signals:
+            if number == LOOK_AGAIN:
+                newest = await _start_newcomers(supervisor, newest)
+                continue
             if received:
                 supervisor.force()
             received.append(number)
             supervisor.stop()
 
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, LOOK_AGAIN) as signals:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(heed, signals)
             try:
@@ -101,6 +110,18 @@ async def _supervise(supervisor: Supervisor, plan: Plan) -> int:
     if failure is not None:
         raise failure
     return terminal.INTERRUPTED if signal.SIGINT in received else terminal.DONE
+
+
+async def _start_newcomers(supervisor: Supervisor, plan: Plan) -> Plan:
+    """Start who was added to the space's file. What is wrong there is told and changes nothing."""
+    try:
+        newest, programs = newcomers(plan)
+    except (MewAgentError, SpacesError) as error:
+        terminal.warn(str(error))
+        return plan
+    for program in programs:
+        await supervisor.add(program)
+    return newest
 
 
 def _wait_ready(child: "subprocess.Popen[bytes]", plan: Plan, own_log: Path) -> RunFile:

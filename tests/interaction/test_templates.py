@@ -1,5 +1,6 @@
 """Spaces made from our templates, run as people run them."""
 
+import json
 import os
 import subprocess
 import sys
@@ -65,3 +66,23 @@ def test_the_tools_of_a_template_join_its_agent(mew: Mew, template: str, tools: 
     shown = mew("up", "--detach", "--port", "0")
     assert f"  {tools}: joined" in shown
     assert shown.count(": joined") == 2
+
+
+def test_a_running_space_takes_in_newcomers_without_a_restart(mew: Mew, tmp_path: Path) -> None:
+    mew("init", "demo", "--name", "room")
+    mew("up", "--detach", "--port", "0")
+    run = (tmp_path / ".mew" / "run.json").read_text()
+    assert mew("agent", "add", "late", "--model", "rehearsal", "--base-url", "rehearsal") == "late: added and joined\n"
+    assert mew("agent", "add", "sums", "--command", "mew agent start -t calculator") == "sums: added and joined\n"
+    assert 'Noted: "hello"' in mew("chat", "late", "hello")
+    assert mew("agent", "add", "bob", "--person").startswith("bob: added; its token is in ")
+    token = mew("token", "create", "-p", "guest", "-c", '["chat"]').strip()
+    assert (tmp_path / ".mew" / "tokens" / "guest.token").read_text().strip() == token
+    flags = ("--participant", "guest", "--token", token)
+    assert 'Noted: "I am new"' in mew("chat", "late", "I am new", *flags)
+    started = json.loads(run)["pids"]["gateway"]
+    assert json.loads((tmp_path / ".mew" / "run.json").read_text())["pids"]["gateway"] == started
+    mew("down")
+    shown = mew("up", "--detach", "--port", "0")
+    assert "  late: joined" in shown
+    assert "  sums: joined" in shown

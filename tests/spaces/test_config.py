@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spaces.config import SpaceConfig, load_space, parse_space
+from spaces.config import SpaceConfig, load_space, parse_space, with_participant
 from spaces.errors import SpaceConfigError
 
 WHOLE = """
@@ -188,3 +188,39 @@ def test_any_text_is_a_space_or_a_config_error(text: str) -> None:
         assert isinstance(parse_space(text), SpaceConfig)
     except SpaceConfigError as error:
         assert error.problem  # noqa: PT017 - either outcome is right
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "space: {id: s}\nparticipants:\n  ada: {}\n",
+        "space: {id: s}\nparticipants:\n  ada:\n    capabilities:\n      - {kind: chat}\n\n# the end\n",
+        "participants:\n    ada:\n        agent:\n            system_prompt: |\n                Be kind.\n\nspace: {id: s}\n",
+        "space: {id: s}\nparticipants:\n  ada:",
+        "space: {id: s}",
+    ],
+)
+@pytest.mark.parametrize("name", ["bob", "no", "b: c", "ünal"])
+def test_a_participant_is_added_and_everything_else_stays(text: str, name: str) -> None:
+    changed = with_participant(text, name, {"agent": {"system_prompt": "a\nb: c"}, "auto_start": True})
+    before, after = parse_space(text), parse_space(changed)
+    assert list(after.participants) == [*before.participants, name]
+    added = after.participants[name].agent
+    assert added is not None
+    assert added.system_prompt == "a\nb: c"
+    assert {key: after.participants[key] for key in before.participants} == before.participants
+    kept = [line for line in changed.splitlines() if line in text.splitlines()]
+    assert kept == text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "said"),
+    [
+        ("space: {id: s}\nparticipants: {ada: {}}\n", {}, "2:1: 'participants' is not written line by line"),
+        ("space: {id: s}\nparticipants:\n  bob: {}\n", {}, "3:3: there is a 'bob' already"),
+        ("space: {id: s}\nparticipants:\n  ada: {}\n", {"comand": "x"}, "5:5: unknown key 'comand'"),
+    ],
+)
+def test_an_addition_that_cannot_be_made_names_the_place(text: str, settings: dict[str, str], said: str) -> None:
+    with pytest.raises(SpaceConfigError, match=said):
+        with_participant(text, "bob", settings)

@@ -295,3 +295,21 @@ def test_stopping_a_space_touches_no_stranger_under_a_recorded_id(tmp_path: Path
     finally:
         stranger.kill()
         stranger.wait()
+
+
+async def test_a_participant_that_is_added_later_is_watched_like_the_others(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    async with house.serving([gateway(tmp_path)], [program("ada", SLEEP, folder=tmp_path)]):
+        await house.supervisor.add(program("late", SLEEP, folder=tmp_path))
+        await house.until(lambda: ("late", "here I am") in house.told)
+        assert house.run.is_running(house.run.pids.participants["late"])
+        await house.supervisor.add(program("short", "raise SystemExit(3)", folder=tmp_path))
+        await house.until(lambda: "short" in house.run.exits)
+        assert house.run.exits["short"].code == 3
+    assert not left_behind([house.supervisor.run.pids.participants["late"]], RUN_ID)
+
+
+async def test_nobody_is_added_to_a_space_that_does_not_run(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    await house.supervisor.add(program("late", SLEEP, folder=tmp_path))
+    assert "late" not in house.supervisor.run.pids.participants

@@ -3,11 +3,12 @@
 import json
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
-from mew_agent.cli.plan import MEW, Plan, Request, make_plan, person_of
+from mew_agent.cli.plan import INTERPRETER, MEW, Plan, Request, check_newcomer, make_plan, newcomers, person_of
 from mew_agent.errors import ConfigError
 from spaces.config import parse_space
 from spaces.errors import PortInUse, SpaceConfigError
@@ -216,3 +217,47 @@ def test_a_space_that_runs_already_is_not_started_twice(tmp_path: Path) -> None:
 )
 def test_the_person_is_the_default_participant_or_the_only_one(text: str, person: str | None) -> None:
     assert person_of(parse_space(text)) == person
+
+
+def test_the_spaces_own_programs_are_told_which_python_has_our_packages(tmp_path: Path) -> None:
+    text = SPACE + "  tool: {command: '${MEW_PYTHON}', auto_start: true}\n"
+    program = next(one for one in plan_of(tmp_path, text).launch.participants() if one.name == "tool")
+    assert program.command == (sys.executable,)
+    assert program.environment[INTERPRETER] == sys.executable
+
+
+def test_who_was_added_since_the_start_is_found_and_only_they(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    assert newcomers(plan, KEY) == (plan, [])
+    later = "  late: {agent: {model: gpt-x}, auto_start: true}\n  bob: {}\n"
+    (tmp_path / "space.yaml").write_text(SPACE + later)
+    newest, programs = newcomers(plan, KEY)
+    assert [program.name for program in programs] == ["late"]
+    assert json.loads(programs[0].environment["MEW_AGENT_CONFIG"])["model"] == "gpt-x"
+    assert programs[0].environment["MEW_TOKEN"] == (tmp_path / ".mew" / "tokens" / "late.token").read_text().strip()
+    assert newcomers(newest, KEY)[1] == []
+    assert list(newest.launch.config.participants) == ["ada", "coder", "late", "bob"]
+
+
+def test_a_newcomer_rehearses_only_where_a_rehearsal_model_runs(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    text = SPACE + "  late: {agent: {base_url: rehearsal}, auto_start: true}\n"
+    (tmp_path / "space.yaml").write_text(text)
+    with pytest.raises(ConfigError, match="started without a rehearsal model"):
+        newcomers(plan, KEY)
+    with pytest.raises(ConfigError, match="started without a rehearsal model"):
+        check_newcomer("late", parse_space(text), tmp_path / "space.yaml", rehearses=False)
+    check_newcomer("late", parse_space(text), tmp_path / "space.yaml", rehearses=True)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_there"), [("mew", True), ("./tool", True), ("${ANY}", True), ("nosuch", False)]
+)
+def test_a_newcomers_program_must_be_there(tmp_path: Path, command: str, is_there: bool) -> None:
+    (tmp_path / "tool").touch()
+    config = parse_space(f"space: {{id: s}}\nparticipants: {{late: {{command: '{command}'}}}}\n")
+    if is_there:
+        check_newcomer("late", config, tmp_path / "space.yaml", rehearses=False)
+    else:
+        with pytest.raises(ConfigError, match="late: there is no program 'nosuch'"):
+            check_newcomer("late", config, tmp_path / "space.yaml", rehearses=False)
