@@ -14,6 +14,7 @@ from protocol.errors import DecodeError
 from protocol.ids import ParticipantId
 from protocol.join import JoinRequest, join_request
 from protocol.kinds import SYSTEM_HEARTBEAT
+from spaces.directory import Directory
 from spaces.fanout import Lane
 from spaces.switchboard import Switchboard
 
@@ -29,10 +30,12 @@ class _Phase(Enum):
 class Connection:
     """A socket as the gateway sees it. Every method returns at once."""
 
-    def __init__(self, switchboard: Switchboard, *, bearer: str | None = None, space: str | None = None) -> None:
+    def __init__(self, directory: Directory, *, bearer: str | None = None, space: str | None = None) -> None:
         """`bearer` is the token of the upgrade request's header, `space` what its query asked for."""
-        self.id = switchboard.open()
-        self._switchboard = switchboard
+        self._directory = directory
+        self._switchboard = directory.default
+        self.id = self._switchboard.open()
+        self._lane: Lane | None = None
         self._bearer = bearer
         self._space = space
         self._participant: ParticipantId | None = None
@@ -61,6 +64,7 @@ class Connection:
 
     def attach(self, lane: Lane) -> None:
         """Name the way out."""
+        self._lane = lane
         self._switchboard.attach(self.id, lane)
 
     def receive(self, data: bytes, is_text: bool) -> None:
@@ -133,7 +137,9 @@ class Connection:
 
     def _join(self, request: JoinRequest) -> None:
         token = request.token or self._bearer
-        participant = self._switchboard.tokens.identify(token)
+        name = request.space or self._space
+        home = self._directory.find(name, token)
+        participant = (home or self._switchboard).tokens.identify(token)
         if participant is None:
             claimed = f" for '{request.participant}'" if request.participant else ""
             what = "refused this token" if token else "needs a token"
@@ -144,13 +150,25 @@ class Connection:
         elif self._participant not in (None, participant):
             text = f"this connection is '{self._participant}' and cannot become another"
             self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
-        elif not self._switchboard.is_space(request.space or self._space):
-            text = f"there is no space '{request.space or self._space}' here"
-            self._end(errors.SPACE_NOT_FOUND, text, errors.CLOSE_NOT_FOUND)
+        elif home is None:
+            self._end(errors.SPACE_NOT_FOUND, f"there is no space '{name}' here", errors.CLOSE_NOT_FOUND)
+        elif self.is_joined and home is not self._switchboard:
+            text = f"this connection is in '{self._switchboard.space.id}' and cannot move to another space"
+            self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
         else:
+            self._move_to(home)
             self._participant = participant
             self._phase = _Phase.JOINED
             self._switchboard.join(self.id, participant)
+
+    def _move_to(self, home: Switchboard) -> None:
+        """Until it joins, a connection waits in the default space."""
+        if home is not self._switchboard:
+            self._switchboard.leave(self.id)
+            self._switchboard = home
+            self.id = home.open()
+            if self._lane is not None:
+                home.attach(self.id, self._lane)
 
     def _end(self, error: str, message: str, code: int) -> None:
         self._phase = _Phase.ENDED

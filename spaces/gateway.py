@@ -8,7 +8,7 @@ import contextlib
 import errno
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
@@ -29,6 +29,7 @@ from spaces.audit import AuditLog, logging_options
 from spaces.auth import TokenBook
 from spaces.config import SpaceConfig
 from spaces.connection import Connection
+from spaces.directory import Directory
 from spaces.errors import PortInUse, SpacesError
 from spaces.fanout import AsgiLane
 from spaces.http import (
@@ -57,24 +58,32 @@ STOP_SECONDS = 3
 """How long open requests may take when the gateway stops."""
 
 
-def create_app(config: SpaceConfig, tokens: TokenBook, *, switchboard: Switchboard | None = None) -> Starlette:
-    """The gateway as an ASGI application. The switchboard is found as `app.state.switchboard`."""
-    board = switchboard or Switchboard(config, tokens)
-    sockets = _Sockets(board)
+@dataclass(frozen=True, slots=True)
+class HostedSpace:
+    """A further space of a gateway. Tokens are those of its state folder, else made up for this run."""
+
+    config: SpaceConfig
+    state: Path | None = None
+    tokens: TokenBook | None = None
+
+
+def create_app(directory: Directory) -> Starlette:
+    """The gateway as an ASGI application."""
+    sockets = _Sockets(directory)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_keep_time, board)
+            tasks.start_soon(_keep_time, directory)
             try:
                 yield
             finally:
-                board.close()
+                directory.close()
                 tasks.cancel_scope.cancel()
 
-    app = Starlette(
+    return Starlette(
         routes=[
-            *HttpRoutes(board, version=_version()).routes(),
+            *HttpRoutes(directory, version=_version()).routes(),
             WebSocketRoute("/{path:path}", sockets.serve),
         ],
         middleware=[Middleware(SecurityHeaders)],
@@ -85,8 +94,6 @@ def create_app(config: SpaceConfig, tokens: TokenBook, *, switchboard: Switchboa
         },
         lifespan=lifespan,
     )
-    app.state.switchboard = board
-    return app
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,8 @@ class RunningGateway:
     config: SpaceConfig
     tokens: TokenBook
     switchboard: Switchboard
+    directory: Directory
+    """All of its spaces; `config`, `tokens` and `switchboard` are the first one's."""
 
     @property
     def url(self) -> str:
@@ -130,36 +139,42 @@ async def serve_gateway(
     state: Path | None = None,
     tokens: TokenBook | None = None,
     switchboard: Switchboard | None = None,
+    others: Sequence[HostedSpace] = (),
     direct: bool = True,
 ) -> AsyncIterator[RunningGateway]:
     """Run a gateway in this event loop while the block runs; port 0 takes a free one.
 
-    Tokens come from `tokens`, else from the state folder, else they are made up for this run. It sets no signal
+    Tokens come from `tokens`, else from the state folder, else they are made up for this run. `others` are spaces
+    that it serves besides; clients name the one they want, or are known by their token. It sets no signal
     handlers. `direct=False` sends through plain ASGI, as under a foreign server. Raises `PortInUse`,
     `TokenError`, and `SpacesError` for a state that cannot be read.
     """
-    book = tokens or (TokenBook.load(config, state) if state is not None else TokenBook.made_up(config))
-    board = switchboard or _switchboard(config, book, state)
-    app = create_app(config, book, switchboard=board)
+    board = switchboard or _switchboard(HostedSpace(config, state, tokens))
+    directory = Directory([board, *(_switchboard(other) for other in others)])
+    app = create_app(directory)
     with _plain_errors(), _bound_socket(host, port) as listener:
-        board.reached_at(f"ws://{_reached_at(host)}:{listener.getsockname()[1]}/")
-        board.connect_virtual_participants()
-        server = _Server(_server_config(app, config, direct=direct))
+        directory.reached_at(f"ws://{_reached_at(host)}:{listener.getsockname()[1]}/")
+        directory.connect_virtual_participants()
+        server = _Server(_server_config(app, directory.message_bytes, direct=direct))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
             await server.listening.wait()
             try:
-                yield RunningGateway(host, listener.getsockname()[1], config, book, board)
+                yield RunningGateway(host, listener.getsockname()[1], config, board.tokens, board, directory)
             finally:
                 with anyio.CancelScope(shield=True):
-                    board.close()
+                    directory.close()
                     server.stop()
                     await server.stopped.wait()
 
 
-def _switchboard(config: SpaceConfig, tokens: TokenBook, state: Path | None) -> Switchboard:
-    """A switchboard with what a state folder brings: logs, invitations, removals. Raises `SpacesError`."""
+def _switchboard(space: HostedSpace) -> Switchboard:
+    """A switchboard with what a state folder brings: tokens, logs, invitations, removals. Raises `SpacesError`."""
+    config, state = space.config, space.state
     writer = LineWriter()
+    tokens = space.tokens
+    if tokens is None:
+        tokens = TokenBook.made_up(config) if state is None else TokenBook.load(config, state)
     if state is None:
         return Switchboard(config, tokens, writer=writer)
     try:
@@ -175,12 +190,13 @@ def run_gateway(
     state: Path,
     host: str = DEFAULT_HOST,
     port: int = DEFAULT_PORT,
+    others: Sequence[HostedSpace] = (),
     on_ready: Callable[[RunningGateway], None] | None = None,
 ) -> None:
     """Run a gateway in the foreground until SIGINT or SIGTERM. Raises `PortInUse`, `TokenError`."""
 
     async def main() -> None:
-        async with serve_gateway(config, host=host, port=port, state=state) as gateway:
+        async with serve_gateway(config, host=host, port=port, state=state, others=others) as gateway:
             if on_ready is not None:
                 on_ready(gateway)
             await _until_told_to_stop()
@@ -210,13 +226,14 @@ async def _until_told_to_stop() -> None:
 class _Sockets:
     """The WebSocket side of the application."""
 
-    def __init__(self, switchboard: Switchboard) -> None:
-        self._switchboard = switchboard
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._limits = directory.default.config.limits
 
     async def serve(self, websocket: WebSocket) -> None:
         """One socket from its handshake to its end."""
         connection = Connection(
-            self._switchboard,
+            self._directory,
             bearer=bearer_of(websocket.headers),
             space=websocket.query_params.get("space"),
         )
@@ -231,7 +248,7 @@ class _Sockets:
             connection.gone()
 
     async def _serve_directly(self, websocket: WebSocket, connection: Connection, lane: DirectLane) -> None:
-        limits = self._switchboard.config.limits
+        limits = self._limits
         lane.limit(
             max_waiting_bytes=limits.write_buffer_bytes + limits.message_bytes,
             on_slow=connection.slow,
@@ -246,7 +263,7 @@ class _Sockets:
                 connection.gone()
 
     async def _serve_by_asgi(self, websocket: WebSocket, connection: Connection) -> None:
-        limits = self._switchboard.config.limits
+        limits = self._limits
         lane = AsgiLane(max_bytes=limits.write_buffer_bytes + limits.message_bytes, on_slow=connection.slow)
         connection.attach(lane)
         async with anyio.create_task_group() as tasks:
@@ -263,7 +280,7 @@ class _Sockets:
                 await self._read(websocket, connection, until_decided=True)
             connection.join_by_header()
             return
-        with anyio.move_on_after(self._switchboard.config.limits.join_timeout_seconds):
+        with anyio.move_on_after(self._limits.join_timeout_seconds):
             await self._read(websocket, connection, until_decided=True)
         connection.give_up_waiting()
 
@@ -323,12 +340,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server_config(app: Starlette, config: SpaceConfig, *, direct: bool) -> uvicorn.Config:
+def _server_config(app: Starlette, message_bytes: int, *, direct: bool) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http="auto",
         ws=DirectWebSocket if direct else "websockets-sansio",
-        ws_max_size=config.limits.message_bytes,
+        ws_max_size=message_bytes,
         ws_per_message_deflate=False,
         lifespan="on",
         log_config=None,
@@ -370,10 +387,10 @@ def _bound_socket(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-async def _keep_time(switchboard: Switchboard) -> None:
+async def _keep_time(directory: Directory) -> None:
     while True:
         await anyio.sleep(EXPIRY_SECONDS)
-        switchboard.expire()
+        directory.expire()
 
 
 def _reached_at(host: str) -> str:

@@ -59,6 +59,11 @@ class History:
         return Position(self.epoch, self._sequence)
 
     @property
+    def start(self) -> Position:
+        """The place before the oldest entry that is kept."""
+        return Position(self.epoch, self._sequence - len(self._texts))
+
+    @property
     def is_closed(self) -> bool:
         """Whether no more will come."""
         return self._is_closed

@@ -21,10 +21,16 @@ from protocol.codec import decode_envelope
 from protocol.errors import DecodeError
 from protocol.ids import ParticipantId
 from protocol.version import PROTOCOL
+from spaces.directory import Directory
 from spaces.events import event_stream
+from spaces.history import Position
+from spaces.openapi import openapi_document
 from spaces.switchboard import Switchboard
 
 FEATURES = ("capabilities", "context", "validation", "http-io")
+
+DEFAULT_POLL, MAX_POLL = 100, 1_000
+"""How many messages one poll brings, unless told otherwise and at most."""
 
 DASHBOARD = Path(__file__).parent / "dashboard"
 
@@ -119,10 +125,10 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class HttpRoutes:
-    """The HTTP routes over one switchboard."""
+    """The HTTP routes over the spaces of a gateway."""
 
-    def __init__(self, switchboard: Switchboard, *, version: str) -> None:
-        self._switchboard = switchboard
+    def __init__(self, directory: Directory, *, version: str) -> None:
+        self._directory = directory
         self._version = version
 
     def routes(self) -> list[BaseRoute]:
@@ -130,7 +136,9 @@ class HttpRoutes:
         return [
             Route("/health", self.health),
             Route("/participants", self.participants),
+            Route("/openapi.json", self.openapi),
             Route("/participants/{participant}/messages", self.post_message, methods=["POST"]),
+            Route("/participants/{participant}/messages", self.poll_messages, methods=["GET"]),
             Route("/spaces/{space}/context", self.context),
             Route("/spaces/{space}/events", self.events),
             Route("/", self.to_dashboard),
@@ -140,13 +148,12 @@ class HttpRoutes:
 
     async def health(self, _request: Request) -> Response:
         """That the gateway lives."""
-        board = self._switchboard
         return JSONResponse(
             {
                 "status": "ok",
-                "spaces": 1,
-                "clients": board.connections,
-                "uptime": board.uptime_seconds(),
+                "spaces": len(self._directory),
+                "clients": self._directory.connections,
+                "uptime": self._directory.default.uptime_seconds(),
                 "features": list(FEATURES),
                 "version": self._version,
                 "protocol": PROTOCOL,
@@ -155,9 +162,8 @@ class HttpRoutes:
 
     async def participants(self, request: Request) -> Response:
         """Who belongs to the space and who is here."""
-        if not self._switchboard.is_space(request.query_params.get("space")):
-            return JSONResponse({"participants": []})
-        views = self._switchboard.snapshot().participants
+        board = self._directory.find(request.query_params.get("space"), bearer_of(request.headers))
+        views = board.snapshot().participants if board is not None else ()
         listed = [
             {"id": view.id, "connected": view.connected, "capabilities": list(view.capabilities)} for view in views
         ]
@@ -165,15 +171,14 @@ class HttpRoutes:
 
     async def post_message(self, request: Request) -> Response:
         """One envelope, as if its sender had sent it by a socket."""
-        sender = self._identify(request, only=self._named(request))
-        self._require_space(request.query_params.get("space"))
-        limits = self._switchboard.config.limits
+        board, sender = self._identify(request, request.query_params.get("space"), is_owner=True)
+        limits = board.config.limits
         try:
             body = await _body(request, limits.http_body_bytes)
             draft = decode_envelope(body, max_depth=limits.json_depth)
         except DecodeError as problem:
             raise Problem(400, problem.error, problem.detail, code=problem.code) from None
-        receipt = self._switchboard.inject(sender, draft)
+        receipt = board.inject(sender, draft)
         if receipt.refused is not None:
             more = receipt.refused.model_dump(mode="json", exclude_none=True, exclude={"error", "message"})
             error, message = receipt.refused.error, receipt.refused.message or ""
@@ -183,24 +188,47 @@ class HttpRoutes:
         answer = {"id": envelope.id, "status": "accepted", "timestamp": envelope.ts, **receipt.answer}
         return JSONResponse(answer)
 
+    async def poll_messages(self, request: Request) -> Response:
+        """What was said since a place in the history, and the place to ask from next."""
+        board, _ = self._identify(request, request.query_params.get("space"), is_owner=True)
+        limit = _limit_of(request)
+        history = board.history
+        since = request.query_params.get("since")
+        wanted = history.start if since is None else Position.parse(since)
+        entries = history.since(wanted) if wanted is not None else None
+        is_complete = entries is not None
+        if entries is None or wanted is None:
+            wanted = history.start
+            entries = history.since(wanted) or ()
+        shown = entries[:limit]
+        place = Position(history.epoch, shown[-1].sequence) if shown else wanted
+        body = b'{"messages":[%s],"next":"%s","complete":%s,"more":%s}' % (
+            b",".join(entry.data for entry in shown),
+            str(place).encode(),
+            b"true" if is_complete else b"false",
+            b"true" if len(shown) < len(entries) else b"false",
+        )
+        return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
+
+    async def openapi(self, _request: Request) -> Response:
+        """What this gateway answers to, for programs."""
+        return JSONResponse(openapi_document(version=self._version))
+
     async def context(self, request: Request) -> Response:
         """The board."""
-        self._identify(request)
-        self._require_space(request.path_params["space"])
-        board = self._switchboard.board()
+        board, _ = self._identify(request, request.path_params["space"])
         return Response(
-            board.model_dump_json(by_alias=True, exclude_unset=True),
+            board.board().model_dump_json(by_alias=True, exclude_unset=True),
             media_type="application/json",
             headers={"cache-control": "no-store"},
         )
 
     async def events(self, request: Request) -> Response:
         """Everything that happens, as server-sent events."""
-        reader = self._identify(request)
-        self._require_space(request.path_params["space"])
+        board, reader = self._identify(request, request.path_params["space"])
         since = request.query_params.get("since") or request.headers.get("last-event-id") or None
         return StreamingResponse(
-            event_stream(self._switchboard, since, reader=reader),
+            event_stream(board, since, reader=reader),
             media_type="text/event-stream",
             headers={"cache-control": "no-store", "x-accel-buffering": "no"},
         )
@@ -220,25 +248,40 @@ class HttpRoutes:
             raise HTTPException(404, f"the dashboard has no file '{name}'")
         return _file(name)
 
-    def _named(self, request: Request) -> str:
-        """The participant in the path, by its id or its display name."""
-        name: str = request.path_params["participant"]
-        return self._switchboard.space.resolve(name) or name
+    def _identify(
+        self, request: Request, space: str | None, *, is_owner: bool = False
+    ) -> tuple[Switchboard, ParticipantId]:
+        """Whose token came along, and the space that is meant. `is_owner` asks for the token of who is in the path.
 
-    def _identify(self, request: Request, *, only: str | None = None) -> ParticipantId:
-        """Whose token came along. Raises `Problem` 401 without one and 403 for a wrong one or another's."""
+        Raises `Problem`: 401 without a token, 403 for a wrong one or another's, 404 for a space that is not here.
+        """
         token = bearer_of(request.headers)
         if token is None:
             raise Problem(401, errors.UNAUTHORIZED, "send a participant's token: Authorization: Bearer <token>")
-        participant = self._switchboard.tokens.identify(token)
+        found = self._directory.find(space, token)
+        board = found or self._directory.default
+        participant = board.tokens.identify(token)
+        only = _participant_of(request, board) if is_owner else None
         if participant is None or only not in (None, participant):
             owner = f" of '{only}'" if only is not None else ""
             raise Problem(403, errors.UNAUTHORIZED, f"this is not a token{owner} in this space")
-        return participant
+        if found is None:
+            raise Problem(404, errors.SPACE_NOT_FOUND, f"there is no space '{space}' here")
+        return found, participant
 
-    def _require_space(self, name: str | None) -> None:
-        if not self._switchboard.is_space(name):
-            raise Problem(404, errors.SPACE_NOT_FOUND, f"there is no space '{name}' here")
+
+def _participant_of(request: Request, board: Switchboard) -> str:
+    """The participant in the path, by its id or its display name."""
+    name: str = request.path_params["participant"]
+    return board.space.resolve(name) or name
+
+
+def _limit_of(request: Request) -> int:
+    """How many messages are asked for. Raises `Problem`."""
+    text = request.query_params.get("limit", str(DEFAULT_POLL))
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_POLL):
+        raise Problem(400, errors.INVALID_REQUEST, f"limit: a whole number from 1 to {MAX_POLL}, not '{text}'")
+    return int(text)
 
 
 async def _body(request: Request, max_bytes: int) -> bytes:

@@ -67,7 +67,7 @@ def new_random_token() -> str:
 
 
 class Switchboard:
-    """All connections of a gateway, and the space they meet in."""
+    """One space and all connections to it."""
 
     def __init__(
         self,
@@ -122,10 +122,6 @@ class Switchboard:
     def attach(self, connection: ConnectionId, lane: Lane) -> None:
         """Name the way out to a connection."""
         self._lanes[connection] = lane
-
-    def is_space(self, name: str | None) -> bool:
-        """Whether a client that names this space means the one that is served. No name and `default` mean it."""
-        return name in (None, "", "default", self.space.id)
 
     def join(self, connection: ConnectionId, participant: ParticipantId) -> None:
         """Let a connection whose identity is proven come in."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from spaces.auth import TokenBook
 from spaces.config import SpaceConfig, parse_space
 from spaces.connection import Connection
+from spaces.directory import Directory
 from spaces.switchboard import Switchboard
 from tests.support.lanes import RecordingLane
 
@@ -23,7 +24,7 @@ class Socket:
 
     def __init__(self, switchboard: Switchboard, **options: Any) -> None:
         self.lane = RecordingLane()
-        self.connection = Connection(switchboard, **options)
+        self.connection = Connection(Directory([switchboard]), **options)
         self.connection.attach(self.lane)
 
     def send(self, message: dict[str, Any] | bytes | str) -> None:

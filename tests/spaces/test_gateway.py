@@ -11,9 +11,11 @@ import httpx2
 import pytest
 
 from spaces.auth import TokenBook, token_path
-from spaces.config import SpaceConfig
+from spaces.config import SpaceConfig, parse_space
+from spaces.directory import Directory
 from spaces.errors import PortInUse, SpacesError
-from spaces.gateway import RunningGateway, create_app, serve_gateway
+from spaces.gateway import HostedSpace, RunningGateway, create_app, serve_gateway
+from spaces.switchboard import Switchboard
 from tests.support.gateway_client import joined, opened
 
 
@@ -100,9 +102,75 @@ async def test_ten_sockets_at_once_hear_one_order(gateway: RunningGateway) -> No
         assert [text for text in heard[0] if text.startswith(f"{number}-")] == [f"{number}-{i}" for i in range(20)]
 
 
-def test_an_application_shows_its_switchboard(config: SpaceConfig) -> None:
-    app = create_app(config, TokenBook.made_up(config))
-    assert app.state.switchboard.config is config
+async def test_the_application_runs_under_any_server_and_lives_as_long_as_it(config: SpaceConfig) -> None:
+    directory = Directory([Switchboard(config, TokenBook.made_up(config))])
+    app = create_app(directory)
+    transport = httpx2.ASGITransport(app=app)
+    async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=transport, base_url="http://x") as http:
+        assert (await http.get("/health")).json()["status"] == "ok"
+    assert directory.default.history.is_closed
+
+
+TWO = """
+space: {id: two}
+participants: {ada: {capabilities: [{kind: chat}]}, eve: {capabilities: [{kind: chat}]}}
+limits: {message_bytes: 131072}
+"""
+
+
+async def test_two_spaces_share_a_port_and_nothing_else(config: SpaceConfig) -> None:
+    second = parse_space(TWO)
+    tokens = TokenBook.made_up(second)
+    async with (
+        serve_gateway(config, others=[HostedSpace(second, tokens=tokens)]) as gateway,
+        joined(gateway, "ada") as here,
+        opened(gateway, "ada") as there,
+        opened(gateway, "eve") as eve,
+    ):
+        await there.join(tokens.token_of("ada"), space="two")
+        welcome = await there.next()
+        assert (welcome["kind"], welcome["payload"]["participants"]) == ("system/welcome", [])
+        await eve.join(tokens.token_of("eve"))  # its token tells where it belongs
+        assert [one["id"] for one in (await eve.next())["payload"]["participants"]] == ["ada"]
+        await eve.chat("only two")
+        assert (await there.until("chat"))["payload"]["text"] == "only two"
+        assert await here.seen_so_far() == []
+        async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+            health = (await http.get("/health")).json()
+            assert (health["spaces"], health["clients"]) == (2, 3)
+            for space, names in (("demo", 4), ("two", 2), ("", 4), ("none", 0)):
+                listed = (await http.get(f"/participants?space={space}")).json()["participants"]
+                assert len(listed) == names
+            bearer = {"authorization": f"Bearer {tokens.token_of('eve')}"}
+            body = {"kind": "chat", "payload": {"text": "by http"}}
+            assert (await http.post("/participants/eve/messages", headers=bearer, json=body)).is_success
+            assert (await there.until("chat"))["payload"]["text"] == "by http"
+            refused = await http.get("/spaces/demo/context", headers=bearer)
+            assert (refused.status_code, refused.json()["error"]) == (403, "unauthorized")
+            assert (await http.get("/spaces/two/context", headers=bearer)).json()["space"] == "two"
+        await eve.join(tokens.token_of("eve"), space="demo")
+        assert (await eve.error())["error"] == "unauthorized"
+
+
+async def test_a_connection_stays_in_the_space_it_joined(config: SpaceConfig) -> None:
+    second = parse_space(TWO)
+    tokens = TokenBook([("ada", "shared"), ("eve", "other")])
+    first = TokenBook([("ada", "shared")])
+    async with (
+        serve_gateway(config, tokens=first, others=[HostedSpace(second, tokens=tokens)]) as gateway,
+        opened(gateway, "ada") as ada,
+    ):
+        await ada.join("shared", space="two")
+        assert (await ada.next())["kind"] == "system/welcome"
+        await ada.join("shared", space="demo")
+        assert "cannot move" in (await ada.error())["message"]
+        assert (await ada.closing())[0] == 4401
+
+
+async def test_two_spaces_of_one_name_are_refused(config: SpaceConfig) -> None:
+    with pytest.raises(SpacesError, match="name of its own"):
+        async with serve_gateway(config, others=[HostedSpace(config)]):
+            pass
 
 
 async def test_nobody_in_is_nobody_out(gateway: RunningGateway) -> None:

@@ -139,7 +139,7 @@ async def test_an_unknown_space_path_or_method_is_told_as_json(
     url = "/participants/bob/messages?space=other"
     assert problem(await http.post(url, json=chat, headers=token)) == (404, "space_not_found")
     assert problem(await http.get("/nowhere")) == (404, "not_found")
-    assert problem(await http.get("/participants/bob/messages")) == (405, "method_not_allowed")
+    assert problem(await http.delete("/participants/bob/messages")) == (405, "method_not_allowed")
 
 
 async def test_the_board_is_exactly_what_was_reported(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
@@ -230,6 +230,49 @@ async def test_who_is_removed_can_neither_speak_nor_listen_any_more(
             assert "space/kick" not in [line async for line in events.aiter_lines()]
     chat = {"kind": "chat", "payload": {"text": "x"}}
     assert problem(await http.post("/participants/bob/messages", headers=token, json=chat)) == (403, "unauthorized")
+
+
+async def test_what_was_said_can_be_asked_for_from_a_place_on(
+    gateway: RunningGateway, http: httpx2.AsyncClient
+) -> None:
+    url, token = "/participants/bob/messages", bearer(gateway, "bob")
+
+    async def poll(**query: Any) -> dict[str, Any]:
+        found: dict[str, Any] = (await http.get(url, headers=token, params=query)).json()
+        found["messages"] = [one["payload"]["text"] for one in found["messages"]]
+        return found
+
+    start = (await poll())["next"]
+    for text in ("one", "two", "three"):
+        gateway.switchboard.inject(*_chat(text))
+    first = await poll(since=start, limit=2)
+    assert (first["messages"], first["complete"], first["more"]) == (["one", "two"], True, True)
+    rest = await poll(since=first["next"])
+    assert (rest["messages"], rest["complete"], rest["more"]) == (["three"], True, False)
+    assert await poll(since=rest["next"]) == {**rest, "messages": []}
+    for since in ("other-1", "garbage", f"{start.split('-')[0]}-999"):
+        gone = await poll(since=since)
+        assert (gone["messages"], gone["complete"]) == (["one", "two", "three"], False)
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "1001", "9" * 30, ""])
+async def test_a_poll_asks_for_a_reasonable_number(
+    gateway: RunningGateway, http: httpx2.AsyncClient, limit: str
+) -> None:
+    answer = await http.get(f"/participants/bob/messages?limit={limit}", headers=bearer(gateway, "bob"))
+    assert problem(answer) == (400, "invalid_request")
+
+
+async def test_nobody_polls_for_another(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+    url = "/participants/bob/messages"
+    assert problem(await http.get(url)) == (401, "unauthorized")
+    assert problem(await http.get(url, headers=bearer(gateway, "ada"))) == (403, "unauthorized")
+
+
+async def test_the_gateway_describes_itself(http: httpx2.AsyncClient) -> None:
+    described = (await http.get("/openapi.json")).json()
+    assert described["openapi"].startswith("3.1")
+    assert described["info"]["version"] == (await http.get("/health")).json()["version"]
 
 
 async def test_answers_protect_the_browser(http: httpx2.AsyncClient) -> None:

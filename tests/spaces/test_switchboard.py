@@ -142,13 +142,6 @@ def test_the_board_has_everybody_who_is_configured(switchboard: Switchboard) -> 
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"), [(None, True), ("", True), ("default", True), ("demo", True), ("x", False)]
-)
-def test_one_space_is_served(switchboard: Switchboard, name: str | None, *, expected: bool) -> None:
-    assert switchboard.is_space(name) is expected
-
-
 def said(switchboard: Switchboard, sender: ParticipantId, kind: str, **payload: Any) -> Any:
     return switchboard.inject(sender, draft_of({"kind": kind, "payload": payload}))
 
