@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from mew_agent.context.log_steps import Step
+from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.message_counts import CountedConversation
 from mew_agent.context.policy import (
     Action,
@@ -22,7 +23,6 @@ from mew_agent.context.policy import (
     decide,
     level_of,
 )
-from mew_agent.context.tracker import kept_reply_tokens
 from mew_agent.context.usage import Usage, normalise
 from protocol.context_report import Basis, UnknownReason
 
