@@ -133,7 +133,7 @@ def _status(report: dict[str, object]) -> Status:
         max_tokens=128_000,
         messages_in_context=84,
         status="active",
-        context=ContextReport(**report),  # type: ignore[arg-type]
+        context=ContextReport(**report),
     )
 
 

@@ -73,7 +73,9 @@ class Maze:
             return self._told(f"There is a wall: the cat cannot go {direction.strip().lower()}.")
         self.cat = (row, column)
         self.steps += 1
-        return self._told("The cat eats the fish!" if self.is_solved() else f"The cat went {direction.strip().lower()}.")
+        return self._told(
+            "The cat eats the fish!" if self.is_solved() else f"The cat went {direction.strip().lower()}."
+        )
 
     def next_board(self) -> str:
         """Go on to the next board; only a cat that has eaten may."""
