@@ -1,0 +1,202 @@
+"""Capabilities: how they are read, given and taken; and who has a place in a space."""
+
+from typing import Any
+
+import anyio
+import pytest
+
+from spaces import space as space_module
+from spaces.gateway import RunningGateway
+from tests.conformance.conftest import Http
+from tests.conformance.rules import rule
+from tests.support.gateway_client import Client, joined, opened
+
+CALL = {"kind": "mcp/request", "payload": {"method": "tools/call"}}
+
+
+async def may(client: Client, kind: str, payload: Any = None, **headers: Any) -> bool:
+    """Whether what a client sends comes back, or an error about capabilities."""
+    await client.say(kind, payload, **headers)
+    while True:
+        answer = await client.next()
+        if answer["kind"] == "system/error":
+            assert answer["payload"]["error"] == "capability_violation"
+            return False
+        if answer["kind"] == kind and answer["from"] == client.name:
+            return True
+
+
+@rule("capability.payload", "capability.to")
+async def test_patterns_are_matched_in_depth_and_by_addressee(gateway: RunningGateway) -> None:
+    def call(name: str) -> dict[str, Any]:
+        return {"method": "tools/call", "params": {"name": name}}
+
+    async with joined(gateway, "coder") as coder:
+        for name in ("read_file", "list_dir"):
+            assert await may(coder, "mcp/request", call(name), to=["files"])
+        assert not await may(coder, "mcp/request", call("write_file"), to=["files"])
+        assert not await may(coder, "mcp/request", {"method": "resources/list"}, to=["files"])
+        assert not await may(coder, "mcp/request", call("read_file"), to=["ada"])
+        assert not await may(coder, "mcp/request", call("read_file"), to=["files", "ada"])
+        assert not await may(coder, "mcp/request", call("read_file"))
+
+
+@rule("capability.grant", "capability.cumulative", "capability.ack")
+async def test_a_grant_counts_at_once_and_adds_up(gateway: RunningGateway) -> None:
+    async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
+        for capability in (CALL, {"kind": "reasoning/*"}):
+            payload = {"recipient": "bob", "capabilities": [capability]}
+            await ada.say("capability/grant", payload, id=f"grant {capability['kind']}", to=["bob"])
+            welcome = await bob.next()
+            assert welcome["kind"] == "system/welcome"
+            assert capability in welcome["payload"]["you"]["capabilities"]
+            assert "active_streams" in welcome["payload"]
+            assert (await bob.next())["payload"] == payload
+        assert await may(bob, "mcp/request", {"method": "tools/call"})
+        assert await may(bob, "reasoning/start", {"message": "x"})
+        assert await may(bob, "capability/grant-ack", {"status": "accepted"}, correlation_id=["grant reasoning/*"])
+        assert (await ada.until("capability/grant-ack"))["from"] == "bob"
+
+
+@rule("capability.own")
+async def test_nobody_gives_what_it_does_not_hold(gateway: RunningGateway) -> None:
+    async with joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
+        await bob.say("capability/grant", {"recipient": "coder", "capabilities": [CALL]}, id="g")
+        refusal = await bob.until("system/error")
+        assert (refusal["payload"]["error"], refusal["correlation_id"]) == ("grant_exceeds_own", ["g"])
+        assert not await may(coder, "mcp/request", {"method": "tools/call"})
+        await bob.say("capability/grant", {"recipient": "coder", "capabilities": [{"kind": "mcp/proposal"}]})
+        assert (await coder.until("system/welcome"))["payload"]["you"]["id"] == "coder"
+
+
+@rule("capability.recipient")
+async def test_a_recipient_is_somebody(gateway: RunningGateway) -> None:
+    async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
+        await ada.say("capability/grant", {"recipient": "Bob", "capabilities": [CALL]})
+        assert CALL in (await bob.until("system/welcome"))["payload"]["you"]["capabilities"]
+        await ada.say("capability/grant", {"recipient": "ghost", "capabilities": [CALL]})
+        assert (await ada.error())["error"] == "participant_not_found"
+
+
+@rule("capability.revoke")
+@pytest.mark.parametrize("by", [{"grant_id": "g"}, {"capabilities": [CALL]}])
+async def test_what_was_granted_is_taken_back(gateway: RunningGateway, by: dict[str, Any]) -> None:
+    async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
+        await ada.say("capability/grant", {"recipient": "bob", "capabilities": [CALL]}, id="g")
+        await bob.until("capability/grant")
+        await ada.say("capability/revoke", {"recipient": "bob", **by})
+        assert CALL not in (await bob.next())["payload"]["you"]["capabilities"]
+        assert (await bob.next())["kind"] == "capability/revoke"
+        assert not await may(bob, "mcp/request", {"method": "tools/call"})
+
+
+@rule("capability.end", "stream.owner-gone")
+async def test_what_an_absent_participant_held_ends_after_a_while(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(space_module, "OWNER_GRACE", space_module.OWNER_GRACE * 0)
+    async with joined(gateway, "ada") as ada:
+        async with joined(gateway, "coder") as coder:
+            await ada.say("capability/grant", {"recipient": "coder", "capabilities": [CALL]})
+            await coder.say("stream/request", {"direction": "upload"})
+            await coder.until("stream/request")
+        closing = await ada.until("stream/close")
+        assert (closing["from"], closing["payload"]["reason"]) == ("gateway", "owner_disconnected")
+        async with opened(gateway, "coder") as coder:
+            await coder.join(gateway.token_of("coder"))
+            assert CALL not in (await coder.next())["payload"]["you"]["capabilities"]
+
+
+@rule("space.invite", "space.invite-ack")
+async def test_an_invitation_makes_a_place_that_lasts(gateway: RunningGateway) -> None:
+    async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
+        payload = {"participant_id": "eve", "initial_capabilities": [{"kind": "chat"}], "reason": "help"}
+        await ada.say("space/invite", payload, id="i")
+        ack = await ada.until("space/invite-ack")
+        assert (ack["from"], ack["to"], ack["correlation_id"]) == ("system:gateway", ["ada"], ["i"])
+        assert (ack["payload"]["status"], ack["payload"]["participant_id"]) == ("created", "eve")
+        assert ack["payload"]["connection_url"] == f"ws://localhost:{gateway.port}/"
+        (told,) = await bob.seen_so_far()
+        assert (told["payload"]["event"], told["payload"]["invited_by"]) == ("invited", "ada")
+        assert ack["payload"]["token"] not in str(told)
+        for _ in range(2):
+            async with opened(gateway, "eve") as eve:
+                await eve.join(ack["payload"]["token"])
+                assert {"kind": "chat"} in (await eve.next())["payload"]["you"]["capabilities"]
+                assert await may(eve, "chat", {"text": "hello"})
+
+
+@rule("space.invite-again", "space.invite-name")
+async def test_an_invitation_needs_a_new_and_proper_name(gateway: RunningGateway) -> None:
+    async with joined(gateway, "ada") as ada:
+        await ada.say("space/invite", {"participant_id": "bob"})
+        payload = (await ada.until("space/invite-ack"))["payload"]
+        assert (payload["status"], "token" in payload) == ("already_exists", False)
+        for name in ("../x", "a/b", "a\\b", "", "x" * 500):
+            await ada.say("space/invite", {"participant_id": name})
+            assert (await ada.error())["error"] == "invalid_request"
+        await ada.say("space/invite", {"participant_id": "a/b"})
+        assert "invalid characters" in (await ada.error())["message"]
+
+
+@rule("space.kick")
+async def test_who_is_kicked_stays_out(gateway: RunningGateway) -> None:
+    async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
+        await ada.say("space/kick", {"participant_id": "bob", "reason": "loud"})
+        assert (await bob.next())["payload"]["reason"] == "loud"
+        assert await bob.closing() == (4403, "removed")
+        assert (await ada.until("space/kick"))["from"] == "ada"
+        assert (await ada.until("system/presence"))["payload"] == {"event": "leave", "participant": {"id": "bob"}}
+        async with opened(gateway, "bob") as again:
+            with pytest.raises(KeyError):
+                gateway.token_of("bob")
+            await again.join("whatever it was")
+            assert (await again.closing())[0] == 4401
+
+
+@rule("control.pause", "control.resume")
+async def test_a_paused_participant_is_held_to_it(gateway: RunningGateway) -> None:
+    async with joined(gateway, "ada") as ada, joined(gateway, "coder") as coder:
+        await ada.say("participant/pause", {"reason": "wait"}, to=["coder"])
+        await coder.until("participant/pause")
+        await coder.chat("but")
+        assert (await coder.error())["error"] == "paused"
+        assert await may(coder, "participant/status", {"messages_in_context": 1, "status": "paused"})
+        assert await may(coder, "chat/acknowledge", {"status": "received"}, correlation_id=["x"])
+        await ada.say("participant/resume", to=["coder"])
+        await coder.until("participant/resume")
+        assert await may(coder, "chat", {"text": "again"})
+        await ada.say("participant/pause", {"timeout_seconds": 0.01}, to=["coder"])
+        await coder.until("participant/pause")
+        with anyio.fail_after(10):
+            while True:
+                await coder.chat("until it is over")
+                if (await coder.next())["kind"] == "chat":
+                    break
+
+
+@rule("control.shutdown")
+async def test_who_was_shut_down_is_heard_after_joining_again(gateway: RunningGateway, http: Http) -> None:
+    async with joined(gateway, "ada") as ada:
+        async with joined(gateway, "coder") as coder:
+            await ada.say("participant/shutdown", to=["coder"])
+            await coder.until("participant/shutdown")
+            assert await may(coder, "participant/status", {"messages_in_context": 1, "status": "shutting_down"})
+            await coder.chat("one more thing")
+            assert (await coder.error())["error"] == "paused"
+        answer = await http.post("coder", {"kind": "chat", "payload": {"text": "by http"}})
+        assert (answer.status_code, answer.json()["error"]) == (403, "paused")
+        async with joined(gateway, "coder") as coder:
+            assert await may(coder, "chat", {"text": "anew"})
+
+
+@rule("control.board")
+async def test_a_late_joiner_learns_the_last_status(gateway: RunningGateway) -> None:
+    status = {"messages_in_context": 3, "tokens": 10, "max_tokens": 100, "status": "active"}
+    async with joined(gateway, "coder") as coder:
+        await coder.say("participant/status", status)
+        await coder.until("participant/status")
+        async with opened(gateway, "bob") as bob:
+            await bob.join(gateway.token_of("bob"))
+            (line,) = (await bob.next())["payload"]["board"]
+    assert (line["id"], line["status"]) == ("coder", status)

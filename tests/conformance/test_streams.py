@@ -1,0 +1,184 @@
+"""Data streams over sockets."""
+
+from typing import Any
+
+import pytest
+
+from spaces.gateway import RunningGateway
+from tests.conformance.rules import rule
+from tests.support.gateway_client import Client, joined, opened
+
+
+async def open_stream(client: Client, **payload: Any) -> str:
+    """Ask for a stream and wait until it is open."""
+    await client.say("stream/request", {"direction": "upload", **payload}, id=f"request-{len(payload)}")
+    stream_id: str = (await client.until("stream/open"))["payload"]["stream_id"]
+    await client.until("stream/request")
+    return stream_id
+
+
+@rule("stream.open")
+async def test_everybody_hears_of_a_stream_before_its_request(gateway: RunningGateway) -> None:
+    async with joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
+        await coder.say("stream/request", {"direction": "upload", "description": "x"}, id="r", to=["gateway"])
+        await bob.until("system/presence")
+        opening, request = await bob.next(), await bob.next()
+    assert (opening["kind"], opening["from"], opening["correlation_id"]) == ("stream/open", "gateway", ["r"])
+    assert opening["to"] == ["coder"]
+    assert opening["payload"] == {
+        "stream_id": "stream-1",
+        "encoding": "text",
+        "owner": "coder",
+        "authorized_writers": ["coder"],
+    }
+    assert (request["kind"], request["id"]) == ("stream/request", "r")
+
+
+@rule("stream.frames")
+@pytest.mark.parametrize("frame", ["#{}#text # with\nmarks", "#{}#", b"#{}#\x00\xff#"])
+async def test_frames_come_as_they_were_sent(gateway: RunningGateway, frame: str | bytes) -> None:
+    async with joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
+        stream = await open_stream(coder)
+        sent = frame.format(stream) if isinstance(frame, str) else frame.replace(b"{}", stream.encode())
+        await coder.send(sent)
+        assert await coder.raw() == sent
+        await bob.until("stream/request")
+        assert await bob.raw() == sent
+
+
+@rule("stream.targets")
+async def test_targets_alone_get_the_frames(gateway: RunningGateway) -> None:
+    async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
+        await coder.say("stream/request", {"direction": "upload", "target": ["ada"]})
+        opening = await coder.until("stream/open")
+        assert opening["payload"]["target"] == ["ada"]
+        await coder.until("stream/request")
+        await coder.send("#stream-1#only ada")
+        await coder.chat("end")
+        await ada.until("stream/request")
+        assert await ada.raw() == "#stream-1#only ada"
+        await bob.until("stream/request")
+        assert (await bob.next())["kind"] == (await coder.next())["kind"] == "chat"
+        await coder.say("stream/request", {"direction": "upload", "target": ["ada", "ghost"]})
+        refusal = await coder.error()
+        assert (refusal["error"], refusal["targets"]) == ("target_not_found", ["ghost"])
+
+
+@rule("stream.unauthorized")
+async def test_who_may_not_write_is_told(gateway: RunningGateway) -> None:
+    async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
+        stream = await open_stream(coder)
+        await files.until("stream/request")
+        for wrong in (stream, "stream-99"):
+            await files.send(f"#{wrong}#mine")
+            refusal = await files.next()
+            assert refusal["payload"]["error"] == "unauthorized_stream_write"
+            assert refusal["payload"]["stream_id"] == wrong
+        assert await coder.seen_so_far() == []
+
+
+@rule("stream.grant")
+async def test_an_owner_lets_others_write_and_takes_it_back(gateway: RunningGateway) -> None:
+    async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
+        stream = await open_stream(coder)
+        asked = {"stream_id": stream, "participant_id": "files", "reason": "help"}
+        await coder.say("stream/grant-write", asked, id="g")
+        granted = await files.until("stream/write-granted")
+        assert (granted["from"], granted["correlation_id"]) == ("gateway", ["g"])
+        assert granted["payload"] == {**asked, "authorized_writers": ["coder", "files"]}
+        await files.send(f"#{stream}#now")
+        assert await files.raw() == f"#{stream}#now"
+        await coder.say("stream/revoke-write", asked)
+        revoked = await files.until("stream/write-revoked")
+        assert revoked["payload"]["authorized_writers"] == ["coder"]
+        await files.send(f"#{stream}#no more")
+        assert (await files.error())["error"] == "unauthorized_stream_write"
+
+
+@rule("stream.transfer")
+async def test_an_owner_gives_its_stream_away(gateway: RunningGateway) -> None:
+    async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
+        stream = await open_stream(coder)
+        await coder.say("stream/transfer-ownership", {"stream_id": stream, "new_owner": "files"})
+        told = (await files.until("stream/ownership-transferred"))["payload"]
+        assert told == {
+            "stream_id": stream,
+            "previous_owner": "coder",
+            "new_owner": "files",
+            "authorized_writers": ["files"],
+        }
+        await coder.send(f"#{stream}#still")
+        assert (await coder.error())["error"] == "unauthorized_stream_write"
+
+
+@rule("stream.owner-only")
+async def test_others_change_nothing_and_strangers_get_nothing(gateway: RunningGateway) -> None:
+    async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
+        stream = await open_stream(coder)
+        for kind in ("stream/grant-write", "stream/revoke-write"):
+            await files.say(kind, {"stream_id": stream, "participant_id": "files"})
+            assert (await files.error())["error"] == "unauthorized"
+        await files.say("stream/transfer-ownership", {"stream_id": stream, "new_owner": "files"})
+        assert (await files.error())["error"] == "unauthorized"
+        await coder.say("stream/grant-write", {"stream_id": stream, "participant_id": "ghost"})
+        assert (await coder.error())["error"] == "participant_not_found"
+        await coder.say("stream/grant-write", {"stream_id": "stream-9", "participant_id": "files"})
+        assert (await coder.error())["error"] == "stream_not_found"
+
+
+@rule("stream.close")
+@pytest.mark.parametrize("name", ["id", "request", "opening"])
+async def test_a_stream_is_closed_by_any_of_its_names(gateway: RunningGateway, name: str) -> None:
+    async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
+        await coder.say("stream/request", {"direction": "upload"}, id="r")
+        opening = await coder.until("stream/open")
+        stream = opening["payload"]["stream_id"]
+        payload = {"reason": "done"} if name != "id" else {"stream_id": stream}
+        headers = {"request": {"correlation_id": ["r"]}, "opening": {"correlation_id": [opening["id"]]}}.get(name, {})
+        if name == "id":
+            await files.say("stream/close", payload)
+            assert (await files.error())["error"] == "unauthorized"
+        await coder.say("stream/close", payload, **headers)
+        assert (await files.until("stream/close"))["from"] == "coder"
+        await coder.send(f"#{stream}#late")
+        assert (await coder.error())["error"] == "unauthorized_stream_write"
+
+
+@rule("stream.late")
+async def test_a_late_joiner_learns_open_streams(gateway: RunningGateway) -> None:
+    async with joined(gateway, "coder") as coder:
+        forged = {"stream_id": "other", "owner": "ada", "authorized_writers": ["ada"], "created": "never"}
+        described = {"description": "log", "content_type": "text/plain", "format": "utf8", "expected_size_bytes": 9}
+        stream = await open_stream(coder, **described, **forged)
+        async with opened(gateway, "bob") as bob:
+            await bob.join(gateway.token_of("bob"))
+            (told,) = (await bob.next())["payload"]["active_streams"]
+        assert {key: told[key] for key in described} == described
+        assert (told["stream_id"], told["owner"], told["direction"]) == (stream, "coder", "upload")
+        assert told["authorized_writers"] == ["coder"]
+        assert told["created"].startswith("20")
+        await coder.say("stream/close", {"stream_id": stream})
+        await coder.until("stream/close")
+        async with opened(gateway, "bob") as bob:
+            await bob.join(gateway.token_of("bob"))
+            assert (await bob.next())["payload"]["active_streams"] == []
+
+
+@rule("stream.relayed")
+async def test_what_concerns_no_stream_of_the_gateway_is_passed_on(gateway: RunningGateway) -> None:
+    async with joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
+        await coder.say("stream/open", {"stream_id": "mine", "owner": "coder"})
+        await coder.say("stream/close", {"reason": "done"})
+        assert (await bob.until("stream/open"))["from"] == "coder"
+        assert (await bob.until("stream/close"))["payload"] == {"reason": "done"}
+
+
+@rule("limit.streams")
+async def test_an_owner_holds_only_so_many_streams(gateway: RunningGateway) -> None:
+    async with joined(gateway, "coder") as coder:
+        for _ in range(3):
+            await open_stream(coder)
+        await coder.say("stream/request", {"direction": "upload"})
+        assert (await coder.error())["error"] == "limit_exceeded"
+        await coder.say("stream/close", {"stream_id": "stream-1"})
+        assert await open_stream(coder) == "stream-4"
