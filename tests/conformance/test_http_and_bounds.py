@@ -126,7 +126,7 @@ async def test_a_log_is_a_member(tmp_path: Path) -> None:
     async with serve_gateway(config) as gateway, joined(gateway, "early") as socket:
         await gateway_says(gateway, "lazy", "hi")
         assert (await socket.until("chat"))["payload"]["text"] == "hi"
-        await lines(early, 2)
+        await lines(early, 3)
         early.write_text("")
         await gateway_says(gateway, "lazy", "again")
         (line,) = await lines(early, 1)
