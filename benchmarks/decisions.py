@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from mew_agent.compaction.planner import plan
 from mew_agent.context.policy import EVERY_PRESET, MEW, PolicyState, Snapshot, decide
@@ -55,11 +56,12 @@ class Conversation:
         self.history.begin_turn()
         self.tracker.item_added(self.history.append("user", QUESTION, id=f"q{self.calls}", at="t"))
 
-    def call_kept(self) -> None:
-        """A call with everything so far ended, its usage reported."""
+    def ended_call(self) -> Callable[[], None]:
+        """A call with everything so far ended: what is to be told to the tracker, ready to be timed."""
         self.calls += 1
         self.prompt_tokens += 50
-        self.tracker.call_kept(
+        return partial(
+            self.tracker.call_kept,
             Usage(self.prompt_tokens, 24, self.prompt_tokens + 24),
             call_id=f"c{self.calls}",
             at="2026-01-01T00:00:00Z",
@@ -78,7 +80,7 @@ class Conversation:
         """Hold the conversation until it has so many items."""
         while len(self.history) < items:
             self.ask()
-            self.call_kept()
+            self.ended_call()()
             self.answer()
 
 
@@ -105,25 +107,26 @@ def decisions(items: int, calls: int) -> Timings:
     conversation.grow_to(items)
     tracker, timings = conversation.tracker, Timings()
 
-    def whole() -> None:
-        conversation.call_kept()
+    def whole(call_kept: Callable[[], None]) -> None:
+        call_kept()
         tracker.decide("after_call", 0.0)
         tracker.report()
 
-    def parts() -> None:
-        timings.take("call_kept", conversation.call_kept)
-        timings.take("decide", lambda: tracker.decide("after_call", 0.0))
+    def parts(call_kept: Callable[[], None]) -> None:
+        timings.take("call_kept", call_kept)
+        timings.take("decide", partial(tracker.decide, "after_call", 0.0))
         timings.take("report", tracker.report)
 
     for number in range(2 * calls):
         conversation.ask()
+        ended = conversation.ended_call()
         if number % 2:
-            parts()
+            parts(ended)
         else:
-            timings.take("whole", whole)
+            timings.take("whole", partial(whole, ended))
         conversation.answer()
         report = {name: getattr(tracker.report(), name) for name in ContextReport.model_fields}
-        timings.take("floor", lambda ready=report: _status(ready))  # type: ignore[misc]
+        timings.take("floor", partial(_status, report))
     return timings
 
 
@@ -144,7 +147,7 @@ def deciding_alone(calls: int) -> dict[str, float]:
         timings, state = Timings(), PolicyState()
         for number in range(calls):
             snapshot = Snapshot(127_000, "reported", 128_000, next_prompt_tokens=1, call_id=f"c{number}")
-            timings.take("decide", lambda s=state, at=snapshot, p=policy: decide(p, s, at, "after_call"))  # type: ignore[misc]
+            timings.take("decide", partial(decide, policy, state, snapshot, "after_call"))
             state = decide(policy, state, snapshot, "after_call").state
         found[name] = timings.median("decide")
     return found
@@ -156,6 +159,8 @@ def planning(items: int) -> float:
     conversation.grow_to(items)
     ledger = conversation.tracker.ledger
     timings = Timings()
+    gc.collect()
+    gc.freeze()
     for _ in range(3):
         timings.take(
             "plan",

@@ -12,7 +12,7 @@ and behind them the unsent tail: the kept reply and whatever entered since.
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from mew_agent.context.projection import MESSAGE_OVERHEAD_TOKENS, WHOLE_PROMPT_NOISE, Calibration
 from mew_agent.context.shares import apportion, fit
@@ -79,8 +79,7 @@ class Drift:
     truncated_by_server: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(NamedTuple):
     """The last reported prompt, split. All tokens; they sum to it. `exact` says which parts are exact."""
 
     prefix: int
@@ -358,10 +357,11 @@ class Ledger:
         """Whether an interval's growth may hold more than its items; nothing is asked of it after a cut."""
         if self._cut_since_record:
             return False
+        off = abs(drift_tokens)
+        if off <= max(DOUBT_TOKENS, DOUBT_TOKENS_PER_ITEM * len(sent_now)):
+            return False
         part, whole = DOUBT_SHARE
-        unknown = sum(m.project(self.calibration) for m in sent_now if m.known_tokens is None)
-        bound = max(DOUBT_TOKENS, DOUBT_TOKENS_PER_ITEM * len(sent_now), unknown * part // whole)
-        return abs(drift_tokens) > bound
+        return off > sum(m.project(self.calibration) for m in sent_now if m.known_tokens is None) * part // whole
 
     def _drift(self, predicted: int, reported: int, same_terms: bool) -> Drift:
         tokens = predicted - reported

@@ -111,7 +111,8 @@ class Calibration:
 
     `observed` and `counted` are decayed sums of tokens and of feature units; their ratio is k. `weights` replaces the
     typical ones as soon as an interval taught any. They are learnt by recursive least squares: each reported interval
-    moves them towards explaining it, those most that are least certain. `doubt` is their covariance; None: as at first.
+    moves them towards explaining it, those most that are least certain. `doubt` is the lower half of their covariance;
+    None: as at first.
     """
 
     observed: float = 0.0
@@ -152,8 +153,8 @@ class Calibration:
         return round(self.tokens(feature_units)) + MESSAGE_OVERHEAD_TOKENS * messages
 
     def saved(self) -> tuple[float, ...]:
-        """The figures to store: the two sums; where there are any the weights and the lower half of their doubt."""
-        lower = (value for at, row in enumerate(self.doubt or ()) for value in row[: at + 1])
+        """The figures to store: the two sums; where there are any the weights and their doubt."""
+        lower = (value for row in self.doubt or () for value in row)
         return (self.observed, self.counted, *(self.weights or ()), *lower)
 
     @classmethod
@@ -163,27 +164,37 @@ class Calibration:
         weights, lower = tuple(figures[2 : size + 2]), iter(figures[size + 2 :])
         if len(figures) != 2 + size + size * (size + 1) // 2:
             return cls(observed, counted)
-        rows = [[next(lower) for _ in range(at + 1)] for at in range(size)]
-        doubt = tuple(tuple(rows[max(at, to)][min(at, to)] for to in range(size)) for at in range(size))
+        doubt = tuple(tuple(next(lower) for _ in range(at + 1)) for at in range(size))
         return cls(observed, counted, weights, doubt)
 
     def _reweighed(
         self, tokens: float, counts: Sequence[int], noise: float
     ) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]:
         weights = self.weights or tuple(self.k * weight for weight in _WEIGHTS)
-        doubt = _drifted(self.doubt or _FIRST_DOUBT)
+        doubt = self.doubt or _FIRST_DOUBT
         moves = [sum(map(mul, row, counts)) for row in doubt]
+        for at, count in enumerate(counts):
+            if count:
+                row = doubt[at]
+                for to in range(at):
+                    moves[to] += row[to] * count
         error = tokens - _weigh(weights, counts)
         expected = _weigh(moves, counts) + (noise * _NOISE * tokens) ** 2 + _NOISE_TOKENS**2
         deviation = max(expected, (error / _SURPRISE) ** 2)
-        learnt = [weight + move * error / deviation for weight, move in zip(weights, moves, strict=True)]
-        # Shared out by the root, so that both halves lose the same; lists inside, for this runs after every call.
-        shares = [move / sqrt(deviation) for move in moves]
+        step = error / deviation
+        learnt = [weight + move * step for weight, move in zip(weights, moves, strict=True)]
+        root = sqrt(deviation)
+        shares = [move / root for move in moves]
+        # Lists, which are faster than generators: this runs after every call.
         left = [
-            tuple([value - share * other for value, other in zip(row, shares, strict=True)])
+            [value - share * other for value, other in zip(row, shares, strict=False)]
             for row, share in zip(doubt, shares, strict=True)
         ]
-        return tuple(map(_within, learnt, _WEIGHTS)), tuple(left)
+        for own, (first, fading) in zip(left, _FADING, strict=True):
+            if own[-1] < first:
+                own[-1] += fading
+        bounds = zip(learnt, _BOUNDS, strict=True)
+        return tuple([low if at < low else min(at, high) for at, (low, high) in bounds]), tuple(map(tuple, left))
 
 
 def most_tokens(feature_units: float) -> int:
@@ -199,22 +210,15 @@ def _within(figure: float, typical: float) -> float:
     return min(_K_MAX * typical, max(_K_MIN * typical, figure))
 
 
-def _drifted(doubt: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Certainty fades a little with every call, but never below what it was at first."""
-    faded = [list(row) for row in doubt]
-    for at, (row, (first, step)) in enumerate(zip(faded, _FADING, strict=True)):
-        if row[at] < first:
-            row[at] += step
-    return faded
-
-
 _FIRST_DOUBT: Final = tuple(
     tuple(
         _COMMON_SPREAD**2 * (weight * other) + ((_SPREAD * weight) ** 2 if row == column else 0.0)
-        for column, other in enumerate(_WEIGHTS)
+        for column, other in enumerate(_WEIGHTS[: row + 1])
     )
     for row, weight in enumerate(_WEIGHTS)
 )
 
+_BOUNDS: Final = tuple((_K_MIN * weight, _K_MAX * weight) for weight in _WEIGHTS)
+
 _FADING: Final = tuple((_FIRST_DOUBT[at][at], (_DRIFT * weight) ** 2) for at, weight in enumerate(_WEIGHTS))
-"""Per feature: how uncertain it was at first, and by how much that comes back with each call."""
+"""Per feature: how uncertain it was at first, and by how much certainty fades with each call, never beyond that."""

@@ -129,7 +129,7 @@ class Simulation:
             self._hidden_tokens = 0 if kept is None or self.policy.measure != "total" else max(0, reply - kept)
             return self._decide("after_call", step)
         # The next prompt stays what the log told of this one: it will be no smaller.
-        missing = replace(self._snapshot(), used_tokens=None, basis="unknown", reason="usage_unavailable")
+        missing = self._snapshot()._replace(used_tokens=None, basis="unknown", reason="usage_unavailable")
         if self.policy.on_missing == "keep_last":
             if self._used_tokens is not None:
                 self._basis = "projected"
@@ -149,8 +149,8 @@ class Simulation:
 
     def _tool_result(self, step: Step) -> Decision:
         before, result = step.current_tokens or 0, step.tokens or 0
-        snapshot = replace(
-            self._snapshot(), used_tokens=before, basis="projected", reason=None, tool_result_tokens=result
+        snapshot = self._snapshot()._replace(
+            used_tokens=before, basis="projected", reason=None, tool_result_tokens=result
         )
         self._moves("tool_result", before + result)
         return decide(self.policy, self.state, snapshot, "tool_result", step.flags)

@@ -8,7 +8,7 @@ It knows no clock, no transport and no model; times come as arguments.
 import math
 from dataclasses import dataclass, field, replace
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from mew_agent.context.ledger import Drift, Ledger, Measure
 from mew_agent.context.measures import measure_of
@@ -49,6 +49,9 @@ from protocol.payloads.participant import Status
 
 CLOSE_CALL_PART = 20
 """A projection within a twentieth of the window from where it decides is a close call."""
+
+
+_BREAKDOWN = TypeAdapter(tuple[BreakdownPart, ...])
 
 
 class SavedContext(BaseModel):
@@ -343,7 +346,10 @@ class Tracker:
 
     def report(self) -> ContextReport:
         """The context report of this moment (architecture of the report: docs/context-report.md)."""
-        level, severity = level_of(self.policy, self.snapshot())
+        snapshot = self.snapshot()
+        level, severity = level_of(self.policy, snapshot)
+        next_prompt_tokens = snapshot.next_prompt_tokens
+        compact_at = compact_at_tokens(self.policy, self.window.max_tokens)
         fresh = self.usage if self.basis == "reported" else None
         per_turn = self._trend.tokens_per_turn
         show_last = self.basis != "reported"
@@ -360,12 +366,12 @@ class Tracker:
             level=level,
             severity="unknown" if severity is None else severity,
             policy=self.policy.name,
-            compact_at_tokens=compact_at_tokens(self.policy, self.window.max_tokens),
-            next_prompt_tokens=self.next_prompt_tokens or None,
-            next_prompt_basis=self._next_prompt_basis() if self.next_prompt_tokens else None,
+            compact_at_tokens=compact_at,
+            next_prompt_tokens=next_prompt_tokens or None,
+            next_prompt_basis=self._next_prompt_basis() if next_prompt_tokens else None,
             breakdown=self._breakdown(),
             tokens_per_turn=None if per_turn is None else round(per_turn, 1),
-            turns_to_compaction=self._turns_to_compaction(per_turn),
+            turns_to_compaction=self._turns_to_compaction(per_turn, compact_at),
             stale_messages=self.stale_messages,
             measured_at=self.measured_at,
             call_id=self.call_id,
@@ -440,8 +446,7 @@ class Tracker:
             self.tokens, self.basis, self.reason = self.tokens - freed, "projected", None
         return freed
 
-    def _turns_to_compaction(self, per_turn: float | None) -> int | None:
-        at = compact_at_tokens(self.policy, self.window.max_tokens)
+    def _turns_to_compaction(self, per_turn: float | None, at: int | None) -> int | None:
         used = self._measured()
         if per_turn is None or per_turn <= 0 or at is None or used is None:
             return None
@@ -460,13 +465,13 @@ class Tracker:
             ("messages", parts.messages, items),
             ("tool_results", parts.tool_results, "projected"),
             ("reply", self.tokens - self.ledger.prompt_tokens, reply),
-            ("unsent", self._unsent_beside_reply(), "projected"),
+            ("unsent", self._unsent_beside_reply(parts.unsent), "projected"),
         ]
-        kept = [row for row in rows if row[1] > 0]
-        return tuple(BreakdownPart(part=part, tokens=tokens, basis=basis) for part, tokens, basis in kept)
+        held = [{"part": part, "tokens": tokens, "basis": basis} for part, tokens, basis in rows if tokens > 0]
+        return _BREAKDOWN.validate_python(held)
 
-    def _unsent_beside_reply(self) -> int:
+    def _unsent_beside_reply(self, unsent_tokens: int) -> int:
         """The unsent tail without the kept reply, which the report counts as `reply`."""
         if self._reply_seq is None:
-            return self.ledger.parts.unsent
-        return max(0, self.ledger.parts.unsent - self.ledger.unsent_price(self._reply_seq))
+            return unsent_tokens
+        return max(0, unsent_tokens - self.ledger.unsent_price(self._reply_seq))

@@ -63,18 +63,18 @@ def decide(policy: "Policy", state: PolicyState, snapshot: Snapshot, phase: Phas
         if policy.on_missing == "keep_last":
             return Decision(state)
     state = _request_begins(state, phase)
-    level = level_of(policy, snapshot)[0]
+    level = _level(policy, snapshot)[0]
     actions: list[Action] = []
     if phase in policy.phases:
         state = _tell_level(policy, state, snapshot, level, actions)
-    state = _tell_near_limit(policy, state, snapshot, phase, actions)
-    state = _remind(policy, state, snapshot, phase, actions)
-    if phase == "after_call":
-        rules = policy.grouped.injected
-        if rules:
-            known = None if level == _UNKNOWN else level
-            state, injected = prompts(rules, state, known, snapshot.call_id, flags)
-            actions += injected
+    rules = policy.grouped
+    if phase in rules.near_limit:
+        state = _tell_near_limit(policy, state, snapshot, phase, actions)
+    if phase in rules.reminders:
+        state = _remind(policy, state, snapshot, phase, actions)
+    if rules.injected and phase == "after_call":
+        state, injected = prompts(rules.injected, state, level, snapshot.call_id, flags)
+        actions += injected
     rule = _first_that_holds(policy, snapshot, phase)
     if rule is not None:
         state = _intervene(policy, state, snapshot, rule, actions)
@@ -87,7 +87,10 @@ def decide(policy: "Policy", state: PolicyState, snapshot: Snapshot, phase: Phas
 
 def level_of(policy: "Policy", snapshot: Snapshot) -> tuple[str, int | None]:
     """The level's name and severity; ("unknown", None) when it cannot be told."""
-    snapshot = _allowed(policy, snapshot)
+    return _level(policy, _allowed(policy, snapshot))
+
+
+def _level(policy: "Policy", snapshot: Snapshot) -> tuple[str, int | None]:
     if snapshot.used_tokens is None or snapshot.limit_tokens is None:
         return _UNKNOWN, None
     name, severity = policy.healthy, 0
@@ -99,13 +102,8 @@ def level_of(policy: "Policy", snapshot: Snapshot) -> tuple[str, int | None]:
 
 def compact_at_tokens(policy: "Policy", limit_tokens: int | None) -> int | None:
     """Where an agent under this policy compacts by itself after a call; None if it never does."""
-    found = [
-        tokens
-        for rule in policy.grouped.interventions.get("after_call", ())
-        if rule.action == "compact"
-        for condition in rule.when
-        if condition.figure == "used" and (tokens := condition.first_tokens(limit_tokens)) is not None
-    ]
+    marks = [condition.first_tokens(limit_tokens) for condition in policy.grouped.compact_at]
+    found = [tokens for tokens in marks if tokens is not None]
     return min(found) if found else None
 
 
@@ -130,10 +128,12 @@ def _allowed(policy: "Policy", snapshot: Snapshot) -> Snapshot:
     """The snapshot as this policy may see it: a figure of a basis that it does not allow is not known."""
     if snapshot.used_tokens is None or snapshot.basis in policy.bases:
         return snapshot
-    return replace(snapshot, used_tokens=None)
+    return snapshot._replace(used_tokens=None)
 
 
 def _holds(policy: "Policy", condition: Condition, snapshot: Snapshot) -> bool:
+    if condition.figure == "used":
+        return condition.holds(snapshot.used_tokens, snapshot.limit_tokens)
     value, limit = snapshot.figure(condition.figure), snapshot.limit_tokens
     if condition.figure == "next_prompt_and_reserve":
         if value is None or limit is None:
@@ -179,7 +179,7 @@ def _tell_near_limit(
     limit = snapshot.limit_tokens
     if snapshot.used_tokens is None:
         return state
-    for rule in policy.grouped.near_limit.get(phase, ()):
+    for rule in policy.grouped.near_limit[phase]:
         if not state.armed and limit is not None and rule.rearm_below.exceeds(snapshot.used_tokens, limit):
             state = replace(state, armed=True)
         if state.armed and _has_cooled(rule, state, snapshot.at_seconds) and _all_hold(policy, rule.when, snapshot):
@@ -201,7 +201,7 @@ def _remind(
 ) -> PolicyState:
     if snapshot.limit_tokens is None:
         return state
-    for rule in policy.grouped.reminders.get(phase, ()):
+    for rule in policy.grouped.reminders[phase]:
         if rule.owner not in state.reminders and any(_holds(policy, c, snapshot) for c in rule.when_any):
             actions.append(Remind(rule.owner))
             state = replace(state, reminders=(*state.reminders, rule.owner))
@@ -268,7 +268,7 @@ def _holds_for_nothing(policy: "Policy", rule: CompactRule, snapshot: Snapshot) 
     """Whether even an empty conversation would be compacted, because the window is smaller than the reserve."""
     if not any(condition.figure == "next_prompt_and_reserve" for condition in rule.when):
         return False
-    return _all_hold(policy, rule.when, replace(snapshot, next_prompt_tokens=0))
+    return _all_hold(policy, rule.when, snapshot._replace(next_prompt_tokens=0))
 
 
 def _is_a_low_call(policy: "Policy", snapshot: Snapshot, level: str) -> bool:

@@ -13,9 +13,9 @@ from mew_agent.context.policy.state import PolicyState
 
 
 def prompts(
-    rules: tuple[InjectRule, ...], state: PolicyState, level: str | None, call_id: str | None, flags: Flags
+    rules: tuple[InjectRule, ...], state: PolicyState, level: str, call_id: str | None, flags: Flags
 ) -> tuple[PolicyState, tuple[Action, ...]]:
-    """What goes before the generation that follows a call at this level; None is a level that is not known.
+    """What goes before the generation that follows a call at this level, which may be `unknown`.
 
     Leaving a level for any other one, also for an unknown one, ends its cadence and its countdown.
     """

@@ -165,7 +165,7 @@ Rule = Annotated[
 class Grouped:
     """A policy's rules by what they do, and those of one phase by their phase: decisions look through few."""
 
-    __slots__ = ("injected", "interventions", "near_limit", "reminders", "told")
+    __slots__ = ("compact_at", "injected", "interventions", "near_limit", "reminders", "told")
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         self.told = tuple(rule for rule in rules if isinstance(rule, StateChangedRule | EntryRule))
@@ -175,6 +175,8 @@ class Grouped:
         self.interventions: dict[Phase, tuple[Intervention, ...]] = _by_phase(
             [rule for rule in rules if isinstance(rule, CompactRule | StopRule)]
         )
+        compacting = [rule for rule in rules if isinstance(rule, CompactRule) and rule.phase == "after_call"]
+        self.compact_at = tuple(c for rule in compacting for c in rule.when if c.figure == "used")
 
 
 class _OfAPhase(Protocol):

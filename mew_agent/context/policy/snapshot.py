@@ -1,14 +1,14 @@
 """[pure] What a decision looks at: one moment of a context, and what is known of the generation that follows."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mew_agent.context.policy.actions import Suggestion
 from mew_agent.context.policy.threshold import Figure
 from protocol.context_report import Basis, UnknownReason
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """One moment. All figures in tokens, None when not known.
 
     `used_tokens` is the policy's measure; in the phases `tool_result` and `stream` it is what the context holds then,

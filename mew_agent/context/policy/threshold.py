@@ -114,14 +114,15 @@ class Condition(Data):
         """Whether value / scale tokens hold it; a figure or limit that is not known never makes it hold."""
         if value is None:
             return False
-        if self.tokens is not None:
-            left, right = value, self.tokens * scale
-        elif limit_tokens is None or self.fraction is None:
+        tokens, fraction = self.tokens, self.fraction
+        if tokens is not None:
+            left, right = value, tokens * scale
+        elif limit_tokens is None or fraction is None:
             return False
         elif self.whole:
-            left, right = value, max(1, self.fraction.of(limit_tokens)) * scale
+            left, right = value, max(1, fraction.of(limit_tokens)) * scale
         else:
-            left, right = value * self.fraction.denominator, limit_tokens * self.fraction.numerator * scale
+            left, right = value * fraction.denominator, limit_tokens * fraction.numerator * scale
         if self.op == "ge":
             return left >= right
         return left > right if self.op == "gt" else left < right
