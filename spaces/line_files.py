@@ -16,8 +16,8 @@ from pathlib import Path
 MAX_WAITING_LINES = 100_000
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 
-BATCH_SECONDS = 0.05
-"""How long lines are gathered before they are written."""
+BATCH_SECONDS = 0.01
+"""After a write, how long further lines are gathered for the next; the first line of a burst is there at once."""
 
 CLOSE_SECONDS = 10.0
 
@@ -113,9 +113,9 @@ class LineWriter:
     def _run(self) -> None:
         while not self._closing.is_set():
             self._something.wait()
-            self._closing.wait(BATCH_SECONDS)
             self._something.clear()
             self._write_what_waits()
+            self._closing.wait(BATCH_SECONDS)
         self._write_what_waits()
 
     def _write_what_waits(self) -> None:
