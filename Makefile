@@ -32,8 +32,11 @@ coverage: $(STAMP)
 schema: $(STAMP)
 	$(BIN)/python -m protocol.schema
 
+# Each prints its figures beside a floor or a peer measured in the same run; see benchmarks/README.md.
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.fanout
+	$(BIN)/python -m benchmarks.decisions
+	$(BIN)/python -m benchmarks.projection --conversations 2
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "mew-agent needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 ...")'
