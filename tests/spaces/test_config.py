@@ -195,8 +195,10 @@ def test_any_text_is_a_space_or_a_config_error(text: str) -> None:
     [
         "space: {id: s}\nparticipants:\n  ada: {}\n",
         "space: {id: s}\nparticipants:\n  ada:\n    capabilities:\n      - {kind: chat}\n\n# the end\n",
-        "participants:\n    ada:\n        agent:\n            system_prompt: |\n                Be kind.\n\n"
-        "space: {id: s}\n",
+        (
+            "participants:\n    ada:\n        agent:\n            system_prompt: |\n                Be kind.\n\n"
+            "space: {id: s}\n"
+        ),
         "space: {id: s}\nparticipants:\n  ada:",
         "space: {id: s}",
     ],
