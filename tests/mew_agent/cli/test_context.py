@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -335,3 +337,28 @@ async def test_a_policy_that_does_not_exist_is_told_with_those_that_do(monkeypat
     assert outcome.code == 2
     assert "there is no policy 'tachicoma' (did you mean 'tachikoma'?)" in outcome.err
     assert "dominds-v3" in outcome.err
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "policies.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+async def test_the_page_shows_what_the_command_prints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (console,), (shown,) = blocks("console"), blocks("json")
+    write, _, replay = console.splitlines()
+    steps = shlex.split(write.removeprefix("$ printf "))[1:-2]
+    flags = shlex.split(replay.removeprefix("$ mew ").partition(" <")[0])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(steps)))
+    assert await mew(*flags) == Outcome(0, shown, "")
+
+
+async def test_the_policies_of_the_page_are_policies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, text in zip(("based", "own"), blocks("yaml"), strict=True):
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    based = await actions(monkeypatch, "based.yaml", prompt(60_000), *[prompt(60_001)] * 6)
+    assert [len(line) for line in based] == [0, 1, 0, 0, 0, 0, 1]
+    own = await actions(monkeypatch, "own.yaml", total(599), total(600), total(901), limit=1000)
+    assert own == [[], [{"type": "near_limit"}], [{"type": "compact", "target_tokens": 400}]]

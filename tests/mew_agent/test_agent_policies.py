@@ -1,0 +1,65 @@
+"""Policies that agents may choose are carried out: the marks of `mew-reference` on a conversation over real HTTP."""
+
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from mew_agent.context.policy import PRESETS
+from mew_agent.context.tracker import Tracker
+from mew_agent.context.window import resolve_window
+from mew_agent.conversation import Conversation
+from mew_agent.history import History
+from mew_agent.model.interface import ModelEvent
+from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.model.rehearsal import RehearsalOptions, serve_rehearsal
+from mew_agent.store import MemoryStore
+
+
+async def ignore(_event: ModelEvent) -> None:
+    """Nobody listens."""
+
+
+@pytest.mark.parametrize(
+    ("total", "words"),
+    [
+        pytest.param(7372, [], id="below 9/10"),
+        pytest.param(7373, ["near_limit"], id="at 9/10"),
+        pytest.param(7782, ["near_limit"], id="at 19/20"),
+        pytest.param(7783, ["near_limit", "compacting", "compacted"], id="above 19/20"),
+    ],
+)
+async def test_mew_reference_warns_and_compacts_at_its_own_marks(
+    text: Callable[[int], str], total: int, words: list[str]
+) -> None:
+    """8192 * 9 / 10 is 7372.8, and 8192 * 19 / 20 is 7782.4."""
+    usage = ((1000, 100, 1100), (2500, 100, 2600), (4500, 100, 4600), (total - 60, 60, total))
+    announced: list[str] = []
+    async with serve_rehearsal(RehearsalOptions(fixed_usage=usage)) as server:
+        model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
+        tracker = Tracker(History(), PRESETS["mew-reference"], resolve_window(8192), "rehearsal")
+
+        async def announce(word: str | None) -> None:
+            announced.extend([word] if word else [])
+
+        conversation = Conversation(
+            model, tracker, MemoryStore(), system_prompt="You keep records.", tools=tuple, announce=announce
+        )
+        with anyio.fail_after(30):
+            for number in range(len(usage)):
+                await conversation.begin_turn()
+
+                async def prepare(asked: str = text(300), envelope: str = f"q{number}") -> None:
+                    if not any(item.envelope_id == envelope for item in conversation.history.items):
+                        await conversation.hear(asked, sender="ada", envelope_id=envelope)
+
+                await conversation.call(ignore, prepare)
+                conversation.end_turn()
+                await conversation.settle()
+        await model.aclose()
+    assert announced == words
+    if "compacted" in words:
+        assert tracker.last_compaction is not None
+        assert tracker.last_compaction.trigger == "threshold"
+        assert tracker.tokens is not None
+        assert tracker.tokens * 10 <= 8192 * 7
