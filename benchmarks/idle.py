@@ -1,0 +1,167 @@
+"""What an idle connection costs the gateway in memory, beside a bare `websockets` server.
+
+    python -m benchmarks.idle [--connections 10000]
+
+Server and clients run in processes of their own; only the server's resident memory counts, before the first
+connection and after all of them joined and nothing more happens. The connections of the gateway are members of one
+space: each joins with the bearer header of one of its people, who may hold many sockets, so that the figure is that of
+connections and not of names. The bare server keeps its connections open and reads. Needs about twice as many file
+descriptors as connections over all; the soft limit is raised to the hard one.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import multiprocessing
+import os
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+from websockets.asyncio.server import ServerConnection, serve
+
+from spaces.auth import TokenBook
+from spaces.config import SpaceConfig, parse_space
+from spaces.gateway import has_uvloop, serve_gateway
+
+PEOPLE = 100
+PAGE_BYTES = resource.getpagesize()
+
+
+def space_of(connections: int) -> SpaceConfig:
+    """A space of a hundred people who may hold that many sockets."""
+    people = {f"m{index}": {"tokens": [f"t{index}"]} for index in range(PEOPLE)}
+    limits = {"sockets_per_member": connections}
+    return parse_space(json.dumps({"space": {"id": "idle"}, "participants": people, "limits": limits}))
+
+
+def resident_bytes() -> int:
+    """This process's resident memory, from the kernel."""
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - there is nothing to gain here
+        return int(file.read().split()[1]) * PAGE_BYTES
+
+
+def answer_memory(control: Any) -> None:
+    """Tell this process's memory whenever asked, until told to stop."""
+    while control.recv() == "memory":
+        control.send(resident_bytes())
+    os._exit(0)
+
+
+async def gateway_server(control: Any, connections: int) -> None:
+    """The gateway."""
+    config = space_of(connections)
+    async with serve_gateway(config, tokens=TokenBook.made_up(config)) as gateway:
+        control.send(gateway.port)
+        await anyio.sleep_forever()
+
+
+async def bare_server(control: Any, _connections: int) -> None:
+    """`websockets`, compression off as in the gateway."""
+
+    async def keep(connection: ServerConnection) -> None:
+        async for _ in connection:
+            pass
+
+    logging.getLogger("websockets").setLevel(logging.CRITICAL)  # clients hang up without a word at the end
+    async with serve(keep, "127.0.0.1", 0, compression=None) as server:
+        control.send(next(iter(server.sockets)).getsockname()[1])
+        await asyncio.get_running_loop().create_future()
+
+
+def run_server(control: Any, kind: str, connections: int) -> None:
+    """The body of a server process."""
+    raise_limit()
+    threading.Thread(target=answer_memory, args=(control,), daemon=True).start()
+    body = gateway_server if kind == "gateway" else bare_server
+    anyio.run(body, control, connections, backend_options={"use_uvloop": has_uvloop()})
+
+
+@contextmanager
+def server_process(kind: str, connections: int) -> Iterator[tuple[int, Any]]:
+    """A server's port and the pipe to ask it by."""
+    ours, theirs = multiprocessing.get_context("spawn").Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=run_server, args=(theirs, kind, connections))
+    process.start()
+    try:
+        yield ours.recv(), ours
+    finally:
+        ours.send("stop")
+        process.join(10)
+
+
+def raise_limit() -> int:
+    """Allow as many file descriptors as may be allowed. Returns how many."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def connect(port: int, index: int) -> socket.socket:
+    """One connection that has shaken hands, with a token in its header."""
+    one = socket.create_connection(("127.0.0.1", port), timeout=30)
+    one.sendall(
+        b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+        b"Authorization: Bearer t%d\r\n\r\n" % (index % PEOPLE)
+    )
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        answer += one.recv(4096)
+    if not answer.startswith(b"HTTP/1.1 101"):
+        raise RuntimeError(answer[:100].decode())
+    return one
+
+
+def ask(control: Any) -> int:
+    """The server's resident memory."""
+    control.send("memory")
+    answer: int = control.recv()
+    return answer
+
+
+def measure(kind: str, connections: int) -> tuple[float, float]:
+    """Memory before any connection in MiB, and bytes per idle connection in KiB."""
+    with server_process(kind, connections) as (port, control):
+        held = [connect(port, index) for index in range(PEOPLE)]  # so that what is made once is made
+        before = settled(control)
+        held += [connect(port, index) for index in range(connections)]
+        after = settled(control)
+        for one in held:
+            one.close()
+    return before / 2**20, (after - before) / connections / 2**10
+
+
+def settled(control: Any) -> int:
+    """Memory once it no longer changes: every connection has joined by then."""
+    last, quiet = -1, 0
+    while quiet < 5:
+        time.sleep(0.3)
+        now = ask(control)
+        quiet = quiet + 1 if abs(now - last) < 256 * 1024 else 0
+        last = now
+    return last
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--connections", type=int, default=10_000)
+    options = parser.parse_args()
+    if raise_limit() < options.connections + PEOPLE + 100:
+        parser.error(f"this machine allows {raise_limit():,} file descriptors a process; use fewer connections")
+    print(f"{options.connections:,} idle connections, {'uvloop' if has_uvloop() else 'asyncio'}")
+    print(f"{'SERVER':>12} {'BEFORE MiB':>11} {'KiB EACH':>9}")
+    for kind in ("websockets", "gateway"):
+        before, each = measure(kind, options.connections)
+        print(f"{kind:>12} {before:>11.1f} {each:>9.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
