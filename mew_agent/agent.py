@@ -11,6 +11,7 @@ from collections import deque
 import anyio
 import anyio.abc
 
+from mew_agent.agent_tools import AgentTools, OwnTools
 from mew_agent.config import AgentConfig
 from mew_agent.context.policy import PRESETS
 from mew_agent.context.tracker import Tracker
@@ -59,6 +60,7 @@ class Agent(Participant):
         self._mention = re.compile(
             "|".join(rf"(?<!\w)@?{re.escape(name)}(?!\w)" for name in {self._name, config.id}), re.IGNORECASE
         )
+        self.tools = AgentTools(OwnTools(self.toolbox))
         tracker = Tracker(
             history=History(),
             policy=PRESETS[config.policy],
@@ -70,7 +72,7 @@ class Agent(Participant):
             tracker,
             store or MemoryStore(),
             system_prompt=config.system_prompt or DEFAULT_SYSTEM_PROMPT.format(name=self._name),
-            tools=self.toolbox.specs,
+            tools=self.tools.specs,
             announce=self._announce,
             keep_newest_items=config.conversation_history_length,
             call_bound_seconds=call_bound_seconds,
@@ -160,6 +162,7 @@ class Agent(Participant):
             self._turn = Turn(
                 self,
                 self.conversation,
+                self.tools,
                 chat,
                 max_iterations=self.config.max_iterations,
                 show_reasoning=self.config.reasoning_enabled,
@@ -182,7 +185,7 @@ class Agent(Participant):
         """What was said to everybody meanwhile enters the context before the next question."""
         while self._overheard:
             chat = self._overheard.popleft()
-            await self.conversation.hear(str(chat.body["text"]), sender=chat.sender, envelope_id=chat.id)
+            await self.conversation.transcript.hear(str(chat.body["text"]), sender=chat.sender, envelope_id=chat.id)
 
     async def _acknowledge(self, chat: Envelope, status: str) -> None:
         if self.may_send(kinds.CHAT_ACKNOWLEDGE):

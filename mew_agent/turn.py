@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+from mew_agent.agent_tools import AgentTools, Occasion
 from mew_agent.conversation import Conversation
 from mew_agent.errors import ContextOverflow, GatewayError, ModelError, NotPermitted
 from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
@@ -41,6 +42,7 @@ class Turn:
         self,
         participant: Participant,
         conversation: Conversation,
+        tools: AgentTools,
         chat: Envelope,
         *,
         max_iterations: int,
@@ -48,6 +50,8 @@ class Turn:
     ) -> None:
         self._participant = participant
         self._conversation = conversation
+        self._transcript = conversation.transcript
+        self._tools = tools
         self._chat = chat
         self._max_iterations = max_iterations
         self._show_reasoning = show_reasoning
@@ -82,7 +86,7 @@ class Turn:
             answer = await self._failed(error)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._conversation.close_open_calls(CANCELLED_RESULT)
+                await self._transcript.close_open_calls(CANCELLED_RESULT)
             self._conversation.end_turn()
         await self._conclude(answer)
         if answer is not None:
@@ -115,15 +119,16 @@ class Turn:
         # Envelope ids are no help here: clients exist that count from 1 again after every start.
         if not any(item.seq == self._heard_seq for item in self._conversation.history.items):
             text = str(self._chat.body.get("text") or "")
-            item = await self._conversation.hear(text, sender=self._chat.sender, envelope_id=self._chat.id)
+            item = await self._transcript.hear(text, sender=self._chat.sender, envelope_id=self._chat.id)
             self._heard_seq = item.seq
 
     async def _run_tools(self, reply: ModelReply) -> None:
         """Run the calls of one reply side by side; results enter in the order of the calls, whatever happens."""
         results: dict[str, str] = {}
+        occasion = Occasion(self._chat.id, self.reasoning_id)
 
         async def run(call: ToolCall) -> None:
-            results[call.id] = await self._participant.toolbox.observe(call.name, call.arguments)
+            results[call.id] = await self._tools.observe(call, occasion)
 
         try:
             async with anyio.create_task_group() as tasks:
@@ -131,7 +136,7 @@ class Turn:
                     tasks.start_soon(run, call)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._conversation.close_open_calls(CANCELLED_RESULT, results)
+                await self._transcript.close_open_calls(CANCELLED_RESULT, results)
 
     async def _failed(self, error: Exception) -> str:
         """Tell everybody the state of things, and find the words for the asker."""

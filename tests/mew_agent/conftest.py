@@ -21,6 +21,7 @@ from protocol.envelope import Envelope
 from spaces.auth import TokenBook
 from spaces.config import SpaceConfig, load_space
 from spaces.gateway import RunningGateway, serve_gateway
+from tests.support.talk import Talking, made_talks
 
 PATIENCE_SECONDS = 15.0
 
@@ -272,3 +273,9 @@ def text() -> Callable[[int], str]:
         )
 
     return make
+
+
+@pytest.fixture
+def talking() -> Talking:
+    """Builds conversations with a rehearsal model, without a gateway."""
+    return made_talks()

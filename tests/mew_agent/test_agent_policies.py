@@ -51,7 +51,7 @@ async def test_mew_reference_warns_and_compacts_at_its_own_marks(
 
                 async def prepare(asked: str = text(300), envelope: str = f"q{number}") -> None:
                     if not any(item.envelope_id == envelope for item in conversation.history.items):
-                        await conversation.hear(asked, sender="ada", envelope_id=envelope)
+                        await conversation.transcript.hear(asked, sender="ada", envelope_id=envelope)
 
                 await conversation.call(ignore, prepare)
                 conversation.end_turn()

@@ -40,7 +40,7 @@ async def ask(window_tokens: int, **options: Any) -> tuple[list[str | None], Tra
 
         async def prepare() -> None:
             if not len(conversation.history):
-                await conversation.hear(TEXT, sender="ada", envelope_id="q1")
+                await conversation.transcript.hear(TEXT, sender="ada", envelope_id="q1")
 
         conversation = Conversation(
             model, tracker, MemoryStore(), system_prompt=SYSTEM, tools=lambda: (), announce=announce

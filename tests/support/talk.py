@@ -1,0 +1,141 @@
+"""One conversation with a real rehearsal model, for tests of what the two make of each other."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import anyio
+
+from mew_agent.context.policy import PRESETS
+from mew_agent.context.tracker import Tracker
+from mew_agent.context.window import resolve_window
+from mew_agent.conversation import Conversation
+from mew_agent.errors import ContextOverflow
+from mew_agent.history import History
+from mew_agent.model.interface import ModelEvent, ModelReply, ToolSpec
+from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.model.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
+from mew_agent.model.rehearsal.tokenizer import count_message
+from mew_agent.store import MemoryStore, Store
+from protocol.payloads.participant import Status
+
+TOOL = ToolSpec("look_up", "Looks something up.", {"type": "object", "properties": {"q": {"type": "string"}}})
+
+
+async def ignore(_event: ModelEvent) -> None:
+    """Nobody listens."""
+
+
+@dataclass
+class Talk:
+    """One conversation with one rehearsal model; every announced status is kept."""
+
+    server: RehearsalServer
+    conversation: Conversation
+    statuses: list[Status] = field(default_factory=list)
+    turns: int = 0
+
+    async def announce(self, word: str | None) -> None:
+        self.statuses.append(self.conversation.status(word))
+
+    @property
+    def words(self) -> list[str | None]:
+        return [status.status for status in self.statuses]
+
+    @property
+    def now(self) -> Status:
+        return self.conversation.status()
+
+    async def turn(self, text: str) -> ModelReply:
+        """One question, one call, and what the policy wants afterwards."""
+        self.turns += 1
+        number = self.turns
+        turn = await self.conversation.begin_turn()
+
+        async def prepare() -> None:
+            if not any(item.envelope_id == f"q{number}" for item in self.conversation.history.items):
+                await self.conversation.transcript.hear(text, sender="ada", envelope_id=f"q{number}")
+
+        try:
+            return await self.conversation.call(ignore, prepare)
+        except ContextOverflow:
+            await self.conversation.withdraw_turn(turn)
+            raise
+        finally:
+            self.conversation.end_turn()
+            await self.conversation.settle()
+
+
+class Talking(Protocol):
+    def __call__(
+        self,
+        *,
+        window: int | None = None,
+        store: Store | None = None,
+        call_bound_seconds: float = 30.0,
+        keep_newest_items: int | None = None,
+        tools: tuple[ToolSpec, ...] = (),
+        system_prompt: str = "You keep records.",
+        **options: Any,
+    ) -> AbstractAsyncContextManager[Talk]: ...
+
+
+def made_talks() -> Talking:
+    """What builds one."""
+
+    @asynccontextmanager
+    async def build(
+        *,
+        window: int | None = None,
+        store: Store | None = None,
+        call_bound_seconds: float = 30.0,
+        keep_newest_items: int | None = None,
+        tools: tuple[ToolSpec, ...] = (),
+        system_prompt: str = "You keep records.",
+        **options: Any,
+    ) -> AsyncIterator[Talk]:
+        async with serve_rehearsal(RehearsalOptions(**options)) as server:
+            model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
+            tracker = Tracker(
+                history=History(),
+                policy=PRESETS["mew"],
+                window=resolve_window(window or server.options.window_tokens),
+                model="rehearsal",
+            )
+            talk: Talk
+
+            async def announce(word: str | None) -> None:
+                await talk.announce(word)
+
+            conversation = Conversation(
+                model,
+                tracker,
+                store or MemoryStore(),
+                system_prompt=system_prompt,
+                tools=lambda: tools,
+                announce=announce,
+                keep_newest_items=keep_newest_items,
+                call_bound_seconds=call_bound_seconds,
+            )
+            talk = Talk(server, conversation)
+            try:
+                with anyio.fail_after(30):
+                    yield talk
+            finally:
+                await model.aclose()
+                if store is not None:
+                    await store.aclose()
+
+    return build
+
+
+async def filled(talk: Talk, text: Callable[[int], str], *, below: float, tokens: int = 150) -> None:
+    """Talk until the reported figure is at least this part of the window."""
+    while (talk.now.tokens or 0) < below * talk.conversation.tracker.window.max_tokens:
+        await talk.turn(text(tokens))
+
+
+def asked_tokens(question: str) -> int:
+    """What one more question by ada takes in a prompt of the rehearsal model."""
+    return count_message({"role": "user", "content": question, "name": "ada"})
