@@ -20,8 +20,10 @@ from mew_agent import mcp_peer
 from mew_agent.client import SEND_TIMEOUT_SECONDS, Address, Client
 from mew_agent.control import ALLOWED_WHILE_PAUSED, Control, Controllable
 from mew_agent.errors import BadAnswer, GatewayError, MewAgentError, NotPermitted, PeerTimeout, Refused
+from mew_agent.offers import LocalOffers, Offers
 from mew_agent.peers import Peer, PeerContext, Peers
-from mew_agent.tools import Tool, Toolbox, ToolFunction
+from mew_agent.resources import Resource, ResourceFunction
+from mew_agent.tools import Tool, ToolFunction
 from protocol import kinds
 from protocol.capability import CapabilitySet
 from protocol.codec import StreamFrame
@@ -79,12 +81,15 @@ class Participant:
         id: str,  # noqa: A002 - the wire's word
         token: str,
         conversation: Controllable | None = None,
+        offers: Offers | None = None,
         first_connect_seconds: float = 10.0,
     ) -> None:
         self.id = id
         self.space = space
         self.peers = Peers(id)
-        self.toolbox = Toolbox()
+        own = LocalOffers()
+        self.toolbox, self.resources = own.toolbox, own.resources
+        self.offers: Offers = own if offers is None else offers
         self.capabilities = CapabilitySet()
         self._client = Client(Address(gateway, space, id, token), first_connect_seconds=first_connect_seconds)
         self.control = Control(id, self.send, self._close_streams, self.aclose, conversation)
@@ -272,6 +277,21 @@ class Participant:
         self.toolbox.add(Tool.of(function))
         return function
 
+    def resource(
+        self, uri: str, *, name: str | None = None, description: str | None = None, mime_type: str | None = None
+    ) -> Callable[[ResourceFunction], ResourceFunction]:
+        """Decorator: offer what a function returns (text, bytes, or anything JSON can say) for peers to read.
+
+        `uri` may have `{places}`, which are the function's arguments; a plain name becomes `resource:///name`.
+        """
+
+        def register(function: ResourceFunction) -> ResourceFunction:
+            told = {"name": name, "description": description, "mime_type": mime_type}
+            self.resources.add(Resource.of(function, uri, **told))
+            return function
+
+        return register
+
     async def receive(self, envelope: Envelope) -> None:
         """Hook for subclasses: an envelope arrived. Must return soon; called in order of arrival."""
 
@@ -382,7 +402,7 @@ class Participant:
             await self.joined()
 
     async def _answer_request(self, message: Envelope) -> None:
-        payload = await mcp_peer.answer(message, self.toolbox, is_paused=self.control.is_paused)
+        payload = await mcp_peer.answer(message, self.offers, is_paused=self.control.is_paused)
         await self.send(kinds.MCP_RESPONSE, payload, to=(message.sender,), correlation_id=(message.id,))
 
     async def _run_handlers(self) -> None:

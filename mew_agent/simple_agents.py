@@ -72,7 +72,7 @@ def be_calculator(me: Participant) -> None:
     @me.on(kinds.MCP_REQUEST)
     async def answer_everybody(request: Envelope) -> None:
         if request.sender != me.id and not request.addressees:
-            payload = await mcp_peer.answer(request, me.toolbox, is_paused=me.control.is_paused)
+            payload = await mcp_peer.answer(request, me.offers, is_paused=me.control.is_paused)
             await me.send(kinds.MCP_RESPONSE, payload, to=request.sender, correlation_id=(request.id,))
 
 

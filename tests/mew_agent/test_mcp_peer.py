@@ -1,6 +1,6 @@
 """Answers to MCP requests of peers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.mcp_peer import answer
+from mew_agent.offers import LocalOffers, RequestFailed
 from mew_agent.participant import Participant
 from mew_agent.tools import Tool, Toolbox
 from protocol.envelope import Envelope
@@ -19,7 +20,7 @@ JSON = st.recursive(
 )
 
 
-def toolbox() -> Toolbox:
+def offers() -> LocalOffers:
     def add(a: int, b: int) -> int:
         """Add two numbers."""
         return a + b
@@ -39,7 +40,7 @@ def toolbox() -> Toolbox:
     box = Toolbox()
     for function in (add, page, half_page, fails, unsendable):
         box.add(Tool.of(function))
-    return box
+    return LocalOffers(box)
 
 
 def request(payload: dict[str, Any]) -> Envelope:
@@ -48,7 +49,7 @@ def request(payload: dict[str, Any]) -> Envelope:
 
 async def ask(method: str, params: dict[str, Any] | None = None, *, is_paused: bool = False) -> dict[str, Any]:
     payload = {"method": method, "id": 7, **({"params": params} if params is not None else {})}
-    return await answer(request(payload), toolbox(), is_paused=is_paused)
+    return await answer(request(payload), offers(), is_paused=is_paused)
 
 
 async def test_tools_are_listed_with_their_schemas() -> None:
@@ -98,9 +99,9 @@ async def test_a_request_that_cannot_be_served_gets_its_code(
 
 
 async def test_a_request_without_a_method_is_invalid_and_an_absent_id_stays_absent() -> None:
-    reply = await answer(request({}), toolbox(), is_paused=False)
+    reply = await answer(request({}), offers(), is_paused=False)
     assert reply == {"jsonrpc": "2.0", "error": {"code": -32600, "message": "payload.method is missing"}}
-    assert (await answer(request({"method": "ping"}), toolbox(), is_paused=False)) == {"jsonrpc": "2.0", "result": {}}
+    assert (await answer(request({"method": "ping"}), offers(), is_paused=False)) == {"jsonrpc": "2.0", "result": {}}
 
 
 async def test_whoever_is_paused_says_so() -> None:
@@ -108,9 +109,31 @@ async def test_whoever_is_paused_says_so() -> None:
     assert reply["error"] == {"code": -32000, "message": "paused"}
 
 
+class Failing:
+    """Offers that fail in every way."""
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        if method == "on purpose":
+            raise RequestFailed(-32042, "not today", {"again_in_seconds": 5})
+        raise KeyError("broken \ud800")
+
+
+async def test_an_error_of_the_offers_is_passed_on_with_its_code_and_data() -> None:
+    reply = await answer(request({"method": "on purpose", "id": "x"}), Failing(), is_paused=False)
+    error = {"code": -32042, "message": "not today", "data": {"again_in_seconds": 5}}
+    assert reply == {"jsonrpc": "2.0", "id": "x", "error": error}
+
+
+async def test_offers_that_break_are_an_internal_error_that_can_be_sent() -> None:
+    reply = await answer(request({"method": "anything"}), Failing(), is_paused=False)
+    assert reply["error"]["code"] == -32603
+    assert "KeyError" in reply["error"]["message"]
+    assert Envelope.write("mcp/response", id="a", ts="t", sender="ada", payload=reply).encode()
+
+
 @given(st.dictionaries(st.sampled_from(["method", "params", "id", "jsonrpc"]), JSON))
 async def test_every_request_gets_an_answer_that_can_be_sent(payload: dict[str, Any]) -> None:
-    reply = await answer(request(payload), toolbox(), is_paused=False)
+    reply = await answer(request(payload), offers(), is_paused=False)
     assert ("result" in reply) != ("error" in reply)
     assert Envelope.write("mcp/response", id="a", ts="t", sender="ada", payload=reply).encode()
 
