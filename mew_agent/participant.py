@@ -4,6 +4,7 @@ The base of agents and the library's front door for people's own programs. It kn
 """
 
 import logging
+import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from pydantic import BaseModel
 from mew_agent import mcp_peer
 from mew_agent.client import SEND_TIMEOUT_SECONDS, Address, Client
 from mew_agent.control import ALLOWED_WHILE_PAUSED, Control, Controllable
-from mew_agent.errors import BadAnswer, GatewayError, MewAgentError, NotPermitted, PeerTimeout, Refused
+from mew_agent.errors import BadAnswer, ConfigError, GatewayError, MewAgentError, NotPermitted, PeerTimeout, Refused
 from mew_agent.offers import LocalOffers, Offers
 from mew_agent.peers import Peer, PeerContext, Peers
 from mew_agent.resources import Resource, ResourceFunction
@@ -103,6 +104,19 @@ class Participant:
         self._ended = anyio.Event()
         self._failure: MewAgentError | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Participant":
+        """The participant that `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN` name.
+
+        `mew up` sets them for every program that it starts. Raises `ConfigError` naming those that are missing.
+        """
+        named = ("MEW_GATEWAY", "MEW_SPACE", "MEW_PARTICIPANT_ID", "MEW_TOKEN")
+        missing = [name for name in named if not environ.get(name)]
+        if missing:
+            raise ConfigError("environment", f"{', '.join(missing)} not set", "`mew up` sets them for its programs")
+        gateway, space, name, token = (environ[variable] for variable in named)
+        return Participant(gateway, space=space, id=name, token=token)
 
     # -- life --------------------------------------------------------------------------------------------
 

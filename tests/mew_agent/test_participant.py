@@ -433,3 +433,11 @@ def test_a_timestamp_is_rfc_3339_with_milliseconds_in_utc() -> None:
     import re
 
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", timestamp())
+
+
+async def test_a_program_that_was_started_for_a_participant_finds_its_place_in_the_environment() -> None:
+    place = {"MEW_GATEWAY": "ws://127.0.0.1:1", "MEW_SPACE": "demo", "MEW_PARTICIPANT_ID": "bob", "MEW_TOKEN": "t"}
+    me = Participant.from_environment(place)
+    assert (me.id, me.space) == ("bob", "demo")
+    with pytest.raises(ConfigError, match="MEW_SPACE, MEW_TOKEN not set"):
+        Participant.from_environment({**place, "MEW_SPACE": "", "MEW_TOKEN": ""})

@@ -4,7 +4,6 @@ Run by `mew up` as a participant. Boards are text: `#` is a wall, `C` where the 
 to BOARDS.
 """
 
-import os
 
 import anyio
 
@@ -134,12 +133,7 @@ def obey(maze: Maze, text: str) -> str:
 async def main() -> None:
     """Play until the space ends."""
     maze = Maze()
-    me = Participant(
-        os.environ["MEW_GATEWAY"],
-        space=os.environ["MEW_SPACE"],
-        id=os.environ["MEW_PARTICIPANT_ID"],
-        token=os.environ["MEW_TOKEN"],
-    )
+    me = Participant.from_environment()
     for tool in (maze.look, maze.move, maze.next_board, maze.restart):
         me.tool(tool)
 

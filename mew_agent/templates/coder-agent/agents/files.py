@@ -94,12 +94,7 @@ class Folder:
 async def main() -> None:
     """Offer the tools until the space ends."""
     folder = Folder(Path(sys.argv[1] if len(sys.argv) > 1 else "."))
-    me = Participant(
-        os.environ["MEW_GATEWAY"],
-        space=os.environ["MEW_SPACE"],
-        id=os.environ["MEW_PARTICIPANT_ID"],
-        token=os.environ["MEW_TOKEN"],
-    )
+    me = Participant.from_environment()
     for tool in (folder.list_files, folder.read_file, folder.search_files, folder.write_file):
         me.tool(tool)
     async with me:

@@ -3,7 +3,6 @@
 Run by `mew up` as a participant; the only argument is the folder, made when the first note is saved.
 """
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -50,12 +49,7 @@ class Notes:
 async def main() -> None:
     """Offer the tools until the space ends."""
     notes = Notes(Path(sys.argv[1] if len(sys.argv) > 1 else "notes"))
-    me = Participant(
-        os.environ["MEW_GATEWAY"],
-        space=os.environ["MEW_SPACE"],
-        id=os.environ["MEW_PARTICIPANT_ID"],
-        token=os.environ["MEW_TOKEN"],
-    )
+    me = Participant.from_environment()
     for tool in (notes.save_note, notes.read_note, notes.list_notes):
         me.tool(tool)
     async with me:
