@@ -5,13 +5,18 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test check lint types coverage schema bench clean
+.PHONY: demo test test-llama check lint types coverage schema bench clean
 
 demo: $(STAMP)
 	$(BIN)/mew demo
 
 test: $(STAMP)
 	$(PYTEST)
+
+# Against llama.cpp's own server: built the first time (cmake and a C++ compiler; some minutes), then kept in ~/.cache.
+test-llama: $(STAMP)
+	$(BIN)/python -m tests.llama.build_server
+	$(BIN)/python -m pytest tests/llama
 
 # Everything a change must pass: format, lint, strict types, tests with branch coverage, generated files current.
 check: $(STAMP) lint types coverage
