@@ -22,7 +22,8 @@ class Item:
     """One entry of the history. `seq` grows by one per item and is never reused.
 
     `envelope_id` names the envelope it came from or went out as, so that a summary can cite it. `turn` groups a
-    question, the work on it and the answer. `known_tokens` is the reported size of a text a model wrote.
+    question, the work on it and the answer. `known_tokens` is the reported size of a text a model wrote. `notice` marks
+    what nobody said: a prompt of our own in the role of a user.
     """
 
     seq: int
@@ -38,6 +39,7 @@ class Item:
     known_tokens: int | None = None
     thinking: bool = False
     stubbed: bool = False
+    notice: bool = False
 
     def text(self) -> str:
         """Everything of it that a model reads, for counting."""
@@ -101,6 +103,7 @@ class History:
         tool_call_id: str | None = None,
         known_tokens: int | None = None,
         thinking: bool = False,
+        notice: bool = False,
     ) -> Item:
         """Add an item to the current turn."""
         item = Item(
@@ -116,6 +119,7 @@ class History:
             tool_call_id=tool_call_id,
             known_tokens=known_tokens,
             thinking=thinking,
+            notice=notice,
         )
         self.next_seq += 1
         self.items.append(item)
@@ -149,9 +153,10 @@ class History:
         self.revision += 1
         return count
 
-    def request_messages(self, system_prompt: str) -> tuple[Message, ...]:
-        """What the model is sent: system prompt, pins, summary, items.
+    def request_messages(self, system_prompt: str, note: str = "") -> tuple[Message, ...]:
+        """What the model is sent: system prompt, pins, summary, items; `note` stands before the newest turn.
 
+        There it leaves all that came before it as it was sent last time, and the question is still what is answered.
         A tool result whose call is gone (cleared or forgotten while the tool ran) is left out: providers refuse it.
         """
         messages = [Message("system", system_prompt)] if system_prompt else []
@@ -160,9 +165,14 @@ class History:
             messages.append(Message("user", summary_text(self.summary.text)))
         asked: set[str] = set()
         for item in self.items:
+            if note and item.turn == self.turn:
+                messages.append(Message("user", note))
+                note = ""
             asked.update(call.id for call in item.tool_calls)
             if item.role != "tool" or item.tool_call_id in asked:
                 messages.append(Message(item.role, item.content, item.name, item.tool_calls, item.tool_call_id))
+        if note:
+            messages.append(Message("user", note))
         return tuple(messages)
 
     def open_calls(self) -> frozenset[str]:

@@ -130,3 +130,16 @@ def test_the_counted_text_of_an_item_holds_its_calls() -> None:
     history = History()
     item = history.append("assistant", "I look.", id="a", at="t", tool_calls=[ToolCall("c", "read", '{"path": "x"}')])
     assert item.text() == 'I look.read{"path": "x"}'
+
+
+def test_a_note_stands_before_the_newest_turn_and_is_no_item() -> None:
+    history = History()
+    for text in ("old", "new"):
+        history.begin_turn()
+        history.append("user", text, id=text, at="t")
+        history.append("assistant", f"answer to {text}", id=f"a-{text}", at="t")
+    sent = [message.content for message in history.request_messages("", "a note")]
+    assert sent == ["old", "answer to old", "a note", "new", "answer to new"]
+    assert len(history) == 4
+    history.begin_turn()
+    assert [message.content for message in history.request_messages("", "a note")][-1] == "a note"

@@ -40,7 +40,7 @@ from mew_agent.context.policy.presets import (
     PRESETS,
     TACHIKOMA,
 )
-from mew_agent.context.policy.rules import CompactRule, Level, NearLimitRule, Phase
+from mew_agent.context.policy.rules import CompactionMethod, CompactRule, Level, NearLimitRule, Phase
 from mew_agent.context.policy.snapshot import NO_FLAGS, Flags, Snapshot
 from mew_agent.context.policy.state import PolicyState, after_clear, after_compaction, state_from_json, state_json
 from mew_agent.context.policy.threshold import Condition, Fraction
@@ -62,6 +62,7 @@ __all__ = [
     "Clear",
     "Compact",
     "CompactRule",
+    "CompactionMethod",
     "Condition",
     "Decision",
     "Error",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from mew_agent.context.policy.rules import Impact
+from mew_agent.context.policy.rules import CompactionMethod, Impact
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class Compact:
     trigger: str
     target_tokens: int
     ceiling_tokens: int
+    method: CompactionMethod = "staged"
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def decide(policy: "Policy", state: PolicyState, snapshot: Snapshot, phase: Phas
             return Decision(state, (Error(f"{policy.name} cannot work without reported usage"),))
         if policy.on_missing == "keep_last":
             return Decision(state)
-    state = _request_begins(state, phase)
+    state = _request_begins(state, phase, flags)
     level = _level(policy, snapshot)[0]
     actions: list[Action] = []
     if phase in policy.phases:
@@ -147,9 +147,12 @@ def _all_hold(policy: "Policy", conditions: tuple[Condition, ...], snapshot: Sna
     return all(_holds(policy, condition, snapshot) for condition in conditions)
 
 
-def _request_begins(state: PolicyState, phase: Phase) -> PolicyState:
-    """A request begins where nothing is about to begin again; only within one are restarts counted."""
-    if phase == "pre_request" and state.restarts and not state.restarting:
+def _request_begins(state: PolicyState, phase: Phase, flags: Flags) -> PolicyState:
+    """A request begins where nothing is about to begin again; only within one are restarts counted.
+
+    What goes on with the tools of an answer is no new request.
+    """
+    if phase == "pre_request" and state.restarts and not state.restarting and not flags.user_chain:
         return replace(state, restarts=0)
     if phase == "after_call" and state.restarting:
         return replace(state, restarting=False)
@@ -261,7 +264,7 @@ def _compaction(policy: "Policy", rule: CompactRule, snapshot: Snapshot) -> Comp
     limit = snapshot.limit_tokens or 0
     ceiling = policy.ceiling.of(limit)
     base = limit if rule.target_of == "window" else snapshot.figure(rule.when[0].figure) or 0
-    return Compact(rule.trigger, min(rule.target.of(base), ceiling), ceiling)
+    return Compact(rule.trigger, min(rule.target.of(base), ceiling), ceiling, rule.method)
 
 
 def _holds_for_nothing(policy: "Policy", rule: CompactRule, snapshot: Snapshot) -> bool:

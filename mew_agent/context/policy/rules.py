@@ -18,6 +18,8 @@ when a message was counted in."""
 Known = Literal["reported_or_projected", "unavailable"]
 Flag = Literal["user_prompt", "queue_busy", "user_chain"]
 Impact = Literal["low", "medium", "high"]
+CompactionMethod = Literal["staged", "summarise", "drop_oldest"]
+"""Old tool outputs first and then a summary; a summary; or the oldest turns without one."""
 
 
 class Level(Data):
@@ -140,7 +142,7 @@ class CompactRule(Data):
     target: Fraction
     target_of: Literal["window", "used"] = "window"
     known: Known = "reported_or_projected"
-    method: Literal["staged", "summarise", "drop_oldest"] = "staged"
+    method: CompactionMethod = "staged"
     restart: bool = False
 
 
