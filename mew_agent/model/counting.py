@@ -24,7 +24,8 @@ class PromptCounter:
     """Counts requests at one server, for one model.
 
     llama.cpp has `/v1/chat/completions/input_tokens`, vLLM `/tokenize`; each is tried once, and what did not answer
-    with a count is not tried again. OpenAI's own hosts have neither and are not asked.
+    with a count is not tried again, unless it has counted before: a chat template may refuse one request and take the
+    next. OpenAI's own hosts have neither and are not asked.
     """
 
     def __init__(self, base_url: str, model: str) -> None:
@@ -34,6 +35,7 @@ class PromptCounter:
         is_cloud = dialect_for(host) != Dialect()
         self._routes: list[Route] = [] if is_cloud else ["input_tokens", "tokenize"]
         self._unanswered = 0
+        self._has_counted = False
 
     async def count(self, fetch: Fetch, request: ModelRequest) -> int | None:
         """Prompt tokens of `request` as the server counts them; None when it does not tell. Raises nothing."""
@@ -42,20 +44,25 @@ class PromptCounter:
             try:
                 tokens = counted(await fetch("POST", url, body))
             except ModelUnreachable:
-                self._unanswered += 1
-                if self._unanswered >= _PATIENCE:
-                    self._routes.clear()
-                return None
+                return self._went_unanswered()
             except ContextOverflow as overflow:
                 return overflow.requested_tokens
             except ModelError:
                 tokens = None
-            self._unanswered = 0
             if tokens is not None:
+                self._unanswered, self._has_counted = 0, True
                 del self._routes[1:]
                 return tokens
+            if self._has_counted:
+                return self._went_unanswered()
+            self._unanswered = 0
             del self._routes[0]
         return None
+
+    def _went_unanswered(self) -> None:
+        self._unanswered += 1
+        if self._unanswered >= _PATIENCE:
+            self._routes.clear()
 
     def _question(self, route: Route, request: ModelRequest) -> tuple[str, dict[str, object]]:
         spelled: dict[str, Any] = request_body(request, self._model, Dialect(is_streaming=False))

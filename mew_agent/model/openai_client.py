@@ -84,6 +84,9 @@ class OpenAIModel:
         self._http_client = http_client
         self._client: openai.AsyncOpenAI | None = None
         self._dialect = dialects.dialect_for(urlsplit(self._base_url).hostname or "")
+        # llama.cpp's server closes a connection after a stream without saying so, and the next request would be lost
+        # on it. Without TLS a new connection costs nothing.
+        self._stream_headers = {} if self._base_url.startswith("https:") else {"Connection": "close"}
         self._counter = PromptCounter(self._base_url, model)
 
     @property
@@ -156,7 +159,12 @@ class OpenAIModel:
             return self._whole_answer(response.content, _request_id(response))
         # Decoded JSON rather than the library's models: providers put things in chunks that those drop or coerce.
         chunks = await client.post(
-            "/chat/completions", cast_to=object, body=body, stream=True, stream_cls=openai.AsyncStream[object]
+            "/chat/completions",
+            cast_to=object,
+            body=body,
+            options={"headers": self._stream_headers},
+            stream=True,
+            stream_cls=openai.AsyncStream[object],
         )
         media_type = chunks.response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type not in ("application/json", "text/html"):

@@ -125,6 +125,21 @@ async def test_a_server_that_was_away_for_a_moment_is_asked_again(provider: RawP
     assert await count(model) == 8
 
 
+@pytest.mark.parametrize("status", [400, 500, 503])
+async def test_a_counter_that_refused_one_request_is_asked_about_the_next(
+    provider: RawProvider, model: OpenAIModel, status: int
+) -> None:
+    refusal = provider.json({"error": {"code": status, "message": "the template refuses this"}}, status=status)
+    told = []
+    for answer in (provider.json({"input_tokens": 7}), refusal, provider.json({"input_tokens": 8}), refusal, refusal):
+        provider.routes = {LLAMA_CPP: answer}
+        told.append(await count(model))
+    assert told == [7, None, 8, None, None]
+    provider.routes = {LLAMA_CPP: provider.json({"input_tokens": 9})}
+    assert await count(model) is None
+    assert asked_paths(provider) == [LLAMA_CPP] * 5
+
+
 async def test_an_overflow_answer_tells_the_count_it_names(provider: RawProvider, model: OpenAIModel) -> None:
     error = {"code": 400, "type": "exceed_context_size_error", "n_prompt_tokens": 12015, "n_ctx": 2048, "message": "no"}
     provider.routes = {LLAMA_CPP: provider.json({"error": error}, status=400)}

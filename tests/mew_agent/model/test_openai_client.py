@@ -195,14 +195,35 @@ async def test_the_request_after_an_empty_stream_works_although_its_connection_i
     assert [asked.connection for asked in provider.asked] == [1, 2]
 
 
-async def test_a_connection_that_served_a_whole_reply_is_used_again(
+async def test_no_request_follows_a_stream_on_its_connection(
     provider: RawProvider, connect: Client, chunk: ChunkMaker
 ) -> None:
-    provider.answers = [provider.events(chunk("x", finish="stop"))] * 2
+    """llama.cpp's server closes it without having said so, and what is sent meanwhile is lost."""
+    stream = provider.events(chunk("x", finish="stop"), then="close")
+    provider.answers = [stream, provider.json({"input_tokens": 7}), stream, stream]
     model = connect(provider.base_url)
     await reply_of(model)
+    assert await model.count_prompt(ASK) == 7
     await reply_of(model)
-    assert [asked.connection for asked in provider.asked] == [1, 1]
+    await reply_of(model)
+    assert [asked.headers["connection"] for asked in provider.asked] == ["close", "keep-alive", "close", "close"]
+    assert [asked.connection for asked in provider.asked] == [1, 2, 2, 3]
+
+
+@pytest.mark.parametrize(("scheme", "connection"), [("http", "close"), ("https", "keep-alive")])
+async def test_a_connection_that_cost_a_handshake_is_kept(scheme: str, connection: str) -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.headers["connection"])
+        body = b'data: {"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}]}\n\n'
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=body)
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http_client:
+        model = OpenAIModel("m", f"{scheme}://host/v1", http_client=http_client)
+        assert (await reply_of(model)).text == "x"
+        await model.aclose()
+    assert asked == [connection]
 
 
 @pytest.mark.parametrize("error_event", [b'data: {"error": %b}', b'event: error\ndata: {"error": %b}'])
