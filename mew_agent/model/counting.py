@@ -44,7 +44,8 @@ class PromptCounter:
             try:
                 tokens = counted(await fetch("POST", url, body))
             except ModelUnreachable:
-                return self._went_unanswered()
+                self._went_unanswered()
+                return None
             except ContextOverflow as overflow:
                 return overflow.requested_tokens
             except ModelError:
@@ -54,7 +55,8 @@ class PromptCounter:
                 del self._routes[1:]
                 return tokens
             if self._has_counted:
-                return self._went_unanswered()
+                self._went_unanswered()
+                return None
             self._unanswered = 0
             del self._routes[0]
         return None
