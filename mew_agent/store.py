@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 from pydantic import TypeAdapter, ValidationError
 
-from mew_agent.context.tracker import SavedContext
+from mew_agent.context.outcomes import SavedContext
 from mew_agent.context.usage import Usage
 from mew_agent.errors import MewAgentError
 from mew_agent.history import Item, Summary

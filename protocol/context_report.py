@@ -75,6 +75,14 @@ class Injection(_Part):
     text: str = ""
 
 
+class SavingSuggestion(_Part):
+    """A way to save tokens: what to do, the projected saving, and how much of the context's worth goes with it."""
+
+    text: str
+    tokens_saved: int = Field(ge=0)
+    impact: Literal["low", "medium", "high"]
+
+
 class ContextReport(_Part):
     """How full a context window is, as one moment of the agent knows it.
 
@@ -107,6 +115,7 @@ class ContextReport(_Part):
     last_compaction: LastCompaction | None = None
     drift_tokens: int | None = None
     injection: Injection | None = None
+    suggestions: tuple[SavingSuggestion, ...] | None = None
     model: str | None = None
 
     @model_validator(mode="after")

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from mew_agent.compaction.planner import Plan
 from mew_agent.compaction.summary import RejectedSummary, checked_summary, clipped, summary_messages, transcript_entry
 from mew_agent.context.measures import kept_reply_tokens
+from mew_agent.context.outcomes import CutOutcome
 from mew_agent.context.projection import Calibration, features, most_tokens
-from mew_agent.context.tracker import CutOutcome, Tracker
+from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ContextOverflow
 from mew_agent.history import Item, Summary
 from mew_agent.model.interface import ModelReply, ModelRequest

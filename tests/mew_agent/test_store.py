@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from mew_agent.context.outcomes import SavedContext
 from mew_agent.context.policy import PolicyState
-from mew_agent.context.tracker import SavedContext
 from mew_agent.context.usage import Usage
 from mew_agent.history import History, Item, Summary
 from mew_agent.model.interface import ToolCall

@@ -1,0 +1,42 @@
+"""[pure] What the accounts hand out: what a cut did, and what of them survives a restart of the process."""
+
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from mew_agent.context.policy import PolicyState
+from protocol.context_report import LastCompaction, LastReported, PartBasis
+
+
+class SavedContext(BaseModel):
+    """What survives a restart of the process. Figures are tokens."""
+
+    model_config = ConfigDict(frozen=True)
+
+    last_reported: LastReported | None = None
+    measured_revision: int = 0
+    measured_seq: int = -1
+    measured_reply_seq: int | None = None
+    compactions: int = 0
+    last_compaction: LastCompaction | None = None
+    policy_state: PolicyState = PolicyState()
+    served_model: str | None = None
+    calibrations: dict[str, tuple[float, ...]] = {}
+    spent_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CutOutcome:
+    """What a compaction or forget did, in tokens.
+
+    `freed_tokens` is net: before minus after, where these are known. Gross, it counts the summary as freed, too.
+    """
+
+    trigger: str
+    tokens_before: int | None
+    tokens_after: int | None
+    freed_tokens: int
+    freed_gross_tokens: int
+    summary_tokens: int
+    freed_messages: int
+    basis: PartBasis
