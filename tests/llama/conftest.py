@@ -15,7 +15,7 @@ from tests.llama import tiny_model
 from tests.llama.build_server import server_path
 from tests.llama.server import LlamaServer, running_server
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 
 Serving = Callable[..., AbstractContextManager[LlamaServer]]
 """`serving(window_tokens=4096, slots=1, extra=("--context-shift",))` starts another server."""

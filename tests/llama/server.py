@@ -14,7 +14,7 @@ from typing import Any
 
 _PATIENCE_SECONDS = 60.0
 _LISTENS = re.compile(r"listening on (http://127\.0\.0\.1:\d+)")
-_SAMPLING = ("--seed", "7", "--temp", "1", "--top-k", "0", "--top-p", "1", "--min-p", "0")
+_SAMPLING = ("--seed", "12", "--temp", "1", "--top-k", "0", "--top-p", "1", "--min-p", "0")
 """Chance from a seed, and no token left out of it."""
 
 

@@ -7,7 +7,7 @@ unit vector, attention and feed-forward add nothing, so that the output matrix i
 that it writes random words and ends by itself. The first word of the last message, read by its chat template, makes it
 do something else:
 
-`!sing` never ends; `!babble` writes bytes and pieces of words that cut otherwise when they are read again;
+`!sing` says one word for ever; `!babble` writes bytes and pieces of words that cut otherwise when they are read again;
 `!think` thinks before it answers; `!act` calls one of the tools it is offered.
 """
 
@@ -34,9 +34,6 @@ OPENINGS: Final = tuple(f"<|words{place}|>" for place in range(8))
 CONTROL: Final = (START, END, ENDLESS, BABBLE, THINK, ACT, *OPENINGS)
 MARKS: Final = (THOUGHT, THOUGHT_OVER, CALL, CALL_OVER)
 """Tokens that are also text, so that the server's parsers see them."""
-
-NOTE: Final = "~"
-"""What a model that sings writes for ever."""
 
 _NORMAL, _CONTROL_KIND, _MARK_KIND = 1, 3, 4
 _NEVER: Final = -30.0
@@ -179,17 +176,18 @@ def _following(vocabulary: Vocabulary, chance: random.Random) -> "array[float]":
     number = {token: at for at, token in enumerate(vocabulary.tokens)}
     plain = [token for token in vocabulary.tokens if vocabulary.kind(token) == _NORMAL]
     words = [number[token] for token in plain if token[0] == "Ġ" and len(token) > 2 and token[1:].isalpha()]
-    said, thought = words[::2], words[1::2]
-    pieces = [number[token] for token in plain if not set(token) & set("ĠĊĉ<}~")]
+    sung, said, thought = words[-1], words[:-1:2], words[1:-1:2]
+    pieces = [number[token] for token in plain if not set(token) & set("ĠĊĉ<}")]
     after: dict[int, tuple[list[int], int, float]] = {}
-    """For each token: what may follow, what ends that, and how probable the end is."""
+    """For each token: what may follow, what ends that, and how probable the end is on average."""
     after |= dict.fromkeys(
         (*said, *(number[token] for token in (*OPENINGS, THOUGHT_OVER))), (said, number[END], 1 / 24)
     )
     after |= dict.fromkeys((*thought, number[THOUGHT]), (thought, number[THOUGHT_OVER], 1 / 16))
     after |= dict.fromkeys((*pieces, number[BABBLE]), (pieces, number[END], 1 / 40))
-    for token, only in ((ENDLESS, NOTE), (NOTE, NOTE), (THINK, THOUGHT), (ACT, CALL), (CALL, "Ċ"), (CALL_OVER, END)):
+    for token, only in ((THINK, THOUGHT), (ACT, CALL), (CALL, "Ċ"), (CALL_OVER, END)):
         after[number[token]] = ([number[only]], number[END], 0.0)
+    after |= dict.fromkeys((number[ENDLESS], sung), ([sung], number[END], 0.0))
 
     scale = math.sqrt(1 / WIDTH + _NORM_EPSILON)
     rows = array("f", [_NEVER * scale]) * (WIDTH * WIDTH)
@@ -200,8 +198,9 @@ def _following(vocabulary: Vocabulary, chance: random.Random) -> "array[float]":
         for follower, much in zip(followers, liking, strict=True):
             rows[follower * WIDTH + source] = much * scale
         if end_share:
-            whole = sum(map(math.exp, liking))
-            rows[end * WIDTH + source] = math.log(whole * end_share / (1 - end_share)) * scale
+            # Not the same for all, or the same numbers of chance would end every reply at the same place.
+            share, whole = end_share * chance.uniform(0.1, 1.9), sum(map(math.exp, liking))
+            rows[end * WIDTH + source] = math.log(whole * share / (1 - share)) * scale
     return rows
 
 
