@@ -1,7 +1,8 @@
 """[pure] From an item of the history, and from the usage of a call, to what the ledger books."""
 
-from mew_agent.context.ledger import Measure
-from mew_agent.context.projection import features, most_tokens
+from dataclasses import dataclass
+
+from mew_agent.context.projection import Calibration, features, most_tokens
 from mew_agent.context.usage import Usage
 from mew_agent.history import Item
 
@@ -9,21 +10,63 @@ _THINKING_TAG = "</think>"
 """Thinking that a server left in the visible text; templates strip it from older replies."""
 
 
-def measure_of(item: Item) -> Measure:
-    """What the ledger needs to know of an item.
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What the ledger knows of one history item. `seq` grows through the history.
+
+    `known_tokens` is the reported size of a text a model wrote (a kept reply, a summary), `counted_tokens` what a
+    tokenizer counted in its text; both without the template's overhead. `thinking` marks a reply whose thinking may be
+    sent again or stripped, `tool_calls` one that asked for tools: templates write either another way once it is old,
+    which moves prompts that it is long part of.
+    """
+
+    seq: int
+    features: float
+    known_tokens: int | None = None
+    tool_result: bool = False
+    thinking: bool = False
+    tool_calls: bool = False
+    counted_tokens: int | None = None
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether a template may give it another price later."""
+        return self.thinking or self.tool_calls
+
+    def sized_tokens(self, calibration: Calibration) -> int | None:
+        """The size of its text where that was reported, or counted by the model's tokenizer; else it is projected."""
+        if self.known_tokens is None and calibration.counts_fit:
+            return self.counted_tokens
+        return self.known_tokens
+
+    def project(self, calibration: Calibration) -> int:
+        """Tokens this item will probably take in a prompt, template overhead included."""
+        sized = self.sized_tokens(calibration)
+        return calibration.project(self.features) if sized is None else calibration.wrap(sized)
+
+
+def measure_of(item: Item, counted_tokens: int | None = None) -> Measure:
+    """What the ledger needs to know of an item. `counted_tokens` is what a tokenizer counted in `item.text()`.
 
     A reported size that its text cannot have counted something that is not sent again; it is then not known.
     """
-    units = features(item.text())
-    known = item.known_tokens
+    units, known = features(item.text()), item.known_tokens
+    if known is not None and known > (most_tokens(units) if counted_tokens is None else _most_counted(counted_tokens)):
+        known = None
     return Measure(
         seq=item.seq,
         features=units,
-        known_tokens=None if known is not None and known > most_tokens(units) else known,
+        known_tokens=known,
         tool_result=item.role == "tool",
         thinking=item.thinking or (item.role == "assistant" and _THINKING_TAG in item.content),
         tool_calls=bool(item.tool_calls),
+        counted_tokens=counted_tokens,
     )
+
+
+def _most_counted(counted_tokens: int) -> int:
+    """No provider reports more for a text of so many tokens, not even of another tokenizer's or with tool calls."""
+    return 2 * counted_tokens + 64
 
 
 def kept_reply_tokens(usage: Usage | None, *, thinking_seen: bool) -> int | None:

@@ -1,20 +1,25 @@
 """[pure] How many tokens a text will probably take, from counts of its features.
 
 Used only for the part of a prompt that no provider has reported yet, and always labelled. A feature count tracks
-what kind of text it is (prose, digits, base64, Chinese), which no number of characters per token can. Two things are
-learnt per model from reported prompts: the factor k, and what each feature weighs for this model, because tokenizers
-differ in that too: one takes a token for each digit, another for three. How good it is: docs/context-accounting.md.
+what kind of text it is (prose, digits, base64, Chinese), which no number of characters per token can. Learnt per model
+from reported prompts: the factor k; what each feature weighs for this model, because tokenizers differ in that too (one
+takes a token for each digit, another for three); and, where a tokenizer counted all texts of an interval, what the
+chat template puts around a message. How good it is: docs/context-accounting.md.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement, starmap
 from math import sqrt
-from operator import add, mul, sub
+from operator import add, itemgetter, mul, sub
 from typing import Final
 
 MESSAGE_OVERHEAD_TOKENS = 4
-"""What a chat template puts around one message; 2 to 6 among the templates measured."""
+"""What a chat template puts around one message, until it is learnt; 2 to 6 among the templates measured."""
+
+MOST_OVERHEAD_TOKENS = 48
+"""No template puts more around a message, a call's or a result's wrapping included."""
 
 WHOLE_PROMPT_NOISE = 6.0
 """How much less a whole prompt teaches than an interval: templates write tools in ways that no client sees."""
@@ -33,6 +38,7 @@ _SPREAD, _COMMON_SPREAD = 0.4, 0.4
 _DRIFT = 0.02
 _NOISE, _NOISE_TOKENS = 0.05, 4.0
 _SURPRISE = 3.0
+_RETOKENIZED_PERCENT = 4
 """Tokenizers' weights are within 40 % of the typical ones each, and 40 % all together; they may drift by 2 % a call;
 a text's tokens are within 5 % and 4 tokens of its features; what is further off than three deviations counts as three.
 Errors hardly change when any of these is halved or doubled."""
@@ -107,18 +113,23 @@ def features(text: str) -> Units:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was learnt of one model: the factor k, and the weights of the features.
+    """What was learnt of one model: the factor k, the weights of the features, and a message's overhead.
 
     `observed` and `counted` are decayed sums of tokens and of feature units; their ratio is k. `weights` replaces the
     typical ones as soon as an interval taught any. They are learnt by recursive least squares: each reported interval
-    moves them towards explaining it, those most that are least certain. `doubt` is the lower half of their covariance;
-    None: as at first.
+    moves them towards explaining it, those most that are least certain. `doubt` is their covariance, row by row from
+    the diagonal on, as it is symmetric; None: as at first. `overhead_tokens` is the template's share of a message and
+    `wrapped` the decayed number of messages that it was learnt from. `counts_fit` is False after an interval that the
+    tokenizer's counts cannot explain: then it is not this model's tokenizer.
     """
 
     observed: float = 0.0
     counted: float = 0.0
     weights: tuple[float, ...] | None = None
-    doubt: tuple[tuple[float, ...], ...] | None = None
+    doubt: tuple[float, ...] | None = None
+    overhead_tokens: float = MESSAGE_OVERHEAD_TOKENS
+    wrapped: float = 0.0
+    counts_fit: bool = True
 
     @property
     def k(self) -> float:
@@ -128,7 +139,7 @@ class Calibration:
         return _within(self.observed / self.counted, 1.0)
 
     def observe(self, tokens: float, feature_units: float, *, noise: float = 1.0) -> "Calibration":
-        """Learn from a stretch of text whose tokens were reported.
+        """Learn from a stretch of text whose tokens were reported, overhead of messages aside.
 
         What no tokenizer does (a server left something out, or put something in) counts as the nearest that one does.
         `noise` is how many times less the figure is to be trusted than an interval's.
@@ -140,7 +151,24 @@ class Calibration:
         if isinstance(feature_units, Units):
             weights, doubt = self._reweighed(tokens, feature_units.counts, noise)
         observed, counted = self.observed * _DECAY + tokens, self.counted * _DECAY + float(feature_units)
-        return Calibration(observed, counted, weights, doubt)
+        return Calibration(observed, counted, weights, doubt, self.overhead_tokens, self.wrapped, self.counts_fit)
+
+    def observe_counted(self, tokens: int, counted_tokens: int, messages: int) -> "Calibration":
+        """Learn from an interval all of whose texts were counted: what it holds beside them the template put there.
+
+        Where that is less than nothing, or more than a template takes, the counts are another tokenizer's.
+        """
+        beside, slack = tokens - counted_tokens, messages + counted_tokens * _RETOKENIZED_PERCENT // 100
+        if not -slack <= beside <= MOST_OVERHEAD_TOKENS * messages + slack:
+            return replace(self, counts_fit=False)
+        faded = self.wrapped * _DECAY
+        overhead = (self.overhead_tokens * faded + max(0, beside)) / (faded + messages)
+        return replace(
+            self,
+            overhead_tokens=min(overhead, float(MOST_OVERHEAD_TOKENS)),
+            wrapped=faded + messages,
+            counts_fit=True,
+        )
 
     def tokens(self, feature_units: float) -> float:
         """Tokens that so many feature units will probably take, overhead of messages aside."""
@@ -150,51 +178,54 @@ class Calibration:
 
     def project(self, feature_units: float, messages: int = 1) -> int:
         """Tokens that so many feature units in so many messages will probably take."""
-        return round(self.tokens(feature_units)) + MESSAGE_OVERHEAD_TOKENS * messages
+        return round(self.tokens(feature_units) + self.overhead_tokens * messages)
+
+    def wrap(self, text_tokens: int, messages: int = 1) -> int:
+        """Tokens of texts whose size is known, in so many messages."""
+        return text_tokens + round(self.overhead_tokens * messages)
 
     def saved(self) -> tuple[float, ...]:
-        """The figures to store: the two sums; where there are any the weights and their doubt."""
-        lower = (value for row in self.doubt or () for value in row)
-        return (self.observed, self.counted, *(self.weights or ()), *lower)
+        """The figures to store: sums, overhead, whether counts fit; where there are any the weights and their doubt."""
+        beside = (self.overhead_tokens, self.wrapped, float(self.counts_fit))
+        return (self.observed, self.counted, *beside, *(self.weights or ()), *(self.doubt or ()))
 
     @classmethod
     def restored(cls, figures: Sequence[float]) -> "Calibration":
         """What `saved` stored; of figures stored by another version, with other features, only the sums."""
-        (observed, counted), size = figures[:2], len(_WEIGHTS)
-        weights, lower = tuple(figures[2 : size + 2]), iter(figures[size + 2 :])
-        if len(figures) != 2 + size + size * (size + 1) // 2:
+        observed, counted, *rest = figures
+        if len(rest) not in (_BESIDE, _BESIDE + _FEATURES + len(_FIRST_DOUBT)):
             return cls(observed, counted)
-        doubt = tuple(tuple(next(lower) for _ in range(at + 1)) for at in range(size))
-        return cls(observed, counted, weights, doubt)
+        overhead, wrapped, fit = rest[:_BESIDE]
+        weights, doubt = tuple(rest[_BESIDE : _BESIDE + _FEATURES]), tuple(rest[_BESIDE + _FEATURES :])
+        return cls(observed, counted, weights or None, doubt or None, overhead, wrapped, bool(fit))
 
     def _reweighed(
         self, tokens: float, counts: Sequence[int], noise: float
-    ) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]:
-        weights = self.weights or tuple(self.k * weight for weight in _WEIGHTS)
+    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Weights and doubt after one interval. It runs after every call: list displays and C iterators, no loops."""
+        weights = self.weights or tuple([self.k * weight for weight in _WEIGHTS])
         doubt = self.doubt or _FIRST_DOUBT
-        moves = [sum(map(mul, row, counts)) for row in doubt]
-        for at, count in enumerate(counts):
+        moves: list[float] = []
+        for row_of, count in zip(_ROWS, counts, strict=True):
             if count:
-                row = doubt[at]
-                for to in range(at):
-                    moves[to] += row[to] * count
+                row = row_of(doubt)
+                moves = (
+                    [move + count * value for move, value in zip(moves, row, strict=True)]
+                    if moves
+                    else [count * value for value in row]
+                )
         error = tokens - _weigh(weights, counts)
         expected = _weigh(moves, counts) + (noise * _NOISE * tokens) ** 2 + _NOISE_TOKENS**2
         deviation = max(expected, (error / _SURPRISE) ** 2)
-        step = error / deviation
-        learnt = [weight + move * step for weight, move in zip(weights, moves, strict=True)]
-        root = sqrt(deviation)
+        step, root = error / deviation, sqrt(deviation)
         shares = [move / root for move in moves]
-        # Lists, which are faster than generators: this runs after every call.
-        left = [
-            [value - share * other for value, other in zip(row, shares, strict=False)]
-            for row, share in zip(doubt, shares, strict=True)
-        ]
-        for own, (first, fading) in zip(left, _FADING, strict=True):
-            if own[-1] < first:
-                own[-1] += fading
-        bounds = zip(learnt, _BOUNDS, strict=True)
-        return tuple([low if at < low else min(at, high) for at, (low, high) in bounds]), tuple(map(tuple, left))
+        left = list(map(sub, doubt, starmap(mul, combinations_with_replacement(shares, 2))))
+        for at, first, fading in _FADING:
+            if left[at] < first:
+                left[at] += fading
+        learnt = [weight + move * step for weight, move in zip(weights, moves, strict=True)]
+        bounded = zip(learnt, _LOWEST, _HIGHEST, strict=True)
+        return tuple([at if low <= at <= high else max(low, min(at, high)) for at, low, high in bounded]), tuple(left)
 
 
 def most_tokens(feature_units: float) -> int:
@@ -210,15 +241,27 @@ def _within(figure: float, typical: float) -> float:
     return min(_K_MAX * typical, max(_K_MIN * typical, figure))
 
 
+_FEATURES: Final = len(_WEIGHTS)
+_BESIDE: Final = 3
+_PAIRS: Final = tuple(combinations_with_replacement(range(_FEATURES), 2))
+"""Places of the covariance as it is kept."""
+
 _FIRST_DOUBT: Final = tuple(
-    tuple(
-        _COMMON_SPREAD**2 * (weight * other) + ((_SPREAD * weight) ** 2 if row == column else 0.0)
-        for column, other in enumerate(_WEIGHTS[: row + 1])
-    )
-    for row, weight in enumerate(_WEIGHTS)
+    _COMMON_SPREAD**2 * (_WEIGHTS[row] * _WEIGHTS[column]) + ((_SPREAD * _WEIGHTS[row]) ** 2 if row == column else 0.0)
+    for row, column in _PAIRS
 )
 
-_BOUNDS: Final = tuple((_K_MIN * weight, _K_MAX * weight) for weight in _WEIGHTS)
+_ROWS: Final[tuple[Callable[[Sequence[float]], tuple[float, ...]], ...]] = tuple(
+    itemgetter(*(_PAIRS.index((min(row, column), max(row, column))) for column in range(_FEATURES)))
+    for row in range(_FEATURES)
+)
+"""Each takes a whole row out of it."""
 
-_FADING: Final = tuple((_FIRST_DOUBT[at][at], (_DRIFT * weight) ** 2) for at, weight in enumerate(_WEIGHTS))
-"""Per feature: how uncertain it was at first, and by how much certainty fades with each call, never beyond that."""
+_LOWEST: Final = tuple(_K_MIN * weight for weight in _WEIGHTS)
+_HIGHEST: Final = tuple(_K_MAX * weight for weight in _WEIGHTS)
+
+_FADING: Final = tuple(
+    (_PAIRS.index((at, at)), _FIRST_DOUBT[_PAIRS.index((at, at))], (_DRIFT * weight) ** 2)
+    for at, weight in enumerate(_WEIGHTS)
+)
+"""Per feature: its place, how uncertain it was at first, and by how much certainty fades a call, never beyond that."""

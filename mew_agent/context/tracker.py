@@ -5,13 +5,14 @@ of the report's table: what `tokens` is after a call, a cut, a clear, a restart.
 It knows no clock, no transport and no model; times come as arguments.
 """
 
-import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from operator import attrgetter
 
 from mew_agent.context.ledger import Drift, Ledger, Measure
 from mew_agent.context.measures import measure_of
+from mew_agent.context.outcomes import CutOutcome, SavedContext
 from mew_agent.context.policy import (
     NO_FLAGS,
     Decision,
@@ -20,71 +21,36 @@ from mew_agent.context.policy import (
     Policy,
     PolicyState,
     Snapshot,
+    Suggestion,
     after_clear,
     after_compaction,
-    compact_at_tokens,
     decide,
     is_stalled,
-    level_of,
     output_reserve_tokens,
 )
 from mew_agent.context.projection import Calibration, features
+from mew_agent.context.report import report_of
 from mew_agent.context.trend import Trend
 from mew_agent.context.usage import Usage
 from mew_agent.history import History, Item, Summary, summary_text
 from mew_agent.model.interface import Window
 from protocol.context_report import (
     Basis,
-    BreakdownPart,
     ContextReport,
     Injection,
     LastCompaction,
     LastReported,
     NextPromptBasis,
-    PartBasis,
-    PartName,
     UnknownReason,
 )
 from protocol.payloads.participant import Status
 
+NOTHING_COUNTED: Mapping[int, int] = {}
+
 CLOSE_CALL_PART = 20
 """A projection within a twentieth of the window from where it decides is a close call."""
 
-
-_BREAKDOWN = TypeAdapter(tuple[BreakdownPart, ...])
-
-
-class SavedContext(BaseModel):
-    """What survives a restart of the process. Figures are tokens."""
-
-    model_config = ConfigDict(frozen=True)
-
-    last_reported: LastReported | None = None
-    measured_revision: int = 0
-    measured_seq: int = -1
-    measured_reply_seq: int | None = None
-    compactions: int = 0
-    last_compaction: LastCompaction | None = None
-    policy_state: PolicyState = PolicyState()
-    served_model: str | None = None
-    calibrations: dict[str, tuple[float, ...]] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class CutOutcome:
-    """What a compaction or forget did, in tokens.
-
-    `freed_tokens` is net: before minus after, where these are known. Gross, it counts the summary as freed, too.
-    """
-
-    trigger: str
-    tokens_before: int | None
-    tokens_after: int | None
-    freed_tokens: int
-    freed_gross_tokens: int
-    summary_tokens: int
-    freed_messages: int
-    basis: PartBasis
+_SEQ: Callable[[Item], int] = attrgetter("seq")
 
 
 @dataclass
@@ -98,6 +64,8 @@ class Tracker:
     ledger: Ledger = field(default_factory=Ledger)
     policy_state: PolicyState = field(default_factory=PolicyState)
     injection: Injection | None = None
+    suggestions: tuple[Suggestion, ...] = ()
+    """Ways to save tokens, for policies that look at the messages."""
 
     tokens: int | None = None
     basis: Basis = "unknown"
@@ -111,6 +79,8 @@ class Tracker:
     compactions: int = 0
     last_compaction: LastCompaction | None = None
     served_model: str | None = None
+    spent_tokens: int = 0
+    """What all main calls since the last clear reported together: a budget, and no part of any window."""
 
     _described: object = None
     _counted: tuple[int, object] | None = None
@@ -137,9 +107,12 @@ class Tracker:
         """The model's server counted the next request; that holds until the request becomes another one."""
         self._counted = (tokens, self._request_key())
 
-    def item_added(self, item: Item) -> None:
-        """Something entered the history that no reported call has sent yet."""
-        self.ledger.add(measure_of(item))
+    def item_added(self, item: Item, counted_tokens: int | None = None) -> None:
+        """Something entered the history that no reported call has sent yet.
+
+        `counted_tokens` is what the model's tokenizer counted in `item.text()`, where there is one.
+        """
+        self.ledger.add(measure_of(item, counted_tokens))
 
     def call_kept(
         self,
@@ -154,9 +127,13 @@ class Tracker:
     ) -> None:
         """A main call ended well. `last_seq` is the newest item it sent, `revision` the history it was made from."""
         self._reply_is_awaited = False
+        self.spent_tokens += usage.total_tokens if usage is not None else 0
         if revision != self.history.revision:
             return
         self._forget_reply()
+        if usage is None and self.policy.on_missing == "keep_last" and self.tokens is not None:
+            self.basis, self.reason = "projected", None
+            return
         if usage is None:
             self._become_unknown("usage_unavailable")
             return
@@ -169,15 +146,15 @@ class Tracker:
         self._reply_tokens, self._reply_is_awaited = max(0, usage.total_tokens - usage.prompt_tokens), True
         self._trend.note(usage.total_tokens, turn=self.history.turn)
 
-    def reply_added(self, item: Item) -> None:
+    def reply_added(self, item: Item, counted_tokens: int | None = None) -> None:
         """The reply of the call just kept entered the history; its tokens are part of the reported total."""
-        measure = measure_of(item)
+        measure = measure_of(item, counted_tokens)
         self.ledger.add(measure)
         if not self._reply_is_awaited:
             return
         self._reply_is_awaited = False
         self._reply_seq = self._measured_reply_seq = item.seq
-        kept = measure.known_tokens
+        kept = measure.sized_tokens(self.ledger.calibration)
         if kept is None:
             kept = min(self._reply_tokens, self.ledger.calibration.project(measure.features, messages=0))
         self._hidden_tokens = max(0, self._reply_tokens - kept)
@@ -202,10 +179,10 @@ class Tracker:
             "exact" if price.basis == "exact" and not resummarised else "projected",
         )
 
-    def stubbed(self, items: list[Item], *, trigger: str) -> CutOutcome:
-        """The history replaced these tool results by notes: book it."""
+    def stubbed(self, items: list[Item], *, trigger: str, counted: Mapping[int, int] = NOTHING_COUNTED) -> CutOutcome:
+        """The history replaced these tool results by notes: book it. `counted` as in `restored`."""
         before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
-        self.ledger.replace_items(measure_of(item) for item in items)
+        self.ledger.replace_items(measure_of(item, counted.get(item.seq)) for item in items)
         freed = self._book_freed(held, next_before)
         return CutOutcome(trigger, before, self.tokens, freed, freed, 0, 0, "projected")
 
@@ -236,6 +213,7 @@ class Tracker:
         self._become_unknown("cleared")
         self._forget_reply()
         self.policy_state = after_clear(self.policy_state)
+        self.spent_tokens = 0
         self._trend.forget()
 
     def window_changed(self, window: Window) -> None:
@@ -252,8 +230,11 @@ class Tracker:
             self._become_unknown("model_changed")
         self._trend.forget()
 
-    def restored(self, saved: SavedContext) -> None:
-        """The process restarted with a stored history: what was reported then is old news, and says so."""
+    def restored(self, saved: SavedContext, counted: Mapping[int, int] = NOTHING_COUNTED) -> None:
+        """The process restarted with a stored history: what was reported then is old news, and says so.
+
+        `counted` are tokens by the seq of the item, where the model's tokenizer counted its text.
+        """
         self.last_reported = saved.last_reported
         if saved.last_reported is not None:
             self.measured_at, self.call_id = saved.last_reported.measured_at, saved.last_reported.call_id
@@ -261,13 +242,13 @@ class Tracker:
         self._measured_reply_seq = saved.measured_reply_seq
         self.compactions, self.last_compaction = saved.compactions, saved.last_compaction
         self.policy_state = saved.policy_state
-        self.served_model = saved.served_model
+        self.served_model, self.spent_tokens = saved.served_model, saved.spent_tokens
         self.ledger.learnt = {name: Calibration.restored(c) for name, c in saved.calibrations.items()}
         if saved.served_model in self.ledger.learnt:
             self.ledger.calibration = self.ledger.learnt[saved.served_model]
         self._book_summary()
         for item in self.history.items:
-            self.ledger.add(measure_of(item))
+            self.ledger.add(measure_of(item, counted.get(item.seq)))
         if saved.last_reported is not None or len(self.history) or self.history.summary is not None:
             self._become_unknown("restarted")
 
@@ -283,28 +264,69 @@ class Tracker:
             policy_state=self.policy_state,
             served_model=self.served_model,
             calibrations={name: c.saved() for name, c in self.ledger.learnt.items()},
+            spent_tokens=self.spent_tokens,
         )
 
     # -- what can be asked -------------------------------------------------------------------------------
 
     def snapshot(self, at_seconds: float = 0.0) -> Snapshot:
         """What the policy looks at now."""
+        policy, used_tokens, basis = self.policy, self.tokens, self.basis
+        if policy.measure == "cumulative":
+            # Spend is a sum of reports, whatever happened to the window since.
+            used_tokens = None if self.reason == "usage_unavailable" else self.spent_tokens or None
+            basis = "unknown" if used_tokens is None else "reported"
+        elif used_tokens is not None:
+            if policy.measure == "prompt":
+                used_tokens -= self._reply_tokens
+            if policy.counts_messages:
+                used_tokens += self.unsent_beside_reply_tokens
         return Snapshot(
-            used_tokens=self._measured(),
-            basis=self.basis,
-            limit_tokens=self.window.max_tokens,
-            reason=self.reason,
-            hidden_tokens=self._hidden_tokens if self.policy.measure == "total" else 0,
-            next_prompt_tokens=self.next_prompt_tokens,
-            at_seconds=at_seconds,
-            call_id=self.call_id,
+            used_tokens,
+            basis,
+            self.limit_tokens,
+            self.reason,
+            self._hidden_tokens if policy.measure == "total" else 0,
+            self.next_prompt_tokens,
+            at_seconds,
+            self.call_id,
+            suggestions=self.suggestions,
         )
 
     def decide(self, phase: Phase, at_seconds: float, flags: Flags = NO_FLAGS) -> Decision:
         """Ask the policy, and keep the state it answers with."""
-        decision = decide(self.policy, self.policy_state, self.snapshot(at_seconds), phase, flags)
+        return self.decide_on(self.snapshot(at_seconds), phase, flags)
+
+    def decide_while(self, phase: Phase, used_tokens: int, *, tool_result_tokens: int | None = None) -> Decision:
+        """Ask the policy in the middle of something, when the context holds so much by projection."""
+        snapshot = self.snapshot()._replace(
+            used_tokens=used_tokens,
+            basis="projected",
+            reason=None,
+            hidden_tokens=0,
+            tool_result_tokens=tool_result_tokens,
+        )
+        return self.decide_on(snapshot, phase)
+
+    def decide_on(self, snapshot: Snapshot, phase: Phase, flags: Flags = NO_FLAGS) -> Decision:
+        """Ask the policy about a moment, and keep the state it answers with."""
+        decision = decide(self.policy, self.policy_state, snapshot, phase, flags)
         self.policy_state = decision.state
         return decision
+
+    @property
+    def shown_basis(self) -> tuple[Basis, UnknownReason | None]:
+        """How `tokens` is known; where a policy cannot work without a window, nothing is without one."""
+        if self.tokens is not None and self.limit_tokens is None:
+            return "unknown", "limit_unavailable"
+        return self.basis, self.reason
+
+    @property
+    def limit_tokens(self) -> int | None:
+        """The window the policy reckons with; None where it is only assumed and the policy assumes nothing."""
+        if self.window.basis == "assumed" and self.policy.limit_missing != "assume":
+            return None
+        return self.window.max_tokens
 
     @property
     def next_prompt_tokens(self) -> int:
@@ -326,14 +348,32 @@ class Tracker:
         return is_stalled(self.policy, self.policy_state)
 
     @property
+    def next_prompt_basis(self) -> NextPromptBasis:
+        """How that is known."""
+        return self.ledger.next_prompt_basis if self._current_count() is None else "server_counted"
+
+    @property
+    def tokens_per_turn(self) -> float | None:
+        """Growth of the reported total over the recent turns; None until two calls can be compared."""
+        return self._trend.tokens_per_turn
+
+    @property
+    def unsent_beside_reply_tokens(self) -> int:
+        """The unsent tail without the kept reply, which the reported total holds already."""
+        unsent = self.ledger.parts.unsent
+        return unsent if self._reply_seq is None else max(0, unsent - self.ledger.unsent_price(self._reply_seq))
+
+    @property
     def stale_messages(self) -> int:
         """How many items of the history the newest measurement does not cover."""
-        count = 0
-        for item in reversed(self.history.items):
-            if item.seq <= self._measured_seq:
-                break
-            count += item.seq != self._measured_reply_seq
-        return count
+        items, reply = self.history.items, self._measured_reply_seq
+        if not items or items[-1].seq <= self._measured_seq:
+            return 0
+        count = len(items) - bisect_right(items, self._measured_seq, key=_SEQ)
+        if reply is None:
+            return count
+        place = bisect_left(items, reply, key=_SEQ)
+        return count - (place < len(items) and items[place].seq == reply)
 
     def size_of_summary(self, summary: Summary) -> int:
         """Tokens that a summary will probably take in a prompt, with its heading and the template's overhead."""
@@ -346,48 +386,13 @@ class Tracker:
 
     def report(self) -> ContextReport:
         """The context report of this moment (architecture of the report: docs/context-report.md)."""
-        snapshot = self.snapshot()
-        level, severity = level_of(self.policy, snapshot)
-        next_prompt_tokens = snapshot.next_prompt_tokens
-        compact_at = compact_at_tokens(self.policy, self.window.max_tokens)
-        fresh = self.usage if self.basis == "reported" else None
-        per_turn = self._trend.tokens_per_turn
-        show_last = self.basis != "reported"
-        return ContextReport(
-            basis=self.basis,
-            reason=self.reason,
-            last_reported=self.last_reported if show_last else None,
-            measure=self.policy.measure,
-            prompt_tokens=fresh.prompt_tokens if fresh else None,
-            completion_tokens=fresh.completion_tokens if fresh else None,
-            reasoning_tokens=fresh.reasoning_tokens if fresh else None,
-            cached_tokens=fresh.cached_tokens if fresh else None,
-            max_tokens_basis=self.window.basis,
-            level=level,
-            severity="unknown" if severity is None else severity,
-            policy=self.policy.name,
-            compact_at_tokens=compact_at,
-            next_prompt_tokens=next_prompt_tokens or None,
-            next_prompt_basis=self._next_prompt_basis() if next_prompt_tokens else None,
-            breakdown=self._breakdown(),
-            tokens_per_turn=None if per_turn is None else round(per_turn, 1),
-            turns_to_compaction=self._turns_to_compaction(per_turn, compact_at),
-            stale_messages=self.stale_messages,
-            measured_at=self.measured_at,
-            call_id=self.call_id,
-            revision=self.measured_revision,
-            compactions=self.compactions,
-            last_compaction=self.last_compaction,
-            drift_tokens=self.drift.tokens if self.drift else None,
-            injection=self.injection,
-            model=self.model,
-        )
+        return report_of(self)
 
     def status(self, status: str, latency_ms: int | None = None) -> Status:
         """The payload of `participant/status`; `tokens` is left out when it is not known."""
         return Status(
-            tokens=self.tokens,
-            max_tokens=self.window.max_tokens,
+            tokens=None if self.shown_basis[0] == "unknown" else self.tokens,
+            max_tokens=self.limit_tokens,
             messages_in_context=len(self.history),
             status=status,
             latency_ms=latency_ms,
@@ -399,18 +404,15 @@ class Tracker:
     def _request_key(self) -> object:
         return (self.history.revision, self.history.last_seq, self._described)
 
+    def _counted_in(self) -> tuple[int | None, Basis]:
+        """The figure of a policy that adds messages as they come: the last one, and what entered since."""
+        if self.tokens is None:
+            return self.next_prompt_tokens or None, "projected" if self.next_prompt_tokens else "unknown"
+        unsent = self.unsent_beside_reply_tokens
+        return self.tokens + unsent, "projected" if unsent else self.basis
+
     def _current_count(self) -> int | None:
         return self._counted[0] if self._counted is not None and self._counted[1] == self._request_key() else None
-
-    def _next_prompt_basis(self) -> NextPromptBasis:
-        if self._current_count() is not None:
-            return "server_counted"
-        return "projected" if self.ledger.prompt_tokens is not None else "heuristic"
-
-    def _measured(self) -> int | None:
-        if self.policy.measure == "prompt" and self.tokens is not None:
-            return self.tokens - self._reply_tokens
-        return self.tokens
 
     @property
     def _held_tokens(self) -> int:
@@ -445,33 +447,3 @@ class Tracker:
         if freed:
             self.tokens, self.basis, self.reason = self.tokens - freed, "projected", None
         return freed
-
-    def _turns_to_compaction(self, per_turn: float | None, at: int | None) -> int | None:
-        used = self._measured()
-        if per_turn is None or per_turn <= 0 or at is None or used is None:
-            return None
-        return max(0, math.ceil((at - used) / per_turn))
-
-    def _breakdown(self) -> tuple[BreakdownPart, ...] | None:
-        if self.tokens is None or self.ledger.prompt_tokens is None or self.tokens < self.ledger.prompt_tokens:
-            return None
-        parts = self.ledger.parts
-        items: PartBasis = "exact" if parts.items_exact and not parts.tool_results else "projected"
-        reply: PartBasis = "reported" if self.basis == "reported" else "projected"
-        rows: list[tuple[PartName, int, PartBasis]] = [
-            ("prefix", parts.prefix, "projected"),
-            ("summary", parts.summary, "projected"),
-            ("pins", parts.pins, "projected"),
-            ("messages", parts.messages, items),
-            ("tool_results", parts.tool_results, "projected"),
-            ("reply", self.tokens - self.ledger.prompt_tokens, reply),
-            ("unsent", self._unsent_beside_reply(parts.unsent), "projected"),
-        ]
-        held = [{"part": part, "tokens": tokens, "basis": basis} for part, tokens, basis in rows if tokens > 0]
-        return _BREAKDOWN.validate_python(held)
-
-    def _unsent_beside_reply(self, unsent_tokens: int) -> int:
-        """The unsent tail without the kept reply, which the report counts as `reply`."""
-        if self._reply_seq is None:
-            return unsent_tokens
-        return max(0, unsent_tokens - self.ledger.unsent_price(self._reply_seq))

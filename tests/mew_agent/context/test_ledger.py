@@ -504,13 +504,12 @@ def test_the_unsent_tail_is_what_entered_after_the_last_item_sent() -> None:
     ledger = opened(1000)
     ledger.add(Measure(1, 20.0, known_tokens=25))
     ledger.add(Measure(2, 20.0))
-    assert ledger.unsent_items == 2
-    assert ledger.last_sent_seq == 0
     assert ledger.unsent_price(1) == 29
     assert ledger.unsent_price(7) == 0
+    assert ledger.parts.unsent == 29 + ledger.unsent_price(2)
     reported(ledger, 1040, last_seq=1)
-    assert ledger.unsent_items == 1
-    assert ledger.last_sent_seq == 1
+    assert ledger.unsent_price(1) == 0
+    assert ledger.parts.unsent == ledger.unsent_price(2) > 0
 
 
 def test_clearing_forgets_everything_but_what_was_learnt_of_the_model() -> None:
@@ -520,7 +519,7 @@ def test_clearing_forgets_everything_but_what_was_learnt_of_the_model() -> None:
     assert books.ledger.calibration == learnt
     assert books.ledger.prompt_tokens is None
     assert books.ledger.next_prompt_tokens == books.ledger.parts.prefix > 0
-    assert books.ledger.unsent_items == 0
+    assert books.ledger.parts.unsent == 0
     assert books.ledger.item_prices() == {}
 
 
@@ -588,25 +587,49 @@ def test_apportioned_shares_sum_to_the_whole_and_follow_the_weights(total: int, 
         assert all(abs(share - total * weight / whole) < 1 for share, weight in zip(shares, weights, strict=True))
 
 
-def test_booking_a_call_looks_at_no_older_item_however_long_the_history_is() -> None:
-    """A decision must not cost more in a long conversation: count the features that are read."""
+@pytest.mark.parametrize("unsteady", [False, True], ids=["plain", "tool calls"])
+@pytest.mark.parametrize("case", ["a new item", "nothing new", "other tools", "another model", "a fall", "a doubt"])
+def test_booking_a_call_looks_at_no_older_item_however_long_the_history_is(case: str, unsteady: bool) -> None:
+    """A decision must not cost more in a long conversation: count what is read of its items."""
 
-    class Counted(float):
+    class Watched(Measure):
         reads = 0
 
-        def __rmul__(self, other: float) -> float:
-            Counted.reads += 1
-            return float(self) * other
+        def __getattribute__(self, name: str) -> Any:
+            if not name.startswith("__"):
+                Watched.reads += 1
+            return super().__getattribute__(name)
 
     def reads_of_the_last_call(length: int) -> int:
         ledger = Ledger()
         for seq in range(length):
-            ledger.add(Measure(seq, Counted(10.0)))
+            ledger.add(Watched(seq, 10.0, tool_calls=unsteady))
             reported(ledger, 14 * (seq + 1), last_seq=seq)
-        ledger.add(Measure(length, Counted(10.0)))
-        Counted.reads = 0
-        reported(ledger, 14 * (length + 1), last_seq=length)
-        assert ledger.next_prompt_tokens
-        return Counted.reads
+        about = {"model": "other" if case == "another model" else "m", "fingerprint": "g" if "tools" in case else "f"}
+        last, grown = length - 1, 0
+        if case in ("a new item", "a doubt", "other tools", "another model"):
+            ledger.add(Watched(length, 10.0))
+            last, grown = length, 14
+        grown += {"a fall": -20, "a doubt": 5000, "other tools": 300}.get(case, 0)
+        Watched.reads = 0
+        reported(ledger, 14 * length + grown, last_seq=last, **about)
+        assert ledger.next_prompt_tokens == ledger.prompt_tokens == sum(ledger.parts[:5])
+        assert ledger.next_prompt_basis == "projected"
+        return Watched.reads
 
-    assert reads_of_the_last_call(10) == reads_of_the_last_call(400) > 0
+    assert reads_of_the_last_call(20) == reads_of_the_last_call(400)
+
+
+def test_what_was_put_off_for_all_intervals_is_there_when_single_ones_are_looked_at() -> None:
+    ledger = Ledger()
+    for seq in range(50):
+        ledger.add(Measure(seq, 10.0, tool_result=seq % 3 == 0, tool_calls=seq % 5 == 0))
+        reported(ledger, 300 + 14 * (seq + 1), last_seq=seq)
+    for prompt, model in ((900, "m"), (1400, "other"), (700, "m"), (2000, "m")):
+        reported(ledger, prompt, last_seq=49, model=model)
+        prices, parts = ledger.item_prices(), ledger.parts
+        assert sum(prices.values()) == parts.messages + parts.tool_results
+        assert sum(parts[:5]) == prompt
+        assert ledger.price(0, 49).tokens == sum(prices.values())
+        inner = list(prices.values())[1:]
+        assert max(inner) - min(inner) <= 2  # equal items stay equal

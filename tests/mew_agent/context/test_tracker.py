@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mew_agent.context.measures import kept_reply_tokens, measure_of
-from mew_agent.context.policy import MEW, AnnounceNearLimit, Compact
-from mew_agent.context.tracker import CutOutcome, SavedContext, Tracker
+from mew_agent.context.outcomes import CutOutcome, SavedContext
+from mew_agent.context.policy import DOMINDS_V1, LMSTUDIO, MEW, TACHIKOMA, AnnounceNearLimit, Compact
+from mew_agent.context.tracker import Tracker
 from mew_agent.context.usage import Usage
+from mew_agent.context.window import resolve_window
 from mew_agent.history import History, Item, Pin, Summary
 from mew_agent.model.interface import ToolCall, Window
 from protocol.context_report import ContextReport
@@ -736,3 +738,40 @@ def test_the_revision_in_the_report_is_the_one_the_figure_was_measured_on() -> N
     assert (agent.history.revision, agent.report().revision) == (1, 0)
     agent.turn(1_100)
     assert agent.report().revision == 1
+
+
+def test_a_policy_that_assumes_no_window_knows_nothing_without_one() -> None:
+    tracker = Tracker(History(), DOMINDS_V1, resolve_window(), "model")
+    tracker.call_kept(
+        Usage(190_000, 10, 190_010), call_id="c", at="t", last_seq=-1, revision=0, served_model="m", fingerprint="f"
+    )
+    status = tracker.status("active")
+    assert (status.tokens, status.max_tokens) == (None, None)
+    assert status.context is not None
+    assert (status.context.reason, status.context.level) == ("limit_unavailable", "unknown")
+    assert status.context.last_reported is not None
+    assert status.context.last_reported.tokens == 190_010
+    tracker.window_changed(resolve_window(200_000))
+    assert (tracker.status("active").tokens, tracker.report().level) == (190_010, "caution")
+
+
+def test_a_policy_that_keeps_the_last_figure_says_that_it_was_not_reported_again() -> None:
+    tracker = Tracker(History(), LMSTUDIO, resolve_window(8192), "model")
+    about: dict[str, Any] = {"at": "t", "last_seq": -1, "revision": 0, "served_model": "m", "fingerprint": "f"}
+    tracker.call_kept(None, call_id="a", **about)
+    assert tracker.report().reason == "usage_unavailable"
+    tracker.call_kept(Usage(100, 20, 120), call_id="b", **about)
+    tracker.call_kept(None, call_id="c", **about)
+    assert (tracker.tokens, tracker.report().basis) == (120, "projected")
+
+
+def test_messages_that_entered_since_count_for_a_policy_that_adds_them() -> None:
+    tracker = Tracker(History(), TACHIKOMA, resolve_window(1000), "model")
+    tracker.call_kept(
+        Usage(480, 10, 490), call_id="a", at="t", last_seq=-1, revision=0, served_model="m", fingerprint="f"
+    )
+    assert tracker.report().level == "nominal"
+    tracker.history.begin_turn()
+    tracker.item_added(tracker.history.append("user", "word " * 40, id="u", at="t"))
+    report = tracker.report()
+    assert (report.level, report.basis, report.stale_messages) == ("elevated", "reported", 1)

@@ -1,0 +1,333 @@
+"""[pure] The items that reported calls have sent, in intervals from one call to the next, and what each interval costs.
+
+Three kinds: `exact` ones, the difference of two reports that nothing gives reason to doubt; `measured` ones, such a
+difference with a doubt; and `lump`s, projected. Owned here: their prices and sums, kept so that booking a call costs
+the same however long the conversation is: what happens to all intervals of a kind is noted once, and carried out when
+single ones are looked at. Not known here: prefix, summary, the unsent tail, and why an interval is doubted.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Literal
+
+from mew_agent.context.measures import Measure
+from mew_agent.context.projection import Calibration
+from mew_agent.context.shares import apportion
+
+Kind = Literal["exact", "measured", "lump"]
+
+_SEQ: Callable[[Measure], int] = attrgetter("seq")
+_FINE = 1024
+_SCALES = (1e-6, 1e6)
+
+
+@dataclass(slots=True)
+class Interval:
+    """Items first_seq..last_seq cost `message_tokens` and `tool_tokens` (tool results) together.
+
+    `message_scale` and `tool_scale` are those of its kind when it joined it.
+    """
+
+    first_seq: int
+    last_seq: int
+    message_tokens: int
+    tool_tokens: int
+    kind: Kind
+    message_scale: float = 1.0
+    tool_scale: float = 1.0
+
+    @property
+    def tokens(self) -> int:
+        """All of it."""
+        return self.message_tokens + self.tool_tokens
+
+
+@dataclass(slots=True)
+class Pool:
+    """Sums of all intervals of one kind. Resizing one resizes each of them by the same part, later."""
+
+    message_tokens: int = 0
+    tool_tokens: int = 0
+    message_scale: float = 1.0
+    tool_scale: float = 1.0
+    resized: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """All of it."""
+        return self.message_tokens + self.tool_tokens
+
+    def take(self, message_tokens: int, tool_tokens: int) -> None:
+        """An interval joins."""
+        self.message_tokens += message_tokens
+        self.tool_tokens += tool_tokens
+
+    def resize(self, message_tokens: int, tool_tokens: int) -> bool:
+        """Make them cost so much together. Returns whether the single ones must be resized at once."""
+        if (message_tokens, tool_tokens) == (self.message_tokens, self.tool_tokens):
+            return False
+        self.message_scale *= message_tokens / self.message_tokens if self.message_tokens else 1.0
+        self.tool_scale *= tool_tokens / self.tool_tokens if self.tool_tokens else 1.0
+        self.message_tokens, self.tool_tokens, self.resized = message_tokens, tool_tokens, True
+        low, high = _SCALES
+        return not (low < self.message_scale < high and low < self.tool_scale < high)
+
+
+@dataclass(slots=True)
+class Bulk:
+    """Everything that is needed to project many items in one step."""
+
+    units: float = 0
+    sized_tokens: int = 0
+    items: int = 0
+
+    def take(self, measures: Iterable[Measure], calibration: Calibration) -> None:
+        """More items."""
+        for measure in measures:
+            self.items += 1
+            sized = measure.sized_tokens(calibration)
+            if sized is None:
+                self.units = self.units + measure.features
+            else:
+                self.sized_tokens += sized
+
+    def project(self, calibration: Calibration) -> int:
+        """What they will probably take together."""
+        return self.sized_tokens + calibration.project(self.units, self.items) if self.items else 0
+
+
+@dataclass
+class Intervals:
+    """All of them, oldest first."""
+
+    items: list[Measure] = field(default_factory=list)
+    units: float = 0
+    """Features of all items together."""
+    exact: Pool = field(default_factory=Pool)
+    measured: Pool = field(default_factory=Pool)
+    lumps: Pool = field(default_factory=Pool)
+
+    _all: list[Interval] = field(default_factory=list)
+    _exact_ones: int = 0
+    _doubts: list[tuple[int, float, float]] = field(default_factory=list)
+    """(how many intervals there were, the scales they then joined the measured ones at), oldest first."""
+    _lump: Bulk = field(default_factory=Bulk)
+
+    # -- what can be read --------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Interval]:
+        """Each with its own price. The first time after all were resized or doubted, that is worked out for all."""
+        self._settle()
+        return iter(self._all)
+
+    @property
+    def message_tokens(self) -> int:
+        """Tokens of all items that are no tool results."""
+        return self.exact.message_tokens + self.measured.message_tokens + self.lumps.message_tokens
+
+    @property
+    def tool_tokens(self) -> int:
+        """Tokens of all tool results."""
+        return self.exact.tool_tokens + self.measured.tool_tokens + self.lumps.tool_tokens
+
+    @property
+    def are_exact(self) -> bool:
+        """Whether there are any, all of them exact."""
+        return bool(self._all) and self._exact_ones == len(self._all)
+
+    def project_lumps(self, calibration: Calibration) -> int:
+        """What the lumps would be projected at by what is known now."""
+        return self._lump.project(calibration)
+
+    def price(self, first_seq: int, last_seq: int, calibration: Calibration) -> tuple[int, Kind | None]:
+        """What the items first_seq..last_seq cost, and the weakest way in which any of it is known; None: no items."""
+        tokens, kinds = 0, set[Kind]()
+        for interval in self:
+            if interval.last_seq < first_seq or interval.first_seq > last_seq:
+                continue
+            if first_seq <= interval.first_seq and interval.last_seq <= last_seq:
+                tokens += interval.tokens
+                kinds.add(interval.kind)
+            else:
+                shares = self._shares(interval, calibration)
+                tokens += sum(share for seq, share, _ in shares if first_seq <= seq <= last_seq)
+                kinds.add("lump")
+        return tokens, next((kind for kind in _WEAKEST_FIRST if kind in kinds), None)
+
+    def item_prices(self, calibration: Calibration) -> dict[int, int]:
+        """What each item costs, by seq; the shares of an interval sum to it. One pass."""
+        prices: dict[int, int] = {}
+        at = 0
+        for interval in self:
+            until = at
+            while until < len(self.items) and self.items[until].seq <= interval.last_seq:
+                until += 1
+            shares = split(interval.tokens, self.items[at:until], calibration)
+            prices.update((seq, share) for seq, share, _ in shares)
+            at = until
+        return prices
+
+    # -- what happens ------------------------------------------------------------------------------------
+
+    def append(
+        self, measures: Sequence[Measure], tokens: int, kind: Kind, units: float, calibration: Calibration
+    ) -> None:
+        """A call sent these items for the first time. `units` are the features of all of them together."""
+        tool_tokens = 0
+        if True in [measure.tool_result for measure in measures]:
+            tool_tokens = sum(share for _, share, is_tool in split(tokens, measures, calibration) if is_tool)
+        self._join(Interval(measures[0].seq, measures[-1].seq, tokens - tool_tokens, tool_tokens, kind))
+        self.items.extend(measures)
+        self.units = self.units + units
+        if kind == "lump":
+            self._lump.take(measures, calibration)
+
+    def doubt_all(self) -> None:
+        """Something moved that additive templates do not move: keep the amounts, drop the word exact."""
+        if not self._exact_ones:
+            return
+        self.measured.take(self.exact.message_tokens, self.exact.tool_tokens)
+        self._doubts.append((len(self._all), self.measured.message_scale, self.measured.tool_scale))
+        self.exact, self._exact_ones = Pool(), 0
+
+    def resize_measured(self, message_tokens: int, tool_tokens: int) -> None:
+        """Make the measured ones cost so much together, each in its proportion."""
+        if self.measured.resize(message_tokens, tool_tokens):
+            self._settle()
+
+    def resize_lumps(self, message_tokens: int, tool_tokens: int) -> None:
+        """Make the lumps cost so much together, each in its proportion."""
+        if self.lumps.resize(message_tokens, tool_tokens):
+            self._settle()
+
+    def cut(self, first_seq: int, last_seq: int, calibration: Calibration) -> None:
+        """The items first_seq..last_seq left. What stays of an interval is a lump."""
+        kept: list[Interval] = []
+        for interval in self:
+            if interval.last_seq < first_seq or interval.first_seq > last_seq:
+                kept.append(interval)
+            elif not (first_seq <= interval.first_seq and interval.last_seq <= last_seq):
+                kept.extend(self._remains(interval, first_seq, last_seq, calibration))
+        first, last = self._places(first_seq, last_seq)
+        self._restart(kept, self.items[:first] + self.items[last:], calibration)
+
+    def replace(self, new: Mapping[int, Measure], freed: Mapping[int, int], calibration: Calibration) -> None:
+        """Items were replaced by others of the same seq, which cost so much less: lumps now. One pass."""
+        waiting = sorted(seq for seq in new if self.items and seq <= self.items[-1].seq)
+        at = 0
+        for interval in self:
+            begin = at
+            while at < len(waiting) and waiting[at] <= interval.last_seq:
+                at += 1
+            inside = waiting[begin:at]
+            if inside:
+                gone, tool_gone = (sum(freed[seq] for seq in inside if new[seq].tool_result is tool) for tool in _BOTH)
+                interval.tool_tokens, short = max(0, interval.tool_tokens - tool_gone), tool_gone - interval.tool_tokens
+                interval.message_tokens -= gone + max(0, short)
+                interval.kind = "lump"
+        self._restart(self._all, [new.get(measure.seq, measure) for measure in self.items], calibration)
+
+    def clear(self) -> None:
+        """There are none any more."""
+        self._restart([], [], Calibration())
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _join(self, interval: Interval) -> None:
+        pool: Pool = getattr(self, _POOLS[interval.kind])
+        pool.take(interval.message_tokens, interval.tool_tokens)
+        interval.message_scale, interval.tool_scale = pool.message_scale, pool.tool_scale
+        self._exact_ones += interval.kind == "exact"
+        self._all.append(interval)
+
+    def _settle(self) -> None:
+        """Carry out on every interval what was noted for all."""
+        if self._doubts:
+            self._settle_doubts()
+        if self.measured.resized:
+            self._settle_pool(self.measured, "measured")
+        if self.lumps.resized:
+            self._settle_pool(self.lumps, "lump")
+
+    def _settle_doubts(self) -> None:
+        doubts, place = iter(self._doubts), 0
+        for until, message_scale, tool_scale in doubts:
+            for interval in self._all[place:until]:
+                if interval.kind == "exact":
+                    interval.kind = "measured"
+                    interval.message_scale, interval.tool_scale = message_scale, tool_scale
+            place = until
+        self._doubts.clear()
+
+    def _settle_pool(self, pool: Pool, kind: Kind) -> None:
+        inside = [interval for interval in self._all if interval.kind == kind]
+        messages = apportion(
+            pool.message_tokens,
+            [round(i.message_tokens * (pool.message_scale / i.message_scale) * _FINE) for i in inside],
+        )
+        tools = apportion(
+            pool.tool_tokens, [round(i.tool_tokens * (pool.tool_scale / i.tool_scale) * _FINE) for i in inside]
+        )
+        for interval, message_tokens, tool_tokens in zip(inside, messages, tools, strict=True):
+            interval.message_tokens, interval.tool_tokens = message_tokens, tool_tokens
+            interval.message_scale = interval.tool_scale = 1.0
+        pool.message_scale = pool.tool_scale = 1.0
+        pool.resized = False
+
+    def _places(self, first_seq: int, last_seq: int) -> tuple[int, int]:
+        """Where the items first_seq..last_seq are in `items`."""
+        first = bisect_left(self.items, first_seq, key=_SEQ)
+        return first, max(first, bisect_right(self.items, last_seq, key=_SEQ))
+
+    def _shares(self, interval: Interval, calibration: Calibration) -> list[tuple[int, int, bool]]:
+        first, last = self._places(interval.first_seq, interval.last_seq)
+        return split(interval.tokens, self.items[first:last], calibration)
+
+    def _remains(
+        self, interval: Interval, first_seq: int, last_seq: int, calibration: Calibration
+    ) -> Iterable[Interval]:
+        shares = self._shares(interval, calibration)
+        for side in ([s for s in shares if s[0] < first_seq], [s for s in shares if s[0] > last_seq]):
+            if side:
+                tool_tokens = sum(share for _, share, is_tool in side if is_tool)
+                message_tokens = sum(share for _, share, is_tool in side if not is_tool)
+                yield Interval(side[0][0], side[-1][0], message_tokens, tool_tokens, "lump")
+
+    def _restart(self, intervals: Iterable[Interval], items: list[Measure], calibration: Calibration) -> None:
+        """Begin with other intervals, all of which were settled."""
+        self.exact, self.measured, self.lumps = Pool(), Pool(), Pool()
+        kept, self._all, self._exact_ones = list(intervals), [], 0
+        for interval in kept:
+            self._join(interval)
+        self.items, self.units, self._lump = items, sum(measure.features for measure in items), Bulk()
+        for interval in self._all:
+            if interval.kind == "lump":
+                first, last = self._places(interval.first_seq, interval.last_seq)
+                self._lump.take(items[first:last], calibration)
+
+
+def split(tokens: int, measures: Sequence[Measure], calibration: Calibration) -> list[tuple[int, int, bool]]:
+    """Share a reported figure among its items as (seq, tokens, is tool result).
+
+    Texts whose size was reported or counted keep it; the others share the rest by their features.
+    """
+    wanted = [measure.project(calibration) for measure in measures]
+    sized = [measure.sized_tokens(calibration) is not None for measure in measures]
+    known = sum(size for size, is_sized in zip(wanted, sized, strict=True) if is_sized)
+    unknown = [size for size, is_sized in zip(wanted, sized, strict=True) if not is_sized]
+    if unknown and known < tokens:
+        rest = iter(apportion(tokens - known, unknown))
+        fitted = [size if is_sized else next(rest) for size, is_sized in zip(wanted, sized, strict=True)]
+    else:
+        fitted = apportion(tokens, wanted)
+    return [(m.seq, share, m.tool_result) for m, share in zip(measures, fitted, strict=True)]
+
+
+_WEAKEST_FIRST: tuple[Kind, ...] = ("lump", "measured", "exact")
+_POOLS: Mapping[Kind, str] = {"exact": "exact", "measured": "measured", "lump": "lumps"}
+_BOTH = (False, True)

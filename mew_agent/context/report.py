@@ -1,0 +1,103 @@
+"""[pure] The context report, put together from what a tracker knows at one moment.
+
+Owns which keys appear when: what is not known is left out, and each figure goes with how it is known. It changes
+nothing and decides nothing.
+"""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from mew_agent.context.policy import compact_at_tokens, level_of
+from protocol.context_report import ContextReport
+
+if TYPE_CHECKING:
+    from mew_agent.context.policy import Policy
+    from mew_agent.context.tracker import Tracker
+
+
+def report_of(tracker: "Tracker") -> ContextReport:
+    """The report of this moment.
+
+    Under a policy that measures what was spent, it carries `spent_tokens` and, if the policy has a mark,
+    `budget_tokens`; neither is a part of the window, so there is no `compact_at_tokens` then.
+    """
+    snapshot, policy = tracker.snapshot(), tracker.policy
+    basis, reason = tracker.shown_basis
+    level, severity = level_of(policy, snapshot)
+    known: dict[str, Any] = {
+        "basis": basis,
+        "measure": policy.measure,
+        "max_tokens_basis": None if tracker.limit_tokens is None else tracker.window.basis,
+        "level": level,
+        "severity": "unknown" if severity is None else severity,
+        "policy": policy.name,
+        "stale_messages": tracker.stale_messages,
+        "measured_at": tracker.measured_at,
+        "call_id": tracker.call_id,
+        "revision": tracker.measured_revision,
+        "compactions": tracker.compactions,
+        "last_compaction": tracker.last_compaction,
+        "injection": tracker.injection,
+        "model": tracker.model,
+    }
+    if basis == "reported":
+        _add_usage(known, tracker)
+    else:
+        known["reason"], known["last_reported"] = reason, tracker.last_reported
+    if snapshot.next_prompt_tokens:
+        known["next_prompt_tokens"] = snapshot.next_prompt_tokens
+        known["next_prompt_basis"] = tracker.next_prompt_basis
+    if tracker.drift is not None:
+        known["drift_tokens"] = tracker.drift.tokens
+    if snapshot.suggestions:
+        known["suggestions"] = [
+            {"text": one.text, "tokens_saved": one.tokens_saved, "impact": one.impact} for one in snapshot.suggestions
+        ]
+    if tracker.tokens is not None and basis != "unknown":
+        known["breakdown"] = _breakdown(tracker, tracker.tokens)
+    if policy.measure == "cumulative":
+        known["spent_tokens"], known["budget_tokens"] = snapshot.used_tokens, _budget_tokens(policy)
+    else:
+        _add_trend(known, tracker, snapshot.used_tokens)
+    return ContextReport.model_validate({key: value for key, value in known.items() if value is not None})
+
+
+def _add_usage(known: dict[str, Any], tracker: "Tracker") -> None:
+    usage = tracker.usage
+    if usage is not None:
+        known["prompt_tokens"], known["completion_tokens"] = usage.prompt_tokens, usage.completion_tokens
+        known["reasoning_tokens"], known["cached_tokens"] = usage.reasoning_tokens, usage.cached_tokens
+
+
+def _add_trend(known: dict[str, Any], tracker: "Tracker", used_tokens: int | None) -> None:
+    at = known["compact_at_tokens"] = compact_at_tokens(tracker.policy, tracker.limit_tokens)
+    per_turn = tracker.tokens_per_turn
+    if per_turn is None:
+        return
+    known["tokens_per_turn"] = round(per_turn, 1)
+    if per_turn > 0 and at is not None and used_tokens is not None:
+        known["turns_to_compaction"] = max(0, math.ceil((at - used_tokens) / per_turn))
+
+
+def _budget_tokens(policy: "Policy") -> int | None:
+    """The first figure of spend at which the policy does something; None if nothing depends on it."""
+    marks = [c.first_tokens(None) for c in policy.conditions() if c.figure == "used"]
+    return min((tokens for tokens in marks if tokens is not None), default=None)
+
+
+def _breakdown(tracker: "Tracker", tokens: int) -> list[dict[str, Any]] | None:
+    """The parts, as the report's own validation reads them; None where the books cannot explain the figure."""
+    prompt_tokens = tracker.ledger.prompt_tokens
+    if prompt_tokens is None or tokens < prompt_tokens:
+        return None
+    parts = tracker.ledger.parts
+    rows = (
+        ("prefix", parts.prefix, "projected"),
+        ("summary", parts.summary, "projected"),
+        ("pins", parts.pins, "projected"),
+        ("messages", parts.messages, "exact" if parts.items_exact and not parts.tool_results else "projected"),
+        ("tool_results", parts.tool_results, "projected"),
+        ("reply", tokens - prompt_tokens, "reported" if tracker.basis == "reported" else "projected"),
+        ("unsent", tracker.unsent_beside_reply_tokens if parts.unsent else 0, "projected"),
+    )
+    return [{"part": part, "tokens": size, "basis": basis} for part, size, basis in rows if size > 0]

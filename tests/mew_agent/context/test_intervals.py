@@ -1,0 +1,154 @@
+"""Intervals between reported calls: their prices, and what happens to all of them at once."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mew_agent.context.intervals import Bulk, Intervals, Kind, split
+from mew_agent.context.measures import Measure
+from mew_agent.context.projection import Calibration
+
+TYPICAL = Calibration()
+
+
+def filled(*kinds: Kind, tokens: int = 100) -> Intervals:
+    """One interval of a message and a tool result for each kind."""
+    intervals = Intervals()
+    for number, kind in enumerate(kinds):
+        items = [Measure(2 * number, 46.0), Measure(2 * number + 1, 46.0, tool_result=True)]
+        intervals.append(items, tokens, kind, 92.0, TYPICAL)
+    return intervals
+
+
+def held(intervals: Intervals) -> int:
+    return intervals.message_tokens + intervals.tool_tokens
+
+
+def test_sums_are_kept_by_kind_and_by_what_is_a_tool_result() -> None:
+    intervals = filled("lump", "measured", "exact")
+    assert (intervals.message_tokens, intervals.tool_tokens) == (150, 150)
+    assert [pool.tokens for pool in (intervals.lumps, intervals.measured, intervals.exact)] == [100, 100, 100]
+    assert not intervals.are_exact
+    assert filled("exact", "exact").are_exact
+    assert not Intervals().are_exact
+    assert (intervals.units, len(intervals), len(intervals.items)) == (276.0, 3, 6)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "tokens", "kind"),
+    [
+        pytest.param(4, 5, 100, "exact", id="one"),
+        pytest.param(2, 5, 200, "measured", id="the weakest kind counts"),
+        pytest.param(0, 5, 300, "lump", id="all"),
+        pytest.param(4, 4, 50, "lump", id="a part"),
+        pytest.param(9, 12, 0, None, id="none"),
+    ],
+)
+def test_a_price_says_how_it_is_known(first: int, last: int, tokens: int, kind: Kind | None) -> None:
+    assert filled("lump", "measured", "exact").price(first, last, TYPICAL) == (tokens, kind)
+
+
+def test_doubt_moves_the_exact_ones_so_far_and_none_of_later() -> None:
+    intervals = filled("exact", "measured", "exact")
+    intervals.doubt_all()
+    assert intervals.exact.tokens == 0
+    intervals.append([Measure(6, 96.0)], 100, "exact", 96.0, TYPICAL)
+    assert [interval.kind for interval in intervals] == ["measured", "measured", "measured", "exact"]
+    intervals.doubt_all()
+    intervals.doubt_all()
+    assert {interval.kind for interval in intervals} == {"measured"}
+    assert held(intervals) == sum(interval.tokens for interval in intervals) == 400
+
+
+def test_resizing_scales_those_that_were_there_and_none_that_join_later() -> None:
+    intervals = filled("measured", "exact", "measured")
+    intervals.resize_measured(200, 50)
+    intervals.append([Measure(6, 96.0)], 100, "measured", 96.0, TYPICAL)
+    intervals.doubt_all()
+    assert [(i.message_tokens, i.tool_tokens) for i in intervals] == [(100, 25), (50, 50), (100, 25), (100, 0)]
+    intervals.resize_measured(175, 50)
+    assert [(i.message_tokens, i.tool_tokens) for i in intervals] == [(50, 13), (25, 25), (50, 12), (50, 0)]
+
+
+@pytest.mark.parametrize("kind", ["measured", "lump"])
+def test_what_was_resized_to_nothing_can_be_something_again(kind: Kind) -> None:
+    intervals = filled(kind, kind)
+    resize = intervals.resize_measured if kind == "measured" else intervals.resize_lumps
+    resize(0, 0)
+    assert [interval.tokens for interval in intervals] == [0, 0]
+    resize(30, 0)
+    assert sum(interval.tokens for interval in intervals) == held(intervals) == 30
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(0, 500), st.sampled_from(["exact", "measured", "lump"])),
+        st.tuples(st.just("doubt"), st.none(), st.none()),
+        st.tuples(st.just("measured"), st.integers(0, 900), st.integers(0, 900)),
+        st.tuples(st.just("lumps"), st.integers(0, 900), st.integers(0, 900)),
+        st.tuples(st.just("cut"), st.integers(0, 12), st.integers(0, 12)),
+        st.tuples(st.just("look"), st.none(), st.none()),
+    ),
+    max_size=25,
+)
+
+
+@given(STEPS)
+def test_whatever_happens_the_single_ones_sum_to_what_all_are_said_to_cost(
+    steps: list[tuple[str, object, object]],
+) -> None:
+    intervals, seq = Intervals(), 0
+    for name, one, other in steps:
+        match name, one, other:
+            case "append", int(tokens), str(kind):
+                items = [Measure(seq, 10.0), Measure(seq + 1, 30.0, tool_result=tokens % 2 == 0)]
+                intervals.append(items, tokens, kind, 40.0, TYPICAL)  # type: ignore[arg-type]
+                seq += 2
+            case "doubt", _, _:
+                intervals.doubt_all()
+            case "measured", int(messages), int(tools) if intervals.measured.tokens:
+                intervals.resize_measured(messages, tools if intervals.measured.tool_tokens else 0)
+            case "lumps", int(messages), int(tools) if intervals.lumps.tokens:
+                intervals.resize_lumps(messages, tools if intervals.lumps.tool_tokens else 0)
+            case "cut", int(first), int(last):
+                before, (freed, _) = held(intervals), intervals.price(first, last, TYPICAL)
+                intervals.cut(first, last, TYPICAL)
+                assert held(intervals) == before - freed
+            case _:
+                assert sum(interval.tool_tokens for interval in intervals) == intervals.tool_tokens
+        assert min(intervals.message_tokens, intervals.tool_tokens) >= 0
+    kinds = [interval.kind for interval in intervals]
+    assert intervals.are_exact == (bool(kinds) and set(kinds) == {"exact"})
+    assert sum(interval.tokens for interval in intervals) == held(intervals)
+    assert min((min(i.message_tokens, i.tool_tokens) for i in intervals), default=0) >= 0
+    prices = intervals.item_prices(TYPICAL)
+    assert sum(prices.values()) == held(intervals)
+    assert list(prices) == [measure.seq for measure in intervals.items]
+
+
+def test_notes_make_lumps_of_the_intervals_they_stand_in() -> None:
+    intervals = filled("exact", "exact")
+    intervals.replace({1: Measure(1, 6.0, tool_result=True)}, {1: 40}, TYPICAL)
+    assert [(i.kind, i.message_tokens, i.tool_tokens) for i in intervals] == [("lump", 50, 10), ("exact", 50, 50)]
+    assert intervals.items[1].features == 6.0
+
+
+def test_clearing_leaves_nothing() -> None:
+    intervals = filled("exact", "lump")
+    intervals.clear()
+    assert (len(intervals), held(intervals), intervals.units, intervals.items) == (0, 0, 0, [])
+    assert intervals.project_lumps(TYPICAL) == 0
+
+
+def test_lumps_are_projected_in_one_step_as_their_items_would_be() -> None:
+    bulk = Bulk()
+    bulk.take([Measure(0, 10.0), Measure(1, 20.0, known_tokens=7), Measure(2, 5.0, counted_tokens=6)], TYPICAL)
+    assert bulk.project(TYPICAL) == 10 + 7 + 6 + 3 * 4
+    assert Bulk().project(TYPICAL) == 0
+    assert filled("lump", "exact").project_lumps(TYPICAL) == 100
+
+
+def test_a_figure_is_shared_so_that_known_sizes_stay_as_they_are() -> None:
+    measures = [Measure(0, 16.0), Measure(1, 90.0, known_tokens=26), Measure(2, 36.0, tool_result=True)]
+    assert split(90, measures, TYPICAL) == [(0, 20, False), (1, 30, False), (2, 40, True)]
+    assert sum(tokens for _, tokens, _ in split(10, measures, TYPICAL)) == 10

@@ -1,0 +1,126 @@
+"""Which keys a report has, and when."""
+
+from typing import Any
+
+import pytest
+
+from mew_agent.context.policy import MEW, Clear, Condition, Level, Policy
+from mew_agent.context.policy.rules import StopRule
+from mew_agent.context.report import report_of
+from mew_agent.context.tracker import Tracker
+from mew_agent.context.usage import Usage
+from mew_agent.history import History
+from mew_agent.model.interface import Window
+
+WINDOW = Window(200_000, "configured")
+
+SPEND = Policy(
+    name="loop",
+    measure="cumulative",
+    levels=(Level(name="redline", severity=3, at=Condition(figure="used", op="gt", tokens=150_000)),),
+    rules=(
+        StopRule(
+            action="clear",
+            phase="after_call",
+            reason="redline",
+            when=(Condition(figure="used", op="gt", tokens=150_000),),
+        ),
+    ),
+)
+
+
+def called(tracker: Tracker, *usages: tuple[int, int] | None) -> Tracker:
+    for number, usage in enumerate(usages):
+        tracker.call_kept(
+            None if usage is None else Usage(usage[0], usage[1], sum(usage)),
+            call_id=f"c{number}",
+            at="t",
+            last_seq=-1,
+            revision=tracker.history.revision,
+            served_model="m",
+            fingerprint="f",
+        )
+    return tracker
+
+
+def tracker_of(policy: Policy) -> Tracker:
+    return Tracker(History(), policy, WINDOW, "m")
+
+
+def test_a_report_is_what_its_own_validation_makes_of_what_is_known() -> None:
+    report = report_of(called(tracker_of(MEW), (900, 100)))
+    assert (report.basis, report.measure, report.policy, report.model) == ("reported", "total", "mew", "m")
+    assert type(report).model_validate(report.model_dump()) == report
+
+
+@pytest.mark.parametrize("policy", [MEW, SPEND], ids=["window", "spend"])
+def test_nothing_that_is_not_known_is_in_it(policy: Policy) -> None:
+    known = report_of(tracker_of(policy)).model_dump(exclude_none=True)
+    for absent in ("prompt_tokens", "breakdown", "spent_tokens", "tokens_per_turn", "drift_tokens", "suggestions"):
+        assert absent not in known
+
+
+def test_the_prompt_measure_compares_the_prompt_and_leaves_tokens_the_total() -> None:
+    at_900 = Condition(figure="used", op="ge", tokens=900)
+    policy = Policy(name="p", measure="prompt", levels=(Level(name="large", severity=1, at=at_900),))
+    below, at = (called(tracker_of(policy), (prompt, 1_000)) for prompt in (899, 900))
+    assert (below.tokens, at.tokens) == (1_899, 1_900)
+    assert [tracker.report().level for tracker in (below, at)] == ["healthy", "large"]
+    assert at.report().measure == "prompt"
+    assert at.report().compact_at_tokens is None
+
+
+# -- spend ----------------------------------------------------------------------------------------------------
+
+T15 = [(20_000, 1_000), (25_000, 1_000), (30_000, 1_000), (35_000, 1_000), (40_000, 1_000)]
+
+
+def extras(tracker: Tracker) -> dict[str, Any]:
+    return {**(tracker.report().model_extra or {})}
+
+
+def test_t15_spend_is_the_sum_of_all_calls_and_stops_the_loop_above_150000_not_at_it() -> None:
+    tracker, spent, stopped = tracker_of(SPEND), [], []
+    for usage in T15:
+        called(tracker, usage)
+        spent.append(tracker.spent_tokens)
+        stopped.append(any(isinstance(action, Clear) for action in tracker.decide("after_call", 0.0).actions))
+    assert spent == [21_000, 47_000, 78_000, 114_000, 155_000]
+    assert stopped == [False, False, False, False, True]
+    assert tracker.tokens == 41_000  # 20.5 % of the window, and nobody says that it is full
+    exactly = called(tracker_of(SPEND), (149_000, 1_000))
+    assert exactly.spent_tokens == 150_000
+    assert exactly.decide("after_call", 0.0).actions == ()
+
+
+def test_spend_is_shown_as_a_budget_and_never_as_a_part_of_the_window() -> None:
+    tracker = called(tracker_of(SPEND), *T15)
+    report = tracker.report()
+    assert extras(tracker) == {"spent_tokens": 155_000, "budget_tokens": 150_001}
+    assert (report.measure, report.level, report.severity) == ("cumulative", "redline", 3)
+    assert report.compact_at_tokens is None
+    assert report.turns_to_compaction is None
+    assert (tracker.status("active").tokens, report.basis) == (41_000, "reported")
+
+
+def test_spend_is_counted_until_a_clear_through_cuts_restarts_and_calls_on_an_older_history() -> None:
+    tracker = called(tracker_of(SPEND), (100, 10), (200, 20))
+    tracker.history.revision += 1
+    called(tracker, (300, 30))
+    again = tracker_of(SPEND)
+    again.restored(tracker.saved())
+    assert again.spent_tokens == 660
+    assert (again.report().basis, again.report().level, extras(again)["spent_tokens"]) == ("unknown", "healthy", 660)
+    again.history.clear()
+    again.cleared()
+    assert again.spent_tokens == 0
+    assert "spent_tokens" not in extras(again)
+    assert again.report().level == "unknown"
+
+
+def test_what_a_call_without_usage_spent_is_not_known_so_neither_is_the_level() -> None:
+    tracker = called(tracker_of(SPEND), (100, 10), None)
+    assert tracker.report().level == "unknown"
+    assert "spent_tokens" not in extras(tracker)
+    called(tracker, (100, 10))
+    assert extras(tracker)["spent_tokens"] == 220
