@@ -15,10 +15,14 @@ from typing import Any, Final, Literal
 from spaces.auth import token_variable
 from spaces.config import ParticipantConfig, SpaceConfig
 from spaces.processes import RUN_VARIABLE
+from spaces.settings import McpServer
 
 GATEWAY: Final = "gateway"
 MODEL: Final = "system:model"
 """No participant can have one of these two names."""
+
+BRIDGE_CONFIG: Final = "MEW_BRIDGE_CONFIG"
+"""The variable through which a bridge gets its settings: they may hold keys, which `ps` would show."""
 
 FIFOS: Final = "fifos"
 """The folder, in that of the space, of `<id>-in` and `<id>-out`."""
@@ -112,8 +116,7 @@ class Launch:
         return [
             self._participant(name, participant)
             for name, participant in self.config.participants.items()
-            if (participant.auto_start and (participant.command is not None or participant.agent is not None))
-            or speaks_by_fifo(participant)
+            if (participant.auto_start and not participant.is_person) or speaks_by_fifo(participant)
         ]
 
     def _participant(self, name: str, participant: ParticipantConfig) -> Program:
@@ -136,6 +139,12 @@ class Launch:
             command = (
                 *self.mew, "agent", "run", "--gateway", self.address.ws, "--space", self.config.space.id, "--id", name,
             )  # fmt: skip
+        elif participant.mcp_server is not None and participant.command is None:
+            environment[BRIDGE_CONFIG] = json.dumps(self._bridge_settings(participant, participant.mcp_server, known))
+            command = (
+                *self.mew, "bridge", "start", "--gateway", self.address.ws, "--space", self.config.space.id,
+                "--participant-id", name,
+            )  # fmt: skip
         elif speaks_by_fifo(participant):
             command = self._fifo_command(name, participant)
         else:
@@ -144,6 +153,31 @@ class Launch:
             command = (*first, *(fill(argument, known) for argument in participant.args))
         folder = self.folder / participant.cwd if participant.cwd else self.folder
         return Program(name, command, folder, environment, restart=participant.restart_policy)
+
+    def _bridge_settings(
+        self, participant: ParticipantConfig, server: McpServer, known: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """The settings of a bridge as `mew bridge start` reads them."""
+        if server.url is not None:
+            headers = {key: fill(value, known) for key, value in server.headers.items()}
+            reached: dict[str, Any] = {"transport": "http", "url": fill(server.url, known), "headers": headers}
+        else:
+            env = {key: fill(value, known) for key, value in {**participant.env, **server.env}.items()}
+            reached = {
+                "transport": "stdio",
+                "command": fill(server.command or "", known),
+                "args": [fill(argument, known) for argument in server.args],
+                "env": env,
+                "cwd": str(self.folder / (participant.cwd or "") / server.cwd) if server.cwd else None,
+            }
+        options = participant.bridge_config
+        return {
+            "server": reached,
+            "init_timeout_seconds": options.init_timeout / 1000,
+            "request_timeout_seconds": options.request_timeout / 1000,
+            "reconnect": options.reconnect,
+            "max_reconnects": options.max_reconnects,
+        }
 
     def _fifo_command(self, name: str, participant: ParticipantConfig) -> tuple[str, ...]:
         """A client between the space and two FIFOs; with an `output_log` the gateway keeps what it hears."""
@@ -156,7 +190,9 @@ class Launch:
 
     def _common(self) -> dict[str, str]:
         """The environment without other participants' tokens and without settings meant for another agent."""
-        hidden = {"MEW_TOKEN", "MEW_PARTICIPANT_ID", "MEW_AGENT_CONFIG", "MEW_GATEWAY", "MEW_SPACE"}
+        hidden = {
+            "MEW_TOKEN", "MEW_PARTICIPANT_ID", "MEW_AGENT_CONFIG", BRIDGE_CONFIG, "MEW_GATEWAY", "MEW_SPACE",
+        }  # fmt: skip
         kept = {
             key: value for key, value in self.environ.items() if key not in hidden and not key.startswith("MEW_TOKEN_")
         }

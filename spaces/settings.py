@@ -75,18 +75,32 @@ class SpaceSection(_Section):
 
 
 class McpServer(_Section):
-    """The MCP server that a bridge participant starts and speaks for."""
+    """The MCP server that a bridge participant speaks for: a program that it starts, or one that runs at `url`."""
 
-    command: str
+    command: str | None = Field(default=None, min_length=1)
     args: tuple[Text, ...] = ()
     env: dict[str, Text] = Field(default_factory=dict)
     cwd: str | None = None
+    url: str | None = Field(default=None, min_length=1)
+    headers: dict[str, Text] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_way_to_reach_it(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("give either 'command' or 'url'")
+        of_program = [key for key, value in (("args", self.args), ("env", self.env), ("cwd", self.cwd)) if value]
+        if self.url is not None and of_program:
+            raise ValueError(f"'{of_program[0]}' belongs to a 'command', not to a 'url'")
+        if self.command is not None and self.headers:
+            raise ValueError("'headers' belong to a 'url', not to a 'command'")
+        return self
 
 
 class BridgeOptions(_Section):
-    """`bridge_config`; `init_timeout` in milliseconds, as the reference has it."""
+    """`bridge_config`; times in milliseconds, as the reference has them."""
 
     init_timeout: int = Field(default=30_000, gt=0)
+    request_timeout: int = Field(default=300_000, gt=0)
     reconnect: bool = True
     max_reconnects: int = Field(default=3, ge=0)
 

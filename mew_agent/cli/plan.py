@@ -5,6 +5,7 @@ nothing and prints nothing.
 """
 
 import errno
+import json
 import os
 import secrets
 import shutil
@@ -17,13 +18,14 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.locate import space_config_path, space_folder
 from mew_agent.config import REHEARSAL, AgentConfig, Source, build_agent_config, check_model_source, environment_source
 from mew_agent.errors import ConfigError
 from spaces.auth import ensure_token, state_dir
 from spaces.config import AgentOptions, SpaceConfig, load_space
 from spaces.errors import PortInUse
-from spaces.launch import Address, Launch, Program, bridges
+from spaces.launch import BRIDGE_CONFIG, Address, Launch, Program, bridges
 from spaces.processes import started_mark
 from spaces.run_file import Pids, RunFile, read_run_file, run_file_path
 
@@ -134,6 +136,7 @@ def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan
         log_level=request.log_level,
     )
     _check_programs(launch.participants(), path)
+    _check_bridges(launch, bridges(config))
     if agents:
         sessions.mkdir(parents=True, exist_ok=True)
     return Plan(
@@ -141,10 +144,7 @@ def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan
         state=state,
         model_port=model_port,
         model_arguments=_window_of(rehearsing),
-        notices=(
-            *(notice for agent in agents.values() for notice in agent.notices),
-            *(f"{path}: participants.{name}: MCP bridges are not started by `mew up`" for name in bridges(config)),
-        ),
+        notices=tuple(notice for agent in agents.values() for notice in agent.notices),
         person=person_of(config),
     )
 
@@ -168,6 +168,7 @@ def newcomers(plan: Plan, environ: Mapping[str, str] = os.environ) -> tuple[Plan
     launch = replace(plan.launch, config=config, tokens=tokens, agent_settings=settings)
     programs = [program for program in launch.participants() if program.name in added]
     _check_programs(programs, path)
+    _check_bridges(launch, [name for name in bridges(config) if name in added])
     (plan.state / "sessions").mkdir(parents=True, exist_ok=True)
     return replace(plan, launch=launch), programs
 
@@ -249,6 +250,25 @@ def _check_programs(programs: Sequence[Program], path: Path) -> None:
             raise ConfigError(f"{path}: participants.{program.name}.command", f"there is no program '{name}'")
         if not program.folder.is_dir():
             raise ConfigError(f"{path}: participants.{program.name}.cwd", f"there is no folder '{program.folder}'")
+
+
+def _check_bridges(launch: Launch, names: Sequence[str]) -> None:
+    """Bridges are ours; what can be missing is the package they need, and the server's own program."""
+    if names:
+        require_mcp()
+    for program in launch.participants():
+        if program.name not in names:
+            continue
+        where = f"{launch.config_path}: participants.{program.name}.mcp_server"
+        server = json.loads(program.environment[BRIDGE_CONFIG])["server"]
+        if server["transport"] != "stdio":
+            continue
+        folder = Path(server["cwd"] or program.folder)
+        if not folder.is_dir():
+            raise ConfigError(f"{where}.cwd", f"there is no folder '{folder}'")
+        name, search = server["command"], server["env"].get("PATH", program.environment.get("PATH"))
+        if shutil.which(name, path=search) is None and not (folder / name).is_file():
+            raise ConfigError(f"{where}.command", f"there is no program '{name}'")
 
 
 def _address(request: Request) -> Address:

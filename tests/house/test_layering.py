@@ -16,6 +16,8 @@ VENDOR_DOORS = {
     "uvicorn": ("spaces/", "mew_agent/model/rehearsal/"),
     "starlette": ("spaces/", "mew_agent/model/rehearsal/"),
     "yaml": ("spaces/config.py", "mew_agent/config.py"),
+    "mcp": ("mew_agent/bridge/session.py", "mew_agent/cli/mcp_tools.py"),
+    "mcp_types": ("mew_agent/bridge/session.py",),
     "rich": ("mew_agent/cli/",),
     "typer": ("mew_agent/cli/",),
     "sqlite3": ("mew_agent/store.py",),

@@ -132,6 +132,18 @@ def test_a_person_is_who_has_no_program() -> None:
             "space.yaml:3:6: participants.x: give either 'command' or 'agent', not both",
         ),
         (
+            "space: {id: a}\nparticipants:\n  x: {mcp_server: {args: [a]}}",
+            "space.yaml:3:19: participants.x.mcp_server: give either 'command' or 'url'",
+        ),
+        (
+            "space: {id: a}\nparticipants:\n  x: {mcp_server: {url: 'http://a', env: {K: v}}}",
+            "space.yaml:3:19: participants.x.mcp_server: 'env' belongs to a 'command', not to a 'url'",
+        ),
+        (
+            "space: {id: a}\nparticipants:\n  x: {mcp_server: {command: a, headers: {K: v}}}",
+            "space.yaml:3:19: participants.x.mcp_server: 'headers' belong to a 'url', not to a 'command'",
+        ),
+        (
             "space: {id: a}\nparticipants:\n  x: {type: mcp-bridge}",
             "space.yaml:3:6: participants.x: a participant of type 'mcp-bridge' needs 'mcp_server'",
         ),

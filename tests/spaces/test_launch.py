@@ -5,8 +5,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from mew_agent.bridge.settings import BridgeSettings
 from spaces.config import parse_space
-from spaces.launch import Address, Launch, Program, bridges, fill
+from spaces.launch import BRIDGE_CONFIG, Address, Launch, Program, bridges, fill
 
 SPACE = """
 space: {id: review}
@@ -29,16 +30,23 @@ participants:
   later: {command: node}
   files:
     type: mcp-bridge
-    mcp_server: {command: npx}
+    mcp_server: {command: npx, args: [-y, "fs,server", "${HOME}"], env: {KEY: "${SECRET}"}, cwd: shelf}
+    bridge_config: {init_timeout: 5000, max_reconnects: 1}
+    env: {COLOUR: "off"}
+    auto_start: true
+  search:
+    type: mcp-bridge
+    mcp_server: {url: "http://127.0.0.1:7000/mcp", headers: {Authorization: "Bearer ${SECRET}"}}
     auto_start: true
 """
-TOKENS = {name: f"token-of-{name}" for name in ("ada", "coder", "old", "tool", "later", "files")}
+TOKENS = {name: f"token-of-{name}" for name in ("ada", "coder", "old", "tool", "later", "files", "search")}
 ENVIRON = {
     "HOME": "/home/ada",
     "SECRET": "s3cret",
     "OPENAI_API_KEY": "sk",
     "MEW_TOKEN_ADA": "token-of-ada",
     "MEW_AGENT_CONFIG": "{}",
+    "MEW_BRIDGE_CONFIG": "{}",
     "MEW_PARTICIPANT_ID": "ada",
 }
 
@@ -63,8 +71,41 @@ def programs() -> dict[str, Program]:
 
 
 def test_only_participants_that_start_by_themselves_and_have_a_program_are_started() -> None:
-    assert list(programs()) == ["coder", "old", "tool"]
-    assert bridges(parse_space(SPACE)) == ["files"]
+    assert list(programs()) == ["coder", "old", "tool", "files", "search"]
+    assert bridges(parse_space(SPACE)) == ["files", "search"]
+
+
+def test_a_bridge_is_run_by_this_project_with_its_server_in_the_environment_only() -> None:
+    program = programs()["files"]
+    assert program.command == (
+        *("python", "-m", "mew_agent", "bridge", "start"),
+        *("--gateway", "ws://127.0.0.1:8080", "--space", "review", "--participant-id", "files"),
+    )
+    assert json.loads(program.environment["MEW_BRIDGE_CONFIG"]) == {
+        "server": {
+            "transport": "stdio",
+            "command": "npx",
+            "args": ["-y", "fs,server", "/home/ada"],
+            "env": {"COLOUR": "off", "KEY": "s3cret"},
+            "cwd": "/spaces/review/shelf",
+        },
+        "init_timeout_seconds": 5.0,
+        "request_timeout_seconds": 300.0,
+        "reconnect": True,
+        "max_reconnects": 1,
+    }
+
+
+def test_a_bridge_to_a_url_has_its_headers_filled_in() -> None:
+    server = json.loads(programs()["search"].environment["MEW_BRIDGE_CONFIG"])["server"]
+    headers = {"Authorization": "Bearer s3cret"}
+    assert server == {"transport": "http", "url": "http://127.0.0.1:7000/mcp", "headers": headers}
+
+
+def test_what_a_bridge_hands_over_is_read_by_the_bridge() -> None:
+    for name in ("files", "search"):
+        handed_over = programs()[name].environment[BRIDGE_CONFIG]
+        assert BridgeSettings.model_validate_json(handed_over).init_timeout_seconds in (5.0, 30.0)
 
 
 def test_an_agent_is_run_by_this_project_with_its_token_in_the_environment_only() -> None:
@@ -103,6 +144,7 @@ def test_a_program_sees_no_token_and_no_settings_but_its_own() -> None:
         assert f"token-of-{name}" in held
         assert "token-of-ada" not in held
         assert "MEW_AGENT_CONFIG" not in program.environment
+        assert ("MEW_BRIDGE_CONFIG" in program.environment) == (name in ("files", "search"))
         assert program.environment["MEW_PARTICIPANT_ID"] == name
 
 

@@ -140,13 +140,42 @@ def test_a_mistake_in_an_agents_section_is_named_with_its_participant(tmp_path: 
         plan_of(tmp_path, SPACE.replace("model: gpt-4o", "base_url: localhost"))
 
 
-def test_keys_without_effect_and_bridges_are_said(tmp_path: Path) -> None:
-    text = SPACE.replace("model: gpt-4o", "message_queue: {}") + (
-        "  files: {type: mcp-bridge, mcp_server: {command: npx}, auto_start: true}\n"
-    )
-    notices = plan_of(tmp_path, text).notices
+def test_keys_without_effect_are_said(tmp_path: Path) -> None:
+    notices = plan_of(tmp_path, SPACE.replace("model: gpt-4o", "message_queue: {}")).notices
     assert "'message_queue' has no effect" in notices[0]
-    assert "participants.files" in notices[1]
+
+
+def test_a_bridge_is_among_the_programs(tmp_path: Path) -> None:
+    bridge = f"  files: {{type: mcp-bridge, mcp_server: {{command: '{sys.executable}'}}, auto_start: true}}\n"
+    plan = plan_of(tmp_path, SPACE + bridge)
+    assert [program.name for program in plan.launch.participants()] == ["coder", "files"]
+    assert plan.notices == ()
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (
+            "{command: no-such-server}",
+            r"participants\.files\.mcp_server\.command: there is no program 'no-such-server'",
+        ),
+        ("{command: mew, cwd: nowhere}", r"participants\.files\.mcp_server\.cwd: there is no folder '.*nowhere'"),
+    ],
+)
+def test_an_mcp_server_that_is_not_there_is_named(tmp_path: Path, server: str, said: str) -> None:
+    text = f"space: {{id: s}}\nparticipants:\n  files: {{mcp_server: {server}, auto_start: true}}\n"
+    with pytest.raises(ConfigError, match=said):
+        plan_of(tmp_path, text)
+
+
+def test_a_bridge_without_its_package_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mew_agent.bridge.settings.find_spec", lambda _name: None)
+    text = "space: {id: s}\nparticipants:\n  web: {mcp_server: {url: 'http://x/mcp'}, auto_start: true}\n"
+    with pytest.raises(ConfigError, match=r"the MCP bridge needs the extra 'mcp': pip install 'mew-agent\[mcp\]'"):
+        plan_of(tmp_path, text)
+    plan_of(tmp_path, text.replace(", auto_start: true", ""))
 
 
 def test_a_mistake_in_the_file_is_named_with_line_and_column(tmp_path: Path) -> None:

@@ -1,0 +1,140 @@
+"""MCP servers to bridge to: real ones as programs and over HTTP, and small ones that misbehave."""
+
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import uvicorn
+
+from mew_agent.bridge.keeping import Bridge
+from mew_agent.bridge.settings import BridgeSettings
+from tests.mew_agent.bridge.workshop import make_server
+
+PATIENCE_SECONDS = 20.0
+WORKSHOP = Path(__file__).with_name("workshop.py")
+
+Running = Callable[..., AbstractAsyncContextManager[Bridge]]
+
+
+def settings(*command: str, **more: Any) -> BridgeSettings:
+    """A bridge's settings for a program."""
+    first, *rest = command
+    server = {
+        "transport": "stdio",
+        "command": first,
+        "args": rest,
+        "env": more.pop("env", {}),
+        "cwd": more.pop("cwd", None),
+    }
+    return BridgeSettings.model_validate({"server": server, **more})
+
+
+def workshop(**more: Any) -> BridgeSettings:
+    """The workshop as a program."""
+    env = {"PYTHONPATH": str(WORKSHOP.parents[3]), **more.pop("env", {})}
+    return settings(sys.executable, str(WORKSHOP), env=env, **more)
+
+
+def script(body: str, **more: Any) -> BridgeSettings:
+    """A server of a few lines; `read()` gives the next message as a dict, `write(**)` sends one."""
+    start = (
+        "import json, os, sys, signal, time\n"
+        "def read(): return json.loads(sys.stdin.readline() or 'null')\n"
+        "def write(**message): print(json.dumps({'jsonrpc': '2.0', **message}), flush=True)\n"
+        "def hello(version='2025-06-18'):\n"
+        "    id = read()['id']\n"
+        "    write(id=id, result={'protocolVersion': version, 'capabilities': {}, "
+        "'serverInfo': {'name': 'small', 'version': '0'}})\n"
+        "    read()\n"
+    )
+    return settings(sys.executable, "-c", start + body, **more)
+
+
+@asynccontextmanager
+async def running(told: BridgeSettings, **more: Any) -> AsyncIterator[Bridge]:
+    """A bridge whose server is ready; what `keep` raises comes out as it is."""
+    bridge = Bridge(told, **more)
+    failure: BaseException | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+            with anyio.fail_after(PATIENCE_SECONDS):
+                await tasks.start(bridge.keep)
+            yield bridge
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        failure = group
+        while isinstance(failure, BaseExceptionGroup):
+            failure = failure.exceptions[0]
+    if failure is not None:
+        raise failure
+
+
+@asynccontextmanager
+async def workshop_over_http(port: int = 0) -> AsyncIterator[str]:
+    """The workshop at a URL, served by uvicorn."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind(("127.0.0.1", port))
+        app = make_server().streamable_http_app()
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=1))
+        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.serve, [listener])
+            with anyio.fail_after(PATIENCE_SECONDS):
+                while not server.started:
+                    await anyio.sleep(0.01)
+            try:
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+            finally:
+                server.should_exit = True
+
+
+@pytest.fixture
+def held_port() -> Iterator[int]:
+    """A port that refuses connections until somebody listens there with SO_REUSEPORT; nobody else gets it meanwhile."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
+
+
+class Ear:
+    """What a bridge tells, and waiting for it."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.words: list[str] = []
+        self._changed = anyio.Event()
+
+    async def note(self, method: str, params: dict[str, Any]) -> None:
+        self.notes.append(method)
+        self._tell()
+
+    async def word(self, word: str) -> None:
+        self.words.append(word)
+        self._tell()
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while not condition():
+                await self._changed.wait()
+
+
+@pytest.fixture
+def ear() -> Ear:
+    return Ear()
+
+
+async def call(bridge: Bridge, name: str, **arguments: Any) -> dict[str, Any]:
+    """Call one of the server's tools."""
+    with anyio.fail_after(PATIENCE_SECONDS):
+        return await bridge.request("tools/call", {"name": name, "arguments": arguments})

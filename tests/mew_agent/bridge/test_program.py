@@ -1,0 +1,112 @@
+"""An MCP server's process: its words, its environment, and its end."""
+
+import os
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mew_agent.bridge.program import MAX_LINE_BYTES, ServerFailed, running_program
+from mew_agent.bridge.settings import StdioServer
+
+PATIENCE_SECONDS = 15.0
+
+
+def python(body: str, **more: object) -> StdioServer:
+    return StdioServer.model_validate({"command": sys.executable, "args": ["-c", body], **more})
+
+
+def runs(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    if not stat.exists():
+        return False
+    return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+
+
+async def test_lines_go_in_and_come_out() -> None:
+    echo = python("import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)")
+    async with running_program(echo, os.environ) as program:
+        lines = program.lines()
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await program.write_line("one")
+            assert await anext(lines) == b"ONE"
+            await program.write_line("zwei \u2713")
+            assert (await anext(lines)).decode() == "ZWEI \u2713"
+
+
+async def test_the_end_of_what_it_says_on_standard_error_is_kept() -> None:
+    talker = python("import sys\nfor n in range(9): print('line', n, file=sys.stderr)\nsys.exit(4)")
+    async with running_program(talker, os.environ) as program:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            assert [line async for line in program.lines()] == []
+            assert await program.how_it_ended() == "ended with exit code 4"
+        assert program.said == "line 4 / line 5 / line 6 / line 7 / line 8"
+
+
+async def test_a_signal_is_told_as_such() -> None:
+    async with running_program(python("import os; os.kill(os.getpid(), 9)"), os.environ) as program:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            assert await program.how_it_ended() == "was ended by signal 9"
+
+
+async def test_a_line_without_end_is_refused() -> None:
+    endless = python(
+        f"import sys\nsys.stdout.write('x' * {MAX_LINE_BYTES + 100_000})\nsys.stdout.flush()\nsys.stdin.read()"
+    )
+    async with running_program(endless, os.environ) as program:
+        with anyio.fail_after(60), pytest.raises(ServerFailed, match="wrote a line of more than"):
+            await anext(program.lines())
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        (StdioServer(command="no-such-program-here"), "cannot be started: no such file or directory"),
+        (StdioServer(command=sys.executable, cwd="/no/such/folder"), "cannot be started: no such file or directory"),
+        (StdioServer(command=__file__), "cannot be started: permission denied"),
+    ],
+)
+async def test_what_cannot_be_started_says_why(server: StdioServer, words: str) -> None:
+    with pytest.raises(ServerFailed, match=words):
+        async with running_program(server, os.environ):
+            pass
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks into /proc")
+@pytest.mark.parametrize(
+    "manners",
+    [
+        "",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+    ],
+    ids=["deaf to the end of its input", "deaf to signals too"],
+)
+async def test_nothing_is_left_of_a_server_and_what_it_started(manners: str) -> None:
+    stubborn = python(
+        "import os, signal, subprocess, sys, time\n"
+        f"{manners}\n"
+        "child = subprocess.Popen([sys.executable, '-c', "
+        "'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)'],"
+        " stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\n"
+        "print(os.getpid(), child.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with anyio.fail_after(30):
+        async with running_program(stubborn, os.environ) as program:
+            pids = [int(pid) for pid in (await anext(program.lines())).split()]
+            assert all(runs(pid) for pid in pids)
+        assert not any(runs(pid) for pid in pids)
+
+
+async def test_a_cancelled_block_ends_the_server_too() -> None:
+    pid = 0
+    with anyio.fail_after(PATIENCE_SECONDS):
+        with anyio.CancelScope() as scope:
+            async with running_program(python("import sys; sys.stdin.read()"), os.environ) as program:
+                pid = program.process.pid
+                scope.cancel()
+                await anyio.sleep_forever()
+        assert scope.cancelled_caught
+        assert not runs(pid)

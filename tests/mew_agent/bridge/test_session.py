@@ -1,0 +1,225 @@
+"""Talking to MCP servers: real ones of the official package, published ones, small ones with manners of their own."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mew_agent.bridge.keeping import Bridge
+from mew_agent.bridge.program import ServerFailed
+from mew_agent.bridge.settings import BridgeSettings
+from mew_agent.offers import INVALID_PARAMS, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed
+from tests.mew_agent.bridge.conftest import (
+    Ear,
+    call,
+    running,
+    script,
+    settings,
+    workshop,
+    workshop_over_http,
+)
+
+BIN = Path(sys.executable).parent
+
+
+async def everything_works(bridge: Bridge) -> None:
+    """Tools, resources, templates and prompts, through one bridge."""
+    assert bridge.server == "workshop 1.2"
+    tools = {tool["name"]: tool for tool in (await bridge.request("tools/list", {}))["tools"]}
+    assert tools["add"]["inputSchema"]["required"] == ["a", "b"]
+    result = await call(bridge, "add", a=2, b=3)
+    assert (result["content"], result["structuredContent"]) == ([{"type": "text", "text": "5"}], {"result": 5})
+    (resource,) = (await bridge.request("resources/list", {}))["resources"]
+    assert (resource["uri"], resource["mimeType"]) == ("notes://today", "text/markdown")
+    (content,) = (await bridge.request("resources/read", {"uri": "notes://today"}))["contents"]
+    assert content["text"] == "# Today"
+    (template,) = (await bridge.request("resources/templates/list", {}))["resourceTemplates"]
+    assert template["uriTemplate"] == "notes://{day}"
+    (content,) = (await bridge.request("resources/read", {"uri": "notes://monday"}))["contents"]
+    assert content["text"] == "nothing on monday"
+    (prompt,) = (await bridge.request("prompts/list", {}))["prompts"]
+    assert prompt["name"] == "greet"
+    got = await bridge.request("prompts/get", {"name": "greet", "arguments": {"name": "Ada"}})
+    assert got["messages"][0]["content"]["text"] == "Say hello to Ada."
+    assert await bridge.request("ping", {}) == {}
+
+
+async def test_a_program_gives_its_tools_resources_and_prompts() -> None:
+    async with running(workshop()) as bridge:
+        await everything_works(bridge)
+
+
+async def test_a_server_over_streamable_http_gives_the_same() -> None:
+    async with workshop_over_http() as url:
+        told = BridgeSettings.model_validate({"server": {"transport": "http", "url": url}})
+        async with running(told) as bridge:
+            await everything_works(bridge)
+
+
+async def test_requests_are_answered_while_others_wait() -> None:
+    async with running(workshop()) as bridge, anyio.create_task_group() as tasks:
+        answers: list[str] = []
+
+        async def wait() -> None:
+            answers.append((await call(bridge, "wait_at_gate"))["content"][0]["text"])
+
+        for _ in range(5):
+            tasks.start_soon(wait)
+        assert (await call(bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
+        assert answers == []
+        await call(bridge, "open_gate")
+        with anyio.fail_after(10):
+            while len(answers) < 5:
+                await anyio.lowlevel.checkpoint()
+        assert answers == ["through"] * 5
+
+
+async def test_an_answer_that_does_not_come_is_given_up() -> None:
+    async with running(workshop(request_timeout_seconds=0.3)) as bridge:
+        with pytest.raises(RequestFailed, match="out") as failed:
+            await call(bridge, "wait_at_gate")
+        assert failed.value.code == -32001
+        assert (await call(bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
+
+
+async def test_a_tool_that_fails_has_a_result_that_says_so() -> None:
+    async with running(workshop()) as bridge:
+        result = await call(bridge, "fail")
+        assert result["isError"] is True
+        assert "the drill is broken" in result["content"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code"),
+    [
+        ("initialize", {}, METHOD_NOT_FOUND),
+        ("sampling/createMessage", {}, METHOD_NOT_FOUND),
+        ("tools/call", {}, INVALID_PARAMS),
+    ],
+)
+async def test_errors_have_their_codes(method: str, params: dict[str, Any], code: int) -> None:
+    async with running(workshop()) as bridge:
+        with pytest.raises(RequestFailed) as failed:
+            await bridge.request(method, params)
+        assert failed.value.code == code
+
+
+async def test_an_error_of_the_server_is_passed_on_as_it_is() -> None:
+    refusal = {"code": -32042, "message": "closed on Sundays", "data": {"open": "Monday"}}
+    async with running(script(f"hello()\nwhile (m := read()): write(id=m['id'], error={refusal!r})")) as bridge:
+        with pytest.raises(RequestFailed) as failed:
+            await bridge.request("tools/list", {})
+        assert {key: getattr(failed.value, key) for key in refusal} == refusal
+
+
+async def test_an_answer_larger_than_an_envelope_is_an_error_and_no_harm() -> None:
+    async with running(workshop()) as bridge:
+        with pytest.raises(RequestFailed, match=r"the answer has \d\d,\d{3},\d{3} bytes, more than an envelope"):
+            await call(bridge, "big", characters=9_000_000)
+        assert (await call(bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
+
+
+async def test_a_change_of_the_tools_is_told_and_seen(ear: Ear) -> None:
+    async with running(workshop(), notify=ear.note) as bridge:
+        assert "saw" not in str(await bridge.request("tools/list", {}))
+        await call(bridge, "learn")
+        await ear.until(lambda: "notifications/tools/list_changed" in ear.notes)
+        assert "saw" in str(await bridge.request("tools/list", {}))
+
+
+async def test_a_cursor_is_passed_on_and_pages_come_as_they_are() -> None:
+    pages = (
+        "hello()\n"
+        "while (message := read()):\n"
+        "    at = message.get('params', {}).get('cursor', '0')\n"
+        "    tool = {'name': 'tool-' + at, 'inputSchema': {'type': 'object'}, 'future': [1]}\n"
+        "    write(id=message['id'], result={'tools': [tool], 'nextCursor': str(int(at) + 1)})\n"
+    )
+    async with running(script(pages)) as bridge:
+        first = await bridge.request("tools/list", {})
+        second = await bridge.request("tools/list", {"cursor": first["nextCursor"]})
+        assert second["tools"] == [{"name": "tool-1", "inputSchema": {"type": "object"}, "future": [1]}]
+
+
+async def test_a_version_of_the_servers_own_invention_is_accepted() -> None:
+    async with running(
+        script("hello('0.1.0')\nwhile (m := read()): write(id=m['id'], result={'tools': []})")
+    ) as bridge:
+        assert await bridge.request("tools/list", {}) == {"tools": []}
+
+
+async def test_lines_that_are_no_messages_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    chatty = (
+        "print('Welcome!', flush=True)\nhello()\nprint()\nwhile (m := read()): write(id=m['id'], result={'tools': []})"
+    )
+    async with running(script(chatty)) as bridge:
+        assert await bridge.request("tools/list", {}) == {"tools": []}
+    assert "a line that is no message: Welcome!" in caplog.text
+
+
+async def test_an_answer_that_is_no_mcp_is_an_internal_error() -> None:
+    async with running(script("hello()\nwhile (m := read()): write(id=m['id'], result={'tools': 5})")) as bridge:
+        with pytest.raises(RequestFailed, match="the MCP server's answer is no MCP: tools: ") as failed:
+            await bridge.request("tools/list", {})
+        assert failed.value.code == -32603
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (settings("no-such-program-here"), "the MCP server 'no-such-program-here' cannot be started: no such file"),
+        (
+            script("sys.stderr.write('loading\\nno key given\\n'); sys.exit(3)"),
+            r"ended with exit code 3 before it was ready; it said: loading / no key given$",
+        ),
+        (script("time.sleep(600)", init_timeout_seconds=0.3), "did not answer `initialize` within 0.3 seconds"),
+        (
+            script("m = read(); write(id=m['id'], error={'code': -32000, 'message': 'no licence'}); read()"),
+            "refused `initialize`: no licence",
+        ),
+    ],
+)
+async def test_a_server_that_cannot_be_used_says_why(told: BridgeSettings, words: str) -> None:
+    with pytest.raises(ServerFailed, match=words):
+        async with running(told):
+            pass
+
+
+async def test_a_url_that_nobody_serves_says_so(held_port: int) -> None:
+    told = {"server": {"transport": "http", "url": f"http://127.0.0.1:{held_port}/mcp"}, "max_reconnects": 0}
+    with pytest.raises(ServerFailed, match=rf"the MCP server 'http://127.0.0.1:{held_port}/mcp' cannot be reached: "):
+        async with running(BridgeSettings.model_validate(told)):
+            pass
+
+
+async def test_a_request_to_a_server_that_goes_away_meanwhile_is_answered() -> None:
+    async with running(workshop()) as bridge:
+        with pytest.raises(RequestFailed, match="went away meanwhile") as failed:
+            await call(bridge, "die", code=7)
+        assert failed.value.code == UNAVAILABLE
+
+
+async def test_the_published_time_server() -> None:
+    async with running(settings(str(BIN / "mcp-server-time"), "--local-timezone", "Europe/Paris")) as bridge:
+        tools = [tool["name"] for tool in (await bridge.request("tools/list", {}))["tools"]]
+        assert {"get_current_time", "convert_time"} <= set(tools)
+        result = await call(bridge, "convert_time", source_timezone="UTC", time="12:30", target_timezone="Asia/Kolkata")
+        assert "18:00:00" in result["content"][0]["text"]
+
+
+async def test_the_published_git_server(tmp_path: Path) -> None:
+    assert shutil.which("git"), "these tests need git"
+    identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    (tmp_path / "a.txt").write_text("one\n")
+    for arguments in (("init", "-q"), ("add", "a.txt"), (*identity, "commit", "-q", "-m", "First page")):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+    async with running(settings(str(BIN / "mcp-server-git"), "--repository", str(tmp_path))) as bridge:
+        log = await call(bridge, "git_log", repo_path=str(tmp_path), max_count=1)
+        assert "First page" in log["content"][0]["text"]
+        (tmp_path / "a.txt").write_text("two\n")
+        changed = await call(bridge, "git_diff_unstaged", repo_path=str(tmp_path))
+        assert "+two" in changed["content"][0]["text"]

@@ -1,0 +1,84 @@
+"""A real MCP server, made with the official package, that can do everything the bridge has to carry.
+
+Run as a program it speaks over standard input and output.
+"""
+
+import os
+import sys
+
+import anyio
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+
+def make_server() -> "MCPServer[None]":
+    """Tools, resources and prompts; a gate that one call waits at and another opens; a way to die."""
+    server: MCPServer[None] = MCPServer("workshop", version="1.2", log_level="ERROR")
+    gate = anyio.Event()
+
+    @server.tool()
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    @server.tool()
+    def fail() -> str:
+        """Fail."""
+        raise ToolError("the drill is broken")
+
+    @server.tool()
+    async def wait_at_gate() -> str:
+        """Wait until somebody opens the gate."""
+        await gate.wait()
+        return "through"
+
+    @server.tool()
+    async def open_gate() -> str:
+        """Let everybody through."""
+        gate.set()
+        return "open"
+
+    @server.tool()
+    async def learn(context: Context[None]) -> str:
+        """Have one tool more from now on."""
+        server.add_tool(lambda: "sawn", name="saw", description="Saw.")
+        await context.session.send_tool_list_changed()
+        return "learnt to saw"
+
+    @server.tool()
+    def environment() -> dict[str, str]:
+        """What the process sees."""
+        return dict(os.environ)
+
+    @server.tool()
+    def big(characters: int) -> str:
+        """A long text."""
+        return "x" * characters
+
+    @server.tool()
+    def die(code: int) -> str:
+        """End without an answer."""
+        sys.stderr.write("out of wood\n")
+        sys.stderr.flush()
+        os._exit(code)
+
+    @server.resource("notes://today", mime_type="text/markdown")
+    def today() -> str:
+        """Today's notes."""
+        return "# Today"
+
+    @server.resource("notes://{day}")
+    def notes(day: str) -> str:
+        """A day's notes."""
+        return f"nothing on {day}"
+
+    @server.prompt()
+    def greet(name: str) -> str:
+        """Greet somebody."""
+        return f"Say hello to {name}."
+
+    return server
+
+
+if __name__ == "__main__":
+    make_server().run("stdio")
