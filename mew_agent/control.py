@@ -119,8 +119,11 @@ class Control:
         close_streams: Callable[[str], Awaitable[None]],
         leave: Callable[[], Awaitable[None]],
         conversation: Controllable | None = None,
+        noted: Callable[[Status], None] = lambda status: None,
     ) -> None:
+        """`noted` hears every status that is announced to everybody, whether or not it can be sent."""
         self._me = me
+        self._noted = noted
         self._say = say
         self._close_streams, self._leave = close_streams, leave
         self.conversation: Controllable = conversation or NoConversation()
@@ -183,9 +186,12 @@ class Control:
 
         Silent without the capability; without a gateway too, for a new welcome brings a new status.
         """
+        status = self.status(word)
+        if not to:
+            self._noted(status)
         with suppress(NotPermitted):
             try:
-                await self._say(kinds.PARTICIPANT_STATUS, self.status(word), to=to, correlation_id=correlation_id)
+                await self._say(kinds.PARTICIPANT_STATUS, status, to=to, correlation_id=correlation_id)
             except GatewayError as error:
                 logger.warning("a status was not sent: %s", error)
 

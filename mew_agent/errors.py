@@ -9,6 +9,10 @@
     ├── NotPermitted           our own capabilities do not allow this envelope
     ├── PeerError              a peer answered with an error, or did not answer
     │   ├── PeerTimeout
+    │   ├── PeerAbsent         the peer is not in the space, or left before it answered
+    │   ├── PeerFailed         the peer answered an MCP request with an error
+    │   ├── Rejected           somebody rejected what we proposed
+    │   ├── AnswerLost         the connection broke before the gateway had what we said
     │   ├── Refused            the gateway did not deliver what we said to a peer
     │   └── BadAnswer          the peer's answer cannot be read
     └── ModelError             a call to the language model failed; nothing was recorded
@@ -106,9 +110,60 @@ class PeerTimeout(PeerError):
     peer: str
     kind: str
     waited_seconds: float
+    detail: str = ""
 
     def __str__(self) -> str:
-        return f"'{self.peer}' did not answer '{self.kind}' within {self.waited_seconds:g} seconds"
+        tail = f" ({self.detail})" if self.detail else ""
+        return f"'{self.peer}' did not answer '{self.kind}' within {self.waited_seconds:g} seconds{tail}"
+
+
+@dataclass(eq=False)
+class PeerAbsent(PeerError):
+    """There is nobody of this name in the space. `had_been_asked`: it was there, and left before it answered."""
+
+    peer: str
+    had_been_asked: bool = False
+
+    def __str__(self) -> str:
+        return f"'{self.peer}' left before it answered" if self.had_been_asked else f"'{self.peer}' is not in the space"
+
+
+@dataclass(eq=False)
+class PeerFailed(PeerError):
+    """A peer answered an MCP request with a JSON-RPC error. `code` is None when it named none."""
+
+    peer: str
+    code: int | None
+    problem: str
+    data: object = None
+
+    def __str__(self) -> str:
+        tail = f" (error {self.code})" if self.code is not None else ""
+        return f"'{self.peer}' answered: {self.problem}{tail}"
+
+
+@dataclass(eq=False)
+class Rejected(PeerError):
+    """Somebody rejected our proposal to ask `peer`; `reason` is one of the wire's words, or a text of theirs."""
+
+    peer: str
+    method: str
+    by: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"'{self.by}' rejected the proposal of '{self.method}' to '{self.peer}': {self.reason}"
+
+
+@dataclass(eq=False)
+class AnswerLost(PeerError):
+    """The connection broke after we sent something and before the gateway showed that it had it."""
+
+    peer: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"the connection broke: whether '{self.peer}' got the '{self.kind}' is not known"
 
 
 @dataclass(eq=False)

@@ -5,8 +5,8 @@ The base of agents and the library's front door for people's own programs. It kn
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -14,15 +14,19 @@ from uuid import uuid4
 
 import anyio
 import anyio.abc
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from pydantic import BaseModel
 
 from mew_agent import mcp_peer
 from mew_agent.client import SEND_TIMEOUT_SECONDS, Address, Client
 from mew_agent.control import ALLOWED_WHILE_PAUSED, Control, Controllable
-from mew_agent.errors import BadAnswer, ConfigError, GatewayError, MewAgentError, NotPermitted, PeerTimeout, Refused
+from mew_agent.discovery import Discovery
+from mew_agent.errors import BadAnswer, ConfigError, GatewayError, MewAgentError, NotPermitted
+from mew_agent.events import ContextHandler, Events, Handler, LevelChange, LevelHandler
 from mew_agent.offers import LocalOffers, Offers
-from mew_agent.peers import Peer, PeerContext, Peers
+from mew_agent.peer_offers import ToolResult
+from mew_agent.peers import Peer, PeerContext, Peers, who_left
+from mew_agent.proposals import PeerRequests, Waits
+from mew_agent.questions import Question, Questions
 from mew_agent.resources import Resource, ResourceFunction
 from mew_agent.tools import Tool, ToolFunction
 from protocol import kinds
@@ -30,7 +34,6 @@ from protocol.capability import CapabilitySet
 from protocol.codec import StreamFrame
 from protocol.envelope import Envelope
 from protocol.errors import PayloadError
-from protocol.ids import GATEWAY, STREAM_GATEWAY
 from protocol.payloads import read_payload
 from protocol.payloads.base import Payload
 from protocol.payloads.participant import Compact, CompactDone, Status
@@ -38,33 +41,12 @@ from protocol.payloads.system import Welcome
 
 logger = logging.getLogger("mew_agent.participant")
 
-Handler = Callable[[Envelope], Awaitable[None]]
-ContextHandler = Callable[[Peer, PeerContext], Awaitable[None]]
-
-EVENT_BUFFER = 10_000
-"""Envelopes waiting for slow handlers; beyond that the newest are dropped, with a line in the log."""
+PEER_RETURN_SECONDS = 10.0
+"""How long after joining anew a peer that owes us an answer may take to come back, too."""
 
 
 class _UnreadableWelcome(GatewayError):
     """We joined, and cannot read what we may."""
-
-
-@dataclass
-class _Question:
-    """An envelope of ours that waits for its answer. `reply` may also be the gateway's refusal."""
-
-    peer: str
-    answer: str
-    heard: anyio.Event = field(default_factory=anyio.Event)
-    reply: Envelope | None = None
-
-    def take(self, envelope: Envelope) -> None:
-        """Look at an envelope that names the question: only who was asked can answer, or the gateway refuse."""
-        is_answer = envelope.kind == self.answer and envelope.sender == self.peer
-        is_refusal = envelope.kind == kinds.SYSTEM_ERROR and envelope.sender in (GATEWAY, STREAM_GATEWAY)
-        if self.reply is None and (is_answer or is_refusal):
-            self.reply = envelope
-            self.heard.set()
 
 
 class Participant:
@@ -84,7 +66,10 @@ class Participant:
         conversation: Controllable | None = None,
         offers: Offers | None = None,
         first_connect_seconds: float = 10.0,
+        discover: bool = False,
+        waits: Waits | None = None,
     ) -> None:
+        """`discover` asks every peer what it offers, unasked; `waits` is how long peers are waited for."""
         self.id = id
         self.space = space
         self.peers = Peers(id)
@@ -93,12 +78,15 @@ class Participant:
         self.offers: Offers = own if offers is None else offers
         self.capabilities = CapabilitySet()
         self._client = Client(Address(gateway, space, id, token), first_connect_seconds=first_connect_seconds)
-        self.control = Control(id, self.send, self._close_streams, self.aclose, conversation)
-        self._handlers: dict[str | None, list[Handler]] = {}
-        self._context_handlers: list[ContextHandler] = []
-        self._questions: dict[str, _Question] = {}
-        self._events: MemoryObjectSendStream[tuple[Envelope, Peer | None]]
-        self._pending: MemoryObjectReceiveStream[tuple[Envelope, Peer | None]]
+        self.control = Control(
+            id, self.send, self._close_streams, self.aclose, conversation, noted=self._note_own_status
+        )
+        self.context = PeerContext()
+        """How full our own context is, as we last told; nothing is known for those that have none."""
+        self._events = Events()
+        self._questions = Questions(id)
+        self.requests = PeerRequests(self, waits or Waits())
+        self.discovery = Discovery(self, is_on=discover)
         self._joins_told = 0
         self._welcomed = anyio.Event()
         self._ended = anyio.Event()
@@ -121,19 +109,19 @@ class Participant:
     # -- life --------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self._events, self._pending = anyio.create_memory_object_stream(EVENT_BUFFER)
+        self._events.open()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         try:
             self._tasks.start_soon(self._stay_joined)
-            self._tasks.start_soon(self._run_handlers)
+            self._tasks.start_soon(self._events.run)
             await self._first_of_welcome_and_end()
         except BaseException:
             self._tasks.cancel_scope.cancel()
             try:
                 await self._tasks.__aexit__(None, None, None)
             finally:
-                self._close_events()
+                self._events.close()
             raise
         return self
 
@@ -151,11 +139,7 @@ class Participant:
                 return None
             return await self._tasks.__aexit__(kind, error, trace)
         finally:
-            self._close_events()
-
-    def _close_events(self) -> None:
-        self._events.close()
-        self._pending.close()
+            self._events.close()
 
     async def until_ended(self) -> None:
         """Wait until the connection has ended for good, whatever the cause."""
@@ -180,7 +164,7 @@ class Participant:
 
     def may_send(self, kind: str, payload: Mapping[str, Any] | None = None, to: tuple[str, ...] = ()) -> bool:
         """Whether our capabilities cover such an envelope."""
-        return self.capabilities.allows(self._envelope(kind, payload, to=to))
+        return self.capabilities.allows(self.draft(kind, payload, to=to))
 
     async def send(
         self,
@@ -196,7 +180,7 @@ class Participant:
         Raises `NotPermitted` without a capability that covers it, `NotConnected` when there is no gateway.
         """
         addressees = (to,) if isinstance(to, str) else tuple(to)
-        envelope = self._envelope(kind, payload, to=addressees, correlation_id=correlation_id, context=context)
+        envelope = self.draft(kind, payload, to=addressees, correlation_id=correlation_id, context=context)
         if not self.capabilities.allows(envelope):
             raise NotPermitted(self.id, kind)
         if kind not in ALLOWED_WHILE_PAUSED:
@@ -225,26 +209,28 @@ class Participant:
     ) -> Envelope:
         """Send an envelope and wait for `to`'s answer of kind `answer` that names it.
 
-        Raises `PeerTimeout`, `Refused` when the gateway did not deliver it, and what `send` raises.
+        Raises a `PeerError` when there is none (`PeerTimeout`, `PeerAbsent` as soon as the peer leaves, `Refused` when
+        the gateway did not deliver it, `AnswerLost`), and what `send` raises.
         """
-        sent = self._envelope(kind, payload, to=(to,))
+        question = Question(self.draft(kind, payload, to=(to,)), to, answer)
+        with self._questions.open(question), anyio.move_on_after(timeout_seconds):
+            await self.pose(question)
+            await question.settled.wait()
+        return question.answered(timeout_seconds)
+
+    async def pose(self, question: Question) -> None:
+        """Send an envelope that waits for its answer. Raises `NotPermitted` and `NotConnected`."""
+        sent = question.sent
         if not self.capabilities.allows(sent):
-            raise NotPermitted(self.id, kind)
-        question = self._questions[sent.id] = _Question(to, answer)
-        try:
-            with anyio.move_on_after(timeout_seconds):
-                if kind not in ALLOWED_WHILE_PAUSED:
-                    await self.control.until_active()
-                await self._client.send(sent)
-                await question.heard.wait()
-        finally:
-            del self._questions[sent.id]
-        if question.reply is None:
-            raise PeerTimeout(to, kind, timeout_seconds)
-        if question.reply.kind == kinds.SYSTEM_ERROR != answer:
-            body = question.reply.body
-            raise Refused(to, kind, str(body.get("error") or "refused"), str(body.get("message") or ""))
-        return question.reply
+            raise NotPermitted(self.id, sent.kind)
+        if sent.kind not in ALLOWED_WHILE_PAUSED:
+            await self.control.until_active()
+        await self._client.send(sent)
+        question.is_sent = True
+
+    def waiting_for(self, question: Question) -> AbstractContextManager[None]:
+        """While the block runs, what arrives may answer the question."""
+        return self._questions.open(question)
 
     async def compact(
         self, peer: str, *, reason: str | None = None, target_tokens: int | None = None, timeout_seconds: float = 120.0
@@ -270,20 +256,73 @@ class Participant:
         )
         return _read(answer, Status)
 
+    async def request(
+        self, peer: str, method: str, params: Mapping[str, Any] | None = None, *, waits: Waits | None = None
+    ) -> Any:
+        """Make an MCP request of a peer and return its result, as the peer shaped it.
+
+        It goes as an `mcp/request` where our capabilities cover that, else as an `mcp/proposal` that somebody who may
+        has to fulfil. Raises `NotPermitted` where we may do neither, `PeerFailed` for an error of the peer's,
+        `Rejected`, and what `ask` raises.
+        """
+        return await self.requests.request(peer, method, params, waits=waits)
+
+    async def propose(
+        self, peer: str, method: str, params: Mapping[str, Any] | None = None, *, waits: Waits | None = None
+    ) -> Any:
+        """Propose an MCP request to a peer and return its result once somebody has fulfilled it; see `request`.
+
+        The proposal is withdrawn when nobody does in time, or when the caller is cancelled.
+        """
+        return await self.requests.propose(peer, method, params, waits=waits)
+
+    async def call_tool(
+        self, peer: str, name: str, arguments: Mapping[str, Any] | None = None, *, waits: Waits | None = None
+    ) -> ToolResult:
+        """Call a peer's tool, by request or proposal. A tool that failed has a result with `is_error`.
+
+        Raises what `request` raises.
+        """
+        params = {"name": name, "arguments": dict(arguments or {})}
+        return ToolResult.read(await self.request(peer, "tools/call", params, waits=waits))
+
+    async def discover(self, peer: str) -> Peer:
+        """Ask a peer what it offers, now, and return it with its `tools`, `resources` and `prompts`.
+
+        Raises what `request` raises when it does not tell its tools.
+        """
+        return await self.discovery.discover(peer)
+
     # -- hearing -----------------------------------------------------------------------------------------
 
     def on(self, kind: str | None = None) -> Callable[[Handler], Handler]:
         """Decorator: call the function for every envelope of a kind (None: of every kind), in order."""
 
         def register(handler: Handler) -> Handler:
-            self._handlers.setdefault(kind, []).append(handler)
+            self._events.on(kind, handler)
             return handler
 
         return register
 
     def on_context(self, handler: ContextHandler) -> ContextHandler:
-        """Decorator: call the function for every context report of every peer."""
-        self._context_handlers.append(handler)
+        """Decorator: call the function `(peer, context)` for every context report of every peer."""
+        self._events.on_context(handler)
+        return handler
+
+    def on_context_level(self, handler: LevelHandler) -> LevelHandler:
+        """Decorator: call the function `(peer, context, before)` when a report has another level than the one before.
+
+        Reports of our own count, too; `peer.id` is then ours.
+        """
+        self._events.on_level(handler)
+        return handler
+
+    def on_context_low(self, handler: ContextHandler) -> ContextHandler:
+        """Decorator: call the function `(peer, context)` when somebody's room gets shorter than it was, and short.
+
+        That is when the severity of a report rises to 1 or more. Reports of our own count, too.
+        """
+        self._events.on_low(handler)
         return handler
 
     def tool(self, function: ToolFunction) -> ToolFunction:
@@ -330,7 +369,7 @@ class Participant:
         except Exception:
             logger.exception("something beside the connection failed")
 
-    def _envelope(
+    def draft(
         self,
         kind: str,
         payload: BaseModel | Mapping[str, Any] | None,
@@ -339,6 +378,7 @@ class Participant:
         correlation_id: tuple[str, ...] = (),
         context: str | None = None,
     ) -> Envelope:
+        """An envelope of ours with a new id, not sent."""
         return Envelope.write(
             kind,
             id=str(uuid4()),
@@ -349,6 +389,8 @@ class Participant:
             correlation_id=correlation_id,
             context=context,
         )
+
+    _envelope = draft
 
     async def _first_of_welcome_and_end(self) -> None:
         async with anyio.create_task_group() as race:
@@ -383,21 +425,20 @@ class Participant:
             logger.exception("could not work on what arrived")
 
     async def _take_envelope(self, message: Envelope) -> None:
+        known = self.peers.get(message.sender)
         peer = self.peers.receive(message)
-        for correlated in message.correlation_id or ():
-            if correlated in self._questions:
-                self._questions[correlated].take(message)
+        self._questions.receive(message)
         if message.kind == kinds.SYSTEM_WELCOME:
             await self._welcome(message)
         elif self.control.is_for_us(message):
             self.start_soon(self.control.obey, message)
         elif message.kind == kinds.MCP_REQUEST and message.names(self.id) and message.sender != self.id:
             self.start_soon(self._answer_request, message)
+        elif (gone := who_left(message)) is not None:
+            self._questions.left(gone)
+        self.discovery.receive(message)
         await self.receive(message)
-        try:
-            self._events.send_nowait((message, peer))
-        except anyio.WouldBlock:
-            logger.warning("handlers are too slow: dropped '%s' of '%s'", message.kind, message.sender)
+        self._events.tell(message, peer, LevelChange.between(peer, known))
 
     async def _welcome(self, message: Envelope) -> None:
         if not message.is_for(self.id):
@@ -413,26 +454,25 @@ class Participant:
         self._welcomed.set()
         if self._client.joins != self._joins_told:
             self._joins_told = self._client.joins
+            self._questions.rejoined()
+            if open_ones := self._questions.to_peers():
+                self.start_soon(self._await_return, open_ones)
             await self.joined()
+
+    async def _await_return(self, asked: tuple[Question, ...]) -> None:
+        """Whoever owes us an answer may come back a little later than we did, but not never."""
+        await anyio.sleep(PEER_RETURN_SECONDS)
+        self._questions.missing(self.peers, asked)
+
+    def _note_own_status(self, status: Status) -> None:
+        """We are about to tell how full our context is."""
+        before, self.context = self.context, PeerContext.of(status, timestamp())
+        me = Peer(self.id, context=self.context)
+        self._events.tell(None, None, LevelChange.between(me, Peer(self.id, context=before)))
 
     async def _answer_request(self, message: Envelope) -> None:
         payload = await mcp_peer.answer(message, self.offers, is_paused=self.control.is_paused)
         await self.send(kinds.MCP_RESPONSE, payload, to=(message.sender,), correlation_id=(message.id,))
-
-    async def _run_handlers(self) -> None:
-        async for envelope, peer in self._pending:
-            for handler in (*self._handlers.get(envelope.kind, ()), *self._handlers.get(None, ())):
-                await self._call_handler(handler, envelope)
-            if peer is not None:
-                for context_handler in self._context_handlers:
-                    await self._call_handler(context_handler, peer, peer.context)
-
-    async def _call_handler(self, handler: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """A handler is the user's code: its failure is told in the log and stops nothing else."""
-        try:
-            await handler(*args)
-        except Exception:
-            logger.exception("a handler failed")
 
     async def _close_streams(self, reason: str) -> None:
         """Hook for subclasses that own streams."""

@@ -1,6 +1,6 @@
-"""[pure] What a participant knows of the others in its space: who is here, and how full their context windows are.
+"""[pure] What a participant knows of the others in its space: who is here, how full their windows are, and more.
 
-Fed with welcomes, presences and statuses; never asks anybody anything.
+Fed with welcomes, presences, statuses, and what discovery learnt that they offer; never asks anybody anything.
 """
 
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from mew_agent.peer_offers import PeerPrompt, PeerResource, PeerTool
 from protocol.context_report import Basis, ContextReport
 from protocol.envelope import Envelope
 from protocol.kinds import PARTICIPANT_STATUS, SYSTEM_PRESENCE, SYSTEM_WELCOME
@@ -31,6 +32,18 @@ class PeerContext:
     report: ContextReport | None = None
     at: str = ""
 
+    @staticmethod
+    def of(status: Status, at: str) -> "PeerContext":
+        """What a status says; `at` is when it was said."""
+        return PeerContext(
+            tokens=status.tokens,
+            max_tokens=status.max_tokens,
+            messages=status.messages_in_context,
+            status=status.status or "",
+            report=status.context,
+            at=at,
+        )
+
     @property
     def basis(self) -> Basis | None:
         """How `tokens` is known."""
@@ -50,11 +63,17 @@ class PeerContext:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A member of the space. Until it sent a status nothing is known in its `context`."""
+    """A member of the space. Until it sent a status nothing is known in its `context`.
+
+    `tools`, `resources` and `prompts` are what it said that it offers; None where it was not asked, or did not tell.
+    """
 
     id: str
     capabilities: tuple[dict[str, Any], ...] = ()
     context: PeerContext = PeerContext()
+    tools: tuple[PeerTool, ...] | None = None
+    resources: tuple[PeerResource, ...] | None = None
+    prompts: tuple[PeerPrompt, ...] | None = None
 
 
 @dataclass
@@ -80,6 +99,14 @@ class Peers:
         """The peer, or None."""
         return self._by_id.get(participant)
 
+    def offers(self, participant: str, **told: tuple[Any, ...] | None) -> Peer | None:
+        """Take in what a peer said that it offers (`tools`, `resources`, `prompts`). None: it is not here any more."""
+        peer = self._by_id.get(participant)
+        if peer is None:
+            return None
+        self._by_id[participant] = replace(peer, **told)  # type: ignore[arg-type]
+        return self._by_id[participant]
+
     def receive(self, envelope: Envelope) -> Peer | None:
         """Take in an envelope. Returns the peer whose context report it brought, if it brought one."""
         try:
@@ -98,8 +125,11 @@ class Peers:
 
     def _welcome(self, welcome: Welcome) -> None:
         members = {m.id: m for m in welcome.participants if m.id != self.me}
-        kept = {peer.id: peer.context for peer in self._by_id.values()}
-        self._by_id = {id_: Peer(id_, m.capabilities, kept.get(id_, PeerContext())) for id_, m in members.items()}
+        known = self._by_id
+        self._by_id = {
+            name: replace(known.get(name, Peer(name)), capabilities=member.capabilities)
+            for name, member in members.items()
+        }
         for entry in welcome.board or ():
             if entry.status is not None and entry.id in self._by_id:
                 self._status(entry.id, entry.status, entry.received_at or "")
@@ -109,24 +139,24 @@ class Peers:
         if member.id == self.me:
             return
         if presence.event == "join":
-            known = self._by_id.get(member.id)
-            context = known.context if known else PeerContext()
-            self._by_id[member.id] = Peer(member.id, member.capabilities, context)
+            known = self._by_id.get(member.id, Peer(member.id))
+            self._by_id[member.id] = replace(known, capabilities=member.capabilities)
         elif presence.event == "leave":
             self._by_id.pop(member.id, None)
 
     def _status(self, participant: str, status: Status, at: str) -> Peer:
         peer = self._by_id.get(participant, Peer(participant))
-        context = PeerContext(
-            tokens=status.tokens,
-            max_tokens=status.max_tokens,
-            messages=status.messages_in_context,
-            status=status.status or "",
-            report=status.context,
-            at=at,
-        )
-        self._by_id[participant] = replace(peer, context=context)
+        self._by_id[participant] = replace(peer, context=PeerContext.of(status, at))
         return self._by_id[participant]
+
+
+def who_left(envelope: Envelope) -> str | None:
+    """Whose leaving an envelope tells; None when it tells nobody's."""
+    if envelope.kind != SYSTEM_PRESENCE or envelope.body.get("event") != "leave":
+        return None
+    participant = envelope.body.get("participant")
+    name = participant.get("id") if isinstance(participant, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def is_partial(envelope: Envelope) -> bool:

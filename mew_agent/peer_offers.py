@@ -1,0 +1,175 @@
+"""[pure] What peers say over MCP that they offer, and what their tools answer: read liberally, whoever wrote it.
+
+Owns the shapes: lists may come bare or under their name, a tool's result as MCP content or as any value. It asks
+nobody anything.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic_core import to_jsonable_python
+
+NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
+MAX_LISTED: Final = 500
+"""Entries of one list that are kept; no model reads more tools than that."""
+
+
+class Unreadable(ValueError):
+    """A list that is none. Its text says what it is instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTool:
+    """A tool of a peer. `schema` is the JSON Schema of its arguments."""
+
+    peer: str
+    name: str
+    description: str = ""
+    schema: Mapping[str, Any] = field(default_factory=lambda: NO_ARGUMENTS)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerResource:
+    """A resource of a peer, to be read by `resources/read`. `mime_type` None: it did not say."""
+
+    peer: str
+    uri: str
+    name: str = ""
+    description: str = ""
+    mime_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PeerPrompt:
+    """A prompt of a peer, to be fetched by `prompts/get`. `arguments` are the names that it knows."""
+
+    peer: str
+    name: str
+    description: str = ""
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list. `cursor` names the next; None: there is none."""
+
+    entries: tuple[Mapping[str, Any], ...]
+    cursor: str | None = None
+
+
+def read_page(result: object, name: str) -> Page:
+    """A page of a list: `{name: [...], nextCursor}`, or only the list. What is no object in it is left out.
+
+    Raises `Unreadable`.
+    """
+    entries = result.get(name) if isinstance(result, Mapping) else result
+    if not isinstance(entries, list | tuple):
+        raise Unreadable(f"a list of {name} was expected, not {type(entries).__name__}")
+    cursor = result.get("nextCursor") if isinstance(result, Mapping) else None
+    kept = tuple(entry for entry in entries if isinstance(entry, Mapping))
+    return Page(kept, cursor if isinstance(cursor, str) and cursor else None)
+
+
+def tools_of(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerTool, ...]:
+    """The tools in a list, each name once; entries without a name are left out."""
+    found: dict[str, PeerTool] = {}
+    for entry in entries[:MAX_LISTED]:
+        name = _text(entry, "name")
+        if name and name not in found:
+            found[name] = PeerTool(peer, name, _text(entry, "description"), _schema(entry))
+    return tuple(found.values())
+
+
+def resources_of(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerResource, ...]:
+    """The resources in a list, each URI once."""
+    found: dict[str, PeerResource] = {}
+    for entry in entries[:MAX_LISTED]:
+        uri, mime_type = _text(entry, "uri"), _text(entry, "mimeType") or None
+        if uri:
+            told = PeerResource(peer, uri, _text(entry, "name"), _text(entry, "description"), mime_type)
+            found.setdefault(uri, told)
+    return tuple(found.values())
+
+
+def prompts_of(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerPrompt, ...]:
+    """The prompts in a list, each name once."""
+    found: dict[str, PeerPrompt] = {}
+    for entry in entries[:MAX_LISTED]:
+        name, listed = _text(entry, "name"), entry.get("arguments")
+        arguments = [_text(one, "name") for one in _entries(listed) if isinstance(one, Mapping)]
+        if name:
+            told = PeerPrompt(peer, name, _text(entry, "description"), tuple(filter(None, arguments)))
+            found.setdefault(name, told)
+    return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a peer's tool answered. `raw` is exactly what it sent; `text` is that as a model or a person reads it."""
+
+    text: str
+    is_error: bool
+    raw: Any
+
+    @staticmethod
+    def read(raw: Any) -> "ToolResult":
+        """Read a result: MCP content where it is that, else any value as it is."""
+        is_error = isinstance(raw, Mapping) and raw.get("isError") is True
+        return ToolResult(result_text(raw), is_error, raw)
+
+
+def result_text(raw: Any) -> str:
+    """A result as text: the parts of MCP content in lines, text as it is, nothing as "", the rest as JSON."""
+    if raw is None:
+        return ""
+    if isinstance(raw, str):
+        return raw
+    content = raw.get("content") if isinstance(raw, Mapping) else None
+    if isinstance(content, list | tuple):
+        parts = [_part_text(part) for part in content]
+        if any(parts) or not (isinstance(raw, Mapping) and raw.get("structuredContent") is not None):
+            return "\n".join(parts)
+    if isinstance(raw, Mapping) and raw.get("structuredContent") is not None:
+        return _json(raw["structuredContent"])
+    return _json(raw)
+
+
+def _part_text(part: object) -> str:
+    """One part of MCP content. What is no text is named, so that nobody believes that there was nothing."""
+    if not isinstance(part, Mapping):
+        return str(part)
+    resource = part.get("resource")
+    match part.get("type"):
+        case "image" | "audio" as kind:
+            return f"[{kind} of type {part.get('mimeType', 'unknown')}, not shown]"
+        case "resource_link":
+            return f"[resource {part.get('uri')}]"
+        case "resource" if isinstance(resource, Mapping):
+            text = resource.get("text")
+            return text if isinstance(text, str) else f"[resource {resource.get('uri')}, not shown]"
+    text = part.get("text")
+    return text if isinstance(text, str) else _json(part)
+
+
+def _schema(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A tool's schema under any of its names; model servers want an object with properties."""
+    for key in ("inputSchema", "input_schema", "parameters"):
+        schema = entry.get(key)
+        if isinstance(schema, Mapping) and schema.get("type", "object") == "object":
+            return {"type": "object", "properties": {}, **schema}
+    return NO_ARGUMENTS
+
+
+def _text(entry: Mapping[str, Any], key: str) -> str:
+    value = entry.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _entries(value: object) -> tuple[object, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else ()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(to_jsonable_python(value), ensure_ascii=False)
