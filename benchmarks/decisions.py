@@ -6,6 +6,10 @@ The whole path is what an agent does when a call ended: `Tracker.call_kept` (boo
 rules, memory) and `Tracker.report` (the context report with its breakdown). Beside it stands a floor: building the
 status message from figures that are already there, which no agent can save. Medians of single calls, in microseconds;
 each call is made on a history that grows by a question and an answer, as in a conversation.
+
+A second table has what else must not grow with the history: an item that enters (its features are counted then), the
+size of the next prompt, a call that sent nothing new and reported another size (all intervals are then of another size,
+too), a call of another model, and a report while no call has reported usage for the whole history.
 """
 
 import argparse
@@ -22,13 +26,16 @@ from mew_agent.context.policy import EVERY_PRESET, MEW, PolicyState, Snapshot, d
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.usage import Usage
 from mew_agent.history import History
-from mew_agent.model.interface import Window
+from mew_agent.model.interface import ToolCall, Window
 from protocol.context_report import ContextReport
 from protocol.payloads.participant import Status
 
 GOAL_MICROSECONDS = 50.0
 GROWTH_GOAL = 1.5
 """The longest history may cost at most so many times what one of 1,000 items costs."""
+
+NOISE_MICROSECONDS = 2.0
+"""What is this short is not told apart from the clock."""
 
 WINDOW_TOKENS = 10**9
 """So large that even the longest history stays below every threshold: nothing is compacted while we measure."""
@@ -44,6 +51,7 @@ class Conversation:
 
     history: History = field(default_factory=History)
     tracker: Tracker = field(init=False)
+    tool_calls: bool = False
     calls: int = 0
     prompt_tokens: int = 200
 
@@ -56,7 +64,7 @@ class Conversation:
         self.history.begin_turn()
         self.tracker.item_added(self.history.append("user", QUESTION, id=f"q{self.calls}", at="t"))
 
-    def ended_call(self) -> Callable[[], None]:
+    def ended_call(self, served_model: str = "bench") -> Callable[[], None]:
         """A call with everything so far ended: what is to be told to the tracker, ready to be timed."""
         self.calls += 1
         self.prompt_tokens += 50
@@ -67,13 +75,15 @@ class Conversation:
             at="2026-01-01T00:00:00Z",
             last_seq=self.history.last_seq,
             revision=self.history.revision,
-            served_model="bench",
+            served_model=served_model,
             fingerprint="f",
         )
 
     def answer(self) -> None:
         """Its reply enters."""
-        item = self.history.append("assistant", ANSWER, id=f"a{self.calls}", at="t", known_tokens=24)
+        calls = (ToolCall(f"c{self.calls}", "look_up", "{}"),) if self.tool_calls else ()
+        name = f"a{self.calls}"
+        item = self.history.append("assistant", ANSWER, id=name, at="t", known_tokens=24, tool_calls=calls)
         self.tracker.reply_added(item)
 
     def grow_to(self, items: int) -> None:
@@ -127,6 +137,26 @@ def decisions(items: int, calls: int) -> Timings:
         conversation.answer()
         report = {name: getattr(tracker.report(), name) for name in ContextReport.model_fields}
         timings.take("floor", partial(_status, report))
+    return timings
+
+
+def other_costs(items: int, calls: int) -> Timings:
+    """Time what happens beside decisions, on a history of so many items whose replies asked for tools."""
+    conversation = Conversation(tool_calls=True)
+    conversation.grow_to(items)
+    tracker, timings = conversation.tracker, Timings()
+    unreported = Tracker(conversation.history, MEW, Window(WINDOW_TOKENS, "configured"), "bench")
+    for number in range(calls):
+        conversation.history.begin_turn()
+        item = conversation.history.append("user", QUESTION, id=f"x{number}", at="t")
+        timings.take("add", partial(tracker.item_added, item))
+        timings.take("next", lambda: tracker.next_prompt_tokens)
+        conversation.ended_call()()
+        conversation.prompt_tokens += 5 - 60 * (number % 2)
+        timings.take("resend", conversation.ended_call())
+        timings.take("switch", conversation.ended_call(served_model=f"model {number % 2}"))
+        conversation.answer()
+        timings.take("unreported", unreported.report)
     return timings
 
 
@@ -189,6 +219,13 @@ def main() -> int:
         whole[items] = timings.median("whole")
         row = "".join(f"{timings.median(name):>{width}.1f}" for name, width in _COLUMNS)
         print(f"{items:>9,}{row}", flush=True)
+    print(f"\n{'items':>9}{'add':>9}{'next':>9}{'resend':>9}{'switch':>9}{'unreported':>12}  us, median")
+    others: dict[str, list[float]] = {name: [] for name, _ in _OTHERS}
+    for items in arguments.items:
+        timings = other_costs(items, arguments.calls)
+        for name, _ in _OTHERS:
+            others[name].append(timings.median(name))
+        print(f"{items:>9,}" + "".join(f"{timings.median(name):>{width}.1f}" for name, width in _OTHERS), flush=True)
     print("\ndeciding alone, us: " + ", ".join(f"{n} {us:.1f}" for n, us in deciding_alone(arguments.calls).items()))
     print(f"\n{'items':>9}{'plan, ms':>11}{'us per item':>13}")
     for items in arguments.items:
@@ -197,6 +234,7 @@ def main() -> int:
     slow = [items for items, us in whole.items() if us > GOAL_MICROSECONDS]
     base = whole.get(1000, min(whole.values()))
     grown = max(whole.values()) > base * GROWTH_GOAL
+    grown = grown or any(max(found) > min(found) * GROWTH_GOAL + NOISE_MICROSECONDS for found in others.values())
     if slow or grown:
         print(
             f"\ngoal missed: {f'above {GOAL_MICROSECONDS} us at {slow} items' if slow else 'it grows with the history'}"
@@ -205,6 +243,7 @@ def main() -> int:
 
 
 _COLUMNS = (("floor", 9), ("call_kept", 11), ("decide", 9), ("report", 9), ("whole", 9))
+_OTHERS = (("add", 9), ("next", 9), ("resend", 9), ("switch", 9), ("unreported", 12))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,11 +9,11 @@ single ones are looked at. Not known here: prefix, summary, the unsent tail, and
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from operator import add, attrgetter
 from typing import Literal
 
 from mew_agent.context.measures import Measure
-from mew_agent.context.projection import Calibration
+from mew_agent.context.projection import Calibration, Units
 from mew_agent.context.shares import apportion
 
 Kind = Literal["exact", "measured", "lump"]
@@ -59,11 +59,6 @@ class Pool:
         """All of it."""
         return self.message_tokens + self.tool_tokens
 
-    def take(self, message_tokens: int, tool_tokens: int) -> None:
-        """An interval joins."""
-        self.message_tokens += message_tokens
-        self.tool_tokens += tool_tokens
-
     def resize(self, message_tokens: int, tool_tokens: int) -> bool:
         """Make them cost so much together. Returns whether the single ones must be resized at once."""
         if (message_tokens, tool_tokens) == (self.message_tokens, self.tool_tokens):
@@ -103,8 +98,6 @@ class Intervals:
     """All of them, oldest first."""
 
     items: list[Measure] = field(default_factory=list)
-    units: float = 0
-    """Features of all items together."""
     exact: Pool = field(default_factory=Pool)
     measured: Pool = field(default_factory=Pool)
     lumps: Pool = field(default_factory=Pool)
@@ -114,6 +107,8 @@ class Intervals:
     _doubts: list[tuple[int, float, float]] = field(default_factory=list)
     """(how many intervals there were, the scales they then joined the measured ones at), oldest first."""
     _lump: Bulk = field(default_factory=Bulk)
+    _counts: tuple[int, ...] | None = None
+    _bare_units: float = 0.0
 
     # -- what can be read --------------------------------------------------------------------------------
 
@@ -139,6 +134,13 @@ class Intervals:
     def are_exact(self) -> bool:
         """Whether there are any, all of them exact."""
         return bool(self._all) and self._exact_ones == len(self._all)
+
+    @property
+    def units(self) -> float:
+        """Features of all items together."""
+        if self._counts is None:
+            return self._bare_units
+        return Units.of(self._counts) + self._bare_units
 
     def project_lumps(self, calibration: Calibration) -> int:
         """What the lumps would be projected at by what is known now."""
@@ -183,7 +185,7 @@ class Intervals:
             tool_tokens = sum(share for _, share, is_tool in split(tokens, measures, calibration) if is_tool)
         self._join(Interval(measures[0].seq, measures[-1].seq, tokens - tool_tokens, tool_tokens, kind))
         self.items.extend(measures)
-        self.units = self.units + units
+        self._count(units)
         if kind == "lump":
             self._lump.take(measures, calibration)
 
@@ -191,7 +193,8 @@ class Intervals:
         """Something moved that additive templates do not move: keep the amounts, drop the word exact."""
         if not self._exact_ones:
             return
-        self.measured.take(self.exact.message_tokens, self.exact.tool_tokens)
+        self.measured.message_tokens += self.exact.message_tokens
+        self.measured.tool_tokens += self.exact.tool_tokens
         self._doubts.append((len(self._all), self.measured.message_scale, self.measured.tool_scale))
         self.exact, self._exact_ones = Pool(), 0
 
@@ -239,11 +242,21 @@ class Intervals:
     # -- inside ------------------------------------------------------------------------------------------
 
     def _join(self, interval: Interval) -> None:
-        pool: Pool = getattr(self, _POOLS[interval.kind])
-        pool.take(interval.message_tokens, interval.tool_tokens)
-        interval.message_scale, interval.tool_scale = pool.message_scale, pool.tool_scale
-        self._exact_ones += interval.kind == "exact"
+        kind = interval.kind
+        if kind == "exact":
+            pool, self._exact_ones = self.exact, self._exact_ones + 1
+        else:
+            pool = self.measured if kind == "measured" else self.lumps
+            interval.message_scale, interval.tool_scale = pool.message_scale, pool.tool_scale
+        pool.message_tokens += interval.message_tokens
+        pool.tool_tokens += interval.tool_tokens
         self._all.append(interval)
+
+    def _count(self, units: float) -> None:
+        if not isinstance(units, Units):
+            self._bare_units += units
+        else:
+            self._counts = units.counts if self._counts is None else tuple(map(add, self._counts, units.counts))
 
     def _settle(self) -> None:
         """Carry out on every interval what was noted for all."""
@@ -304,7 +317,9 @@ class Intervals:
         kept, self._all, self._exact_ones = list(intervals), [], 0
         for interval in kept:
             self._join(interval)
-        self.items, self.units, self._lump = items, sum(measure.features for measure in items), Bulk()
+        self.items, self._lump, self._counts, self._bare_units = items, Bulk(), None, 0.0
+        for measure in items:
+            self._count(measure.features)
         for interval in self._all:
             if interval.kind == "lump":
                 first, last = self._places(interval.first_seq, interval.last_seq)
@@ -329,5 +344,4 @@ def split(tokens: int, measures: Sequence[Measure], calibration: Calibration) ->
 
 
 _WEAKEST_FIRST: tuple[Kind, ...] = ("lump", "measured", "exact")
-_POOLS: Mapping[Kind, str] = {"exact": "exact", "measured": "measured", "lump": "lumps"}
 _BOTH = (False, True)

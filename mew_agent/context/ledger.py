@@ -47,8 +47,7 @@ class Price:
     basis: PriceBasis
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
+class Drift(NamedTuple):
     """What a call taught: predicted minus reported prompt tokens, and what follows from it."""
 
     tokens: int
@@ -132,7 +131,7 @@ class Ledger:
         drift = None
         doubtful = False
         if before is not None:
-            drift = self._drift(self._books() + sum(self._prefix_change()) + tail_tokens, reported, before, same_terms)
+            drift = self._drift(before + sum(self._prefix_change()) + tail_tokens, reported, before, same_terms)
             doubtful = drift.rebased or self._is_doubtful(drift.tokens, sent_now)
         if not same_terms or doubtful:
             self._intervals.doubt_all()
@@ -213,7 +212,10 @@ class Ledger:
     @property
     def next_prompt_tokens(self) -> int:
         """What the next request will hold if nothing else arrives."""
-        return self._books() + sum(self._prefix_change()) + self._tail.tokens
+        prefix, pins = self._prefix_change()
+        # Once a prompt was reported, it is what the books sum to.
+        books = self._books() if self.prompt_tokens is None else self.prompt_tokens
+        return books + prefix + pins + self._tail.tokens
 
     @property
     def next_prompt_basis(self) -> TailBasis:
@@ -231,15 +233,21 @@ class Ledger:
     @property
     def parts(self) -> Parts:
         """The last reported prompt, split into what it holds, and the unsent tail beside it."""
+        intervals = self._intervals
         return Parts(
-            prefix=self.prefix_tokens,
-            summary=self.summary_tokens,
-            pins=self.pins_tokens,
-            messages=self._intervals.message_tokens,
-            tool_results=self._intervals.tool_tokens,
-            unsent=self._tail.tokens,
-            items_exact=self._intervals.are_exact,
+            self.prefix_tokens,
+            self.summary_tokens,
+            self.pins_tokens,
+            intervals.message_tokens,
+            intervals.tool_tokens,
+            self._tail.tokens,
+            intervals.are_exact,
         )
+
+    @property
+    def unsent_tokens(self) -> int:
+        """What the unsent tail will probably take."""
+        return self._tail.tokens
 
     # -- inside: a report --------------------------------------------------------------------------------
 

@@ -9,11 +9,10 @@ chat template puts around a message. How good it is: docs/context-accounting.md.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement, starmap
 from math import sqrt
 from operator import add, itemgetter, mul, sub
-from typing import Final
+from typing import Final, NamedTuple
 
 MESSAGE_OVERHEAD_TOKENS = 4
 """What a chat template puts around one message, until it is learnt; 2 to 6 among the templates measured."""
@@ -75,7 +74,9 @@ class Units(float):
 
     def __add__(self, other: float) -> float:
         if isinstance(other, Units):
-            return Units.of(map(add, self.counts, other.counts))
+            units = Units(float(self) + float(other))
+            units.counts = tuple(map(add, self.counts, other.counts))
+            return units
         return float(self) + other if other else self
 
     def __radd__(self, other: float) -> float:
@@ -111,8 +112,7 @@ def features(text: str) -> Units:
     return Units.of((words, letters_past, digits, len(punctuation), marks_past, blanks, cjk, random_case, others, odd))
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+class Calibration(NamedTuple):
     """What was learnt of one model: the factor k, the weights of the features, and a message's overhead.
 
     `observed` and `counted` are decayed sums of tokens and of feature units; their ratio is k. `weights` replaces the
@@ -160,11 +160,10 @@ class Calibration:
         """
         beside, slack = tokens - counted_tokens, messages + counted_tokens * _RETOKENIZED_PERCENT // 100
         if not -slack <= beside <= MOST_OVERHEAD_TOKENS * messages + slack:
-            return replace(self, counts_fit=False)
+            return self._replace(counts_fit=False)
         faded = self.wrapped * _DECAY
         overhead = (self.overhead_tokens * faded + max(0, beside)) / (faded + messages)
-        return replace(
-            self,
+        return self._replace(
             overhead_tokens=min(overhead, float(MOST_OVERHEAD_TOKENS)),
             wrapped=faded + messages,
             counts_fit=True,

@@ -56,10 +56,11 @@ def report_of(tracker: "Tracker") -> ContextReport:
     if tracker.tokens is not None and basis != "unknown":
         known["breakdown"] = _breakdown(tracker, tracker.tokens)
     if policy.measure == "cumulative":
-        known["spent_tokens"], known["budget_tokens"] = snapshot.used_tokens, _budget_tokens(policy)
+        spend = {"spent_tokens": snapshot.used_tokens, "budget_tokens": _budget_tokens(policy)}
+        known.update((key, tokens) for key, tokens in spend.items() if tokens is not None)
     else:
         _add_trend(known, tracker, snapshot.used_tokens)
-    return ContextReport.model_validate({key: value for key, value in known.items() if value is not None})
+    return ContextReport.model_validate(known)
 
 
 def _add_usage(known: dict[str, Any], tracker: "Tracker") -> None:
@@ -80,8 +81,8 @@ def _add_trend(known: dict[str, Any], tracker: "Tracker", used_tokens: int | Non
 
 
 def _budget_tokens(policy: "Policy") -> int | None:
-    """The first figure of spend at which the policy does something; None if nothing depends on it."""
-    marks = [c.first_tokens(None) for c in policy.conditions() if c.figure == "used"]
+    """The least spend that the policy compares with; None if it compares none."""
+    marks = (c.tokens for c in policy.conditions() if c.figure == "used" and c.op != "lt")
     return min((tokens for tokens in marks if tokens is not None), default=None)
 
 
@@ -100,4 +101,4 @@ def _breakdown(tracker: "Tracker", tokens: int) -> list[dict[str, Any]] | None:
         ("reply", tokens - prompt_tokens, "reported" if tracker.basis == "reported" else "projected"),
         ("unsent", tracker.unsent_beside_reply_tokens if parts.unsent else 0, "projected"),
     )
-    return [{"part": part, "tokens": size, "basis": basis} for part, size, basis in rows if size > 0]
+    return [{"part": part, "tokens": size, "basis": basis} for part, size, basis in rows if size]

@@ -360,7 +360,7 @@ class Tracker:
     @property
     def unsent_beside_reply_tokens(self) -> int:
         """The unsent tail without the kept reply, which the reported total holds already."""
-        unsent = self.ledger.parts.unsent
+        unsent = self.ledger.unsent_tokens
         return unsent if self._reply_seq is None else max(0, unsent - self.ledger.unsent_price(self._reply_seq))
 
     @property

@@ -4,8 +4,8 @@ One engine for all policies; it asks no clock and acts on nothing. Order of acti
 prompts, then at most one intervention.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from mew_agent.context.policy.actions import (
     Abort,
@@ -41,12 +41,11 @@ if TYPE_CHECKING:
 _UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The outcome: the state to keep, and what to do, in order."""
 
     state: PolicyState
-    actions: tuple[Action, ...] = field(default=())
+    actions: tuple[Action, ...] = ()
 
 
 def decide(policy: "Policy", state: PolicyState, snapshot: Snapshot, phase: Phase, flags: Flags = NO_FLAGS) -> Decision:
@@ -91,20 +90,19 @@ def level_of(policy: "Policy", snapshot: Snapshot) -> tuple[str, int | None]:
 
 
 def _level(policy: "Policy", snapshot: Snapshot) -> tuple[str, int | None]:
-    if snapshot.used_tokens is None or snapshot.limit_tokens is None:
+    used, limit = snapshot.used_tokens, snapshot.limit_tokens
+    if used is None or (limit is None and policy.measure != "cumulative"):
         return _UNKNOWN, None
     name, severity = policy.healthy, 0
-    for level in policy.levels:
-        if _holds(policy, level.at, snapshot):
+    for level, first_tokens in policy.grouped.marks(limit).levels:
+        if used >= first_tokens if first_tokens is not None else _holds(policy, level.at, snapshot):
             name, severity = level.name, level.severity
     return name, severity
 
 
 def compact_at_tokens(policy: "Policy", limit_tokens: int | None) -> int | None:
     """Where an agent under this policy compacts by itself after a call; None if it never does."""
-    marks = [condition.first_tokens(limit_tokens) for condition in policy.grouped.compact_at]
-    found = [tokens for tokens in marks if tokens is not None]
-    return min(found) if found else None
+    return policy.grouped.marks(limit_tokens).compact_at_tokens
 
 
 def is_stalled(policy: "Policy", state: PolicyState) -> bool:
@@ -144,7 +142,10 @@ def _holds(policy: "Policy", condition: Condition, snapshot: Snapshot) -> bool:
 
 
 def _all_hold(policy: "Policy", conditions: tuple[Condition, ...], snapshot: Snapshot) -> bool:
-    return all(_holds(policy, condition, snapshot) for condition in conditions)
+    for condition in conditions:  # noqa: SIM110 - runs after every call, and a generator costs twice as much
+        if not _holds(policy, condition, snapshot):
+            return False
+    return True
 
 
 def _request_begins(state: PolicyState, phase: Phase, flags: Flags) -> PolicyState:

@@ -79,7 +79,7 @@ class Policy(Data):
     @cached_property
     def grouped(self) -> Grouped:
         """Its rules as decisions look for them."""
-        return Grouped(self.rules)
+        return Grouped(self.rules, self.levels)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Policy":
         """A copy with other values, unchecked; it groups its rules anew."""

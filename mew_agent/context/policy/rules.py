@@ -5,7 +5,7 @@ nothing (see `decision`).
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Protocol, TypeVar
+from typing import Annotated, Literal, NamedTuple, Protocol, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -164,12 +164,24 @@ Rule = Annotated[
 ]
 
 
+class Marks(NamedTuple):
+    """Where in a window of one size a policy's levels begin, and where it compacts after a call, in tokens.
+
+    A level's mark is None where it does not look at the measured figure, or cannot be told without a window.
+    """
+
+    levels: tuple[tuple[Level, int | None], ...]
+    compact_at_tokens: int | None
+
+
 class Grouped:
     """A policy's rules by what they do, and those of one phase by their phase: decisions look through few."""
 
-    __slots__ = ("compact_at", "injected", "interventions", "near_limit", "reminders", "told")
+    __slots__ = ("_levels", "_marks", "compact_at", "injected", "interventions", "near_limit", "reminders", "told")
 
-    def __init__(self, rules: tuple[Rule, ...]) -> None:
+    def __init__(self, rules: tuple[Rule, ...], levels: tuple[Level, ...] = ()) -> None:
+        self._levels = levels
+        self._marks: tuple[int | None, Marks] | None = None
         self.told = tuple(rule for rule in rules if isinstance(rule, StateChangedRule | EntryRule))
         self.injected = tuple(rule for rule in rules if isinstance(rule, InjectRule))
         self.near_limit = _by_phase([rule for rule in rules if isinstance(rule, NearLimitRule)])
@@ -179,6 +191,17 @@ class Grouped:
         )
         compacting = [rule for rule in rules if isinstance(rule, CompactRule) and rule.phase == "after_call"]
         self.compact_at = tuple(c for rule in compacting for c in rule.when if c.figure == "used")
+
+    def marks(self, limit_tokens: int | None) -> Marks:
+        """The marks in a window of this size; worked out anew only when the size is another one."""
+        if self._marks is None or self._marks[0] != limit_tokens:
+            found = [condition.first_tokens(limit_tokens) for condition in self.compact_at]
+            levels = tuple(
+                (level, level.at.first_tokens(limit_tokens) if level.at.figure == "used" else None)
+                for level in self._levels
+            )
+            self._marks = limit_tokens, Marks(levels, min((n for n in found if n is not None), default=None))
+        return self._marks[1]
 
 
 class _OfAPhase(Protocol):
