@@ -62,7 +62,7 @@ def running_server(
 ) -> Iterator[LlamaServer]:
     """Start a server, wait until it has loaded the model, and stop it at the end."""
     command = [str(program), "--model", str(model), "--alias", "tiny", "--host", "127.0.0.1", "--port", "0"]
-    command += ["--ctx-size", str(window_tokens * slots), "--parallel", str(slots), "--no-kv-unified", "--threads", "2"]
+    command += ["--ctx-size", str(window_tokens * slots), "--parallel", str(slots), "--no-kv-unified", "--threads", "1"]
     command += ["--offline", "--no-warmup", "--no-ui", *_SAMPLING, *extra]
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process:
         try:

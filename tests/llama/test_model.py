@@ -21,6 +21,7 @@ from mew_agent.model.interface import (
     Window,
 )
 from mew_agent.model.openai_client import OpenAIModel
+from tests.llama.conftest import Serving
 from tests.llama.server import LlamaServer
 from tests.llama.tiny_model import TRAINED_WINDOW_TOKENS
 
@@ -104,6 +105,14 @@ async def test_the_window_is_the_one_loaded_and_not_the_one_trained(server: Llam
     assert found.max_tokens != TRAINED_WINDOW_TOKENS
 
 
+async def test_the_window_is_that_of_a_slot_and_not_of_all_together(serving: Serving) -> None:
+    with serving(slots=2, window_tokens=2048) as shared:
+        model = OpenAIModel("tiny", shared.base_url)
+        assert await model.discover_window() == Window(2048, "loaded", "/v1/models meta.n_ctx")
+        assert [slot["n_ctx"] for slot in shared.slots] == [2048, 2048]
+        await model.aclose()
+
+
 # -- counts ------------------------------------------------------------------------------------------------
 
 
@@ -126,7 +135,8 @@ async def test_the_completion_is_the_reply_and_the_token_that_ends_it(server: Ll
     assert reply.finish_reason == "stop"
     assert reply.text == "".join(event.text for event in heard if isinstance(event, TextDelta))
     assert reply.usage is not None
-    assert reply.usage.completion_tokens == len(server.tokenize(reply.text)) + 1
+    # The model begins with a blank, which the server's parser takes away.
+    assert reply.usage.completion_tokens == len(server.tokenize(f" {reply.text}")) + 1
     assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens
 
 

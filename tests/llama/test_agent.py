@@ -1,0 +1,234 @@
+"""An agent of ours in a real gateway, thinking with llama.cpp's own server: what peers see, and what the server did."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mew_agent.agent import Agent
+from mew_agent.config import AgentConfig
+from mew_agent.model.dialect import Dialect, request_body
+from mew_agent.model.interface import ModelRequest
+from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.participant import Participant
+from protocol.envelope import Envelope
+from spaces.auth import TokenBook
+from spaces.config import load_space
+from spaces.gateway import RunningGateway, serve_gateway
+from tests.llama.server import LlamaServer
+from tests.mew_agent.conftest import SPACE, Ear
+from tests.support.texts import paragraphs
+
+PATIENCE_SECONDS = 120.0
+TEXTS = [text[:400] for text in paragraphs(60, seed=11)]
+
+
+def add(left: int, right: int) -> str:
+    """Adds two whole numbers."""
+    return str(left + right)
+
+
+@dataclass
+class Scene:
+    """One agent `coder` on the server, and `ada`, who hears everything with `ear`."""
+
+    server: LlamaServer
+    gateway: RunningGateway
+    agent: Agent
+    ada: Participant
+    ear: Ear
+
+    async def say(self, text: str) -> Envelope:
+        """Ada says something to the agent, without waiting for an answer."""
+        return await self.ada.chat(text, to="coder")
+
+    async def ask(self, text: str) -> str:
+        """Ada asks the agent and reads the answer."""
+        answer = await self.ada.ask("chat", {"text": text}, to="coder", answer="chat", timeout_seconds=PATIENCE_SECONDS)
+        return str(answer.body["text"])
+
+    @property
+    def statuses(self) -> list[dict[str, Any]]:
+        """Payloads of all statuses the agent broadcast."""
+        return [dict(e.body) for e in self.ear.of("coder", "participant/status") if not e.to]
+
+    @property
+    def reported(self) -> list[dict[str, Any]]:
+        """The first status after each reported call."""
+        first: dict[str, dict[str, Any]] = {}
+        for status in self.statuses:
+            if status["context"]["basis"] == "reported":
+                first.setdefault(status["context"]["call_id"], status)
+        return list(first.values())
+
+    def prompt_tokens(self, items_left_out: int) -> int:
+        """Tokens of the prompt made of the agent's history without its newest items, by the server's own endpoints."""
+        conversation = self.agent.conversation
+        messages = conversation.history.request_messages(conversation.system_prompt)
+        request = ModelRequest(messages[: len(messages) - items_left_out])
+        body = request_body(request, "tiny", Dialect(is_streaming=False))
+        return len(self.server.tokenize(self.server.prompt_of(body["messages"]), with_marks=True))
+
+    async def idle(self) -> None:
+        """Wait until the server generates nothing."""
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while await anyio.to_thread.run_sync(lambda: self.server.busy_slots):
+                await anyio.sleep(0.01)  # another process: there is nothing to wait on but its answers
+
+
+Staging = Callable[..., AbstractAsyncContextManager[Scene]]
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[RunningGateway]:
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    space = load_space(path)
+    async with serve_gateway(space, tokens=TokenBook.made_up(space)) as running:
+        yield running
+
+
+@pytest.fixture
+def staging(gateway: RunningGateway, server: LlamaServer) -> Staging:
+    """`staging(at=server, tools=(), **agent settings)`."""
+
+    @asynccontextmanager
+    async def build(at: LlamaServer = server, tools: tuple[Any, ...] = (), **values: Any) -> AsyncIterator[Scene]:
+        config = {"gateway": gateway.ws_url, "space": "demo", "id": "coder", "token": gateway.token_of("coder")}
+        config |= {"model": "tiny", "base_url": at.base_url, **values}
+        model = OpenAIModel("tiny", at.base_url, max_retries=0)
+        agent = Agent(AgentConfig.model_validate(config), model)
+        for tool in tools:
+            agent.tool(tool)
+        ada = Participant(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada"))
+        try:
+            await agent.conversation.load()
+            async with ada:
+                ear = Ear(ada)
+                async with agent, anyio.create_task_group() as tasks:
+                    tasks.start_soon(agent.run)
+                    if "context_token_limit" not in values:
+                        await ear.until(lambda: any(basis == "loaded" for basis in window_bases(ear)))
+                    with anyio.fail_after(PATIENCE_SECONDS):
+                        yield Scene(at, gateway, agent, ada, ear)
+                    tasks.cancel_scope.cancel()
+        finally:
+            await model.aclose()
+
+    def window_bases(ear: Ear) -> list[str]:
+        return [e.body["context"]["max_tokens_basis"] for e in ear.of("coder", "participant/status")]
+
+    return build
+
+
+async def test_everybody_reads_the_servers_own_figures_after_each_answer(staging: Staging) -> None:
+    async with staging() as s:
+        for text in TEXTS[:6]:
+            answer = await s.ask(text)
+            status = s.reported[-1]
+            report = status["context"]
+            assert report["prompt_tokens"] == s.prompt_tokens(items_left_out=1)
+            assert report["completion_tokens"] == len(s.server.tokenize(f" {answer}")) + 1  # as the model wrote it
+            assert status["tokens"] == report["prompt_tokens"] + report["completion_tokens"]
+            assert (status["max_tokens"], report["max_tokens_basis"]) == (4096, "loaded")
+        assert len(s.reported) == 6
+        board = {entry.id: entry for entry in s.gateway.board().participants}
+        assert board["coder"].status is not None
+        assert board["coder"].status.tokens == s.reported[-1]["tokens"]
+
+
+async def test_a_compaction_asked_for_is_done_and_the_next_report_agrees(staging: Staging) -> None:
+    async with staging() as s:
+        for text in TEXTS[:10]:
+            await s.ask(text)
+        before = s.reported[-1]["tokens"]
+        asked = await s.ada.send("participant/compact", {}, to="coder")
+        done = await s.ear.first("coder", "participant/compact-done", about=asked)
+        assert (done.body["status"], done.body["tokens_before"]) == ("compacted", before)
+        assert done.body["freed_tokens"] == before - done.body["tokens_after"] > 0
+        await s.ask("What is left?")
+        report = s.reported[-1]["context"]
+        assert report["prompt_tokens"] == s.prompt_tokens(items_left_out=1)
+        assert report["last_compaction"]["freed_tokens"] == done.body["freed_tokens"]
+        assert abs(report["drift_tokens"]) <= before // 10
+
+
+async def test_a_long_conversation_compacts_itself_and_never_loops_or_overflows(staging: Staging) -> None:
+    async with staging() as s:
+        answers = [await s.ask(text) for text in TEXTS[:45]]
+        assert all(answers)
+        assert len(s.reported) == 45
+        words = [status["status"] for status in s.statuses]
+        compactions = s.reported[-1]["context"]["compactions"]
+        assert compactions >= 2
+        assert words.count("compacting") == words.count("compacted") == compactions
+        assert not [word for word in words if word.startswith(("compaction_", "context_", "model_", "truncated"))]
+        assert max(status["tokens"] for status in s.reported) <= 4096
+        for at, status in enumerate(s.statuses):
+            if status["status"] == "compacted":
+                last, earlier = status["context"]["last_compaction"], s.statuses[at - 1]
+                assert last["tokens_before"] == earlier["tokens"]
+                assert last["trigger"] == "would_overflow" or earlier["tokens"] * 10 >= 4096 * 9
+                assert status["tokens"] < 4096 * 7 // 10
+
+
+async def test_a_window_told_too_large_is_learnt_and_the_question_answered(staging: Staging) -> None:
+    async with staging(context_token_limit=20_000) as s:
+        for text in TEXTS[:30]:
+            assert not (await s.ask(text)).startswith("My model call failed")
+        assert s.reported[-1]["max_tokens"] == 4096
+        assert s.reported[-1]["context"]["max_tokens_basis"] == "loaded"
+        compacted = [status["context"]["last_compaction"] for status in s.statuses if status["status"] == "compacted"]
+        assert [compaction["trigger"] for compaction in compacted].count("overflow_error") == 1
+
+
+async def test_a_message_larger_than_the_window_is_refused_and_left_out(staging: Staging) -> None:
+    async with staging() as s:
+        await s.ask(TEXTS[0])
+        answer = await s.ask("water " * 5000)
+        assert "does not fit my window of 4,096 tokens" in answer
+        await s.ask(TEXTS[1])
+        assert s.reported[-1]["context"]["prompt_tokens"] == s.prompt_tokens(items_left_out=1) < 1500
+
+
+async def test_a_cancelled_turn_stops_the_generation_at_the_server(staging: Staging) -> None:
+    async with staging() as s:
+        question = await s.say("!sing")
+        start = await s.ear.first("coder", "reasoning/start", about=question)
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while await anyio.to_thread.run_sync(lambda: s.server.busy_slots) == 0:
+                await anyio.sleep(0)
+        await s.ada.send("reasoning/cancel", {"reason": "enough"}, context=start.id)
+        conclusion = await s.ear.first("coder", "reasoning/conclusion", cancelled=True)
+        assert conclusion.body["reason"] == "enough"
+        await s.idle()
+        assert s.server.slots[0]["next_token"][0]["n_decoded"] < 3500
+        assert await s.ask(TEXTS[0])
+        assert not s.ear.of("coder", "chat", about=question)
+
+
+async def test_a_tool_is_called_with_what_the_model_wrote_and_the_answer_follows(staging: Staging) -> None:
+    async with staging(tools=(add,)) as s:
+        answer = await s.ask("!act")
+        call, result = s.agent.conversation.history.items[1:3]
+        assert [made.name for made in call.tool_calls] == ["add"]
+        assert result.content.lstrip("-").isdigit()
+        assert answer == s.agent.conversation.history.items[3].content
+        assert len(s.reported) == 2
+
+
+async def test_thinking_is_shown_and_not_sent_again(staging: Staging) -> None:
+    async with staging() as s:
+        question = await s.say("!think")
+        answer = await s.ear.first("coder", "chat", about=question)
+        assert "think>" not in answer.body["text"]
+        item = s.agent.conversation.history.items[-1]
+        assert item.thinking
+        await s.ask(TEXTS[0])
+        first, second = (status["context"] for status in s.reported)
+        assert first["completion_tokens"] > len(s.server.tokenize(f" {answer.body['text']}")) + 1
+        assert second["prompt_tokens"] == s.prompt_tokens(items_left_out=1)
