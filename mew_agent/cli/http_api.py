@@ -125,6 +125,16 @@ class GatewayApi:
             raise
         return str(answer["id"])
 
+    def participants(self) -> list[dict[str, Any]]:
+        """Everybody who belongs to the space: `id`, `connected`, `capabilities`."""
+        listed = self._object("GET", f"/participants?space={_part(self.space)}").get("participants")
+        return listed if isinstance(listed, list) else []
+
+    def messages(self, since: str | None = None) -> dict[str, Any]:
+        """What was said since `since` (a `next` of before; else since ever): `messages`, `next`, `complete`, `more`."""
+        place = f"&since={_part(since)}" if since is not None else ""
+        return self._object("GET", f"/participants/{_part(self.participant)}/messages?space={_part(self.space)}{place}")
+
     @contextmanager
     def events(self) -> Iterator[EventStream]:
         """The space's events from now on; the first one is the board."""

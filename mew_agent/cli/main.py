@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from mew_agent.cli import agent, bridge, client, context, gateway, init, model, space, tokens
+from mew_agent.cli import agent, bridge, client, context, gateway, init, mcp_command, model, space, tokens
 from mew_agent.cli.options import FolderFlag, GatewayFlag, ParticipantFlag, SpaceFlag, TimeoutFlag, TokenFlag
 
 ANSWER_SECONDS = 120.0
@@ -29,6 +29,7 @@ app.add_typer(gateway.app, name="gateway")
 app.add_typer(agent.app, name="agent")
 app.add_typer(client.app, name="client")
 app.add_typer(bridge.app, name="bridge")
+app.add_typer(mcp_command.app, name="mcp")
 app.add_typer(model.app, name="model")
 app.add_typer(context.app, name="context")
 app.add_typer(space.app, name="space")

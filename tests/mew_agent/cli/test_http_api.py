@@ -92,6 +92,26 @@ async def test_an_envelope_is_sent_and_seen_in_the_stream_that_was_open_before(g
     assert await anyio.to_thread.run_sync(send_and_see) == ("e1", ["board", "envelope"], "héllo")
 
 
+async def test_what_was_said_is_read_from_where_one_stopped(gateway: RunningGateway) -> None:
+    api = api_of(gateway)
+
+    def say_and_read(text: str, since: str | None) -> tuple[list[str], str]:
+        api.send({"kind": "chat", "payload": {"text": text}})
+        page = api.messages(since)
+        return [one["payload"]["text"] for one in page["messages"] if one["kind"] == "chat"], page["next"]
+
+    first, place = await anyio.to_thread.run_sync(say_and_read, "one", None)
+    second, _ = await anyio.to_thread.run_sync(say_and_read, "two", place)
+    assert (first, second) == (["one"], ["two"])
+
+
+async def test_everybody_of_the_space_is_listed_with_what_they_may(gateway: RunningGateway) -> None:
+    listed = {one["id"]: one for one in await anyio.to_thread.run_sync(api_of(gateway).participants)}
+    assert set(listed) == {"ada", "guest", "coder"}
+    assert {"kind": "chat"} in listed["guest"]["capabilities"]
+    assert listed["guest"]["connected"] is False
+
+
 async def test_a_wrong_token_a_missing_capability_and_a_bad_envelope_are_told_apart(gateway: RunningGateway) -> None:
     def attempt(api: GatewayApi, kind: str, payload: dict[str, str]) -> None:
         api.send({"kind": kind, "payload": payload})

@@ -1,0 +1,72 @@
+"""An MCP client that starts `mew mcp serve`, as its configuration says, and works in a real space with a real agent."""
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+
+from tests.interaction.test_cli_processes import MEW, PATIENCE_SECONDS, Folder
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
+
+SPACE = """
+space: {id: review, default_participant: ada}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  coder:
+    agent: {base_url: rehearsal, context_token_limit: 32768}
+    auto_start: true
+    capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "reasoning/*"}, {kind: participant/status},
+                   {kind: participant/compact-done}]
+"""
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[Client]:
+    """The official client with `mew mcp serve` as its server."""
+    first, *rest = (*MEW, "mcp", "serve", "--space-dir", str(folder))
+    environ = {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}
+    with anyio.fail_after(3 * PATIENCE_SECONDS):
+        async with Client(StdioServerParameters(command=first, args=rest, env=environ)) as client:
+            yield client
+
+
+async def call(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(name, arguments)
+    assert not result.is_error, result.content
+    return dict(result.structured_content or {})
+
+
+async def test_a_client_talks_to_an_agent_reads_its_context_and_compacts_it(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "space")
+    (folder.path / "space.yaml").write_text(SPACE)
+    async with serving(folder.path) as client:
+        before = await client.call_tool("read_board", {})
+        assert before.is_error
+        assert "no space runs here" in str(before.content)
+        try:
+            await folder.mew("up", "--detach", "--port", "0")
+            text = "Station 7 measured 41 units of water today. " * 60
+            for number in range(4):
+                said = await call(
+                    client, "send_chat", text=f"Report {number}: {text}", to="coder", wait_seconds=PATIENCE_SECONDS
+                )
+                assert said["answer"]
+            board = await call(client, "read_board")
+            (entry,) = [one for one in board["participants"] if one["id"] == "coder"]
+            assert entry["status"]["context"]["basis"] == "reported"
+            done = await call(client, "request_compaction", peer="coder", reason="tidy up")
+            assert done["status"] == "compacted"
+            assert done["freed_tokens"] == entry["status"]["tokens"] - done["tokens_after"] > 0
+            chats = (await call(client, "recent_chat", limit=100))["result"]
+            assert [one["from"] for one in chats][:2] == ["ada", "coder"]
+        finally:
+            await folder.mew("down")
+        after = await client.call_tool("list_participants", {})
+        assert after.is_error
