@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from mew_agent.cli import agent, bridge, client, context, gateway, init, mcp_command, model, space, tokens
+from mew_agent.cli import agent, bridge, client, context, gateway, init, mcp_command, model, serve, space, tokens
 from mew_agent.cli.options import FolderFlag, GatewayFlag, ParticipantFlag, SpaceFlag, TimeoutFlag, TokenFlag
 
 ANSWER_SECONDS = 120.0
@@ -37,6 +37,7 @@ app.add_typer(tokens.app, name="token")
 app.command("init")(init.init)
 app.command("up")(space.up)
 app.command("down")(space.down)
+app.command("serve")(serve.serve)
 
 Target = Annotated[str, typer.Argument(metavar="PARTICIPANT", help="Whom to act on.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Told to the participant.")]
