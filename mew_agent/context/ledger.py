@@ -349,8 +349,8 @@ class Ledger:
     def _rescale(self, reported: int, *, measured_may_stay: bool) -> None:
         """Make the parts sum to a reported prompt by moving those that are known least.
 
-        Measured intervals stay as they are where nothing but what is around them moved; exact ones stay as long as
-        that leaves the others half of what they are thought to take.
+        Measured intervals stay as they are where nothing but what is around them moved and that has room left; exact
+        ones are exact no more where it has less than half of what it is thought to take.
         """
         intervals = self._intervals
         lumps, measured = intervals.lumps, intervals.measured
@@ -362,11 +362,10 @@ class Ledger:
             lumps.tool_tokens,
         ]
         left = reported - intervals.exact.tokens - measured.tokens
-        if not (measured_may_stay and left * 2 >= sum(loose)):
-            left = reported - intervals.exact.tokens
-            if intervals.exact.tokens and left * 2 < sum(loose) + measured.tokens:
-                intervals.doubt_all()
-                left = reported
+        if left * 2 < sum(loose):
+            intervals.doubt_all()
+        if left < 0 or not measured_may_stay:
+            left += measured.tokens
             loose += [measured.message_tokens, measured.tool_tokens]
         fitted = apportion(max(0, left), loose)
         self.prefix_tokens, self.summary_tokens, self.pins_tokens = fitted[:3]

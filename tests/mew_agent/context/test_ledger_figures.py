@@ -1,0 +1,155 @@
+"""The figure of a cut between call bounds is right to the token under additive templates, whatever it is labelled."""
+
+import itertools
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mew_agent.context.ledger import Ledger, Measure
+from mew_agent.context.usage import Usage
+from tests.support.made_up_provider import Books, Style, Template
+
+STYLES: tuple[Style, ...] = ("openai", "xai", "gemini", "silent", "cache_excluded")
+
+ITEMS = st.lists(st.tuples(st.sampled_from(["user", "tool"]), st.floats(0, 900), st.integers(0, 900)), max_size=3)
+REPLIES = st.tuples(st.floats(0, 400), st.integers(0, 400), st.sampled_from([0, 0, 3, 60, 500]))
+CALLS = st.lists(st.tuples(ITEMS, REPLIES), min_size=2, max_size=8)
+TEMPLATES = st.builds(Template, overhead=st.integers(0, 9), opening=st.integers(0, 9), prefix=st.integers(1, 2000))
+
+
+class Known:
+    """Books, and which intervals both ends of which were reported on the same terms and still hold."""
+
+    def __init__(self, template: Template, style: Style) -> None:
+        self.books = Books(template, style)
+        self.intervals: list[tuple[int, int]] = []
+        self.terms: tuple[str, str] | None = None
+
+    def call(self, units: float, tokens: int, call_tokens: int, *, hidden: int = 0) -> None:
+        books = self.books
+        terms = books.served_model, books.fingerprint
+        before = books.bounds[-1] if books.bounds else None
+        books.call(units, tokens, call_tokens=call_tokens, hidden=hidden)
+        if self.terms is not None and terms[0] != self.terms[0]:
+            self.intervals.clear()  # another tokenizer: what items took before says nothing any more
+        elif terms == self.terms and before is not None and books.bounds[-1] > before:
+            self.intervals.append((before + 1, books.bounds[-1]))
+        self.terms = terms
+
+    def cut(self, first: int, last: int) -> None:
+        self.books.cut(first, last)
+        self.intervals = [span for span in self.intervals if not first <= span[0] <= last]
+
+    def runs(self) -> list[tuple[int, int]]:
+        """Every stretch of neighbouring known intervals."""
+        found = []
+        for begin, end in itertools.combinations_with_replacement(range(len(self.intervals)), 2):
+            inside = self.intervals[begin : end + 1]
+            first, last = inside[0][0], inside[-1][1]
+            held = [entry.seq for entry in self.books.entries if first <= entry.seq <= last]
+            if all(any(a <= seq <= b for a, b in inside) for seq in held):
+                found.append((first, last))
+        return found
+
+    def assert_right(self) -> None:
+        for first, last in self.runs():
+            price = self.books.ledger.price(first, last)
+            assert price.tokens == self.books.true_price(first, last), (first, last)
+        assert self.books.parts_sum() == self.books.ledger.prompt_tokens
+
+
+@settings(max_examples=200)
+@given(TEMPLATES, CALLS, st.sampled_from(STYLES), st.integers(0, 300))
+def test_tool_calls_in_the_history_move_no_figure(
+    template: Template, calls: list[Any], style: Style, hidden: int
+) -> None:
+    known = Known(template, style)
+    for items, (units, tokens, call_tokens) in calls:
+        for role, item_units, item_tokens in items:
+            known.books.say(role, item_units, item_tokens)
+        known.call(units, tokens, call_tokens, hidden=0 if style == "cache_excluded" else hidden)
+        known.assert_right()
+    assert len(known.intervals) == len(calls) - 1
+
+
+@settings(max_examples=250)
+@given(TEMPLATES, CALLS, st.sampled_from(STYLES), st.data())
+def test_nor_do_cuts_of_whole_intervals_other_tools_another_model_or_a_call_made_again(
+    template: Template, calls: list[Any], style: Style, data: st.DataObject
+) -> None:
+    known = Known(template, style)
+    books = known.books
+    for number, (items, (units, tokens, call_tokens)) in enumerate(calls):
+        for role, item_units, item_tokens in items:
+            books.say(role, item_units, item_tokens)
+        happens = data.draw(st.sampled_from(["", "", "cut", "tools", "model", "again"]), label="happens")
+        if happens == "cut" and known.runs():
+            known.cut(*data.draw(st.sampled_from(known.runs()), label="cut"))
+        elif happens == "tools":
+            prefix = data.draw(st.integers(1, 2000), label="prefix")
+            books.fingerprint = f"tools {number}"
+            books.change_template(prefix=prefix)
+            books.ledger.describe_prefix(float(prefix) * data.draw(st.sampled_from([0.8, 1.0, 1.2])))
+        elif happens == "model":
+            books.served_model = "b" if books.served_model == "model" else "model"
+            books.change_template(scale=(2, 1) if books.served_model == "b" else (1, 1))
+        elif happens == "again" and books.bounds:
+            usage = Usage(books.ledger.prompt_tokens or 0, 5, (books.ledger.prompt_tokens or 0) + 5)
+            books.ledger.record(
+                usage,
+                served_model=known.terms[0] if known.terms else "",
+                fingerprint=known.terms[1] if known.terms else "",
+                last_seq=books.bounds[-1],
+            )
+        known.call(units, tokens, call_tokens)
+        known.assert_right()
+
+
+@settings(max_examples=100)
+@given(CALLS, st.data())
+def test_a_cut_of_whole_intervals_is_followed_by_measured_ones_but_never_by_an_exact_and_wrong_one(
+    calls: list[Any], data: st.DataObject
+) -> None:
+    """The server drops messages in silence, so that after a cut more of the rest may fit than before."""
+    books = Books(Template(window=data.draw(st.integers(400, 3000))))
+    for items, (units, tokens, _) in calls:
+        for role, item_units, item_tokens in items:
+            books.say(role, item_units, item_tokens)
+        books.call(units, tokens)
+        if len(books.bounds) > 2 and data.draw(st.booleans()):
+            first, last = sorted(
+                data.draw(st.lists(st.sampled_from(books.bounds), min_size=2, max_size=2, unique=True))
+            )
+            books.cut(first + 1, last)
+        for first, last in itertools.combinations(books.bounds, 2):
+            price = books.ledger.price(first + 1, last)
+            if price.basis == "exact":
+                assert abs(price.tokens - books.true_price(first + 1, last, up_to_seq=books.bounds[-1])) <= 64
+
+
+def test_what_a_rescale_cannot_explain_goes_to_what_is_known_least() -> None:
+    ledger = Ledger()
+    ledger.describe_prefix(300.0)
+    for seq in range(4):
+        ledger.add(Measure(seq, 100.0, tool_calls=seq == 0))
+        reported(ledger, 400 + 104 * seq, seq)
+    ledger.summarised(Measure(-1, 50.0))
+    reported(ledger, 400 + 104 * 3 + 80, 3)
+    assert [ledger.price(seq, seq).tokens for seq in (1, 2, 3)] == [104, 104, 104]
+    assert ledger.parts.summary > 54
+
+
+def test_a_prompt_that_leaves_no_room_for_measured_intervals_shrinks_them_too() -> None:
+    ledger = Ledger()
+    ledger.describe_prefix(300.0)
+    for seq in range(4):
+        ledger.add(Measure(seq, 100.0, tool_calls=seq == 0))
+        reported(ledger, 400 + 104 * seq, seq)
+    reported(ledger, 250, 3, fingerprint="other tools")
+    assert sum(ledger.item_prices().values()) + ledger.parts.prefix == 250
+    assert ledger.price(3, 3).tokens < 104
+
+
+def reported(ledger: Ledger, prompt: int, last_seq: int, *, fingerprint: str = "f") -> None:
+    ledger.record(Usage(prompt, 10, prompt + 10), served_model="m", fingerprint=fingerprint, last_seq=last_seq)
