@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from benchmarks.vocabulary_from_gguf import LLAMA3_PATTERN
 from tests.llama.gguf_file import Tensor, Value, encoded
+from tests.support.texts import paragraphs
 
 TRAINED_WINDOW_TOKENS: Final = 16384
 WIDTH: Final = 768
@@ -175,16 +176,18 @@ def _following(vocabulary: Vocabulary, chance: random.Random) -> "array[float]":
     """The output matrix: row j, column i is how likely token j follows token i, before the norm's factor."""
     number = {token: at for at, token in enumerate(vocabulary.tokens)}
     plain = [token for token in vocabulary.tokens if vocabulary.kind(token) == _NORMAL]
-    words = [number[token] for token in plain if token[0] == "Ġ" and len(token) > 2 and token[1:].isalpha()]
+    words = [number[token] for token in plain if token[0] == "Ġ" and token[2:].isascii() and token[1:].isalpha()]
     sung, said, thought = words[-1], words[:-1:2], words[1:-1:2]
     pieces = [number[token] for token in plain if not set(token) & set("ĠĊĉ<}")]
     after: dict[int, tuple[list[int], int, float]] = {}
     """For each token: what may follow, what ends that, and how probable the end is on average."""
-    after |= dict.fromkeys(
-        (*said, *(number[token] for token in (*OPENINGS, THOUGHT_OVER))), (said, number[END], 1 / 24)
-    )
-    after |= dict.fromkeys((*thought, number[THOUGHT]), (thought, number[THOUGHT_OVER], 1 / 16))
-    after |= dict.fromkeys((*pieces, number[BABBLE]), (pieces, number[END], 1 / 40))
+    for openings, content, over, end_share in (
+        ((*OPENINGS, THOUGHT_OVER), said, END, 1 / 24),
+        ((THOUGHT,), thought, THOUGHT_OVER, 1 / 16),
+        ((BABBLE,), pieces, END, 1 / 40),
+    ):
+        after |= dict.fromkeys((number[token] for token in openings), (content, number[over], 0.0))
+        after |= dict.fromkeys(content, (content, number[over], end_share))
     for token, only in ((THINK, THOUGHT), (ACT, CALL), (CALL, "Ċ"), (CALL_OVER, END)):
         after[number[token]] = ([number[only]], number[END], 0.0)
     after |= dict.fromkeys((number[ENDLESS], sung), ([sung], number[END], 0.0))
@@ -223,9 +226,9 @@ def write(folder: Path, texts: Iterable[str]) -> None:
 
 
 def shipped_texts() -> list[str]:
-    """The project's own pages, which the vocabulary is made from."""
-    root = Path(__file__).parents[2]
-    return [path.read_text(encoding="utf-8") for path in sorted([*root.glob("docs/*.md"), root / "README.md"])]
+    """What the vocabulary is made from: texts of the project that hardly ever change."""
+    licence = Path(__file__).parents[2] / "LICENSE"
+    return [licence.read_text(encoding="utf-8"), *paragraphs(400)]
 
 
 if __name__ == "__main__":
