@@ -9,7 +9,7 @@ Deciding never raises and is bounded: what cannot be decided is denied (`protoco
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from protocol.envelope import Draft
@@ -59,7 +59,9 @@ class CapabilitySet:
 
     def match(self, draft: Draft, *, ignore_to: bool = False) -> CapabilityPattern | None:
         """The first pattern that takes this envelope, or None. An envelope without kind is taken by none."""
-        for compiled in self._candidates(draft.kind):
+        kind = draft.kind
+        known = self._candidates_of_kind.get(kind) if kind else None
+        for compiled in self._candidates(kind) if known is None else known:
             if compiled.only_kind or compiled.takes(draft, ignore_to=ignore_to):
                 return compiled.pattern
         return None
@@ -68,9 +70,6 @@ class CapabilitySet:
         """The patterns whose kind fits, up to the first that asks for nothing more."""
         if not kind:
             return ()
-        known = self._candidates_of_kind.get(kind)
-        if known is not None:
-            return known
         found: list[_Compiled] = []
         for compiled in self._compiled:
             if compiled.takes_kind(kind):
@@ -90,6 +89,10 @@ class _Compiled:
     kind: tuple[TextTest, ...]
     payload: _ValueTest | None = None
     to: tuple[TextTest, ...] | None = None
+    only_kind: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "only_kind", self.payload is None and self.to is None)
 
     @staticmethod
     def read(pattern: CapabilityPattern) -> "_Compiled":
@@ -106,10 +109,6 @@ class _Compiled:
             )
         except (Undecidable, RecursionError, TypeError):
             return _Compiled(pattern, ())
-
-    @property
-    def only_kind(self) -> bool:
-        return self.payload is None and self.to is None
 
     def takes_kind(self, kind: str) -> bool:
         try:

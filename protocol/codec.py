@@ -55,7 +55,8 @@ def decode(
 
     Raises `DecodeError` for anything that is neither a stream frame nor a JSON object of an envelope's shape.
     """
-    check_size(raw, max_bytes)
+    if not isinstance(raw, bytes) or len(raw) > max_bytes:
+        check_size(raw, max_bytes)
     if raw[:1] in (b"#", "#"):
         return _decode_frame(raw)
     return _decode_json(raw, max_depth)
@@ -92,15 +93,18 @@ def draft_of(value: object) -> Draft:
         found = type(value).__name__ if value is not None else "null"
         raise DecodeError(INVALID_ENVELOPE, f"an envelope is a JSON object, not {found}", VALIDATION_ERROR)
     try:
-        draft = (Envelope if is_complete(value) else Draft).model_validate(value, by_alias=True, by_name=False)
+        # The validator itself: `model_validate` is a Python function that does nothing but call it.
+        model = Envelope if is_complete(value) else Draft
+        draft: Draft = model.__pydantic_validator__.validate_python(value, by_alias=True, by_name=False)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"] if isinstance(part, str) and part != "dict[str,any]")
         raise DecodeError(INVALID_ENVELOPE, f"{where}: {first['msg']}", VALIDATION_ERROR) from None
-    if draft.protocol and draft.protocol not in ACCEPTED_PROTOCOLS:
+    protocol = draft.protocol
+    if protocol != PROTOCOL and protocol and protocol not in ACCEPTED_PROTOCOLS:
         raise DecodeError(
             UNSUPPORTED_PROTOCOL,
-            f"protocol '{draft.protocol}' is not spoken here, use '{PROTOCOL}'",
+            f"protocol '{protocol}' is not spoken here, use '{PROTOCOL}'",
             VALIDATION_ERROR,
         )
     return draft

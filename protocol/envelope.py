@@ -5,6 +5,7 @@ not know are kept and relayed, `ts` stays the string its sender wrote, and a nul
 """
 
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -114,8 +115,11 @@ class Envelope(Draft):
 
 def is_complete(value: Mapping[str, Any]) -> bool:
     """Whether a JSON object has every header an envelope needs, and no null where a value is meant."""
-    return value.keys() >= _REQUIRED and None not in value.values() and "" not in map(value.__getitem__, _REQUIRED)
+    try:
+        return all(_required(value)) and None not in value.values()
+    except KeyError:
+        return False
 
 
-_REQUIRED = frozenset({"protocol", "id", "ts", "from", "kind"})
+_required = itemgetter("protocol", "id", "ts", "from", "kind")
 _OPTIONAL_FIELDS = ("to", "correlation_id", "context", "payload")

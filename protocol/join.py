@@ -28,8 +28,11 @@ def join_frame(*, space: str, participant: str, token: str) -> dict[str, Any]:
 
 def join_request(draft: Draft) -> JoinRequest | None:
     """Read a join from a message, or None when it is none."""
+    kind = draft.kind
+    if kind is not None and kind != SYSTEM_JOIN:
+        return None
     extra: Mapping[str, Any] = draft.model_extra or {}
-    if draft.kind != SYSTEM_JOIN and not (draft.kind is None and extra.get("type") == "join"):
+    if kind is None and extra.get("type") != "join":
         return None
     places = (extra, draft.body)
     return JoinRequest(

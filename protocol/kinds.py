@@ -62,5 +62,8 @@ SYSTEM_NAMESPACE: Final = "system/"
 
 
 def is_reserved(kind: str) -> bool:
-    """Whether only the gateway may say this (`system/*`); joins and heartbeats are the two exceptions."""
-    return kind.startswith(SYSTEM_NAMESPACE) and kind not in (SYSTEM_JOIN, SYSTEM_HEARTBEAT)
+    """Whether only the gateway may say this.
+
+    All of `system/*` is, but heartbeats; a join is said before there is anybody to say it, and never again.
+    """
+    return (kind.startswith(SYSTEM_NAMESPACE) and kind != SYSTEM_HEARTBEAT) or kind == SPACE_INVITE_ACK

@@ -7,8 +7,7 @@ is done while an envelope is on its way: a line is made of what was left for it,
 
 import os
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from functools import partial
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -33,6 +32,11 @@ _SIZE_OF_A_DECISION = 512
 """About what such a line holds while it waits, in bytes."""
 
 _MAX_REMEMBERED_TAILS = 4_096
+
+_MILLISECONDS: Final = tuple(b'%03dZ","event":"' % number for number in range(1_000))
+
+_About = tuple[str | None, str | None, tuple[str, ...] | None]
+"""An envelope's id, kind and correlation: what a decision's line tells of it."""
 
 _WORDS: Final = {
     "true": True,
@@ -79,8 +83,12 @@ class AuditLog:
         self._options = options
         self._writer = writer
         self._tails: dict[tuple[str | None, str, str], bytes] = {}
+        self._counts: dict[tuple[str, int], bytes] = {}
         self._decision_tails: dict[tuple[Any, ...], tuple[Any, Any, bytes]] = {}
-        self._stamped: tuple[datetime | None, bytes] = (None, b"")
+        self._second = datetime.min.replace(tzinfo=UTC)
+        self._second_told = b""
+        self.names_wanted_up_to = self._names_wanted()
+        """Above this many recipients nobody needs to know their names."""
         if self.is_on:
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -89,14 +97,6 @@ class AuditLog:
         """Whether anything is logged at all."""
         return self._history is not None or self._decisions is not None
 
-    @property
-    def names_wanted_up_to(self) -> int:
-        """Above this many recipients nobody needs to know their names."""
-        mode = self._options.delivered
-        if self._history is None or mode == "never":
-            return 0
-        return self._options.per_member_up_to if mode == "per_member" else 1 << 30
-
     def passed(
         self,
         envelope: Envelope,
@@ -104,13 +104,22 @@ class AuditLog:
         sender: str,
         transport: Transport,
         recipients: Recipients,
+        decision: Decision,
         *,
         now: datetime,
     ) -> None:
-        """An envelope came in and was written to members, the way most do. `data` is its JSON."""
-        if self._history is not None:
-            render = partial(self._passed, envelope.id, data, sender, transport, recipients, now)
-            self._writer.put(self._history, render, len(data))
+        """An envelope came in, was allowed and written to members, the way most do. `data` is its JSON."""
+        history, decisions = self._history, self._decisions
+        if history is not None and decisions is not None:
+            about = (envelope.id, envelope.kind, envelope.correlation_id)
+            size = len(data) + _SIZE_OF_A_DECISION
+            self._writer.put_both(
+                history, decisions, self._both, size, about, data, sender, transport, recipients, decision, now
+            )
+        elif history is not None:
+            self._writer.put(history, self._passed, len(data), envelope.id, data, sender, transport, recipients, now)
+        else:
+            self.decided(envelope, sender, decision, transport, now=now)
 
     def received(
         self,
@@ -123,16 +132,16 @@ class AuditLog:
     ) -> None:
         """An envelope came in. `rejected` is the error it was answered with."""
         if self._history is not None:
-            render = partial(self._received, envelope, sender, transport, now, rejected)
-            self._writer.put(self._history, render, _SIZE_OF_A_DRAFT)
+            self._writer.put(
+                self._history, self._received, _SIZE_OF_A_DRAFT, envelope, sender, transport, now, rejected
+            )
 
     def delivered(
         self, envelope: Envelope, data: bytes, recipients: Recipients, *, now: datetime, metadata: Mapping[str, Any]
     ) -> None:
         """An envelope was written to members: one line each where names are given, one line where only a number is."""
         if self._history is not None and self._options.delivered != "never":
-            render = partial(self._delivered, envelope.id, data, recipients, now, metadata)
-            self._writer.put(self._history, render, len(data))
+            self._writer.put(self._history, self._delivered, len(data), envelope.id, data, recipients, now, metadata)
 
     def decided(
         self,
@@ -146,30 +155,56 @@ class AuditLog:
         """Somebody's capabilities were asked."""
         if self._decisions is not None:
             about = (envelope.id, envelope.kind, envelope.correlation_id)
-            render = partial(self._decided, about, sender, decision, transport, now)
-            self._writer.put(self._decisions, render, _SIZE_OF_A_DECISION)
+            self._writer.put(
+                self._decisions, self._decided, _SIZE_OF_A_DECISION, about, sender, decision, transport, now
+            )
 
     def noted(self, note: Note, *, now: datetime) -> None:
         """Permissions changed."""
         if self._decisions is not None:
-            self._writer.put(self._decisions, partial(self._noted, note, now), 512)
+            self._writer.put(self._decisions, self._noted, _SIZE_OF_A_DECISION, note, now)
+
+    def _names_wanted(self) -> int:
+        mode = self._options.delivered
+        if self._history is None or mode == "never":
+            return 0
+        return self._options.per_member_up_to if mode == "per_member" else 1 << 30
 
     # Lines, made in the writer's thread
 
+    def _both(
+        self,
+        about: _About,
+        data: bytes,
+        sender: str,
+        transport: Transport,
+        recipients: Recipients,
+        decision: Decision,
+        now: datetime,
+    ) -> tuple[bytes, bytes]:
+        passed = self._passed(about[0], data, sender, transport, recipients, now)
+        return passed, self._decided(about, sender, decision, transport, now)
+
     def _passed(
-        self, envelope_id: str, data: bytes, sender: str, transport: Transport, recipients: Recipients, now: datetime
+        self,
+        envelope_id: str | None,
+        data: bytes,
+        sender: str,
+        transport: Transport,
+        recipients: Recipients,
+        now: datetime,
     ) -> bytes:
-        stamp = b'{"timestamp":"' + self._stamp(now) + b'","event":"'
+        stamp = self._stamp(now)
         middle = b'","id":' + to_json(envelope_id) + b',"envelope":' + self._kept(data)
-        received = (stamp, b"received", middle, self._tail(sender, "inbound", transport), b"}\n")
+        received = stamp + b"received" + middle + self._tail(sender, "inbound", transport) + b"}\n"
         if self._options.delivered == "never":
-            return b"".join(received)
-        if isinstance(recipients, int):
-            return b"".join((*received, stamp, b"delivered", middle, self._counted(sender, recipients)))
-        told = b',"metadata":' + to_json({"source_participant": sender}) + b"}\n"
+            return received
         delivered = stamp + b"delivered" + middle
+        if isinstance(recipients, int):
+            return received + delivered + self._counted(sender, recipients)
+        told = b',"metadata":' + to_json({"source_participant": sender}) + b"}\n"
         lines = [delivered + self._tail(name, "outbound", "websocket") + told for name in recipients]
-        return b"".join((*received, *lines))
+        return b"".join((received, *lines))
 
     def _received(
         self, envelope: Draft, sender: str, transport: Transport, now: datetime, rejected: str | None
@@ -194,7 +229,7 @@ class AuditLog:
 
     def _decided(
         self,
-        about: tuple[str | None, str | None, tuple[str, ...] | None],
+        about: _About,
         sender: str,
         decision: Decision,
         transport: Transport,
@@ -210,8 +245,7 @@ class AuditLog:
             self._decision_tails[key] = known
         said = b',"correlation_id":' + to_json(correlation_id) if correlation_id else b""
         named = b'","envelope_id":' + to_json(envelope_id) if envelope_id is not None else b'"'
-        stamp = self._stamp(now)
-        return b'{"timestamp":"' + stamp + b'","event":"capability_check' + named + known[2] + said + b"}}\n"
+        return self._stamp(now) + b"capability_check" + named + known[2] + said + b"}}\n"
 
     def _decision_tail(self, kind: str | None, sender: str, decision: Decision, transport: Transport) -> bytes:
         """Everything behind the envelope's id, up to what may still follow in the metadata."""
@@ -244,8 +278,7 @@ class AuditLog:
     def _line(self, event: str, envelope_id: str | None, data: bytes, now: datetime) -> bytes:
         """A line up to and with the envelope."""
         named = b'","id":' + to_json(envelope_id) if envelope_id is not None else b'"'
-        head = b'{"timestamp":"' + self._stamp(now) + b'","event":"'
-        return head + event.encode() + named + b',"envelope":' + self._kept(data)
+        return self._stamp(now) + event.encode() + named + b',"envelope":' + self._kept(data)
 
     def _kept(self, data: bytes) -> bytes:
         """An envelope as it is logged: of a very long one only the size, which keeps files bounded."""
@@ -253,12 +286,14 @@ class AuditLog:
 
     def _counted(self, sender: str, recipients: int) -> bytes:
         """The end of a line that tells how many got an envelope."""
-        key = (sender, str(recipients), "counted")
-        known = self._tails.get(key)
+        key = (sender, recipients)
+        known = self._counts.get(key)
         if known is None:
+            if len(self._counts) >= _MAX_REMEMBERED_TAILS:
+                self._counts.clear()
             told = to_json({"source_participant": sender, "recipients": recipients})
             known = self._tail(None, "outbound", "websocket") + b',"metadata":' + told + b"}\n"
-            self._tails[key] = known
+            self._counts[key] = known
         return known
 
     def _tail(self, participant: str | None, direction: str, transport: Transport) -> bytes:
@@ -273,9 +308,10 @@ class AuditLog:
         return known
 
     def _stamp(self, now: datetime) -> bytes:
-        """A moment as the wire writes it; several lines share one."""
-        last, stamp = self._stamped
-        if last is not now:
-            stamp = wire_timestamp(now).encode()
-            self._stamped = (now, stamp)
-        return stamp
+        """The beginning of a line, up to the event's name. Lines of one second share most of it."""
+        passed = now - self._second
+        if passed.days or passed.seconds:
+            self._second = now.replace(microsecond=0)
+            self._second_told = b'{"timestamp":"' + wire_timestamp(self._second)[: -len("000Z")].encode()
+            passed = now - self._second
+        return self._second_told + _MILLISECONDS[passed.microseconds // 1000]

@@ -9,11 +9,11 @@ from enum import Enum, auto
 
 from protocol import errors
 from protocol.codec import StreamFrame, decode
-from protocol.envelope import Draft
+from protocol.envelope import Draft, Envelope
 from protocol.errors import DecodeError
 from protocol.ids import ParticipantId
 from protocol.join import JoinRequest, join_request
-from protocol.kinds import SYSTEM_HEARTBEAT
+from protocol.kinds import SYSTEM_HEARTBEAT, SYSTEM_JOIN
 from spaces.directory import Directory
 from spaces.fanout import Lane
 from spaces.switchboard import Switchboard
@@ -27,6 +27,9 @@ class _Phase(Enum):
     ENDED = auto()
 
 
+_JOINED = _Phase.JOINED
+
+
 class Connection:
     """A socket as the gateway sees it. Every method returns at once."""
 
@@ -34,6 +37,7 @@ class Connection:
         """`bearer` is the token of the upgrade request's header, `space` what its query asked for."""
         self._directory = directory
         self._switchboard = directory.default
+        self._limits = directory.default.config.limits
         self.id = self._switchboard.open()
         self._lane: Lane | None = None
         self._bearer = bearer
@@ -72,7 +76,21 @@ class Connection:
         if self._phase is _Phase.ENDED:
             return
         try:
-            self._receive(data, is_text=is_text)
+            # Only frames keep the form they came in; an envelope is read from bytes either way.
+            raw = _as_text(data) if is_text and data[:1] == b"#" else data
+            limits = self._limits
+            message = decode(raw, max_bytes=limits.message_bytes, max_depth=limits.json_depth)
+            sender = self._participant
+            if (
+                isinstance(message, Envelope)
+                and message.kind != SYSTEM_JOIN
+                and self._phase is _JOINED
+                and sender is not None
+            ):
+                # What nearly every message is: something complete that a member says.
+                self._switchboard.receive(self.id, sender, message)
+            else:
+                self._work_on(message)
         except DecodeError as problem:
             self._switchboard.refuse(self.id, problem.error, problem.detail, code=problem.code)
         except Exception:
@@ -107,11 +125,7 @@ class Connection:
         self._phase = _Phase.ENDED
         self._switchboard.leave(self.id)
 
-    def _receive(self, data: bytes, *, is_text: bool) -> None:
-        # Only frames keep the form they came in; an envelope is read from bytes either way.
-        raw = _as_text(data) if is_text and data[:1] == b"#" else data
-        limits = self._switchboard.config.limits
-        message = decode(raw, max_bytes=limits.message_bytes, max_depth=limits.json_depth)
+    def _work_on(self, message: Draft | StreamFrame) -> None:
         if isinstance(message, StreamFrame):
             if self._admitted():
                 assert self._participant is not None
@@ -166,6 +180,7 @@ class Connection:
         if home is not self._switchboard:
             self._switchboard.leave(self.id)
             self._switchboard = home
+            self._limits = home.config.limits
             self.id = home.open()
             if self._lane is not None:
                 home.attach(self.id, self._lane)

@@ -65,10 +65,13 @@ class Controls:
         except PayloadError:
             return  # its addressees cannot read it either, and say so
 
+    @property
+    def is_anybody_quiet(self) -> bool:
+        """Whether there is anybody who may have to be objected to."""
+        return bool(self._paused_until or self._shut_down)
+
     def objection(self, draft: Draft, sender: str, *, now: datetime) -> str | None:
         """Why a participant may not say this now, or None."""
-        if not self._paused_until and not self._shut_down:
-            return None
         if draft.kind in ALLOWED_WHILE_QUIET:
             return None
         if sender in self._shut_down:

@@ -19,8 +19,7 @@ from spaces.seats import Seat, Source
 ConnectionId = NewType("ConnectionId", int)
 
 
-@dataclass(frozen=True, slots=True)
-class Broadcast:
+class Broadcast(NamedTuple):
     """An envelope for every member and for the history. `without` names connections that do not get it."""
 
     envelope: Envelope
@@ -36,8 +35,7 @@ class Send:
     is_secret: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Relay:
+class Relay(NamedTuple):
     """A stream frame, as it came, for the given connections; None means every member's."""
 
     frame: StreamFrame

@@ -6,9 +6,10 @@ under our own server); `AsgiLane` goes through the ASGI `send` of any other serv
 elsewhere; a slow reader is noticed here and never waited for.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 
@@ -29,7 +30,10 @@ def frame_message(message: bytes | str) -> bytes:
 
 def frame_json(data: bytes) -> bytes:
     """UTF-8 JSON as a text frame."""
-    return _head(_FINAL_TEXT, len(data)) + data
+    size = len(data)
+    if 126 <= size < 65_536:  # what nearly every envelope is
+        return b"\x81\x7e" + size.to_bytes(2) + data
+    return _head(_FINAL_TEXT, size) + data
 
 
 def unframe(framed: bytes) -> bytes | str:
@@ -46,22 +50,34 @@ def _head(first: int, size: int) -> bytes:
     return bytes((first, 127)) + size.to_bytes(8)
 
 
-class Lane(Protocol):
+class Lane(ABC):
     """The way out to one connection.
 
     `write` must not be called once `is_open` is false: then a close frame was sent or received, or it is lost.
     """
 
-    is_open: bool
+    __slots__ = ("is_open", "on_shut")
 
-    def write(self, framed: bytes, /) -> object:
-        """Put a frame behind everything written before; never waits."""
+    def __init__(self) -> None:
+        self.is_open = True
+        self.on_shut: Callable[[], None] | None = None
 
+    write: Callable[[bytes], object]
+    """Put a frame behind everything written before; never waits."""
+
+    @abstractmethod
     def close(self, code: int, reason: str) -> None:
         """Send a close frame behind everything written, then wait a bounded time for the peer."""
 
+    @abstractmethod
     def finish(self, last: bytes, code: int, reason: str) -> None:
         """Say one last thing to a slow reader whose lane was shut already, and close."""
+
+    def shut(self) -> None:
+        """From this moment on nobody may write; who keeps the lane is told."""
+        self.is_open = False
+        if self.on_shut is not None:
+            self.on_shut()
 
 
 class Fanout:
@@ -69,27 +85,33 @@ class Fanout:
 
     def __init__(self) -> None:
         self._lanes: dict[ConnectionId, Lane] = {}
+        self._writes: tuple[Callable[[bytes], object], ...] | None = ()
 
     def __len__(self) -> int:
         return len(self._lanes)
 
     def admit(self, connection: ConnectionId, lane: Lane) -> None:
-        """From now on this lane gets what everybody gets."""
+        """From now on this lane gets what everybody gets, while it is open."""
         self._lanes[connection] = lane
+        lane.on_shut = self._look_again
+        self._writes = None
 
     def dismiss(self, connection: ConnectionId) -> None:
         """From now on this lane gets nothing."""
-        self._lanes.pop(connection, None)
+        lane = self._lanes.pop(connection, None)
+        if lane is not None:
+            lane.on_shut = None
+            self._writes = None
 
     def to_all(self, framed: bytes, *, without: frozenset[ConnectionId] = frozenset()) -> None:
         """Write one frame to every lane that is open."""
         if without:
             self.to_some(framed, (connection for connection in self._lanes if connection not in without))
             return
-        # The hot loop of the gateway: per member one attribute test and one write of the very same bytes.
-        for lane in self._lanes.values():
-            if lane.is_open:
-                lane.write(framed)
+        # The hot loop of the gateway: per member one write of the very same bytes and nothing else. A lane that a
+        # write shuts was written to for the last time by it.
+        for write in self._writes if self._writes is not None else self._open_writes():
+            write(framed)
 
     def to_some(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         """Write one frame to these lanes, where they are open."""
@@ -98,12 +120,19 @@ class Fanout:
             if lane is not None and lane.is_open:
                 lane.write(framed)
 
+    def _look_again(self) -> None:
+        self._writes = None
 
-class AsgiLane:
+    def _open_writes(self) -> tuple[Callable[[bytes], object], ...]:
+        self._writes = tuple(lane.write for lane in self._lanes.values() if lane.is_open)
+        return self._writes
+
+
+class AsgiLane(Lane):
     """A lane through ASGI `send`: a bounded outbox and one task, `run`, that empties it in order."""
 
     def __init__(self, *, max_bytes: int, on_slow: OnSlow) -> None:
-        self.is_open = True
+        super().__init__()
         self._outbox: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._max_bytes = max_bytes
@@ -119,7 +148,7 @@ class AsgiLane:
         self._waiting_bytes += len(framed)
         self._filled.set()
         if self._waiting_bytes > self._max_bytes:
-            self.is_open = False
+            self.shut()
             self._on_slow()
 
     def finish(self, last: bytes, code: int, reason: str) -> None:
@@ -134,7 +163,7 @@ class AsgiLane:
             self._end(code, reason)
 
     def _end(self, code: int, reason: str) -> None:
-        self.is_open = False
+        self.shut()
         self._closing = (code, reason)
         self._filled.set()
         self.closing.set()

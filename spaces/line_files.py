@@ -12,22 +12,26 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 MAX_WAITING_LINES = 100_000
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 
-BATCH_SECONDS = 0.01
+BATCH_SECONDS = 0.02
 """After a write, how long further lines are gathered for the next; the first line of a burst is there at once."""
 
 CLOSE_SECONDS = 10.0
 
-Render = Callable[[], bytes]
+Render = Callable[..., bytes]
 """Makes the bytes of one or more lines, each with its line break."""
+
+RenderBoth = Callable[..., tuple[bytes, bytes]]
+"""The same for two files at once."""
 
 log = logging.getLogger("spaces")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LineFile:
     """Where lines go. Above `max_bytes` the file moves aside to `<name>.1`, and `kept` such files are kept."""
 
@@ -38,21 +42,25 @@ class LineFile:
 
     def append(self, data: bytes) -> None:
         """Write behind what is there. Raises `OSError`."""
-        if self.max_bytes is not None and self._size() + len(data) > self.max_bytes:
-            self._rotate()
+        if not self._write(data, self.max_bytes):
+            self._move_aside()
+            self._write(data, None)
+
+    def _write(self, data: bytes, max_bytes: int | None) -> bool:
+        """Write unless there is something already and no room for more."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-        with os.fdopen(os.open(self.path, flags, 0o600 if self.is_private else 0o666), "ab") as file:
-            file.write(data)
-
-    def _size(self) -> int:
+        # A file object would cost more than the writing: a batch is one write of bytes that are there already.
+        file = os.open(self.path, flags, 0o600 if self.is_private else 0o666)
         try:
-            return self.path.stat().st_size
-        except FileNotFoundError:
-            return 0
+            if max_bytes is not None and (size := os.fstat(file).st_size) > 0 and size + len(data) > max_bytes:
+                return False
+            while data:
+                data = data[os.write(file, data) :]
+        finally:
+            os.close(file)
+        return True
 
-    def _rotate(self) -> None:
-        if not self._size():
-            return
+    def _move_aside(self) -> None:
         if not self.kept:
             self.path.unlink()
             return
@@ -74,59 +82,86 @@ class LineWriter:
     ) -> None:
         self._max_lines = max_waiting_lines
         self._max_bytes = max_waiting_bytes
-        self._waiting: deque[tuple[LineFile, Render, int]] = deque()
+        self._waiting: deque[tuple[LineFile, LineFile | None, Callable[..., Any], tuple[Any, ...], int]] = deque()
         self._bytes_in = 0  # counted by who leaves lines
         self._bytes_out = 0  # counted by the thread
         self._dropped: dict[LineFile, int] = {}
         self._failed: set[LineFile] = set()
-        self._something = threading.Event()
+        self._is_awake = False  # set by who leaves lines, taken back by the thread before it looks
+        self._is_closing = False
+        self._something = threading.Semaphore(0)
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def put(self, file: LineFile, render: Render, size: int) -> bool:
-        """Leave a line. `size` is about what it holds until it is written. Returns whether there was room."""
-        if self._closing.is_set():
+    def put(self, file: LineFile, render: Render, size: int, *about: Any) -> bool:
+        """Leave a line, to be made of `about` by `render`. `size` is about what it holds until it is written.
+
+        Returns whether there was room.
+        """
+        return self._put(file, None, render, about, size)
+
+    def put_both(self, file: LineFile, other: LineFile, render: RenderBoth, size: int, *about: Any) -> bool:
+        """Leave what makes lines of two files."""
+        return self._put(file, other, render, about, size)
+
+    def close(self) -> None:
+        """Write what waits, then end. Later lines are dropped."""
+        self._is_closing = True
+        self._closing.set()
+        self._something.release()
+        if self._thread is not None:
+            self._thread.join(CLOSE_SECONDS)
+            self._thread = None
+
+    def _put(
+        self, file: LineFile, other: LineFile | None, render: Callable[..., Any], about: tuple[Any, ...], size: int
+    ) -> bool:
+        if self._is_closing:
             return False
-        if len(self._waiting) >= self._max_lines or self._bytes_in - self._bytes_out + size > self._max_bytes:
-            self._dropped[file] = self._dropped.get(file, 0) + 1
+        waiting = self._waiting
+        if len(waiting) >= self._max_lines or self._bytes_in - self._bytes_out + size > self._max_bytes:
+            for full in (file,) if other is None else (file, other):
+                self._dropped[full] = self._dropped.get(full, 0) + 1
             return False
-        dropped = self._dropped.pop(file, 0) if self._dropped else 0
-        if dropped:
-            self._waiting.append((file, lambda: b'{"event":"dropped","lines":%d}\n' % dropped, 0))
+        if self._dropped:
+            for one in (file,) if other is None else (file, other):
+                dropped = self._dropped.pop(one, 0)
+                if dropped:
+                    waiting.append((one, None, _dropped_line, (dropped,), 0))
         self._bytes_in += size
-        self._waiting.append((file, render, size))
-        if not self._something.is_set():
-            self._something.set()
+        waiting.append((file, other, render, about, size))
+        if not self._is_awake:
+            self._is_awake = True
+            self._something.release()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="line-files", daemon=True)
                 self._thread.start()
         return True
 
-    def close(self) -> None:
-        """Write what waits, then end. Later lines are dropped."""
-        self._closing.set()
-        self._something.set()
-        if self._thread is not None:
-            self._thread.join(CLOSE_SECONDS)
-            self._thread = None
-
     def _run(self) -> None:
-        while not self._closing.is_set():
-            self._something.wait()
-            self._something.clear()
+        while not self._is_closing:
+            self._something.acquire()
+            self._is_awake = False
             self._write_what_waits()
             self._closing.wait(BATCH_SECONDS)
         self._write_what_waits()
 
     def _write_what_waits(self) -> None:
         batches: dict[LineFile, list[bytes]] = {}
+        take = self._waiting.popleft
         for _ in range(len(self._waiting)):
-            file, render, size = self._waiting.popleft()
+            file, other, render, about, size = take()
             self._bytes_out += size
             try:
-                batches.setdefault(file, []).append(render())
+                made = render(*about)
             except Exception:
                 log.exception("a line of %s could not be made", file.path)
+                continue
+            if other is None:
+                batches.setdefault(file, []).append(made)
+            else:
+                batches.setdefault(file, []).append(made[0])
+                batches.setdefault(other, []).append(made[1])
         for file, lines in batches.items():
             try:
                 file.append(b"".join(lines))
@@ -136,3 +171,7 @@ class LineWriter:
                     log.warning("%s cannot be written: %s", file.path, error)
             else:
                 self._failed.discard(file)
+
+
+def _dropped_line(lines: int) -> bytes:
+    return b'{"event":"dropped","lines":%d}\n' % lines

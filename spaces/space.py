@@ -269,7 +269,7 @@ class Space:
         refused = (
             self._out_of_turn(sender, connection, now)
             or problem_of(draft, sender, name_chars=self._config.limits.name_chars)
-            or self._quiet(draft, sender, now)
+            or (self._quiet(draft, sender, now) if self._controls.is_anybody_quiet else None)
         )
         if refused is not None:
             return self._refuse(refused, draft, sender, connection, now=now)
@@ -287,7 +287,7 @@ class Space:
             )
             return self._refuse(violation, draft, sender, connection, now=now, decision=Decision(seat, None))
         decision = Decision(seat, matched, seat.source_of(matched))
-        envelope = self._complete(draft, sender, now)
+        envelope = draft if isinstance(draft, Envelope) else self._complete(draft, sender, now)
         receipt = self._act(envelope, connection, now)
         if receipt is None:
             return Receipt((Broadcast(envelope),), accepted=envelope, decision=decision)
@@ -322,6 +322,8 @@ class Space:
     def _act(self, envelope: Envelope, connection: ConnectionId | None, now: datetime) -> Receipt | None:
         """Do what an envelope asks of the gateway itself. None when that is nothing but passing it on."""
         match envelope.kind.partition("/")[0]:
+            case "chat" | "reasoning":
+                return None
             case "stream":
                 return self._stream_rules.receive(envelope, now=now)
             case "capability" | "space":

@@ -247,7 +247,8 @@ class Switchboard:
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             self._do(effect)
-        self._end_slow_ones()
+        if self._slow:
+            self._end_slow_ones()
 
     def _broadcast(self, effect: Broadcast, data: bytes) -> None:
         self.history.publish(data)
@@ -321,14 +322,13 @@ class Switchboard:
             return
         accepted, refused, decision = receipt.accepted, receipt.refused, receipt.decision
         first = effects[0] if len(effects) == 1 else None
-        if accepted is not None and isinstance(first, Broadcast) and first.envelope is accepted:
-            # What nearly every envelope is: accepted and passed on. One line-making for all of it.
+        if decision is not None and isinstance(first, Broadcast) and accepted is first.envelope:
+            # What nearly every envelope is: allowed and passed on. One line-making for all of it.
             data = accepted.encode()
-            audit.passed(accepted, data, sender, transport, self._recipients(audit, first), now=now)
-            if decision is not None:
-                audit.decided(accepted, sender, decision, transport, now=now)
+            audit.passed(accepted, data, sender, transport, self._recipients(audit, first), decision, now=now)
             self._broadcast(first, data)
-            self._end_slow_ones()
+            if self._slow:
+                self._end_slow_ones()
             return
         audit.received(accepted or draft, sender, transport, now=now, rejected=refused.error if refused else None)
         if decision is not None:
@@ -336,8 +336,11 @@ class Switchboard:
         self._perform(effects)
 
     def _recipients(self, audit: AuditLog, effect: Broadcast) -> Recipients:
+        members = self.space.members
+        if not effect.without and members > audit.names_wanted_up_to:
+            return members
         left_out = {self._owners[one] for one in effect.without if one in self._owners} if effect.without else ()
-        count = self.space.members - len(left_out)
+        count = members - len(left_out)
         if count > audit.names_wanted_up_to:
             return count
         return tuple(name for name in self.space.member_names if name not in left_out)

@@ -12,19 +12,19 @@ _REQUIRED_TEXT = {kinds.CHAT: "text", kinds.MCP_REQUEST: "method"}
 
 def problem_of(draft: Draft, sender: str, *, name_chars: int) -> ErrorPayload | None:
     """What is wrong with an envelope of this sender, in the order in which it is looked for; None if nothing is."""
-    kind = draft.kind
+    kind, envelope_id, claimed = draft.kind, draft.id, draft.sender
     if not kind or kind.isspace():
         return invalid(errors.INVALID_ENVELOPE, "'kind' is missing")
     if len(kind) > name_chars:
         return invalid(errors.INVALID_ENVELOPE, f"a kind has at most {name_chars} characters")
-    if draft.id is not None and len(draft.id) > ID_LENGTHS * name_chars:
+    if envelope_id is not None and len(envelope_id) > ID_LENGTHS * name_chars:
         return invalid(errors.INVALID_ENVELOPE, f"an id has at most {ID_LENGTHS * name_chars} characters")
-    if draft.sender is not None and draft.sender != sender:
-        text = f"you are '{sender}' and cannot speak as '{draft.sender}'"
+    if claimed is not None and claimed != sender:
+        text = f"you are '{sender}' and cannot speak as '{claimed}'"
         return ErrorPayload(error=errors.IDENTITY_MISMATCH, message=text, attempted_kind=kind)
-    if kind.startswith(kinds.SYSTEM_NAMESPACE) or kind == kinds.SPACE_INVITE_ACK:
-        return _reserved(kind)
     needed = _REQUIRED_TEXT.get(kind)
+    if needed is None and kinds.is_reserved(kind):
+        return _reserved(kind)
     if needed is not None:
         value = draft.body.get(needed)
         if not isinstance(value, str) or not value:
@@ -37,9 +37,7 @@ def invalid(error: str, message: str) -> ErrorPayload:
     return ErrorPayload(error=error, message=message, code=errors.VALIDATION_ERROR)
 
 
-def _reserved(kind: str) -> ErrorPayload | None:
-    if kind == kinds.SYSTEM_HEARTBEAT:
-        return None
+def _reserved(kind: str) -> ErrorPayload:
     # The reference knows only one reserved kind, under this error; its clients look for these words.
     error = errors.INVALID_REQUEST if kind == kinds.SYSTEM_REGISTER else errors.RESERVED_KIND
     return ErrorPayload(error=error, message=f"{kind} is reserved for the gateway", attempted_kind=kind)

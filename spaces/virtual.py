@@ -4,20 +4,19 @@ Such a log is the lane of a connection like any other. What is done with the fil
 moved) is its reader's business.
 """
 
-from functools import partial
 from pathlib import Path
 
 from pydantic_core import to_json
 
-from spaces.fanout import unframe
+from spaces.fanout import Lane, unframe
 from spaces.line_files import LineFile, LineWriter
 
 
-class FileLane:
+class FileLane(Lane):
     """The way out into a file (`fanout.Lane`)."""
 
     def __init__(self, path: Path, writer: LineWriter) -> None:
-        self.is_open = True
+        super().__init__()
         self._file = LineFile(path, is_private=False)
         self._writer = writer
 
@@ -28,11 +27,11 @@ class FileLane:
 
     def write(self, framed: bytes) -> None:
         """Leave a message to be written."""
-        self._writer.put(self._file, partial(line_of, framed), len(framed))
+        self._writer.put(self._file, line_of, len(framed), framed)
 
     def close(self, _code: int, _reason: str) -> None:
         """Write nothing from now on."""
-        self.is_open = False
+        self.shut()
 
     def finish(self, last: bytes, code: int, reason: str) -> None:
         """One last line."""

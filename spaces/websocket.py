@@ -13,7 +13,8 @@ from typing import Any, Protocol, cast
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 from websockets.http11 import Request
-from websockets.protocol import State
+
+from spaces.fanout import Lane
 
 try:
     from websockets.speedups import apply_mask
@@ -33,22 +34,25 @@ _OPCODE = 0x0F
 _TEXT, _BINARY, _CONTINUATION = 1, 2, 0
 _MASKED = 0x80
 _WHOLE_MESSAGES = (_FINAL | _TEXT, _FINAL | _BINARY)
+_SHORT_HEAD = 8
+"""Bytes of the head and mask of a frame of up to 64 KiB."""
 
 
 class OnMessage(Protocol):
     """Called with each message's bytes and whether it came as text (then its UTF-8 is not checked yet)."""
 
-    def __call__(self, data: bytes, *, is_text: bool) -> None: ...
+    def __call__(self, data: bytes, is_text: bool, /) -> None: ...
 
 
-class DirectLane:
+class DirectLane(Lane):
     """The way out to one connection, and the way in once it is attached (`fanout.Lane`)."""
 
-    __slots__ = ("_protocol", "is_open", "on_message", "on_slow", "on_too_large", "write")
+    __slots__ = ("_protocol", "max_bytes", "on_message", "on_slow", "on_too_large", "write")
 
     def __init__(self, protocol: "DirectWebSocket") -> None:
+        super().__init__()
         self._protocol = protocol
-        self.is_open = True
+        self.max_bytes = protocol.config.ws_max_size
         self.write: Callable[[bytes], object] = protocol.transport.write
         self.on_message: OnMessage | None = None
         self.on_slow: Callable[[], None] | None = None
@@ -107,18 +111,26 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
 
     def _read_frame(self, data: bytes, place: int, size: int) -> int:
         """Read the frame that begins at a place. Returns the place behind it."""
+        lane = self.lane
+        assert lane is not None
+        on_message = lane.on_message
+        # What nearly all of them are, decided without another call: a whole message, masked, not very long.
+        if on_message is not None and lane.is_open and size - place >= _SHORT_HEAD and not self._is_in_parts:
+            first, second = data[place], data[place + 1]
+            if _MASKED <= second < _MASKED | 127 and first in _WHOLE_MESSAGES:
+                start, length = place + 6, second - _MASKED
+                if length == 126:
+                    start, length = place + 8, data[place + 2] << 8 | data[place + 3]
+                end = start + length
+                if end <= size and length <= lane.max_bytes:
+                    on_message(apply_mask(data[start:end], data[start - 4 : start]), first == _FINAL | _TEXT)
+                    return end
         head, length = _head_of(data, place, size)
         if size - place < head:
             self._begun = data[place:]
             return size
         first, start = data[place], place + head
         end = start + length
-        if first in _WHOLE_MESSAGES and end <= size and self._takes_messages(data[place + 1], length):
-            assert self.lane is not None
-            assert self.lane.on_message is not None
-            message = apply_mask(data[start:end], data[start - 4 : start])
-            self.lane.on_message(message, is_text=first == _FINAL | _TEXT)
-            return end
         if first & _OPCODE in (_TEXT, _BINARY):
             self._is_in_parts = not first & _FINAL
         elif first & _OPCODE == _CONTINUATION and first & _FINAL:
@@ -126,18 +138,6 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
         self._owed = max(0, end - size)
         super().data_received(data[place:end])
         return end
-
-    def _takes_messages(self, second: int, length: int) -> bool:
-        """Whether a whole message may pass the parser by: it is as it should be and expected now."""
-        return (
-            second & _MASKED != 0
-            and not self._is_in_parts
-            and not self.close_sent
-            and length <= self.config.ws_max_size
-            and self.lane is not None
-            and self.lane.on_message is not None
-            and self.conn.state is State.OPEN
-        )
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
@@ -159,7 +159,7 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
             event = self.queue.get_nowait()
             if event["type"] == "websocket.receive":
                 text, data = event.get("text"), event.get("bytes")
-                on_message(text.encode() if text is not None else data or b"", is_text=text is not None)
+                on_message(text.encode() if text is not None else data or b"", text is not None)
             else:
                 kept.append(event)
         for event in kept:
@@ -177,7 +177,7 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
         data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
         self.frames = []
         if not self.close_sent:
-            lane.on_message(bytes(data), is_text=self.curr_msg_data_type == "text")
+            lane.on_message(bytes(data), self.curr_msg_data_type == "text")
 
     def close_with(self, code: int, reason: str) -> None:
         """Close from our side: the application is told at once, the peer has `CLOSE_GRACE_SECONDS`."""
@@ -198,7 +198,7 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
         super().pause_writing()
         lane = self.lane
         if lane is not None and lane.is_open and lane.on_slow is not None:
-            lane.is_open = False
+            lane.shut()
             lane.on_slow()
 
     # Every way a connection can end: from here on nobody may write.
@@ -239,8 +239,9 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def _stop_writing(self) -> None:
-        if self.lane is not None:
-            self.lane.is_open = False
+        lane = self.lane
+        if lane is not None and lane.is_open:
+            lane.shut()
 
     def _cut_off_after(self, seconds: float) -> None:
         """Closing a transport waits until the peer has read everything; a peer that never reads is cut off."""

@@ -14,11 +14,14 @@ def test_the_namespace_itself_is_no_kind() -> None:
     assert kinds.SYSTEM_NAMESPACE not in kinds.ALL_KINDS
 
 
-@pytest.mark.parametrize("kind", ["system/welcome", "system/error", "system/presence", "system/register", "system/new"])
-def test_system_kinds_are_the_gateways(kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    ["system/welcome", "system/error", "system/presence", "system/join", "system/new", "space/invite-ack"],
+)
+def test_some_kinds_are_the_gateways_alone(kind: str) -> None:
     assert kinds.is_reserved(kind)
 
 
-@pytest.mark.parametrize("kind", ["system/join", "system/heartbeat", "chat", "systems/x"])
-def test_joins_heartbeats_and_everything_else_are_not(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["system/heartbeat", "chat", "systems/x", "space/invite"])
+def test_heartbeats_and_everything_else_are_not(kind: str) -> None:
     assert not kinds.is_reserved(kind)

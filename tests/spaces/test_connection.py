@@ -181,7 +181,7 @@ def test_a_slow_socket_is_heard_no_more(switchboard: Switchboard) -> None:
     slow.send(JOIN)
     other.connection.join_by_header()
     slow.told()
-    slow.lane.is_open = False
+    slow.lane.shut()
     slow.connection.slow()
     slow.send({"kind": "chat", "payload": {"text": "unheard"}})
     other.send({"kind": "chat", "payload": {"text": "next"}})

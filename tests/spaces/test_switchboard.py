@@ -106,7 +106,7 @@ def test_an_http_sender_speaks_the_same_way(switchboard: Switchboard) -> None:
 def test_a_slow_reader_is_told_and_leaves_and_nobody_else_notices_but_by_presence(switchboard: Switchboard) -> None:
     ada_connection, ada = joined(switchboard, ADA)
     bob_connection, bob = joined(switchboard, BOB)
-    bob.is_open = False
+    bob.shut()
     switchboard.is_slow(bob_connection)
     switchboard.receive(ada_connection, ADA, chat("one"))
     assert kinds(bob)[-1] == "system/error"

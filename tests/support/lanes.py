@@ -1,13 +1,13 @@
 """A lane that keeps what is written to it."""
 
-from spaces.fanout import unframe
+from spaces.fanout import Lane, unframe
 
 
-class RecordingLane:
+class RecordingLane(Lane):
     """A second, real way out: into a list. It breaks loudly when something is written after its end."""
 
     def __init__(self) -> None:
-        self.is_open = True
+        super().__init__()
         self.written: list[bytes | str] = []
         self.closed: tuple[int, str] | None = None
 
@@ -18,7 +18,7 @@ class RecordingLane:
 
     def close(self, code: int, reason: str) -> None:
         """Remember how it was closed."""
-        self.is_open = False
+        self.shut()
         self.closed = (code, reason)
 
     def finish(self, last: bytes, code: int, reason: str) -> None:
