@@ -50,6 +50,7 @@ def start(
     Gateway, space and token come from the environment or the running space of this folder unless they are given;
     `mew up` hands over the server in MEW_BRIDGE_CONFIG.
     """
+    import logging
     import os
 
     from mew_agent.bridge.settings import BRIDGE_CONFIG, require_mcp
@@ -76,6 +77,8 @@ def start(
     who = find_identity(Flags(participant, token, gateway, space))
     require_mcp()
     terminal.configure_logging(log_level)
+    if log_level != LogLevel.DEBUG:
+        logging.getLogger("mcp").setLevel(logging.WARNING)  # it tells of every request, and of session ids
 
     async def live() -> None:
         from mew_agent.bridge.keeping import Bridge, run_bridge

@@ -98,11 +98,12 @@ async def test_a_bridge_in_the_foreground_takes_its_server_with_it(folder: Folde
         *MEW, "bridge", "start", "--participant-id", "clock",
         "--mcp-command", f"{BIN}/mcp-server-time", "--mcp-env", f"MARK={mark}",
     )  # fmt: skip
+    process: Process | None = None
     try:
         await folder.mew("up", "--detach", "--port", "0")
         output = folder.path / "bridge.out"
         with output.open("wb") as out:
-            process: Process = await anyio.open_process(
+            process = await anyio.open_process(
                 command, cwd=folder.path, env=environment(), stdout=out, stderr=out, start_new_session=True
             )
         await until(lambda: "clock has joined" in output.read_text())
@@ -115,6 +116,9 @@ async def test_a_bridge_in_the_foreground_takes_its_server_with_it(folder: Folde
         assert "Traceback" not in output.read_text()
         assert servers(mark) == []
     finally:
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.aclose()
         await folder.mew("down")
 
 

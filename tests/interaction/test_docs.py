@@ -49,6 +49,23 @@ def test_getting_started_works_from_its_first_command_to_its_last(
     assert "projected" in told["mew status"]
 
 
+def test_the_mcp_page_brings_a_published_server_into_a_space(
+    tmp_path: Path, unused_port: int, request: pytest.FixtureRequest
+) -> None:
+    page = DOCS / "mcp.md"
+    (yaml,) = re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "space.yaml").write_text(yaml, encoding="utf-8")
+    request.addfinalizer(lambda: run("mew down", tmp_path))
+    told: dict[str, str] = {}
+    for command in commands(page):
+        done = run(command.replace("8090", str(unused_port)), tmp_path)
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+        told[command] = done.stdout
+    assert "clock: joined" in told["mew up --detach --port 8090"]
+    for tool in ("send_chat", "read_board", "request_compaction", "list_participants", "recent_chat"):
+        assert f"`{tool}(" in page.read_text(encoding="utf-8")
+
+
 def test_every_page_that_the_readme_names_exists() -> None:
     readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)#:]+)\)", readme)
