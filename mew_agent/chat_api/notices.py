@@ -69,23 +69,30 @@ def _ended_text(before: PeerContext, after: PeerContext) -> str:
     """What a compaction freed, and the size now."""
     last = after.report.last_compaction if after.report else None
     earlier = before.report.last_compaction if before.report else None
-    size = _size(after)
-    window = f" of {after.max_tokens:,}" if size and after.max_tokens else ""
-    now = f"; now {size}{window}" if size else ""
+    now = _now(after)
     if last is not None and last != earlier:
-        label = "" if last.basis in ("reported", "exact") else " (projected)"
+        # One label is enough where the size that follows carries the same.
+        label = "" if last.basis in ("reported", "exact") or last.basis == after.basis else f" ({last.basis})"
         return f"freed {last.freed_tokens:,} tokens{label}{now}"
-    if after.report is not None:
-        return f"compacting freed nothing{now}"
-    return f"compacted{now}"
+    return f"compacting freed nothing{now}" if after.report is not None else f"compacted{now}"
+
+
+def _now(context: PeerContext) -> str:
+    """The size after it, as a clause; empty when it is not known."""
+    if context.tokens is None:
+        return ""
+    window = f" of {context.max_tokens:,}" if context.max_tokens else ""
+    return f"; now {context.tokens:,}{window}{_label(context)}"
 
 
 def _size(context: PeerContext) -> str:
     """The size with its basis, unless that is a report; empty when it is not known."""
-    if context.tokens is None:
-        return ""
-    label = {"reported": "", None: " (unlabelled)"}.get(context.basis, f" ({context.basis})")
-    return f"{context.tokens:,} tokens{label}"
+    return "" if context.tokens is None else f"{context.tokens:,} tokens{_label(context)}"
+
+
+def _label(context: PeerContext) -> str:
+    """How the size is known, unless its provider reported it."""
+    return {"reported": "", None: " (unlabelled)"}.get(context.basis, f" ({context.basis})")
 
 
 def _line(text: str) -> str:

@@ -171,7 +171,7 @@ async def test_a_compaction_between_two_questions_is_told_with_the_second(
         await built.stage.ear.until(lambda: "compacted" in built.stage.ear.words("coder"))
         chunks = await built.stream(ASK)
         again = await built.stream(ASK)
-    assert content(chunks).startswith(f"> meanwhile: freed {done.freed_tokens:,} tokens (projected); now ")
+    assert content(chunks).startswith(f"> meanwhile: freed {done.freed_tokens:,} tokens; now ")
     assert "freed" not in content(again).split("\n")[0]
 
 

@@ -39,15 +39,20 @@ def test_a_compaction_is_told_when_it_begins_and_when_it_ends() -> None:
     assert notices.hear(status("compacting")) == Notice("begun", "compacting 98,412 tokens ...")
     assert notices.is_compacting
     ended = notices.hear(status("compacted", 27_046, basis="projected", last_compaction=LAST))
-    assert ended == Notice("ended", "freed 71,366 tokens (projected); now 27,046 tokens (projected) of 128,000")
+    assert ended == Notice("ended", "freed 71,366 tokens; now 27,046 of 128,000 (projected)")
     assert not notices.is_compacting
+
+
+def test_freed_tokens_keep_their_own_label_where_the_size_has_none() -> None:
+    unknown = Notices().hear(status("compacted", None, last_compaction=LAST))
+    assert unknown == Notice("ended", "freed 71,366 tokens (projected)")
 
 
 def test_a_compaction_that_freed_nothing_does_not_show_the_one_before() -> None:
     notices = Notices(status("active", last_compaction=LAST))
     notices.hear(status("compacting", last_compaction=LAST))
     ended = notices.hear(status("compacted", last_compaction=LAST))
-    assert ended == Notice("ended", "compacting freed nothing; now 98,412 tokens of 128,000")
+    assert ended == Notice("ended", "compacting freed nothing; now 98,412 of 128,000")
 
 
 def test_a_beginning_that_is_announced_twice_is_told_once() -> None:
@@ -79,7 +84,7 @@ def test_an_agent_without_reports_is_told_of_as_unlabelled() -> None:
     plain = PeerContext(tokens=900, max_tokens=1000, messages=3, status="compacting")
     assert notices.hear(plain) == Notice("begun", "compacting 900 tokens (unlabelled) ...")
     after = PeerContext(tokens=500, max_tokens=1000, messages=3, status="compacted")
-    assert notices.hear(after) == Notice("ended", "compacted; now 500 tokens (unlabelled) of 1,000")
+    assert notices.hear(after) == Notice("ended", "compacted; now 500 of 1,000 (unlabelled)")
 
 
 def test_a_pause_is_told_once() -> None:
