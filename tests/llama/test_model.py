@@ -212,6 +212,24 @@ async def test_thinking_comes_apart_from_the_answer(server: LlamaServer, model: 
     assert abs(reply.usage.completion_tokens - len(written) - 1) <= 4  # white space that the parser took away
 
 
+async def test_a_schema_for_the_answer_is_obeyed(model: OpenAIModel) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"station": {"enum": ["Hamburg", "Dresden"]}, "units": {"type": "integer"}},
+        "required": ["station", "units"],
+        "additionalProperties": False,
+    }
+    wanted = {"type": "json_schema", "json_schema": {"name": "measured", "schema": schema, "strict": True}}
+    request = ask("What was measured?", response_format=wanted)
+    counted = await model.count_prompt(request)
+    reply, _ = await answer(model, request)
+    measured = json.loads(reply.text)
+    assert measured["station"] in ("Hamburg", "Dresden")
+    assert isinstance(measured["units"], int)
+    assert reply.usage is not None
+    assert reply.usage.prompt_tokens == counted
+
+
 async def test_a_tool_is_called_and_its_result_read(model: OpenAIModel) -> None:
     question = Message("user", "!act")
     reply, _ = await answer(model, ModelRequest((SYSTEM, question), (ADD,)))
