@@ -15,6 +15,7 @@
     │   ├── AnswerLost         the connection broke before the gateway had what we said
     │   ├── Refused            the gateway did not deliver what we said to a peer
     │   └── BadAnswer          the peer's answer cannot be read
+    ├── PolicyStopped          the context's policy ended this reply
     └── ModelError             a call to the language model failed; nothing was recorded
         ├── ModelUnreachable   no connection could be made or kept
         ├── ModelRefused       401 or 403: the key is missing or wrong
@@ -97,6 +98,17 @@ class NotPermitted(MewAgentError):
 
     def __str__(self) -> str:
         return f"'{self.participant}' has no capability that covers '{self.kind}'"
+
+
+@dataclass(eq=False)
+class PolicyStopped(MewAgentError):
+    """The policy of the context says that a reply cannot go on. `problem` says why."""
+
+    policy: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"I had to stop, by my context policy '{self.policy}': {self.problem}"
 
 
 class PeerError(MewAgentError):

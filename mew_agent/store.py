@@ -8,7 +8,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -20,6 +20,7 @@ from mew_agent.context.outcomes import SavedContext
 from mew_agent.context.usage import Usage
 from mew_agent.errors import MewAgentError
 from mew_agent.history import Item, Summary
+from mew_agent.remedies.standing import NOTHING, Standing, standing_from_json, standing_json
 
 CallRole = Literal["main", "summary", "classification", "utility"]
 SCHEMA_VERSION = 1
@@ -42,7 +43,10 @@ class StoreUnusable(MewAgentError):
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One model call, main or not. `usage` None: the provider reported none. `failed` holds the error's text."""
+    """One model call, main or not. `usage` None: the provider reported none. `failed` holds the error's text.
+
+    `level` and `limit_tokens` are the policy's level after it and the window it was told by, of main calls only.
+    """
 
     id: str
     role: CallRole
@@ -53,6 +57,8 @@ class CallRecord:
     latency_ms: int | None = None
     finish_reason: str | None = None
     failed: str | None = None
+    level: str | None = None
+    limit_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,7 @@ class Session:
     next_seq: int = 0
     turn: int = 0
     context: SavedContext = field(default_factory=SavedContext)
+    standing: Standing = NOTHING
 
 
 class Store(Protocol):
@@ -93,8 +100,8 @@ class Store(Protocol):
         """An item by id, as it was when it entered, whether or not it is still in the context."""
         ...
 
-    async def calls(self) -> list[CallRecord]:
-        """Every call, oldest first."""
+    async def calls(self, newest: int | None = None) -> list[CallRecord]:
+        """Every call, or the newest so many, oldest first."""
         ...
 
     async def aclose(self) -> None: ...
@@ -112,7 +119,7 @@ class MemoryStore:
     async def load(self) -> Session | None:
         if self._session is None:
             return None
-        return _with_items(self._session, [self._context[seq] for seq in sorted(self._context)])
+        return replace(self._session, items=tuple(self._context[seq] for seq in sorted(self._context)))
 
     async def keep(
         self,
@@ -136,8 +143,8 @@ class MemoryStore:
     async def recall(self, item_id: str) -> Item | None:
         return self._originals.get(item_id)
 
-    async def calls(self) -> list[CallRecord]:
-        return list(self._calls)
+    async def calls(self, newest: int | None = None) -> list[CallRecord]:
+        return self._calls[-newest:] if newest else list(self._calls)
 
     async def aclose(self) -> None:
         return None
@@ -185,9 +192,12 @@ class SqliteStore:
         )
         return _item_from(row[0]) if row else None
 
-    async def calls(self) -> list[CallRecord]:
-        rows = await self._run(lambda db: db.execute("SELECT record FROM calls ORDER BY number").fetchall())
-        return [_call_from(row[0]) for row in rows]
+    async def calls(self, newest: int | None = None) -> list[CallRecord]:
+        bound = -1 if newest is None else newest
+        rows = await self._run(
+            lambda db: db.execute("SELECT record FROM calls ORDER BY number DESC LIMIT ?", (bound,)).fetchall()
+        )
+        return [_call_from(row[0]) for row in reversed(rows)]
 
     async def aclose(self) -> None:
         if self._connection is not None:
@@ -249,6 +259,7 @@ class SqliteStore:
             next_seq=state["next_seq"],
             turn=state["turn"],
             context=SavedContext.model_validate(state["context"]),
+            standing=standing_from_json(json.dumps(state.get("standing", {}))),
         )
 
     @staticmethod
@@ -279,6 +290,7 @@ class SqliteStore:
             "next_seq": session.next_seq,
             "turn": session.turn,
             "context": session.context.model_dump(mode="json"),
+            "standing": json.loads(standing_json(session.standing)),
         }
         db.execute("INSERT OR REPLACE INTO state VALUES ('session', ?)", (json.dumps(state),))
 
@@ -290,10 +302,6 @@ def _text_of(item: Item) -> str:
 
 def _item_from(text: str) -> Item:
     return _ITEM.validate_python(json.loads(text))
-
-
-def _with_items(session: Session, items: Sequence[Item]) -> Session:
-    return Session(tuple(items), session.summary, session.revision, session.next_seq, session.turn, session.context)
 
 
 def _call_from(text: str) -> CallRecord:

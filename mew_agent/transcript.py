@@ -4,27 +4,34 @@ Owns that history, accounts (`Tracker`) and store never disagree. It calls no mo
 do not wait for a running call: whoever changes what a call was made from waits first (see `conversation`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from uuid import uuid4
 
 from mew_agent.compaction.planner import Nothing, Plan, plan, plan_forget
 from mew_agent.context.measures import kept_reply_tokens
+from mew_agent.context.policy import CompactionMethod
 from mew_agent.context.tracker import Tracker
 from mew_agent.history import History, Item, Pin
 from mew_agent.model.interface import ModelReply, ToolCall
 from mew_agent.participant import timestamp
+from mew_agent.remedies.standing import NOTHING, Standing
 from mew_agent.store import CallRecord, Session, Store
 
 RESTARTED_RESULT = "[the agent restarted before this tool answered]"
 
 
 class Transcript:
-    """See the module. `answering_turn` is the turn being answered, which nothing may take out; None between turns."""
+    """See the module. `answering_turn` is the turn being answered, which nothing may take out; None between turns.
+
+    `standing` is kept with every change. `on_entered` is awaited after each item that no model wrote.
+    """
 
     def __init__(self, tracker: Tracker, store: Store) -> None:
         self.tracker = tracker
         self.store = store
         self.answering_turn: int | None = None
+        self.standing: Standing = NOTHING
+        self.on_entered: Callable[[], Awaitable[None]] | None = None
 
     @property
     def history(self) -> History:
@@ -42,6 +49,7 @@ class Transcript:
         history = self.history
         history.items, history.summary = list(session.items), session.summary
         history.revision, history.next_seq, history.turn = session.revision, session.next_seq, session.turn
+        self.standing = session.standing
         self.tracker.restored(session.context)
         await self.close_open_calls(RESTARTED_RESULT)
 
@@ -55,6 +63,10 @@ class Transcript:
         """Something was said to us."""
         item = self.history.append("user", text, id=envelope_id, at=timestamp(), name=sender, envelope_id=envelope_id)
         return await self._enter(item)
+
+    async def notice(self, text: str) -> Item:
+        """A prompt of our own enters, in the role of a user, marked as what it is."""
+        return await self._enter(self.history.append("user", text, id=str(uuid4()), at=timestamp(), notice=True))
 
     async def observe(self, call: ToolCall, result: str) -> Item:
         """A tool answered."""
@@ -85,7 +97,7 @@ class Transcript:
 
     # -- what leaves -------------------------------------------------------------------------------------
 
-    def plan_compaction(self, target_tokens: int | None) -> Plan | Nothing:
+    def plan_compaction(self, target_tokens: int | None, method: CompactionMethod = "staged") -> Plan | Nothing:
         """What a compaction to `target_tokens` would take out; None: all but the protected tail."""
         ledger = self.tracker.ledger
         return plan(
@@ -96,6 +108,7 @@ class Transcript:
             target_tokens=target_tokens,
             summary_tokens=ledger.summary_tokens,
             answering_turn=self.answering_turn,
+            method=method,
         )
 
     async def forget(self, direction: str, entries: int | None) -> int:
@@ -141,10 +154,13 @@ class Transcript:
             next_seq=history.next_seq,
             turn=history.turn,
             context=self.tracker.saved(),
+            standing=self.standing,
         )
         await self.store.keep(session, added=added, call=call, evicted=evicted, replaced=replaced)
 
     async def _enter(self, item: Item) -> Item:
         self.tracker.item_added(item)
         await self.keep(added=(item,))
+        if self.on_entered is not None:
+            await self.on_entered()
         return item

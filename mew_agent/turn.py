@@ -12,7 +12,7 @@ import anyio
 
 from mew_agent.agent_tools import AgentTools, Occasion
 from mew_agent.conversation import Conversation
-from mew_agent.errors import ContextOverflow, GatewayError, ModelError, NotPermitted
+from mew_agent.errors import ContextOverflow, GatewayError, ModelError, NotPermitted, PolicyStopped
 from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
 from mew_agent.model_calls import CallInterrupted
 from mew_agent.participant import Participant
@@ -24,6 +24,7 @@ from mew_agent.prompts import (
     does_not_fit_text,
     failure_text,
 )
+from mew_agent.remedies.notices import Notice
 from mew_agent.streams import ReasoningStream
 from protocol import kinds
 from protocol.envelope import Envelope
@@ -75,6 +76,7 @@ class Turn:
         """Answer the chat. Raises a `GatewayError` when there is nobody left to answer."""
         await self._say(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"})
         self._turn = await self._conversation.begin_turn()
+        self._conversation.notify = self._show
         answer: str | None = None
         try:
             await self._start_reasoning()
@@ -134,6 +136,7 @@ class Turn:
             async with anyio.create_task_group() as tasks:
                 for call in reply.tool_calls:
                     tasks.start_soon(run, call)
+            await self._conversation.weigh_results(reply.tool_calls, results)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._transcript.close_open_calls(CANCELLED_RESULT, results)
@@ -146,6 +149,9 @@ class Turn:
                 logger.warning("%s [request %s]", error, error.request_id or "without an id")
             case CallInterrupted():
                 return f"{error}; please ask again."
+            case PolicyStopped():
+                await conversation.announce(f"policy_stopped:{error.problem}")
+                return failure_text(error, conversation.status())
             case _:
                 logger.exception("a turn failed")
                 said = INTERNAL_FAILURE.format(name=type(error).__name__)
@@ -184,6 +190,12 @@ class Turn:
                 await self._stream.write("thinking", value=text)
             case ModelReply():
                 return
+
+    async def _show(self, notice: Notice) -> None:
+        """What becomes of the context is seen where the reply is: between what came before it and what follows."""
+        if self._stream is not None:
+            kind = "status" if notice.kind == "size" else "notice"
+            await self._stream.write(kind, event=f"context_{notice.kind}", **notice.values())
 
     async def _thought(self, reply: ModelReply) -> None:
         for call in reply.tool_calls:

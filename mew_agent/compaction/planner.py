@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from mew_agent.context.policy import CompactionMethod
 from mew_agent.history import History, Item
 
 PROTECTED_TURNS = 2
@@ -59,6 +60,7 @@ class Plan:
 class _Desk:
     """What planning works on. `old` are the turns before the one being answered."""
 
+    method: CompactionMethod
     items: Sequence[Item]
     old: list[list[Item]]
     prices: Prices
@@ -68,9 +70,15 @@ class _Desk:
 
     def after(self, evicted_tokens: int) -> int:
         """Size of the next prompt after so much left and a new summary took its whole budget."""
-        budget = summary_budget_tokens(evicted_tokens, self.window_tokens, self.summary_tokens)
+        budget = self.budget(evicted_tokens)
         kept_summary = 0 if budget else self.summary_tokens
         return self.present_tokens - evicted_tokens - self.summary_tokens + kept_summary + budget
+
+    def budget(self, evicted_tokens: int) -> int:
+        """Room for the summary of what leaves; 0 where none is written."""
+        if self.method == "drop_oldest":
+            return 0
+        return summary_budget_tokens(evicted_tokens, self.window_tokens, self.summary_tokens)
 
     def saving(self, batch: Batch) -> int:
         """What notes in place of these tool results save."""
@@ -82,8 +90,7 @@ class _Desk:
         if not items:
             return Nothing("no_history")
         gross = sum(self.prices[item.seq] for item in items)
-        budget = summary_budget_tokens(gross, self.window_tokens, self.summary_tokens)
-        return Plan((), (items[0].seq, items[-1].seq), gross, budget, self.after(gross))
+        return Plan((), (items[0].seq, items[-1].seq), gross, self.budget(gross), self.after(gross))
 
 
 def plan(
@@ -95,12 +102,14 @@ def plan(
     target_tokens: int | None,
     summary_tokens: int = 0,
     answering_turn: int | None = None,
+    method: CompactionMethod = "staged",
 ) -> Plan | Nothing:
     """Plan a compaction, in time linear in the history's length.
 
     `present_tokens` is the size of the next prompt, `summary_tokens` the part of it that the present summary
     takes, `target_tokens` what should be left at most (None: as little as the protected tail allows),
-    `answering_turn` the turn now being worked on.
+    `answering_turn` the turn now being worked on. Only the method `staged` clears tool outputs before turns leave,
+    and `drop_oldest` writes no summary.
 
     With a target, as few turns leave as reach it, and of the tool outputs left behind as few become notes. The newest
     turns are touched only where all others are not enough, and then their tool outputs go before they do.
@@ -108,11 +117,13 @@ def plan(
     if target_tokens is not None and target_tokens >= present_tokens:
         return Nothing("already_below_target")
     old = _segments_before(answering_turn, history.items, lambda left, right: left.turn == right.turn)
-    desk = _Desk(history.items, old, prices, present_tokens, window_tokens, summary_tokens)
+    if method == "drop_oldest" and answering_turn is None:
+        old = old[:-1]  # what was said last stays, even if it alone is too much
+    desk = _Desk(method, history.items, old, prices, present_tokens, window_tokens, summary_tokens)
     unprotected = max(0, len(old) - PROTECTED_TURNS)
     if target_tokens is None:
         return desk.evicting(old[:unprotected])
-    results = _long_results(desk)
+    results = _long_results(desk) if method == "staged" else []
     tail_from = old[unprotected][0].seq if unprotected < len(old) else None
     outside = [batch for batch in results if tail_from is not None and batch[-1].seq < tail_from]
     return (

@@ -14,11 +14,13 @@ import anyio
 from mew_agent.compaction.compactor import Call, Compacted, carry_out
 from mew_agent.compaction.planner import Nothing, Plan
 from mew_agent.compaction.summary import RejectedSummary
+from mew_agent.context.message_counts import Compression
 from mew_agent.context.policy import Compact
 from mew_agent.context.policy import compact_at_tokens as threshold_of
 from mew_agent.errors import ModelError
 from mew_agent.model_calls import CallInterrupted
 from mew_agent.participant import timestamp
+from mew_agent.remedies.events import ContextCompacted, Events
 from mew_agent.transcript import Transcript
 from protocol.payloads.participant import CompactDone
 
@@ -31,8 +33,11 @@ BetweenCalls = Callable[[], AbstractAsyncContextManager[None]]
 class CompactionRunner:
     """See the module. `summarise` makes one summary call; `announce(word)` broadcasts the status of this moment."""
 
-    def __init__(self, transcript: Transcript, lock: anyio.Lock, summarise: Call, announce: Announce) -> None:
+    def __init__(
+        self, transcript: Transcript, lock: anyio.Lock, summarise: Call, announce: Announce, events: Events
+    ) -> None:
         self._transcript = transcript
+        self._events = events
         self._tracker = transcript.tracker
         self._lock = lock
         self._summarise = summarise
@@ -81,10 +86,10 @@ class CompactionRunner:
         planned: Plan | Nothing | None = None
         try:
             async with self._lock:
-                planned = self._transcript.plan_compaction(action.target_tokens)
+                planned = self._transcript.plan_compaction(action.target_tokens, action.method)
                 if isinstance(planned, Plan):
                     await self._announce("compacting")
-                    await self._carry_out(planned, action.trigger)
+                    await self._carry_out_or_drop(planned, action)
         except (ModelError, RejectedSummary, CallInterrupted) as error:
             failure = error
         finally:
@@ -96,6 +101,35 @@ class CompactionRunner:
             return True
         await self._changed_nothing(action.trigger, planned, failure)
         return False
+
+    async def drop_to(self, target_tokens: int, between_calls: BetweenCalls) -> Compression:
+        """Drop the oldest turns until the next prompt holds at most so much, or only the newest turn is left.
+
+        The answer says by how much the target was missed, and that nothing was dropped where there was nothing to drop.
+        """
+        ledger = self._tracker.ledger
+        async with between_calls():
+            before = ledger.next_prompt_tokens
+            planned = self._transcript.plan_compaction(target_tokens, "drop_oldest")
+            removed = 0
+            if isinstance(planned, Plan):
+                removed = len((await self._carry_out(planned, "requested")).evicted)
+        if removed:
+            await self._announce("compacted")
+        return Compression(before, ledger.next_prompt_tokens, target_tokens, removed)
+
+    async def _carry_out_or_drop(self, planned: Plan, action: Compact) -> None:
+        """Where no summary can be had and the policy says so, the oldest turns leave without one."""
+        try:
+            await self._carry_out(planned, action.trigger)
+        except (ModelError, RejectedSummary) as error:
+            if self._tracker.policy.fallback != "drop_oldest" or action.method == "drop_oldest":
+                raise
+            logger.warning("no summary could be had (%s): the oldest turns leave without one", error)
+            dropping = self._transcript.plan_compaction(action.target_tokens, "drop_oldest")
+            if not isinstance(dropping, Plan):
+                raise
+            await self._carry_out(dropping, action.trigger)
 
     async def _changed_nothing(self, trigger: str, planned: Plan | Nothing | None, failure: Exception | None) -> None:
         problem = planned.reason if isinstance(planned, Nothing) else str(failure)
@@ -116,6 +150,7 @@ class CompactionRunner:
         stubs = [item for item in tracker.history.items if item.seq in stubbed]
         self.problem = None
         await self._transcript.keep(evicted=[item.seq for item in done.evicted], replaced=stubs)
+        self._events.tell(ContextCompacted(done.outcome.tokens_before, done.outcome.tokens_after, trigger))
         return done
 
     def _skipped(self, reason: str) -> CompactDone:

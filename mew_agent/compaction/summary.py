@@ -62,7 +62,9 @@ def summary_messages(items: Sequence[Item], previous: Summary | None, budget_tok
 
 def transcript_entry(item: Item) -> str:
     """One item as the summariser reads it. Its text cannot close its own frame."""
-    who = item.name or {"user": "user", "assistant": "me", "tool": "tool"}[item.role]
+    who = (
+        "system notice" if item.notice else item.name or {"user": "user", "assistant": "me", "tool": "tool"}[item.role]
+    )
     name = item.envelope_id or item.id
     return f'<message id="{_quotable(name)}" from="{_quotable(who)}">\n{_inert(_said(item))}\n</message>'
 

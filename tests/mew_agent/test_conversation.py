@@ -6,6 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
+from mew_agent.calls import with_own_ids
 from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
 from mew_agent.model.interface import Window
 from mew_agent.model.rehearsal.tokenizer import encode
@@ -229,7 +230,7 @@ async def test_tool_calls_that_repeat_an_id_get_ids_of_their_own(talking: Talkin
         await conversation.transcript.close_open_calls(
             "?", {call.id: f"found {call.arguments}" for call in reply.tool_calls}
         )
-        again = conversation._with_own_ids(reply)
+        again = with_own_ids(reply, conversation.history)
         ids = [call.id for call in (*reply.tool_calls, *again.tool_calls)]
         assert len(set(ids)) == 4
         assert [item.content for item in conversation.history.items if item.role == "tool"] == [

@@ -1,0 +1,74 @@
+"""What becomes of tool results before they enter the context: withheld, made room for, or refused.
+
+Owns the order of these looks at one reply's results. What a policy decides about them it decides itself; who compacts
+is handed in.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from mew_agent.context.policy import Compact, withholds_tool_result
+from mew_agent.context.projection import features
+from mew_agent.context.tracker import Tracker
+from mew_agent.errors import PolicyStopped
+from mew_agent.model.interface import ToolCall
+from mew_agent.remedies import texts
+from mew_agent.remedies.carrying import Remedies
+from mew_agent.remedies.context_tools import FAILURE
+
+CompactNow = Callable[[Compact], Awaitable[bool]]
+
+
+class ToolResults:
+    """See the module."""
+
+    def __init__(self, tracker: Tracker, remedies: Remedies, compact: CompactNow) -> None:
+        self._tracker = tracker
+        self._remedies = remedies
+        self._compact = compact
+
+    def withhold(self, calls: Sequence[ToolCall], results: dict[str, str]) -> None:
+        """Replace results that are too large for the present level by a notice; whether the call failed is kept."""
+        tracker = self._tracker
+        snapshot = tracker.snapshot()
+        for call in calls:
+            result = results.get(call.id, "")
+            size_bytes = len(result.encode(errors="replace"))
+            if withholds_tool_result(tracker.policy, tracker.policy_state, snapshot, size_bytes):
+                level = tracker.report().level
+                if level == "unknown":
+                    level = tracker.policy_state.level or level
+                failed = result.startswith(FAILURE)
+                results[call.id] = texts.withheld_result(size_bytes, level, failed=failed)
+
+    async def fit(self, calls: Sequence[ToolCall], results: dict[str, str]) -> None:
+        """Ask the policy about each result in turn, and make room where it says so; the result itself stays.
+
+        Raises `PolicyStopped` when one cannot be sent at all; a note then stands in its place.
+        """
+        policy = self._tracker.policy
+        if "tool_result" not in policy.phases and "tool_result" not in policy.grouped.interventions:
+            return
+        entered_tokens = 0
+        for call in calls:
+            tokens = self._tracker.ledger.calibration.project(features(results.get(call.id, "")))
+            await self._make_room(call, tokens, entered_tokens, results)
+            entered_tokens += tokens
+
+    async def _make_room(self, call: ToolCall, tokens: int, entered_tokens: int, results: dict[str, str]) -> None:
+        tracker = self._tracker
+        while True:
+            present = tracker.next_prompt_tokens + entered_tokens
+            decision = tracker.decide_while("tool_result", present, tool_result_tokens=tokens)
+            due = self._remedies.carry_out(decision.actions)
+            if due.clear is not None:
+                self._remedies.plan_clear(due.clear.reason)
+            if due.stop is not None:
+                problem = texts.problem_of(due.stop)
+                results[call.id] = texts.oversized_result(tokens, tracker.window.max_tokens)
+                size = f"a result of {call.name} takes about {tokens:,} tokens of {tracker.window.max_tokens:,}"
+                raise PolicyStopped(tracker.policy.name, f"{problem} ({size}, projected)")
+            if due.compact is None:
+                return
+            await self._compact(due.compact)
+            if due.restart is None:
+                return
