@@ -28,6 +28,9 @@ from protocol.envelope import Envelope
 SILENCE_SECONDS: Final = 300.0
 SEND_SECONDS: Final = 10.0
 GOODBYE_SECONDS: Final = 2.0
+STATUS_SECONDS: Final = 0.5
+"""How long somebody who is here may take to report by themselves, before we ask."""
+
 MAX_EXCHANGES: Final = 100
 _ASKER_LEFT: Final = {"reason": "the asker left"}
 
@@ -162,10 +165,21 @@ class Door(Participant):
             broke = "the connection to the space broke during the answer"
             self._listening.fail_all(Problem(BAD_GATEWAY, "connection_lost", broke))
         self._is_joined_again = True
+        self.start_soon(self._ask_who_is_an_agent)
 
     async def receive(self, envelope: Envelope) -> None:
         if self._listening.hear(envelope):
             self.start_soon(self._cancel_reasoning, envelope.sender, envelope.id)
+        if envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "join":
+            self.start_soon(self._ask_who_is_an_agent)
+
+    async def _ask_who_is_an_agent(self) -> None:
+        """Agents exist that say how full they are only when they are asked."""
+        await anyio.sleep(STATUS_SECONDS)
+        silent = [name for name in self.peers if self.peers[name].context.messages is None]
+        if silent:
+            with suppress(GatewayError, NotPermitted):
+                await self.send(kinds.PARTICIPANT_REQUEST_STATUS, {}, to=silent)
 
     async def receive_frame(self, frame: StreamFrame) -> None:
         self._listening.hear_frame(frame)

@@ -63,7 +63,9 @@ def context_key(
 ) -> dict[str, Any]:
     """The `mew` key of an answer: how full the agent's window is, by its own report. What is not known is left out."""
     report = context.report
-    told: dict[str, Any] = {"participant": agent, "basis": context.basis or "unknown"}
+    # A figure of an agent that sends no report has no basis: nobody said how it is known.
+    basis = context.basis or ("unknown" if context.tokens is None else "unlabelled")
+    told: dict[str, Any] = {"participant": agent, "basis": basis}
     told |= {"tokens": context.tokens, "max_tokens": context.max_tokens}
     if report is not None:
         told |= {"reason": report.reason, **{name: getattr(report, name) for name in _TOLD}}

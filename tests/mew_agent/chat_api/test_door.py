@@ -10,6 +10,7 @@ from mew_agent.chat_api.door import MAX_EXCHANGES, Door, DoorOptions
 from mew_agent.chat_api.exchange import Exchange
 from mew_agent.chat_api.problems import Problem
 from mew_agent.participant import Participant
+from protocol.envelope import Envelope
 from spaces.auth import TokenBook
 from spaces.config import SpaceConfig
 from spaces.gateway import RunningGateway, serve_gateway
@@ -52,6 +53,19 @@ async def test_an_agent_of_another_make_reports_a_size_and_is_an_agent(opened: O
         await coder.send("participant/status", {"messages_in_context": 1, "tokens": 5, "max_tokens": 20_000})
         await until(lambda: bool(door.agents()))
         assert door.agent("coder").context.max_tokens == 20_000
+
+
+async def test_an_agent_that_reports_only_when_asked_is_asked(opened: Opened, joined: Joined) -> None:
+    def reporting(agent: Participant) -> Participant:
+        @agent.on("participant/request-status")
+        async def report(envelope: Envelope) -> None:
+            status = {"messages_in_context": 0, "tokens": 0, "max_tokens": 20_000, "status": "active"}
+            await agent.send("participant/status", status, to=envelope.sender, correlation_id=(envelope.id,))
+
+        return agent
+
+    async with reporting(joined("coder")), opened() as door, reporting(joined("writer")):
+        await until(lambda: [agent.name for agent in door.agents()] == ["coder", "writer"])
 
 
 async def test_what_is_asked_reaches_the_agent_and_its_chat_comes_back(opened: Opened, joined: Joined) -> None:

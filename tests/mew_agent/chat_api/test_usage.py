@@ -83,3 +83,8 @@ def test_the_mew_key_leaves_out_what_is_not_known() -> None:
     assert told["ignored"] == ["tools"]
     assert not {"tokens", "turns_to_compaction", "call_id"} & told.keys()
     assert context_key("coder", PeerContext()) == {"participant": "coder", "basis": "unknown"}
+
+
+def test_a_figure_without_a_report_is_unlabelled() -> None:
+    told = context_key("other", PeerContext(tokens=7, max_tokens=20_000))
+    assert told == {"participant": "other", "basis": "unlabelled", "tokens": 7, "max_tokens": 20_000}
