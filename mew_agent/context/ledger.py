@@ -270,17 +270,21 @@ class Ledger:
         return off > sum(m.project(self.calibration) for m in sent_now if m.known_tokens is None) * part // whole
 
     def _learn(self, grown: int, sent: Sequence[Measure], units: float) -> None:
-        text = grown - self.calibration.overhead_tokens * len(sent)
-        self.calibration = self.calibration.observe(text, units)
+        before = self.calibration
+        text = grown - before.overhead_tokens * len(sent)
+        self.calibration = before.observe(text, units)
         if [measure.counted_tokens for measure in sent].count(None) < len(sent):
-            self._learn_overhead(grown, sent)
+            self._learn_overhead(grown, sent, before)
 
-    def _learn_overhead(self, grown: int, sent: Sequence[Measure]) -> None:
+    def _learn_overhead(self, grown: int, sent: Sequence[Measure], before: Calibration) -> None:
         """Where all texts were counted or their size reported, what is beside them is the template's."""
         sizes = [m.counted_tokens if m.known_tokens is None else m.known_tokens for m in sent]
         sized = [tokens for tokens in sizes if tokens is not None]
         if len(sized) == len(sent):
-            self.calibration = self.calibration.observe_counted(grown, sum(sized), len(sent))
+            by_features = [
+                before.project(m.features) if m.known_tokens is None else before.wrap(m.known_tokens) for m in sent
+            ]
+            self.calibration = self.calibration.observe_counted(grown, sum(sized), len(sent), sum(by_features))
 
     def _learn_whole(self, reported: int) -> None:
         """A first prompt is all there is to learn a new model's factor from."""

@@ -37,7 +37,7 @@ _SPREAD, _COMMON_SPREAD = 0.4, 0.4
 _DRIFT = 0.02
 _NOISE, _NOISE_TOKENS = 0.05, 4.0
 _SURPRISE = 3.0
-_RETOKENIZED_PERCENT = 4
+_MISS_TOKENS, _MISS_DECAY = 64, 0.8
 """Tokenizers' weights are within 40 % of the typical ones each, and 40 % all together; they may drift by 2 % a call;
 a text's tokens are within 5 % and 4 tokens of its features; what is further off than three deviations counts as three.
 Errors hardly change when any of these is halved or doubled."""
@@ -118,18 +118,19 @@ class Calibration(NamedTuple):
     `observed` and `counted` are decayed sums of tokens and of feature units; their ratio is k. `weights` replaces the
     typical ones as soon as an interval taught any. They are learnt by recursive least squares: each reported interval
     moves them towards explaining it, those most that are least certain. `doubt` is their covariance, row by row from
-    the diagonal on, as it is symmetric; None: as at first. `overhead_tokens` is the template's share of a message and
-    `wrapped` the decayed number of messages that it was learnt from. `counts_fit` is False after an interval that the
-    tokenizer's counts cannot explain: then it is not this model's tokenizer.
+    the diagonal on, as it is symmetric; None: as at first. `learnt_overhead` is the template's share of a message in
+    tokens and `wrapped` the decayed number of messages that taught it. `count_miss` and `feature_miss` are decayed sums
+    of what a tokenizer's counts and the features were off by, in tokens, on the same intervals.
     """
 
     observed: float = 0.0
     counted: float = 0.0
     weights: tuple[float, ...] | None = None
     doubt: tuple[float, ...] | None = None
-    overhead_tokens: float = MESSAGE_OVERHEAD_TOKENS
+    learnt_overhead: float = MESSAGE_OVERHEAD_TOKENS
     wrapped: float = 0.0
-    counts_fit: bool = True
+    count_miss: float = 0.0
+    feature_miss: float = 0.0
 
     @property
     def k(self) -> float:
@@ -151,22 +152,32 @@ class Calibration(NamedTuple):
         if isinstance(feature_units, Units):
             weights, doubt = self._reweighed(tokens, feature_units.counts, noise)
         observed, counted = self.observed * _DECAY + tokens, self.counted * _DECAY + float(feature_units)
-        return Calibration(observed, counted, weights, doubt, self.overhead_tokens, self.wrapped, self.counts_fit)
+        return Calibration(observed, counted, weights, doubt, *self[4:])
 
-    def observe_counted(self, tokens: int, counted_tokens: int, messages: int) -> "Calibration":
+    @property
+    def counts_fit(self) -> bool:
+        """Whether a tokenizer's counts are to be believed: those of another one are soon further off than features."""
+        return self.count_miss <= self.feature_miss + _MISS_TOKENS
+
+    @property
+    def overhead_tokens(self) -> float:
+        """The template's share of a message: the typical one, unless counts that are to be believed told it."""
+        return self.learnt_overhead if not self.wrapped or self.counts_fit else MESSAGE_OVERHEAD_TOKENS
+
+    def observe_counted(self, tokens: int, counted_tokens: int, messages: int, projected_tokens: int) -> "Calibration":
         """Learn from an interval all of whose texts were counted: what it holds beside them the template put there.
 
-        Where that is less than nothing, or more than a template takes, the counts are another tokenizer's.
+        `projected_tokens` is what it was projected at by features.
         """
-        beside, slack = tokens - counted_tokens, messages + counted_tokens * _RETOKENIZED_PERCENT // 100
-        if not -slack <= beside <= MOST_OVERHEAD_TOKENS * messages + slack:
-            return self._replace(counts_fit=False)
+        beside, most = tokens - counted_tokens, MOST_OVERHEAD_TOKENS * messages
+        possible = min(most, max(0, beside))
+        expected = self.learnt_overhead * messages if self.wrapped else possible
         faded = self.wrapped * _DECAY
-        overhead = (self.overhead_tokens * faded + max(0, beside)) / (faded + messages)
         return self._replace(
-            overhead_tokens=min(overhead, float(MOST_OVERHEAD_TOKENS)),
+            learnt_overhead=(self.learnt_overhead * faded + possible) / (faded + messages),
             wrapped=faded + messages,
-            counts_fit=True,
+            count_miss=self.count_miss * _MISS_DECAY + abs(beside - expected),
+            feature_miss=self.feature_miss * _MISS_DECAY + abs(tokens - projected_tokens),
         )
 
     def tokens(self, feature_units: float) -> float:
@@ -184,9 +195,8 @@ class Calibration(NamedTuple):
         return text_tokens + round(self.overhead_tokens * messages)
 
     def saved(self) -> tuple[float, ...]:
-        """The figures to store: sums, overhead, whether counts fit; where there are any the weights and their doubt."""
-        beside = (self.overhead_tokens, self.wrapped, float(self.counts_fit))
-        return (self.observed, self.counted, *beside, *(self.weights or ()), *(self.doubt or ()))
+        """The figures to store: sums, overhead and misses; where there are any the weights and their doubt."""
+        return (self.observed, self.counted, *self[4:], *(self.weights or ()), *(self.doubt or ()))
 
     @classmethod
     def restored(cls, figures: Sequence[float]) -> "Calibration":
@@ -194,9 +204,8 @@ class Calibration(NamedTuple):
         observed, counted, *rest = figures
         if len(rest) not in (_BESIDE, _BESIDE + _FEATURES + len(_FIRST_DOUBT)):
             return cls(observed, counted)
-        overhead, wrapped, fit = rest[:_BESIDE]
         weights, doubt = tuple(rest[_BESIDE : _BESIDE + _FEATURES]), tuple(rest[_BESIDE + _FEATURES :])
-        return cls(observed, counted, weights or None, doubt or None, overhead, wrapped, bool(fit))
+        return cls(observed, counted, weights or None, doubt or None, *rest[:_BESIDE])
 
     def _reweighed(
         self, tokens: float, counts: Sequence[int], noise: float
@@ -241,7 +250,7 @@ def _within(figure: float, typical: float) -> float:
 
 
 _FEATURES: Final = len(_WEIGHTS)
-_BESIDE: Final = 3
+_BESIDE: Final = 4
 _PAIRS: Final = tuple(combinations_with_replacement(range(_FEATURES), 2))
 """Places of the covariance as it is kept."""
 

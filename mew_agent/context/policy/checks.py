@@ -40,8 +40,21 @@ def refuse_contradictions(policy: "Policy") -> None:
                 pass
         if isinstance(rule, NearLimitRule | CompactRule | StopRule | RemindRule):
             _figures(rule)
-    if policy.measure == "cumulative" and any(c.fraction and c.figure in _MEASURED for c in policy.conditions()):
+    if policy.measure == "cumulative":
+        _cumulative(policy)
+
+
+def _cumulative(policy: "Policy") -> None:
+    """What all calls took together only grows, whatever happens to the window."""
+    if any(c.fraction and c.figure in _MEASURED for c in policy.conditions()):
         raise ValueError("a cumulative figure cannot be compared with a part of the window")
+    for rule in policy.rules:
+        if isinstance(rule, NearLimitRule) and any(c.figure in _MEASURED for c in rule.when):
+            raise ValueError("a cumulative figure never falls, so that near_limit is never armed again")
+        if isinstance(rule, CompactRule) and (
+            rule.target_of == "used" or any(c.figure in _MEASURED for c in rule.when)
+        ):
+            raise ValueError(f"rule '{rule.trigger}' compacts, which lowers no cumulative figure; `clear` begins anew")
 
 
 def _levels(policy: "Policy") -> None:

@@ -47,6 +47,6 @@ def test_it_is_counted_only_as_a_whole(measures: tuple[Measure, ...], counted: b
 def test_counts_that_do_not_fit_the_model_are_not_used() -> None:
     tail = tail_of(Measure(0, 100.0, counted_tokens=50))
     assert tail.tokens == 54
-    tail.project(Calibration(counts_fit=False))
+    tail.project(Calibration(count_miss=1000.0))
     assert tail.tokens == 104
     assert not tail.is_counted

@@ -9,6 +9,7 @@ from mew_agent.context.policy import DOMINDS_V3, LMSTUDIO, Policy
 
 USED = {"figure": "used", "op": "ge", "fraction": "9/10"}
 COMPACT = {"action": "compact", "phase": "after_call", "when": [USED], "trigger": "t", "target": "1/2"}
+SPENT = {"figure": "used", "op": "gt", "tokens": 150_000}
 REPORTED: dict[str, Any] = {"bases": ["reported"]}
 LEVEL = {"name": "full", "severity": 3, "at": USED}
 
@@ -20,6 +21,21 @@ def inject(level: str) -> dict[str, Any]:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a Dominds policy that trusts projections": ({"name": "dominds-mine"}, "reported figures only"),
     "a sum of all calls beside the window": ({"measure": "cumulative", "levels": [LEVEL]}, "cumulative"),
+    "a compaction by a sum of all calls": (
+        {"measure": "cumulative", "rules": [{**COMPACT, "when": [SPENT]}]},
+        "lowers no cumulative figure",
+    ),
+    "a compaction to a part of a sum of all calls": (
+        {
+            "measure": "cumulative",
+            "rules": [{**COMPACT, "when": [{**SPENT, "figure": "next_prompt"}], "target_of": "used"}],
+        },
+        "lowers no cumulative figure",
+    ),
+    "a warning by a sum of all calls": (
+        {"measure": "cumulative", "rules": [{"action": "near_limit", "when": [SPENT], "rearm_below": "3/4"}]},
+        "never armed again",
+    ),
     "a summary that nobody writes": ({"rules": [{**COMPACT, "method": "summarise"}]}, "neither a `summariser`"),
     "reports before the request": (
         {**REPORTED, "rules": [{**COMPACT, "phase": "pre_request"}]},

@@ -1,0 +1,188 @@
+"""Counts of a tokenizer in the accounts: priced by them, reconciled with each report, never called exact."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mew_agent.context.measures import kept_reply_tokens, measure_of
+from mew_agent.context.policy import MEW
+from mew_agent.context.projection import Calibration
+from mew_agent.context.tracker import Tracker
+from mew_agent.context.usage import Usage
+from mew_agent.history import History, Item, Pin, Summary
+from mew_agent.model.interface import Window
+from mew_agent.model.rehearsal.tokenizer import count
+
+SYSTEM = "You are an agent in a space. " * 20
+TEXTS = (
+    "What does the gateway do with a frame that is larger than it accepts? ",
+    '{"id": 17, "tokens": [98412, 128000], "basis": "reported"}\n' * 9,
+    "窗口快满的时候代理会写摘要" * 12,
+    "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 " * 5,
+)
+
+
+class Talk:
+    """A conversation with a model whose every token is known, and whose texts are counted before they are sent."""
+
+    def __init__(self, overhead: int = 7, counts: bool = True, off: float = 1.0) -> None:
+        self.history = History()
+        self.tracker = Tracker(self.history, MEW, Window(128_000, "configured"), "m")
+        self.overhead, self.counts, self.off = overhead, counts, off
+        self.prompt = count(SYSTEM) + overhead
+
+    def counted(self, item: Item) -> int | None:
+        return round(count(item.text()) * self.off) if self.counts else None
+
+    def hear(self, text: str, *, counted: bool = True) -> Item:
+        self.history.begin_turn()
+        item = self.history.append("user", text, id=f"u{len(self.history)}", at="t")
+        self.tracker.item_added(item, self.counted(item) if counted else None)
+        self.prompt += count(text) + self.overhead
+        return item
+
+    def call(self, reply: str = "It refuses the frame and says so.") -> Usage:
+        self.tracker.describe_prefix(SYSTEM, "")
+        completion = count(reply)
+        usage = Usage(self.prompt, completion, self.prompt + completion)
+        self.tracker.call_kept(
+            usage,
+            call_id=f"c{len(self.history)}",
+            at="t",
+            last_seq=self.history.last_seq,
+            revision=self.history.revision,
+            served_model="m",
+            fingerprint="f",
+        )
+        item = self.history.append(
+            "assistant",
+            reply,
+            id=f"a{len(self.history)}",
+            at="t",
+            known_tokens=kept_reply_tokens(usage, thinking_seen=False),
+        )
+        self.tracker.reply_added(item, self.counted(item))
+        self.prompt += completion + self.overhead
+        return usage
+
+    @property
+    def next(self) -> tuple[int | None, str | None]:
+        report = self.tracker.report()
+        return report.next_prompt_tokens, report.next_prompt_basis
+
+
+def talked(calls: int = 4, times: int = 1, **how: Any) -> Talk:
+    talk = Talk(**how)
+    for number in range(calls):
+        talk.hear(TEXTS[number % len(TEXTS)] * times)
+        talk.call()
+    return talk
+
+
+@pytest.mark.parametrize("overhead", [0, 3, 7, 20])
+def test_the_next_prompt_is_right_to_the_token_once_the_templates_overhead_was_learnt(overhead: int) -> None:
+    talk = talked(overhead=overhead)
+    assert talk.tracker.ledger.calibration.overhead_tokens == pytest.approx(overhead, abs=0.01)
+    talk.hear(TEXTS[3] + TEXTS[2])
+    assert talk.next == (talk.prompt, "tokenizer")
+
+
+def test_without_counts_it_is_projected_and_the_overhead_stays_the_typical_one() -> None:
+    talk = talked(counts=False)
+    talk.hear(TEXTS[0])
+    assert talk.next[1] == "projected"
+    assert talk.tracker.ledger.calibration.overhead_tokens == 4
+
+
+def test_one_text_that_nobody_counted_makes_the_next_prompt_projected_until_it_was_reported() -> None:
+    talk = talked()
+    talk.hear(TEXTS[1], counted=False)
+    talk.hear(TEXTS[0])
+    assert talk.next[1] == "projected"
+    talk.call()
+    talk.hear(TEXTS[0])
+    assert talk.next == (talk.prompt, "tokenizer")
+
+
+def test_before_the_first_report_it_is_a_heuristic_and_a_servers_own_count_stands_above_all() -> None:
+    talk = Talk()
+    talk.tracker.describe_prefix(SYSTEM, "")
+    talk.hear(TEXTS[0])
+    assert talk.next[1] == "heuristic"
+    talk.call()
+    talk.hear(TEXTS[0])
+    talk.tracker.server_counted(777)
+    assert talk.next == (777, "server_counted")
+
+
+def test_a_new_prefix_or_a_summary_makes_it_projected_until_the_next_report() -> None:
+    talk = talked()
+    talk.hear(TEXTS[0])
+    talk.history.pins.append(Pin("p", "Never delete a file without asking."))
+    talk.tracker.describe_prefix(SYSTEM, "")
+    assert talk.next[1] == "projected"
+    talk.history.pins.clear()
+    talk.tracker.describe_prefix(SYSTEM, "")
+    assert talk.next[1] == "tokenizer"
+    talk.history.evict(0, 1, Summary("Frames.", 1, known_tokens=3))
+    talk.tracker.cut(0, 1, trigger="requested", freed_messages=2)
+    assert talk.next[1] == "projected"
+
+
+def test_what_was_counted_is_never_labelled_exact() -> None:
+    talk = talked()
+    item = talk.hear(TEXTS[0])
+    assert talk.tracker.ledger.price(item.seq, item.seq).basis == "projected"
+    assert {part.basis for part in talk.tracker.report().breakdown or () if part.part == "unsent"} == {"projected"}
+
+
+@pytest.mark.parametrize("off", [0.4, 0.7, 1.6, 3.0])
+def test_counts_of_another_tokenizer_are_not_believed_and_texts_are_projected_again(off: float) -> None:
+    talk = talked(12, times=6, off=off)
+    assert not talk.tracker.ledger.calibration.counts_fit
+    assert talk.tracker.ledger.calibration.overhead_tokens == 4
+    talk.hear(TEXTS[1] * 6)
+    tokens, basis = talk.next
+    assert basis == "projected"
+    assert tokens == pytest.approx(talk.prompt, rel=0.03)
+
+
+def test_counts_that_fit_again_are_believed_again() -> None:
+    talk = talked(12, off=3.0)
+    assert not talk.tracker.ledger.calibration.counts_fit
+    talk.off = 1.0
+    for number in range(40):
+        talk.hear(TEXTS[number % 4])
+        talk.call()
+    talk.hear(TEXTS[1])
+    assert talk.next == (talk.prompt, "tokenizer")
+
+
+def test_a_count_tells_a_reply_from_reasoning_that_its_provider_did_not_report() -> None:
+    item = Item(0, "assistant", "word " * 40, 0, "i", "t", known_tokens=150)
+    assert measure_of(item).known_tokens == 150
+    assert measure_of(item, 40).known_tokens is None
+    assert measure_of(item, 40).project(Calibration()) == 44
+    assert measure_of(item, 43).known_tokens == 150
+
+
+def test_counts_are_given_again_after_a_restart_and_for_notes() -> None:
+    talk = talked()
+    result = talk.history.append("tool", TEXTS[1], id="t", at="t", tool_call_id="c")
+    talk.tracker.item_added(result, count(TEXTS[1]))
+    stubs = talk.history.stub([result.seq])
+    talk.tracker.stubbed(stubs, trigger="threshold", counted={result.seq: 31})
+    overhead = round(talk.tracker.ledger.calibration.overhead_tokens)
+    assert talk.tracker.ledger.unsent_price(result.seq) == 31 + overhead
+    again = Tracker(talk.history, MEW, Window(128_000, "configured"), "m")
+    again.restored(talk.tracker.saved(), counted={0: 1000})
+    assert again.ledger.unsent_price(0) == 1000 + overhead
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**5), st.integers(1, 20))
+def test_a_learnt_overhead_is_one_that_a_template_can_have(tokens: int, counted: int, messages: int) -> None:
+    learnt = Calibration().observe_counted(tokens, counted, messages, tokens)
+    assert 0 <= learnt.overhead_tokens <= 48
+    assert Calibration.restored(learnt.saved()) == learnt
