@@ -1,4 +1,4 @@
-"""`mew gateway`: run a space's gateway in the foreground."""
+"""`mew gateway`: run the gateway of one space or of several in the foreground."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,9 +14,14 @@ from mew_agent.cli.options import (
     PortFlag,
     help_when_alone,
 )
+from spaces.errors import SpacesError
 
 if TYPE_CHECKING:
     from spaces.gateway import RunningGateway
+
+SpaceConfigs = Annotated[
+    list[Path], typer.Option("--space-config", "-s", help="The space.yaml; once more for each further space.")
+]
 
 app = typer.Typer(help="Run a gateway.", invoke_without_command=True, callback=help_when_alone)
 
@@ -25,23 +30,34 @@ app = typer.Typer(help="Run a gateway.", invoke_without_command=True, callback=h
 def start(
     *,
     port: PortFlag = DEFAULT_PORT,
-    space_config: Annotated[Path, typer.Option("--space-config", "-s", help="The space.yaml.")] = Path("space.yaml"),
+    space_config: SpaceConfigs = [Path("space.yaml")],  # noqa: B006 - typer's way to give a list a default
     host: HostFlag = DEFAULT_HOST,
     log_level: LogLevelFlag = LogLevel.INFO,
     auto_start: Annotated[bool, typer.Option("--auto-start/--no-auto-start", hidden=True)] = False,
 ) -> None:
-    """Start the gateway of a space. It starts no participants; `mew up` does."""
+    """Start the gateway of a space, or of several on one port. It starts no participants; `mew up` does."""
     from mew_agent.cli import terminal
     from spaces.auth import state_dir
     from spaces.config import load_space
-    from spaces.gateway import run_gateway
+    from spaces.gateway import HostedSpace, run_gateway
 
     terminal.configure_logging(log_level)
-    config = load_space(space_config)
+    states = [state_dir(path) for path in space_config]
+    _refuse_shared_folders(space_config, states)
+    first, *others = (HostedSpace(load_space(path), state) for path, state in zip(space_config, states, strict=True))
     if auto_start:
         terminal.warn("`gateway start` starts no participants; `mew up` starts those with auto_start")
 
     def announce(gateway: "RunningGateway") -> None:
-        terminal.say(f"gateway of '{config.space.id}' listens at {gateway.url} (dashboard: {gateway.url}/dashboard)")
+        names = ", ".join(f"'{one.config.space.id}'" for one in (first, *others))
+        terminal.say(f"gateway of {names} listens at {gateway.url} (dashboard: {gateway.url}/dashboard)")
 
-    run_gateway(config, state=state_dir(space_config), host=host, port=port, on_ready=announce)
+    run_gateway(first.config, state=states[0], host=host, port=port, others=others, on_ready=announce)
+
+
+def _refuse_shared_folders(configs: list[Path], states: list[Path]) -> None:
+    """Spaces in one folder would share tokens, invitations and logs."""
+    for index, state in enumerate(states):
+        if state in states[:index]:
+            other = configs[states.index(state)]
+            raise SpacesError(f"{configs[index]}: lies in one folder with {other}; give each space a folder of its own")
