@@ -18,7 +18,13 @@ MAX_WAITING_LINES = 100_000
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 
 BATCH_SECONDS = 0.02
-"""After a write, how long further lines are gathered for the next; the first line of a burst is there at once."""
+"""While there is much to write, how long lines are gathered for the next write."""
+
+PROMPT_WRITES = 16
+"""How many writes follow each other at once before lines are gathered: who looks at a quiet log sees all of it."""
+
+QUIET_SECONDS = 0.05
+"""After so long without a line, writes are prompt again."""
 
 CLOSE_SECONDS = 10.0
 
@@ -139,11 +145,17 @@ class LineWriter:
         return True
 
     def _run(self) -> None:
+        prompt = PROMPT_WRITES
         while not self._is_closing:
-            self._something.acquire()
+            if not self._something.acquire(timeout=QUIET_SECONDS):
+                prompt = PROMPT_WRITES
+                self._something.acquire()
             self._is_awake = False
             self._write_what_waits()
-            self._closing.wait(BATCH_SECONDS)
+            if prompt:
+                prompt -= 1
+            else:
+                self._closing.wait(BATCH_SECONDS)
         self._write_what_waits()
 
     def _write_what_waits(self) -> None:
