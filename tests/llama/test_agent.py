@@ -11,8 +11,6 @@ import pytest
 
 from mew_agent.agent import Agent
 from mew_agent.config import AgentConfig
-from mew_agent.model.dialect import Dialect, request_body
-from mew_agent.model.interface import ModelRequest
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant import Participant
 from protocol.envelope import Envelope
@@ -24,6 +22,9 @@ from tests.mew_agent.conftest import SPACE, Ear
 from tests.support.texts import paragraphs
 
 PATIENCE_SECONDS = 120.0
+SYSTEM = "You keep records of what the stations measured."
+TEMPLATE_TOKENS = 24
+"""At most, around two messages."""
 TEXTS = [text[:400] for text in paragraphs(60, seed=11)]
 
 
@@ -65,13 +66,11 @@ class Scene:
                 first.setdefault(status["context"]["call_id"], status)
         return list(first.values())
 
-    def prompt_tokens(self, items_left_out: int) -> int:
-        """Tokens of the prompt made of the agent's history without its newest items, by the server's own endpoints."""
-        conversation = self.agent.conversation
-        messages = conversation.history.request_messages(conversation.system_prompt)
-        request = ModelRequest(messages[: len(messages) - items_left_out])
-        body = request_body(request, "tiny", Dialect(is_streaming=False))
-        return len(self.server.tokenize(self.server.prompt_of(body["messages"]), with_marks=True))
+    @property
+    def slot_tokens(self) -> int:
+        """Tokens of the newest prompt and its reply, as the server's slot holds them."""
+        (slot,) = self.server.slots
+        return int(slot["n_prompt_tokens"]) + 1  # the token that ends a reply is not put into the slot
 
     async def idle(self) -> None:
         """Wait until the server generates nothing."""
@@ -94,14 +93,16 @@ async def gateway(tmp_path: Path) -> AsyncIterator[RunningGateway]:
 
 @pytest.fixture
 def staging(gateway: RunningGateway, server: LlamaServer) -> Staging:
-    """`staging(at=server, tools=(), **agent settings)`."""
+    """`staging(at=server, tools=(), call_bound_seconds=30.0, **agent settings)`."""
 
     @asynccontextmanager
-    async def build(at: LlamaServer = server, tools: tuple[Any, ...] = (), **values: Any) -> AsyncIterator[Scene]:
+    async def build(
+        at: LlamaServer = server, tools: tuple[Any, ...] = (), call_bound_seconds: float = 30.0, **values: Any
+    ) -> AsyncIterator[Scene]:
         config = {"gateway": gateway.ws_url, "space": "demo", "id": "coder", "token": gateway.token_of("coder")}
-        config |= {"model": "tiny", "base_url": at.base_url, **values}
+        config |= {"model": "tiny", "base_url": at.base_url, "system_prompt": SYSTEM, **values}
         model = OpenAIModel("tiny", at.base_url, max_retries=0)
-        agent = Agent(AgentConfig.model_validate(config), model)
+        agent = Agent(AgentConfig.model_validate(config), model, call_bound_seconds=call_bound_seconds)
         for tool in tools:
             agent.tool(tool)
         ada = Participant(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada"))
@@ -131,7 +132,7 @@ async def test_everybody_reads_the_servers_own_figures_after_each_answer(staging
             answer = await s.ask(text)
             status = s.reported[-1]
             report = status["context"]
-            assert report["prompt_tokens"] == s.prompt_tokens(items_left_out=1)
+            assert status["tokens"] == s.slot_tokens
             assert report["completion_tokens"] == len(s.server.tokenize(f" {answer}")) + 1  # as the model wrote it
             assert status["tokens"] == report["prompt_tokens"] + report["completion_tokens"]
             assert (status["max_tokens"], report["max_tokens_basis"]) == (4096, "loaded")
@@ -152,7 +153,7 @@ async def test_a_compaction_asked_for_is_done_and_the_next_report_agrees(staging
         assert done.body["freed_tokens"] == before - done.body["tokens_after"] > 0
         await s.ask("What is left?")
         report = s.reported[-1]["context"]
-        assert report["prompt_tokens"] == s.prompt_tokens(items_left_out=1)
+        assert s.reported[-1]["tokens"] == s.slot_tokens
         assert report["last_compaction"]["freed_tokens"] == done.body["freed_tokens"]
         assert abs(report["drift_tokens"]) <= before // 10
 
@@ -176,6 +177,37 @@ async def test_a_long_conversation_compacts_itself_and_never_loops_or_overflows(
                 assert status["tokens"] < 4096 * 7 // 10
 
 
+async def test_a_reply_that_fills_the_window_is_made_room_for(staging: Staging) -> None:
+    async with staging() as s:
+        await s.ask(TEXTS[0])
+        sung = await s.ask("!sing")
+        assert s.reported[-1]["tokens"] == 4096
+        assert len(set(sung.split())) == 1
+        for text in TEXTS[1:5]:
+            assert not (await s.ask(text)).startswith("My model call failed")
+            assert s.reported[-1]["tokens"] < 4096 * 9 // 10
+        assert s.reported[-1]["context"]["compactions"] == 1
+        words = [status["status"] for status in s.statuses]
+        assert not [word for word in words if word.startswith(("compaction_", "context_", "model_"))]
+
+
+async def test_a_control_that_cannot_wait_stops_the_generation_and_the_question_is_asked_again(
+    staging: Staging,
+) -> None:
+    async with staging(call_bound_seconds=0.05) as s:
+        await s.ask(TEXTS[0])
+        question = await s.say("!sing")
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while await anyio.to_thread.run_sync(lambda: s.server.busy_slots) == 0:
+                await anyio.sleep(0)
+        asked = await s.ada.send("participant/forget", {"direction": "oldest", "entries": 2}, to="coder")
+        await s.ear.first("coder", "participant/status", about=asked)
+        answer = await s.ear.first("coder", "chat", about=question)
+        assert len(set(answer.body["text"].split())) == 1
+        assert len(s.agent.conversation.history) <= 2
+        assert len(s.reported) == 2
+
+
 async def test_a_window_told_too_large_is_learnt_and_the_question_answered(staging: Staging) -> None:
     async with staging(context_token_limit=20_000) as s:
         for text in TEXTS[:30]:
@@ -192,7 +224,7 @@ async def test_a_message_larger_than_the_window_is_refused_and_left_out(staging:
         answer = await s.ask("water " * 5000)
         assert "does not fit my window of 4,096 tokens" in answer
         await s.ask(TEXTS[1])
-        assert s.reported[-1]["context"]["prompt_tokens"] == s.prompt_tokens(items_left_out=1) < 1500
+        assert s.reported[-1]["tokens"] == s.slot_tokens < 1500
 
 
 async def test_a_cancelled_turn_stops_the_generation_at_the_server(staging: Staging) -> None:
@@ -230,5 +262,8 @@ async def test_thinking_is_shown_and_not_sent_again(staging: Staging) -> None:
         assert item.thinking
         await s.ask(TEXTS[0])
         first, second = (status["context"] for status in s.reported)
+        item_tokens = len(s.server.tokenize(answer.body["text"]))
         assert first["completion_tokens"] > len(s.server.tokenize(f" {answer.body['text']}")) + 1
-        assert second["prompt_tokens"] == s.prompt_tokens(items_left_out=1)
+        question_tokens = len(s.server.tokenize(TEXTS[0]))
+        grown = second["prompt_tokens"] - first["prompt_tokens"]
+        assert grown == pytest.approx(item_tokens + question_tokens, abs=TEMPLATE_TOKENS)
