@@ -22,6 +22,9 @@ CapabilityPattern = Mapping[str, Any]
 BASELINE: Final[dict[str, Any]] = {"id": "mcp-response", "kind": MCP_RESPONSE}
 """What everybody may send. Peers look for it in welcome and presence before they ask for tools."""
 
+EVERY_KIND: Final = "*"
+EVERY_KIND_AT_ANY_DEPTH: Final = "**"
+
 _MAX_REMEMBERED_KINDS = 1_024
 _MAX_REMEMBERED_KIND_LENGTH = 128
 
@@ -42,6 +45,22 @@ def normalise(patterns: Iterable[object]) -> tuple[dict[str, Any], ...]:
         if identity not in seen:
             seen.add(identity)
             found.append(dict(pattern))
+    return tuple(found)
+
+
+def advertised(patterns: Iterable[CapabilityPattern]) -> tuple[dict[str, Any], ...]:
+    """Patterns as welcome and presence carry them: beside each of kind `*` the same of kind `**`.
+
+    Both mean everything here. To the TypeScript SDK, which asks the advertised patterns before it sends, a lone star
+    is one segment: it would let a holder of `*` chat, but not call a tool.
+    """
+    written = [dict(pattern) for pattern in patterns]
+    found: list[dict[str, Any]] = []
+    for pattern in written:
+        found.append(pattern)
+        wider = {**pattern, "kind": EVERY_KIND_AT_ANY_DEPTH}
+        if pattern.get("kind") == EVERY_KIND and wider not in written:
+            found.append(wider)
     return tuple(found)
 
 

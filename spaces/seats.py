@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic_core import to_json
 
-from protocol.capability import CapabilityPattern, CapabilitySet, normalise
+from protocol.capability import CapabilityPattern, CapabilitySet, advertised, normalise
 from protocol.ids import ParticipantId
 from spaces.grants import Grant, Grants, Pattern
 from spaces.roster import Invited, Roster
@@ -44,9 +44,10 @@ class Seats:
         seat = self._seats.get(participant)
         if seat is None:
             granted = self._grants.of(participant)
-            patterns = normalise((*self._base(participant), *granted))
+            held = normalise((*self._base(participant), *granted))
+            patterns = advertised(held)
             seat = self._seats[participant] = Seat(
-                CapabilitySet(patterns), patterns, to_json(patterns), granted, self._config.is_person(participant)
+                CapabilitySet(held), patterns, to_json(patterns), granted, self._config.is_person(participant)
             )
         return seat
 

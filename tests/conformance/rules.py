@@ -36,6 +36,9 @@ RULES = {
     "welcome.contents": Rule("spec 3.8.1", "A welcome names you, your capabilities, the others and the open streams."),
     "welcome.unicast": Rule("spec 3.8.1", "A welcome goes to the joiner alone."),
     "welcome.baseline": Rule("decision 27", "mcp/response is always among the capabilities that others see."),
+    "welcome.star": Rule(
+        "decision 20", "Beside * stands **, which clients of the reference need to see to send more than one segment."
+    ),
     "presence.join-leave": Rule("spec 3.7", "Others hear of a joining with its capabilities and of a leaving."),
     # The envelope
     "envelope.filled": Rule("reference", "protocol, id, ts and from are filled in when missing or null."),

@@ -11,7 +11,7 @@ from tests.conformance.rules import rule
 from tests.support.gateway_client import joined, opened
 
 
-@rule("join.frame", "welcome.contents", "welcome.baseline")
+@rule("join.frame", "welcome.contents", "welcome.baseline", "welcome.star")
 async def test_a_join_frame_is_welcomed(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada"), opened(gateway) as bob:
         await bob.send({"type": "join", "space": "demo", "token": gateway.token_of("bob"), "participantId": "bob"})
@@ -23,7 +23,7 @@ async def test_a_join_frame_is_welcomed(gateway: RunningGateway) -> None:
     assert payload["you"]["id"] == "bob"
     assert payload["you"]["capabilities"][0] == {"kind": "chat"}
     assert payload["you"]["capabilities"][-1] == BASELINE
-    assert payload["participants"] == [{"id": "ada", "capabilities": [{"kind": "*"}, BASELINE]}]
+    assert payload["participants"] == [{"id": "ada", "capabilities": [{"kind": "*"}, {"kind": "**"}, BASELINE]}]
     assert payload["active_streams"] == []
 
 

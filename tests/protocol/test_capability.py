@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.capability import BASELINE, CapabilitySet, normalise
+from protocol.capability import BASELINE, CapabilitySet, advertised, normalise
 from protocol.envelope import Draft
 
 R = "mcp/request"
@@ -358,3 +358,11 @@ def test_a_wider_star_never_takes_less(pattern: str, text: str) -> None:
         return
     if allows({"kind": pattern}, draft(text)):
         assert allows({"kind": pattern.replace("*", "**")}, draft(text))
+
+
+def test_a_lone_star_is_advertised_at_any_depth_too() -> None:
+    star, narrow = {"id": "all", "kind": "*"}, {"kind": "*", "payload": {"method": "x"}}
+    assert advertised([star, {"kind": "chat"}]) == (star, {"id": "all", "kind": "**"}, {"kind": "chat"})
+    assert advertised([narrow]) == (narrow, {"kind": "**", "payload": {"method": "x"}})
+    assert advertised([{"kind": "*"}, {"kind": "**"}]) == ({"kind": "*"}, {"kind": "**"})
+    assert advertised([{"kind": "mcp/*"}, {"kind": ["*", "chat"]}]) == ({"kind": "mcp/*"}, {"kind": ["*", "chat"]})

@@ -32,14 +32,16 @@ def test_a_joiner_is_welcomed_with_what_it_may_and_who_is_here_and_others_hear_o
         "to": ["ada"],
         "kind": "system/welcome",
         "payload": {
-            "you": {"id": "ada", "capabilities": [{"kind": "*"}, BASELINE]},
+            "you": {"id": "ada", "capabilities": [{"kind": "*"}, {"kind": "**"}, BASELINE]},
             "participants": [],
             "active_streams": [],
             "board": [],
         },
     }
     driver.join(2, "bob")
-    assert driver.last(2).body["participants"] == [{"id": "ada", "capabilities": [{"kind": "*"}, BASELINE]}]
+    assert driver.last(2).body["participants"] == [
+        {"id": "ada", "capabilities": [{"kind": "*"}, {"kind": "**"}, BASELINE]}
+    ]
     assert driver.last(1).body == {
         "event": "join",
         "participant": {"id": "bob", "capabilities": [{"kind": "chat"}, BASELINE]},

@@ -12,6 +12,7 @@ from spaces.config import SpaceConfig
 from tests.support.space_driver import SpaceDriver
 
 BOSS = "ada"
+EVERYTHING = {"kind": "**"}  # advertised beside a lone star
 CONFIGURED = {BOSS: [{"kind": "*"}], "bob": [{"kind": "chat"}], "coder": [{"kind": "chat"}, {"kind": "x"}]}
 OTHERS = st.sampled_from(["bob", "coder", "eve"])
 NAMES = st.sampled_from([BOSS, "bob", "coder", "eve"])
@@ -129,7 +130,8 @@ class PermissionMachine(RuleBasedStateMachine):
         views = {view.id: view for view in self.driver.space.snapshot(now=self.driver.now).participants}
         assert views.keys() == self.base.keys()
         for name, view in views.items():
-            expected = [*self.base[name], *self.granted.get(name, {}).values(), BASELINE]
+            held = [*self.base[name], *self.granted.get(name, {}).values(), BASELINE]
+            expected = [each for one in held for each in ((one, EVERYTHING) if one == {"kind": "*"} else (one,))]
             assert list(view.capabilities) == [one for i, one in enumerate(expected) if one not in expected[:i]]
 
     @invariant()
