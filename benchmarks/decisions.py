@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from mew_agent.compaction.planner import plan
-from mew_agent.context.policy import EVERY_PRESET, MEW, PolicyState, Snapshot, decide
+from mew_agent.context.policy import MEW, PRESETS, PolicyState, Snapshot, decide
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.usage import Usage
 from mew_agent.history import History
@@ -173,7 +173,7 @@ def _status(report: dict[str, object]) -> Status:
 def deciding_alone(calls: int) -> dict[str, float]:
     """Microseconds of one decision per preset, near its highest mark."""
     found = {}
-    for name, policy in EVERY_PRESET.items():
+    for name, policy in PRESETS.items():
         timings, state = Timings(), PolicyState()
         for number in range(calls):
             snapshot = Snapshot(127_000, "reported", 128_000, next_prompt_tokens=1, call_id=f"c{number}")

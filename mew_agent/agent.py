@@ -7,29 +7,36 @@ context.
 import logging
 import re
 from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import anyio
 import anyio.abc
 
 from mew_agent.agent_tools import AgentTools, OwnTools
-from mew_agent.config import AgentConfig
-from mew_agent.context.policy import PRESETS
+from mew_agent.config import AgentConfig, chosen_policy
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation import CALL_BOUND_SECONDS, Conversation
-from mew_agent.errors import GatewayError, MewAgentError, ModelUnreachable, NotPermitted
+from mew_agent.errors import ConfigError, GatewayError, MewAgentError, ModelUnreachable, NotPermitted
 from mew_agent.history import History
 from mew_agent.model.interface import Model
 from mew_agent.participant import Participant
+from mew_agent.policy_choice import provider_refusal
 from mew_agent.prompts import DEFAULT_SYSTEM_PROMPT
+from mew_agent.remedies.events import ContextEvent
+from mew_agent.remedies.gauge import ContextGauge
 from mew_agent.store import MemoryStore, SqliteStore, Store
 from mew_agent.turn import Turn
+from mew_agent.upkeep import keep_up
 from protocol import kinds
 from protocol.envelope import Envelope
 
 logger = logging.getLogger("mew_agent.agent")
 
 MAX_QUEUED_CHATS = 100
+NO_WINDOW = "the context window of '{model}' is not known; `context_token_limit` tells it"
+
 MAX_OVERHEARD_CHATS = 200
 """Beyond it the oldest of what was said around us is not remembered."""
 
@@ -45,8 +52,12 @@ class Agent(Participant):
         *,
         call_bound_seconds: float = CALL_BOUND_SECONDS,
         first_connect_seconds: float = 10.0,
+        summariser: Model | None = None,
     ) -> None:
-        """`call_bound_seconds` is how long a control waits for a running model call before it is cancelled."""
+        """`call_bound_seconds` is how long a control waits for a running model call before it is cancelled.
+
+        `summariser` writes the summaries; None: the model itself. Raises `ConfigError` for a policy that is none.
+        """
         super().__init__(
             config.gateway,
             space=config.space,
@@ -61,10 +72,12 @@ class Agent(Participant):
             "|".join(rf"(?<!\w)@?{re.escape(name)}(?!\w)" for name in {self._name, config.id}), re.IGNORECASE
         )
         self.tools = AgentTools(OwnTools(self.toolbox))
+        chosen = chosen_policy(config)
+        self._window_is_configured = chosen.limit_tokens is not None
         tracker = Tracker(
             history=History(),
-            policy=PRESETS[config.policy],
-            window=resolve_window(config.context_token_limit),
+            policy=chosen.policy,
+            window=resolve_window(chosen.limit_tokens),
             model=config.model,
         )
         self.conversation = Conversation(
@@ -76,12 +89,24 @@ class Agent(Participant):
             announce=self._announce,
             keep_newest_items=config.conversation_history_length,
             call_bound_seconds=call_bound_seconds,
+            summariser=summariser,
         )
+        self.gauge = ContextGauge(self.conversation)
+        offered = self.conversation.remedies.offers_reminders if config.reminders is None else config.reminders
+        if offered:
+            self.tools.add(self.conversation.context_tools)
         self.control.conversation = self.conversation
         self._queue: deque[Envelope] = deque()
         self._overheard: deque[Envelope] = deque(maxlen=MAX_OVERHEARD_CHATS)
         self._work = anyio.Event()
         self._turn: Turn | None = None
+
+    def on_context_event(self, handler: Callable[[ContextEvent], Coroutine[Any, Any, None]]) -> None:
+        """Call a function with everything that happens to our own context: levels, redlines, clears, compactions.
+
+        Each call runs beside the answer that it is about, so that a slow handler holds nothing up.
+        """
+        self.conversation.events.listeners.append(lambda event: self.start_soon(handler, event))
 
     async def run(self) -> None:
         """Answer chats until the connection ends for good. Raises the `GatewayError` that ended it."""
@@ -169,11 +194,15 @@ class Agent(Participant):
             )
             try:
                 await self._remember_overheard()
+                if self.conversation.lacks_window:
+                    await self._discover_window()
                 was_unreachable = self.conversation.trouble == ModelUnreachable.status
                 await self._turn.run()
                 if was_unreachable and self.conversation.trouble is None:
                     await self._discover_window()  # the server was not there when it was asked first
                 await self.conversation.settle()
+                if self.config.upkeep and not self._queue and not self.control.is_paused:
+                    await keep_up(self.conversation, max_iterations=self.config.max_iterations)
             except (GatewayError, NotPermitted) as error:
                 logger.warning("an answer to '%s' was not sent: %s", chat.sender, error)
             except Exception:  # one chat must not end the others
@@ -200,15 +229,17 @@ class Agent(Participant):
 
     async def _discover_window(self) -> None:
         """Ask the model's server how large its window is, unless the user said so."""
-        if self.config.context_token_limit is not None:
+        if self._window_is_configured:
             return
         try:
             window = await self._model.discover_window()
         except MewAgentError as error:
             logger.info("the model's server did not tell its window: %s", error)
-            return
+            window = None
         if window is not None:
             await self.conversation.window_found(window)
+        elif self.conversation.lacks_window:
+            await self._announce(f"policy_stopped:{NO_WINDOW.format(model=self.config.model)}")
 
 
 async def run_agent(config: AgentConfig) -> None:
@@ -218,12 +249,35 @@ async def run_agent(config: AgentConfig) -> None:
     key = config.api_key.get_secret_value() if config.api_key else None
     model = OpenAIModel(config.model, config.base_url, key)
     store: Store = SqliteStore(config.store) if config.store else MemoryStore()
-    agent = Agent(config, model, store)
+    summariser: Model | None = None
+    if (named := config.summariser_model()) is not None:
+        own_key = named.api_key.get_secret_value() if named.api_key else key
+        summariser = OpenAIModel(named.model, named.base_url or config.base_url, own_key)
+    agent = Agent(config, model, store, summariser=summariser)
     try:
+        await check_provider(config, model)
         await agent.conversation.load()
         async with agent:
             await agent.run()
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(3):
             await model.aclose()
+            if summariser is not None:
+                await summariser.aclose()
             await store.aclose()
+
+
+async def check_provider(config: AgentConfig, model: Model) -> None:
+    """Refuse a policy that is for another provider than the one that serves the model. Raises `ConfigError`."""
+    policy = chosen_policy(config).policy
+    if policy.scope is None or config.policy_scope == "any" or config.provider is not None:
+        return
+    try:
+        window = await model.discover_window()
+    except MewAgentError:
+        window = None
+    refusal = provider_refusal(
+        policy, provider=None, scope=None, endpoint=model.identity.endpoint or "this server", window=window
+    )
+    if refusal is not None:
+        raise ConfigError("policy", refusal, f"`provider: {policy.scope}` where the server cannot be asked")

@@ -8,16 +8,26 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 
-from mew_agent.context.policy import EVERY_PRESET, PRESETS, Policy
+from mew_agent.context.policy import PRESETS, Policy
 from mew_agent.errors import ConfigError
+from mew_agent.policy_choice import ChosenPolicy, choose, mapping_of, policy_from
 from protocol.ids import id_problem
 
 DEFAULT_GATEWAY: Final = "ws://127.0.0.1:8080"
@@ -77,12 +87,6 @@ def _name_of_participant(text: str) -> str:
     return text
 
 
-def _name_of_policy(text: str) -> str:
-    if text not in PRESETS:
-        raise ValueError(f"should be one of {', '.join(PRESETS)}")
-    return text
-
-
 def _not_a_truth_value(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError("should be a number")
@@ -90,12 +94,46 @@ def _not_a_truth_value(value: object) -> object:
 
 
 Count = Annotated[int, BeforeValidator(_not_a_truth_value)]
+Setting = Annotated[float, BeforeValidator(_not_a_truth_value)]
+
+
+class ModelFacts(BaseModel):
+    """What is known of a model. Lengths in tokens, cadences in generations."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    context_length: Count | None = Field(default=None, gt=0)
+    input_length: Count | None = Field(default=None, gt=0)
+    optimal_max_tokens: Count | None = Field(default=None, gt=0)
+    critical_max_tokens: Count | None = Field(default=None, gt=0)
+    caution_remediation_cadence_generations: Count | None = Field(default=None, gt=0)
+    caution_cadence_generations: Count | None = Field(default=None, gt=0)
+    withhold_tool_results_above_bytes: Count | None = Field(default=None, gt=0)
+
+
+class Summariser(BaseModel):
+    """The model that writes summaries; without `base_url` it is on the agent's own server, under its key."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str = Field(min_length=1)
+    base_url: Annotated[str, AfterValidator(_model_url)] | None = None
+    api_key: SecretStr | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, given: object) -> object:
+        return {"model": given} if isinstance(given, str) else given
 
 
 class AgentConfig(BaseModel):
     """Everything an agent is told. `conversation_history_length` None keeps the whole history.
 
     `context_token_limit` in tokens; None asks the model's server and assumes 128,000 if it does not tell.
+    `policy` is a preset's name, a file, or a whole policy; `policy_settings` and what `models` says of the model
+    replace its defaults. `provider` names who serves the model, for policies that are for one only; `policy_scope: any`
+    uses them anyway. `reminders` offers the tools for them (None: where the policy speaks of them), `upkeep` lets the
+    model put its context in order when nobody asks anything.
     `store` is the session's file; None keeps it in memory.
     """
 
@@ -111,13 +149,27 @@ class AgentConfig(BaseModel):
     api_key: SecretStr | None = None
     system_prompt: str | None = None
     context_token_limit: Count | None = Field(default=None, gt=0)
-    policy: Annotated[str, AfterValidator(_name_of_policy)] = "mew"
+    policy: str | dict[str, Any] = "mew"
+    policy_settings: dict[str, Setting] = Field(default_factory=dict)
+    policy_scope: Literal["any"] | None = None
+    provider: str | None = None
+    models: dict[str, ModelFacts] = Field(default_factory=dict)
+    summariser: Summariser | None = None
+    reminders: bool | None = None
+    upkeep: bool = True
     conversation_history_length: Count | None = Field(default=None, ge=0)
     auto_respond: bool = True
     max_iterations: Count = Field(default=10, gt=0)
     reasoning_enabled: bool = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     store: Path | None = None
+
+    def summariser_model(self) -> Summariser | None:
+        """Who writes the summaries: as configured, else as the policy names a model; None: the agent's own model."""
+        if self.summariser is not None:
+            return self.summariser
+        named = chosen_policy(self).policy.summariser
+        return None if named in (None, "same") else Summariser.model_validate(named)
 
 
 @dataclass(frozen=True)
@@ -130,6 +182,8 @@ class Source:
     where: str
     values: Mapping[str, Any]
     places: Mapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+    """Where the files are that it names; None: the working directory."""
 
     def place(self, key: str) -> str:
         """Where a key of this source stands."""
@@ -175,18 +229,67 @@ def build_agent_config(sources: Iterable[Source], *, environ: Mapping[str, str])
                 notices.append(f"{source.place(written)}: '{written}' has no effect: {NO_EFFECT[key]}")
             elif value is not None:
                 values.pop(_INSTEAD_OF.get(key, ""), None)
-                values[key], places[key] = value, source.place(written)
+                values[key], places[key] = _beside(value, source) if key == "policy" else value, source.place(written)
     if "api_key_env" in values:
         values["api_key"] = _key_from(environ, values.pop("api_key_env"), places["api_key_env"])
+    if isinstance(values.get("summariser"), dict) and "api_key_env" in values["summariser"]:
+        own = dict(values["summariser"])
+        values["summariser"] = {**own, "api_key": _key_from(environ, own.pop("api_key_env"), places["summariser"])}
+        values["summariser"].pop("api_key_env")
     try:
-        return AgentConfig.model_validate(values), tuple(notices)
+        config = AgentConfig.model_validate(values)
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
+    else:
+        chosen_policy(config, places)
+        return config, tuple(notices)
     key = str(detail["loc"][0])
     if detail["type"] == "missing":
         raise ConfigError(_origins_of(key), f"'{key}' is missing")
     shown = f", not {detail['input']!r}" if key not in _SECRETS else ""
     raise ConfigError(places.get(key, key), f"{key}: {detail['msg'].removeprefix('Value error, ')}{shown}")
+
+
+def load_policy(name_or_file: str, *, where: str = "--policy") -> Policy:
+    """A preset by its name, or a policy from a YAML or JSON file. Raises `ConfigError`.
+
+    A file holds a policy's keys. `based_on: PRESET` takes the keys it does not name from there, `settings` are a
+    model's own values (see `Policy.configured`).
+    """
+    preset = PRESETS.get(name_or_file)
+    if preset is not None:
+        return preset
+    path = Path(name_or_file)
+    if not _is_file_name(name_or_file) and not path.exists():
+        near = difflib.get_close_matches(name_or_file, PRESETS, n=1, cutoff=0.6)
+        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        known = ", ".join(PRESETS)
+        raise ConfigError(where, f"there is no policy '{name_or_file}'{hint}", f"one of {known}, or a file")
+    source = file_source(path)
+    return policy_from(source.values, source.where, source.place)
+
+
+def chosen_policy(config: AgentConfig, places: Mapping[str, str] = MappingProxyType({})) -> ChosenPolicy:
+    """The policy an agent is told to follow, with its settings. Raises `ConfigError` naming the place of the fault.
+
+    `places` says where keys of the configuration stand.
+    """
+    where = places.get("policy", "policy")
+    if isinstance(config.policy, str):
+        policy = load_policy(config.policy, where=where)
+    else:
+        policy = policy_from(config.policy, where, lambda key: f"{where}.{key}")
+    facts = config.models.get(config.model)
+    settings: dict[str, float] = {} if facts is None else facts.model_dump(exclude_none=True)
+    return choose(
+        policy,
+        facts=settings,
+        settings=config.policy_settings,
+        limit_tokens=config.context_token_limit,
+        provider=config.provider,
+        scope=config.policy_scope,
+        where=places.get("policy_settings", where) if config.policy_settings else where,
+    )
 
 
 def check_model_source(config: AgentConfig, *, where: str) -> None:
@@ -211,7 +314,7 @@ def json_source(text: str, *, where: str = "MEW_AGENT_CONFIG") -> Source:
         values = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{where}:{error.lineno}:{error.colno}", f"malformed JSON: {error.msg}") from None
-    return Source(where, _mapping(values, where))
+    return Source(where, mapping_of(values, where))
 
 
 def file_source(path: Path) -> Source:
@@ -223,7 +326,7 @@ def file_source(path: Path) -> Source:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), f"cannot be read: {error}") from None
     if path.suffix == ".json":
-        return json_source(text, where=str(path))
+        return replace(json_source(text, where=str(path)), folder=path.parent)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         values = yaml.safe_load(text)
@@ -235,68 +338,18 @@ def file_source(path: Path) -> Source:
         raise ConfigError(str(path), f"malformed YAML: {error}") from None
     keys = [key for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []
     places = {key.value: f"{path}:{key.start_mark.line + 1}:{key.start_mark.column + 1}" for key in keys}
-    return Source(str(path), _mapping({} if values is None else values, str(path)), places)
+    return Source(str(path), mapping_of({} if values is None else values, str(path)), places, path.parent)
 
 
-def load_policy(name_or_file: str, *, where: str = "--policy") -> Policy:
-    """A preset by its name, or a policy from a YAML or JSON file. Raises `ConfigError`.
-
-    A file holds a policy's keys. `based_on: PRESET` takes the keys it does not name from there, `settings` are a
-    model's own values (see `Policy.configured`).
-    """
-    preset = EVERY_PRESET.get(name_or_file)
-    if preset is not None:
-        return preset
-    path = Path(name_or_file)
-    if path.suffix not in (".yaml", ".yml", ".json") and not path.exists():
-        near = difflib.get_close_matches(name_or_file, EVERY_PRESET, n=1, cutoff=0.6)
-        hint = f" (did you mean '{near[0]}'?)" if near else ""
-        known = ", ".join(EVERY_PRESET)
-        raise ConfigError(where, f"there is no policy '{name_or_file}'{hint}", f"one of {known}, or a file")
-    return _policy_of(file_source(path))
+def _is_file_name(text: str) -> bool:
+    return Path(text).suffix in (".yaml", ".yml", ".json")
 
 
-def _policy_of(source: Source) -> Policy:
-    values = dict(source.values)
-    settings = _numbers(values.pop("settings", {}), source.place("settings"))
-    if "based_on" in values:
-        base = str(values.pop("based_on"))
-        if base not in EVERY_PRESET:
-            presets = ", ".join(EVERY_PRESET)
-            raise ConfigError(source.place("based_on"), f"there is no preset '{base}'", f"one of {presets}")
-        values = {**EVERY_PRESET[base].model_dump(exclude={"name"}), **values}
-    if str(values.get("name")) in EVERY_PRESET:
-        raise ConfigError(source.place("name"), f"'{values['name']}' is a preset; yours needs a name of its own")
-    try:
-        policy = Policy.model_validate(values)
-    except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-    else:
-        unknown = [key for key in settings if key not in policy.setting_names()]
-        if unknown:
-            expected = f"one of {', '.join(policy.setting_names())}" if policy.setting_names() else None
-            raise ConfigError(source.place("settings"), f"unknown setting '{unknown[0]}'", expected)
-        return policy.configured(settings)
-    inside = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
-    where = source.place(str(detail["loc"][0])) if detail["loc"] else source.where
-    if detail["type"] == "missing":
-        raise ConfigError(where, f"'{inside}' is missing")
-    said = detail["msg"].removeprefix("Value error, ")
-    raise ConfigError(where, f"{inside}: {said}" if inside else said)
-
-
-def _numbers(values: object, where: str) -> dict[str, float]:
-    settings = _mapping(values, where)
-    for key, value in settings.items():
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise ConfigError(where, f"{key} is {value!r}", "a number")
-    return settings
-
-
-def _mapping(values: object, where: str) -> dict[str, Any]:
-    if not isinstance(values, dict):
-        raise ConfigError(where, f"holds {type(values).__name__}", "a mapping of settings")
-    return {str(key): value for key, value in values.items()}
+def _beside(value: object, source: Source) -> object:
+    """A policy's file is looked for beside the file that names it."""
+    if isinstance(value, str) and _is_file_name(value) and source.folder is not None:
+        return str(source.folder / value)
+    return value
 
 
 def _canonical(written: str, source: Source) -> str:

@@ -127,6 +127,11 @@ class Conversation:
         return self._calls.trouble
 
     @property
+    def lacks_window(self) -> bool:
+        """Whether the policy cannot work, because nobody told how large the window is."""
+        return self.tracker.limit_tokens is None and self.tracker.policy.limit_missing == "error"
+
+    @property
     def takes_tools(self) -> bool:
         """False once the model's server has refused requests that offer tools."""
         return self._calls.takes_tools

@@ -108,8 +108,10 @@ class BridgeOptions(_Section):
 class AgentOptions(_Section):
     """`agent:`, short for `command: mew` with `args: [agent, run, ...]`; the agent's own configuration.
 
-    `context_token_limit` in tokens. `policy` is a preset's name or a whole policy. `api_key_env` names the
-    environment variable that holds the key, so that the key itself stays out of the file.
+    `context_token_limit` in tokens. `policy` is a preset's name, a file beside this one, or a whole policy, and
+    `policy_settings` are its settings. `summariser` is the model that writes summaries: a name, or a mapping with
+    `model`, `base_url` and `api_key_env`. `api_key_env` names the environment variable that holds the key, so that the
+    key itself stays out of the file.
     """
 
     name: str | None = None
@@ -118,6 +120,12 @@ class AgentOptions(_Section):
     api_key_env: str | None = None
     system_prompt: str | None = None
     policy: str | dict[str, Any] | None = None
+    policy_settings: dict[str, float] | None = None
+    policy_scope: Literal["any"] | None = None
+    provider: str | None = None
+    summariser: str | dict[str, str] | None = None
+    reminders: bool | None = None
+    upkeep: bool | None = None
     context_token_limit: int | None = Field(default=None, gt=0)
     conversation_history_length: int | None = Field(default=None, ge=0)
     max_iterations: int | None = Field(default=None, gt=0)

@@ -202,12 +202,16 @@ def person_of(config: SpaceConfig) -> str | None:
 def _read_agent(name: str, section: AgentOptions, space: SpaceConfig, path: Path, environ: Mapping[str, str]) -> _Agent:
     """Read an agent's section as the agent itself will. Raises `ConfigError`."""
     written = section.model_dump(mode="json", exclude_none=True)
+    facts = {model: known.model_dump(exclude_none=True) for model, known in space.models.items()}
+    if facts:
+        written["models"] = facts
     where = f"{path}: participants.{name}.agent"
     # The real gateway and token are not settled yet, and play no part in what can be wrong here.
     identity = Source("mew up", {"gateway": "ws://127.0.0.1", "space": "-", "id": name, "token": "-"})
     config, notices = build_agent_config(
-        [environment_source(environ), Source(where, written), identity], environ=environ
+        [environment_source(environ), Source(where, written, folder=space_folder(path)), identity], environ=environ
     )
+    written["policy"] = config.policy  # a file of its own is named so that it is found from anywhere
     check_model_source(config, where=where)
     known = space.models.get(config.model)
     length = (known.context_length or known.input_length) if known is not None else None
@@ -223,6 +227,9 @@ def _handed_over(agent: _Agent, store: Path, model_port: int | None) -> dict[str
     if agent.config.base_url == REHEARSAL:
         settings.pop("api_key_env", None)
         settings |= {"base_url": f"http://127.0.0.1:{model_port}/v1", "api_key": REHEARSAL, "model": REHEARSAL}
+        facts = agent.written.get("models", {}).get(agent.config.model)
+        if facts is not None:
+            settings["models"] = {REHEARSAL: facts}
     return settings
 
 

@@ -33,7 +33,6 @@ from mew_agent.context.policy.definition import Policy, output_reserve_tokens
 from mew_agent.context.policy.presets import (
     DOMINDS_V1,
     DOMINDS_V3,
-    EVERY_PRESET,
     LMSTUDIO,
     MEW,
     MEW_REFERENCE,
@@ -48,7 +47,6 @@ from mew_agent.context.policy.threshold import Condition, Fraction
 __all__ = [
     "DOMINDS_V1",
     "DOMINDS_V3",
-    "EVERY_PRESET",
     "LMSTUDIO",
     "MEW",
     "MEW_REFERENCE",

@@ -228,10 +228,7 @@ TACHIKOMA = Policy(
 )
 """Five states, told on every change, and suggestions; it compacts nothing by itself."""
 
-PRESETS: Mapping[str, Policy] = {policy.name: policy for policy in (MEW, MEW_REFERENCE)}
-"""The policies an agent can carry out."""
-
-EVERY_PRESET: Mapping[str, Policy] = {
+PRESETS: Mapping[str, Policy] = {
     policy.name: policy for policy in (MEW, MEW_REFERENCE, DOMINDS_V1, DOMINDS_V3, LMSTUDIO, TACHIKOMA)
 }
-"""Every policy we ship; `mew context simulate` replays a log through any of them."""
+"""Every policy we ship. Agents carry out any of them, and `mew context simulate` replays a log through them."""

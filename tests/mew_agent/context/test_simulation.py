@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.context.log_steps import read_step
-from mew_agent.context.policy import EVERY_PRESET, state_from_json, state_json
+from mew_agent.context.policy import PRESETS, state_from_json, state_json
 from mew_agent.context.simulation import Simulation
 from tests.support.context_logs import CLEAR, NO_USAGE, Line, levels, lines, prompt, said, total, user
 
@@ -118,17 +118,17 @@ STEPS: st.SearchStrategy[Line] = st.one_of(
 )
 
 
-@pytest.mark.parametrize("preset", EVERY_PRESET)
+@pytest.mark.parametrize("preset", PRESETS)
 @given(steps=st.lists(STEPS, max_size=25))
 def test_a_state_that_was_written_and_read_at_each_step_decides_the_same(preset: str, steps: list[Line]) -> None:
-    through, kept = (Simulation(EVERY_PRESET[preset], 100) for _ in range(2))
+    through, kept = (Simulation(PRESETS[preset], 100) for _ in range(2))
     for step in steps:
         read = read_step(json.dumps(step))
         kept.state = state_from_json(state_json(kept.state))
         assert through.play(read) == kept.play(read)
 
 
-@pytest.mark.parametrize("preset", EVERY_PRESET)
+@pytest.mark.parametrize("preset", PRESETS)
 @given(steps=st.lists(STEPS, max_size=25))
 def test_every_line_says_how_its_figure_is_known(preset: str, steps: list[Line]) -> None:
     for line in lines(preset, 100, *steps):

@@ -1,6 +1,6 @@
 """A policy's settings: which it has, and what they change."""
 
-from mew_agent.context.policy import DOMINDS_V1, DOMINDS_V3, EVERY_PRESET, LMSTUDIO, MEW, TACHIKOMA
+from mew_agent.context.policy import DOMINDS_V1, DOMINDS_V3, LMSTUDIO, MEW, PRESETS, TACHIKOMA
 from mew_agent.context.policy.rules import Cadence, InjectRule
 
 
@@ -19,14 +19,14 @@ def test_a_policy_tells_the_settings_it_understands() -> None:
 
 
 def test_settings_change_a_copy_and_never_the_preset() -> None:
-    before = {name: policy.model_dump_json() for name, policy in EVERY_PRESET.items()}
+    before = {name: policy.model_dump_json() for name, policy in PRESETS.items()}
     settings = dict.fromkeys(DOMINDS_V3.setting_names(), 5000.0)
-    assert all(policy.configured(settings) is not policy for policy in EVERY_PRESET.values())
-    assert {name: policy.model_dump_json() for name, policy in EVERY_PRESET.items()} == before
+    assert all(policy.configured(settings) is not policy for policy in PRESETS.values())
+    assert {name: policy.model_dump_json() for name, policy in PRESETS.items()} == before
 
 
 def test_without_settings_a_policy_is_what_it_was() -> None:
-    for policy in EVERY_PRESET.values():
+    for policy in PRESETS.values():
         assert policy.configured({}) == policy
 
 
@@ -53,7 +53,7 @@ def test_levels_are_found_by_name() -> None:
 
 
 def test_only_policies_that_sum_up_messages_say_so() -> None:
-    assert [name for name, policy in EVERY_PRESET.items() if policy.counts_messages] == ["tachikoma"]
+    assert [name for name, policy in PRESETS.items() if policy.counts_messages] == ["tachikoma"]
 
 
 def test_a_provider_is_compared_without_regard_to_case() -> None:

@@ -1,11 +1,11 @@
 """What a rule compares, and what it is made of."""
 
-from mew_agent.context.policy import EVERY_PRESET
+from mew_agent.context.policy import PRESETS
 from mew_agent.context.policy.rules import Cadence, InjectRule, conditions_of
 
 
 def test_every_rule_tells_what_it_compares() -> None:
-    told = {name: sum(len(conditions_of(rule)) for rule in policy.rules) for name, policy in EVERY_PRESET.items()}
+    told = {name: sum(len(conditions_of(rule)) for rule in policy.rules) for name, policy in PRESETS.items()}
     assert told == {
         "mew": 5,
         "mew-reference": 2,
@@ -25,6 +25,6 @@ def test_a_cadence_takes_its_setting_by_either_name() -> None:
 
 
 def test_prompts_belong_to_ended_calls() -> None:
-    rules = [rule for policy in EVERY_PRESET.values() for rule in policy.rules if isinstance(rule, InjectRule)]
+    rules = [rule for policy in PRESETS.values() for rule in policy.rules if isinstance(rule, InjectRule)]
     assert rules
     assert {rule.phase for rule in rules} == {"after_call"}
