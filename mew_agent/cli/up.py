@@ -30,6 +30,9 @@ READY_SECONDS: Final = 40.0
 JOIN_SECONDS: Final = 15.0
 """How long its participants may take to join; a slower one is told as such, not as a failure."""
 
+NOTE_SECONDS: Final = 2.0
+"""How long the supervisor may take to note how a program ended that is gone already."""
+
 LOOK_AGAIN: Final = signal.SIGUSR1 if sys.platform != "win32" else signal.SIGTERM
 """Tells the process of `mew up` that its space.yaml has a new participant."""
 
@@ -75,8 +78,7 @@ def start_detached(request: Request) -> int:
         )
     _wait_ready(child, plan, own_log)
     joined = _wait_joined(plan)
-    run = read_run_file(run_file_path(plan.state))
-    faults = run.faults() if run is not None else {}
+    faults = _noted_faults(run_file_path(plan.state))
     _summarise(plan, joined, faults)
     child.returncode = 0  # it goes on without us; nobody here collects it
     return terminal.FAILED if faults else terminal.DONE
@@ -152,7 +154,7 @@ def _wait_joined(plan: Plan) -> set[str]:
     until = time.monotonic() + JOIN_SECONDS
     while expected and time.monotonic() < until:
         run = read_run_file(path)
-        ended = set(run.faults()) if run is not None else expected
+        ended = _ended(run) if run is not None else expected
         try:
             entries = api.board()["participants"]
         except NotConnected:
@@ -162,6 +164,22 @@ def _wait_joined(plan: Plan) -> set[str]:
             break
         time.sleep(_POLL_SECONDS)
     return joined
+
+
+def _ended(run: RunFile) -> set[str]:
+    """Who has ended. While a supervisor lives it notes each end with its reason; until then nobody has ended."""
+    return set(run.exits if run.is_running(run.pids.supervisor) else run.faults())
+
+
+def _noted_faults(path: Path) -> dict[str, str]:
+    """What is wrong with the programs, with the reasons that the supervisor is still about to note."""
+    until = time.monotonic() + NOTE_SECONDS
+    while (run := read_run_file(path)) is not None:
+        faults = run.faults()
+        if set(faults) == _ended(run) or time.monotonic() >= until:
+            return faults
+        time.sleep(_POLL_SECONDS)
+    return {}
 
 
 def _summarise(plan: Plan, joined: set[str], faults: Mapping[str, str]) -> None:

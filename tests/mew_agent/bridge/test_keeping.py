@@ -162,9 +162,7 @@ async def test_peers_use_an_mcp_server_like_any_participant(
         assert (await ask("sampling/createMessage"))["error"]["code"] == -32601
 
 
-async def test_a_space_hears_of_new_tools_and_of_the_servers_end(
-    gateway: RunningGateway, joined: Callable[..., Participant]
-) -> None:
+async def test_a_space_hears_of_new_tools(gateway: RunningGateway, joined: Callable[..., Participant]) -> None:
     heard: list[str] = []
     changed = anyio.Event()
     async with bridged(gateway, workshop(max_reconnects=0)) as bridge, joined("ada") as ada:

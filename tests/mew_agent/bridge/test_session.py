@@ -152,6 +152,34 @@ async def test_a_version_of_the_servers_own_invention_is_accepted() -> None:
         assert await bridge.request("tools/list", {}) == {"tools": []}
 
 
+async def test_a_server_of_the_newest_kind_is_asked_in_its_own_way_and_tells_of_changes(ear: Ear) -> None:
+    newest = (
+        "stamp = 'io.modelcontextprotocol/'\n"
+        "while (m := read()):\n"
+        "    meta = m.get('params', {}).get('_meta', {})\n"
+        "    version = meta.get(stamp + 'protocolVersion')\n"
+        "    if m['method'] == 'initialize':\n"
+        "        data = {'supported': ['2026-07-28'], 'requested': m['params']['protocolVersion']}\n"
+        "        write(id=m['id'], error={'code': -32022, 'message': 'too old', 'data': data})\n"
+        "    elif m['method'] == 'server/discover':\n"
+        "        write(id=m['id'], result={'supportedVersions': ['2026-07-28'], 'capabilities': {'tools': {}}, "
+        "'resultType': 'complete', 'ttlMs': 0, 'cacheScope': 'private'})\n"
+        "    elif m['method'] == 'subscriptions/listen':\n"
+        "        about = {'_meta': {stamp + 'subscriptionId': m['id']}}\n"
+        "        write(method='notifications/subscriptions/acknowledged', "
+        "params={'notifications': {'toolsListChanged': True}, **about})\n"
+        "        write(method='notifications/tools/list_changed', params=about)\n"
+        "    elif m['method'] == 'tools/list':\n"
+        "        tool = {'name': 'seen-' + str(version), 'inputSchema': {'type': 'object'}}\n"
+        "        write(id=m['id'], result={'tools': [tool], 'resultType': 'complete', 'ttlMs': 0, "
+        "'cacheScope': 'private'})\n"
+    )
+    async with running(script(newest), notify=ear.note) as bridge:
+        await ear.until(lambda: ear.notes == ["notifications/tools/list_changed"])
+        (tool,) = (await bridge.request("tools/list", {}))["tools"]
+        assert tool["name"] == "seen-2026-07-28"
+
+
 async def test_lines_that_are_no_messages_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     chatty = (
         "print('Welcome!', flush=True)\nhello()\nprint()\nwhile (m := read()): write(id=m['id'], result={'tools': []})"

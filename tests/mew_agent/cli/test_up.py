@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from mew_agent.cli.plan import Plan, Request, make_plan
-from mew_agent.cli.up import _announce, _last_words, _Printer, _summarise
+from mew_agent.cli.up import _announce, _last_words, _noted_faults, _Printer, _summarise
+from spaces.processes import started_mark
+from spaces.run_file import Exit, Pids, RunFile, write_run_file
 
 SPACE = """
 space: {id: review}
@@ -39,6 +41,45 @@ def test_a_summary_says_how_each_participant_fares_and_what_to_type_next(
 def test_one_that_has_not_joined_yet_is_not_called_joined(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
     _summarise(plan, set(), {})
     assert "  coder: started, has not joined yet" in capsys.readouterr().out
+
+
+def run_with(tmp_path: Path, *, supervisor_lives: bool, exits: dict[str, Exit]) -> Path:
+    """The run file of a space whose participant `tool` has a process that is gone."""
+    me = os.getpid()
+    mark = started_mark(me) or ""
+    supervisor = me if supervisor_lives else 2**22 + 7
+    run = RunFile(
+        space="review",
+        gateway="http://127.0.0.1:1",
+        ws="ws://127.0.0.1:1",
+        pids=Pids(supervisor=supervisor, participants={"tool": 2**22 + 9}),
+        started_at="2026-01-01T00:00:00Z",
+        run_id="run-1",
+        config="space.yaml",
+        marks={str(me): mark},
+        exits=exits,
+    )
+    path = tmp_path / "run.json"
+    write_run_file(path, run)
+    return path
+
+
+def test_an_end_that_the_supervisor_is_about_to_note_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = Exit(code=1, at="2026-01-01T00:00:01Z", detail="no licence")
+    path = run_with(tmp_path, supervisor_lives=True, exits={})
+
+    def note(_seconds: float) -> None:
+        run_with(tmp_path, supervisor_lives=True, exits={"tool": noted})
+
+    monkeypatch.setattr("mew_agent.cli.up.time.sleep", note)
+    assert _noted_faults(path) == {"tool": noted.words}
+
+
+def test_without_a_supervisor_a_program_that_is_gone_is_told_as_that(tmp_path: Path) -> None:
+    path = run_with(tmp_path, supervisor_lives=False, exits={})
+    assert _noted_faults(path) == {"tool": "its program is gone"}
 
 
 def test_in_the_foreground_the_way_to_stop_is_said(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
