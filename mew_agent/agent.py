@@ -14,6 +14,7 @@ import anyio
 import anyio.abc
 
 from mew_agent.agent_tools import AgentTools, OwnTools
+from mew_agent.board_tools import BOARD_TOOLS, BoardTools, context_line
 from mew_agent.config import AgentConfig, chosen_policy
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
@@ -22,10 +23,14 @@ from mew_agent.errors import ConfigError, GatewayError, MewAgentError, ModelUnre
 from mew_agent.history import History
 from mew_agent.model.interface import Model
 from mew_agent.participant import Participant
+from mew_agent.peer_tools import PeerTools
 from mew_agent.policy_choice import provider_refusal
 from mew_agent.prompts import DEFAULT_SYSTEM_PROMPT
+from mew_agent.proposals import Waits
+from mew_agent.recall import RECALL_RESULT, RecallTools
 from mew_agent.remedies.events import ContextEvent
 from mew_agent.remedies.gauge import ContextGauge
+from mew_agent.result_bounds import ResultBound
 from mew_agent.store import MemoryStore, SqliteStore, Store
 from mew_agent.turn import Turn
 from mew_agent.upkeep import keep_up
@@ -33,6 +38,9 @@ from protocol import kinds
 from protocol.envelope import Envelope
 
 logger = logging.getLogger("mew_agent.agent")
+
+DISCOVERY_SECONDS = 5.0
+"""How long an answer may wait for peers that were never asked what they offer; each delays one answer at most."""
 
 MAX_QUEUED_CHATS = 100
 NO_WINDOW = "the context window of '{model}' is not known; `context_token_limit` tells it"
@@ -64,6 +72,8 @@ class Agent(Participant):
             id=config.id,
             token=config.token,
             first_connect_seconds=first_connect_seconds,
+            discover=config.discover_tools,
+            waits=Waits(config.peer_timeout_seconds, config.proposal_timeout_seconds),
         )
         self.config = config
         self._model = model
@@ -71,7 +81,7 @@ class Agent(Participant):
         self._mention = re.compile(
             "|".join(rf"(?<!\w)@?{re.escape(name)}(?!\w)" for name in {self._name, config.id}), re.IGNORECASE
         )
-        self.tools = AgentTools(OwnTools(self.toolbox))
+        self.tools = AgentTools(OwnTools(self.toolbox, config.tool_timeout_seconds))
         chosen = chosen_policy(config)
         self._window_is_configured = chosen.limit_tokens is not None
         tracker = Tracker(
@@ -89,12 +99,17 @@ class Agent(Participant):
             announce=self._announce,
             keep_newest_items=config.conversation_history_length,
             call_bound_seconds=call_bound_seconds,
+            result_bound=ResultBound(config.max_result_tokens, config.long_results),
             summariser=summariser,
         )
         self.gauge = ContextGauge(self.conversation)
         offered = self.conversation.remedies.offers_reminders if config.reminders is None else config.reminders
         if offered:
             self.tools.add(self.conversation.context_tools)
+        if config.board_tools:
+            self.tools.add(BoardTools(self))
+        self.tools.add(RecallTools(self.conversation.transcript))
+        self.tools.add(PeerTools(self, self._names_of_others))
         self.control.conversation = self.conversation
         self._queue: deque[Envelope] = deque()
         self._overheard: deque[Envelope] = deque(maxlen=MAX_OVERHEARD_CHATS)
@@ -191,9 +206,12 @@ class Agent(Participant):
                 chat,
                 max_iterations=self.config.max_iterations,
                 show_reasoning=self.config.reasoning_enabled,
+                max_seconds=self.config.max_turn_seconds,
+                prefix=f"{context_line(self.control.status())}\n\n" if self.config.context_line else "",
             )
             try:
                 await self._remember_overheard()
+                await self.discovery.settle(DISCOVERY_SECONDS)
                 if self.conversation.lacks_window:
                     await self._discover_window()
                 was_unreachable = self.conversation.trouble == ModelUnreachable.status
@@ -209,6 +227,10 @@ class Agent(Participant):
                 logger.exception("the work on a chat of '%s' failed", chat.sender)
             finally:
                 self._turn = None
+
+    def _names_of_others(self) -> frozenset[str]:
+        """Names of tools that no peer's tool may have."""
+        return frozenset((*self.toolbox.tools, *BOARD_TOOLS, RECALL_RESULT))
 
     async def _remember_overheard(self) -> None:
         """What was said to everybody meanwhile enters the context before the next question."""

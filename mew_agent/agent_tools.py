@@ -8,8 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+import anyio
+
 from mew_agent.model.interface import ToolCall, ToolSpec
-from mew_agent.tools import Toolbox
+from mew_agent.tools import FAILED, Toolbox
+
+OWN_TOOL_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +37,11 @@ class ToolSource(Protocol):
 
 
 class OwnTools:
-    """The functions of a participant's toolbox as a source."""
+    """The functions of a participant's toolbox as a source. None runs longer than `timeout_seconds`."""
 
-    def __init__(self, toolbox: Toolbox) -> None:
+    def __init__(self, toolbox: Toolbox, timeout_seconds: float = OWN_TOOL_SECONDS) -> None:
         self._toolbox = toolbox
+        self._timeout_seconds = timeout_seconds
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`."""
@@ -44,7 +49,9 @@ class OwnTools:
 
     async def observe(self, call: ToolCall, occasion: Occasion) -> str:
         """See `ToolSource`."""
-        return await self._toolbox.observe(call.name, call.arguments)
+        with anyio.move_on_after(self._timeout_seconds):
+            return await self._toolbox.observe(call.name, call.arguments)
+        return f"{FAILED}'{call.name}' did not finish within {self._timeout_seconds:g} seconds"
 
 
 class AgentTools:
@@ -52,6 +59,7 @@ class AgentTools:
 
     def __init__(self, *sources: ToolSource) -> None:
         self._sources = list(sources)
+        self._owners: dict[str, ToolSource] = {}
 
     def add(self, source: ToolSource) -> None:
         """Offer this source's tools too, behind those that are there."""
@@ -62,13 +70,15 @@ class AgentTools:
         return tuple(spec for spec, _ in self._offered())
 
     async def observe(self, call: ToolCall, occasion: Occasion) -> str:
-        """Carry out one call. Never raises: an unknown name, too, becomes text that the model can act on."""
-        names: list[str] = []
-        for spec, source in self._offered():
-            if spec.name == call.name:
-                return await source.observe(call, occasion)
-            names.append(spec.name)
-        return f"Error: no tool '{call.name}' (known: {', '.join(names) or 'none'})"
+        """Carry out one call. Never raises: an unknown name, too, becomes text that the model can act on.
+
+        A tool that was offered and is gone is still its source's matter, which knows why.
+        """
+        offered = {spec.name: source for spec, source in self._offered()}
+        source = offered.get(call.name) or self._owners.get(call.name)
+        if source is None:
+            return f"{FAILED}no tool '{call.name}' (known: {', '.join(offered) or 'none'})"
+        return await source.observe(call, occasion)
 
     def _offered(self) -> Iterator[tuple[ToolSpec, ToolSource]]:
         seen: set[str] = set()
@@ -76,4 +86,5 @@ class AgentTools:
             for spec in source.specs():
                 if spec.name not in seen:
                     seen.add(spec.name)
+                    self._owners[spec.name] = source
                     yield spec, source

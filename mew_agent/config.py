@@ -94,6 +94,7 @@ def _not_a_truth_value(value: object) -> object:
 
 
 Count = Annotated[int, BeforeValidator(_not_a_truth_value)]
+Seconds = Annotated[float, BeforeValidator(_not_a_truth_value), Field(allow_inf_nan=False)]
 Setting = Annotated[float, BeforeValidator(_not_a_truth_value)]
 
 
@@ -134,7 +135,9 @@ class AgentConfig(BaseModel):
     replace its defaults. `provider` names who serves the model, for policies that are for one only; `policy_scope: any`
     uses them anyway. `reminders` offers the tools for them (None: where the policy speaks of them), `upkeep` lets the
     model put its context in order when nobody asks anything.
-    `store` is the session's file; None keeps it in memory.
+    `store` is the session's file; None keeps it in memory. `max_result_tokens` None bounds a tool's result by the room
+    there is. Times are seconds: `peer_timeout_seconds` until a peer answers, `proposal_timeout_seconds` until somebody
+    fulfils a proposal, `tool_timeout_seconds` for functions of our own, `max_turn_seconds` for a whole answer.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
@@ -160,6 +163,15 @@ class AgentConfig(BaseModel):
     conversation_history_length: Count | None = Field(default=None, ge=0)
     auto_respond: bool = True
     max_iterations: Count = Field(default=10, gt=0)
+    max_turn_seconds: Seconds = Field(default=1800.0, gt=0)
+    tool_timeout_seconds: Seconds = Field(default=300.0, gt=0)
+    peer_timeout_seconds: Seconds = Field(default=60.0, gt=0)
+    proposal_timeout_seconds: Seconds = Field(default=300.0, gt=0)
+    discover_tools: bool = True
+    board_tools: bool = True
+    context_line: bool = False
+    max_result_tokens: Count | None = Field(default=None, gt=0)
+    long_results: Literal["cut", "refuse"] = "cut"
     reasoning_enabled: bool = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     store: Path | None = None

@@ -20,7 +20,7 @@ from mew_agent.context.policy import Abort, Compact, Error, Flags, Phase
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import learn_from_overflow
-from mew_agent.errors import ContextOverflow, MewAgentError, ModelError, ModelStreamCut, PolicyStopped
+from mew_agent.errors import ContextOverflow, MewAgentError, ModelError, ModelStreamCut, PolicyStopped, ToolsUnsupported
 from mew_agent.history import History, Pin
 from mew_agent.model.interface import (
     Model,
@@ -42,6 +42,7 @@ from mew_agent.remedies.events import ContextCleared, Events
 from mew_agent.remedies.notices import Notice, Notify, ignore_notice
 from mew_agent.remedies.stream_watch import StreamWatch
 from mew_agent.remedies.tool_results import ToolResults
+from mew_agent.result_bounds import ResultBound
 from mew_agent.store import CallRole, Store
 from mew_agent.transcript import Transcript
 from protocol.payloads import participant as wire
@@ -88,8 +89,9 @@ class Conversation:
         keep_newest_items: int | None = None,
         call_bound_seconds: float = CALL_BOUND_SECONDS,
         summariser: Model | None = None,
+        result_bound: ResultBound | None = None,
     ) -> None:
-        self.transcript = Transcript(tracker, store)
+        self.transcript = Transcript(tracker, store, result_bound)
         self.tracker = tracker
         self.events = Events()
         self.remedies = Remedies(self.transcript, self.events)
@@ -303,6 +305,12 @@ class Conversation:
     async def _call_fitting(self, listen: Listener, prepare: Prepare) -> ModelReply:
         try:
             return await self._call_once(listen, prepare)
+        except ToolsUnsupported as error:
+            if not self.takes_tools:
+                raise
+            self._calls.takes_tools = False
+            logger.warning("%s; going on without tools", error)
+            await self.announce(error.status)
         except ModelError as error:
             if not self._is_overflow(error):
                 raise

@@ -100,15 +100,21 @@ class Discovery:
                 return
 
     async def settle(self, wait_seconds: float) -> None:
-        """Wait a little for peers that were never asked before, and ask those again whose answer has become old."""
+        """Wait a little for peers that were never asked before, and ask those again whose answer has become old.
+
+        Who has been waited for in vain is not waited for again.
+        """
         now = anyio.current_time()
         for name, known in tuple(self._known.items()):
             is_old = known.asked_at is not None and now - known.asked_at > self.pace.time_to_live_seconds
             if self.is_on and is_old and not known.has_nothing:
                 self._start(name)
+        waiting = tuple(self._known.values())
         with anyio.move_on_after(wait_seconds):
-            for known in tuple(self._known.values()):
+            for known in waiting:
                 await known.looked.wait()
+        for known in waiting:
+            known.looked.set()
 
     async def discover(self, peer: str) -> Peer:
         """Ask a peer now. Raises what `Participant.request` raises when it does not tell its tools."""

@@ -22,6 +22,7 @@
         ├── ModelRateLimited   429 after the client's own retries
         ├── ContextOverflow    the request does not fit the model's window
         ├── ModelStreamCut     the stream ended without a finish reason
+        ├── ToolsUnsupported   the model takes no tools
         └── ModelFailed        every other answer that is not a reply
 
 Classes build their own message from data attributes, so callers read attributes and people read text.
@@ -273,3 +274,11 @@ class ModelFailed(ModelError):
     """Any other failure of a call. `http_status` is None when the error came inside a stream."""
 
     http_status: int | None = None
+
+
+@dataclass(eq=False)
+class ToolsUnsupported(ModelError):
+    """The server refuses requests that offer tools: this model, or its server as it runs, cannot call any."""
+
+    status = "model_tools_unsupported"
+    summary = "My model takes no tools"

@@ -174,10 +174,12 @@ class Participant:
         to: tuple[str, ...] | list[str] | str = (),
         correlation_id: tuple[str, ...] = (),
         context: str | None = None,
+        wait_seconds: float = SEND_TIMEOUT_SECONDS,
     ) -> Envelope:
         """Send one envelope and return it as sent. While paused, what may not be said waits for the resume.
 
-        Raises `NotPermitted` without a capability that covers it, `NotConnected` when there is no gateway.
+        Raises `NotPermitted` without a capability that covers it, `NotConnected` when no gateway came back within
+        `wait_seconds`.
         """
         addressees = (to,) if isinstance(to, str) else tuple(to)
         envelope = self.draft(kind, payload, to=addressees, correlation_id=correlation_id, context=context)
@@ -185,7 +187,7 @@ class Participant:
             raise NotPermitted(self.id, kind)
         if kind not in ALLOWED_WHILE_PAUSED:
             await self.control.until_active()
-        await self._client.send(envelope)
+        await self._client.send(envelope, wait_seconds=wait_seconds)
         return envelope
 
     async def chat(

@@ -10,6 +10,7 @@ DEFAULT_SYSTEM_PROMPT = (
 
 EMPTY_ANSWER = "(My model returned an empty answer.)"
 TOO_MANY_STEPS = "I stopped after {count} steps without reaching an answer. What I did so far is in my reasoning."
+TOO_LONG = "I stopped after {seconds:g} seconds without reaching an answer. What I did so far is in my reasoning."
 CANCELLED_RESULT = "[cancelled before it finished]"
 
 
@@ -30,11 +31,20 @@ def failure_text(error: Exception, status: Status) -> str:
     return f"{_sentence(error)} {context_sentence(status)}"
 
 
-def does_not_fit_text(error: Exception, limit_tokens: int) -> str:
-    """What the asker reads when a single message is larger than the window."""
+def does_not_fit_text(error: Exception, limit_tokens: int, *, result_tokens: int = 0) -> str:
+    """What the asker reads when a turn alone is larger than the window.
+
+    `result_tokens` is what tools returned in it, as projected; with 0 it is the message itself that is too large.
+    """
+    window = f"my window of {limit_tokens:,} tokens, even with everything else compacted"
+    if result_tokens:
+        return (
+            f"{_sentence(error)} What my tools returned for your message (about {result_tokens:,} tokens, projected)"
+            f" does not fit {window}; I left both out of my context. Please ask for less at a time."
+        )
     return (
-        f"{_sentence(error)} Your message alone does not fit my window of {limit_tokens:,} tokens, even with everything"
-        " else compacted; I left it out of my context. Please send it in smaller parts."
+        f"{_sentence(error)} Your message alone does not fit {window}; I left it out of my context. Please send it in"
+        " smaller parts."
     )
 
 

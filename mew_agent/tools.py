@@ -19,6 +19,9 @@ from mew_agent.model.interface import ToolSpec
 
 ToolFunction = Callable[..., Any]
 
+FAILED = "Error: "
+"""What the text of a failed call begins with."""
+
 
 @dataclass(eq=False)
 class UnknownTool(MewAgentError):
@@ -127,14 +130,25 @@ class Toolbox:
     async def observe(self, name: str, arguments_json: str) -> str:
         """Run one tool for a model: never raises, failures become text the model can act on."""
         try:
-            arguments = json.loads(arguments_json or "{}")
-            if not isinstance(arguments, dict):
-                raise BadArguments(name, "arguments must be a JSON object")
-            return as_text(await self.call(name, arguments))
-        except json.JSONDecodeError as error:
-            return well_formed(f"Error: the arguments of '{name}' are not valid JSON: {error}")
+            return as_text(await self.call(name, read_arguments(name, arguments_json)))
         except Exception as error:
-            return well_formed(f"Error: {str(error) or type(error).__name__}")
+            return failure_text(error)
+
+
+def read_arguments(name: str, arguments_json: str) -> dict[str, Any]:
+    """The arguments a model wrote for a tool; nothing at all counts as none. Raises `BadArguments`."""
+    try:
+        arguments = json.loads(arguments_json or "{}")
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise BadArguments(name, f"they are not valid JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise BadArguments(name, "arguments must be a JSON object")
+    return arguments
+
+
+def failure_text(error: Exception) -> str:
+    """What a model reads of a call that failed."""
+    return well_formed(f"{FAILED}{str(error) or type(error).__name__}")
 
 
 def as_text(result: Any) -> str:

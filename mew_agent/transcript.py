@@ -5,16 +5,19 @@ do not wait for a running call: whoever changes what a call was made from waits 
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 from mew_agent.compaction.planner import Nothing, Plan, plan, plan_forget
 from mew_agent.context.measures import kept_reply_tokens
-from mew_agent.context.policy import CompactionMethod
+from mew_agent.context.policy import CompactionMethod, output_reserve_tokens
+from mew_agent.context.projection import features
 from mew_agent.context.tracker import Tracker
 from mew_agent.history import History, Item, Pin
 from mew_agent.model.interface import ModelReply, ToolCall
 from mew_agent.participant import timestamp
 from mew_agent.remedies.standing import NOTHING, Standing
+from mew_agent.result_bounds import ResultBound, Room
 from mew_agent.store import CallRecord, Session, Store
 
 RESTARTED_RESULT = "[the agent restarted before this tool answered]"
@@ -26,9 +29,12 @@ class Transcript:
     `standing` is kept with every change. `on_entered` is awaited after each item that no model wrote.
     """
 
-    def __init__(self, tracker: Tracker, store: Store) -> None:
+    def __init__(self, tracker: Tracker, store: Store, result_bound: ResultBound | None = None) -> None:
         self.tracker = tracker
         self.store = store
+        self.result_bound = result_bound or ResultBound()
+        self.has_cut_results = False
+        """Whether a result that a tool gave stands here shortened; the whole of it is in the store."""
         self.answering_turn: int | None = None
         self.standing: Standing = NOTHING
         self.on_entered: Callable[[], Awaitable[None]] | None = None
@@ -68,16 +74,32 @@ class Transcript:
         """A prompt of our own enters, in the role of a user, marked as what it is."""
         return await self._enter(self.history.append("user", text, id=str(uuid4()), at=timestamp(), notice=True))
 
-    async def observe(self, call: ToolCall, result: str) -> Item:
-        """A tool answered."""
-        item = self.history.append("tool", result, id=str(uuid4()), at=timestamp(), tool_call_id=call.id)
-        return await self._enter(item)
+    async def observe(self, call: ToolCall, result: str, limit_tokens: int | None = None) -> Item:
+        """A tool answered. Of a result that is longer than `limit_tokens`, only a part enters the context."""
+        name = str(uuid4())
+        part: str | None = None
+        if limit_tokens is not None:
+            part = self.result_bound.bounded(result, limit_tokens, self.project, kept_as=name)
+        content = result if part is None else part
+        item = self.history.append("tool", content, id=name, at=timestamp(), tool_call_id=call.id)
+        if part is None:
+            return await self._enter(item)
+        self.has_cut_results = True
+        self.tracker.item_added(item)
+        await self.keep(added=(replace(item, content=result),), replaced=(item,))
+        if self.on_entered is not None:
+            await self.on_entered()
+        return item
 
     async def close_open_calls(self, otherwise: str, results: Mapping[str, str] | None = None) -> None:
         """Give every open tool call its result by id, in the order of the calls; `otherwise` where there is none."""
         still_open = self.history.open_calls()
-        for call in [call for item in self.history.items for call in item.tool_calls if call.id in still_open]:
-            await self.observe(call, (results or {}).get(call.id, otherwise))
+        given = results or {}
+        waiting = [call for item in self.history.items for call in item.tool_calls if call.id in still_open]
+        sizes = {call.id: self.project(given[call.id]) for call in waiting if call.id in given}
+        limits = self.result_bound.limits(sizes, self.room()) if sizes else {}
+        for call in waiting:
+            await self.observe(call, given.get(call.id, otherwise), limits.get(call.id))
 
     async def add_reply(self, reply: ModelReply, call: CallRecord) -> Item:
         """The model answered; the call is kept with its reply."""
@@ -135,6 +157,25 @@ class Transcript:
         self.history.clear()
         self.tracker.cleared()
         await self.keep(evicted=gone)
+
+    # -- what there is room for --------------------------------------------------------------------------
+
+    def project(self, text: str) -> int:
+        """Tokens that a text will probably take, by what was learnt of the model."""
+        return self.tracker.ledger.calibration.project(features(text), messages=0)
+
+    def room(self) -> Room:
+        """What there is room for now, and if everything left that may leave."""
+        tracker, window_tokens = self.tracker, self.tracker.window.max_tokens
+        usable_tokens = window_tokens - output_reserve_tokens(window_tokens)
+        parts = tracker.ledger.parts
+        staying_tokens = parts.prefix + parts.summary + parts.pins
+        turn = self.answering_turn
+        span = None if turn is None else self.span_of_turn(turn)
+        if span is not None:
+            staying_tokens += tracker.ledger.price(*span).tokens
+        free_tokens = usable_tokens - tracker.next_prompt_tokens
+        return Room(window_tokens, max(0, free_tokens), max(0, usable_tokens - staying_tokens))
 
     # -- the store ---------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ the final chat, correlated with the question. What is in context, and whether it
 """
 
 import logging
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -12,13 +13,14 @@ import anyio
 
 from mew_agent.agent_tools import AgentTools, Occasion
 from mew_agent.conversation import Conversation
-from mew_agent.errors import ContextOverflow, GatewayError, ModelError, NotPermitted, PolicyStopped
+from mew_agent.errors import ContextOverflow, GatewayError, ModelError, NotConnected, NotPermitted, PolicyStopped
 from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
 from mew_agent.model_calls import CallInterrupted
 from mew_agent.participant import Participant
 from mew_agent.prompts import (
     CANCELLED_RESULT,
     EMPTY_ANSWER,
+    TOO_LONG,
     TOO_MANY_STEPS,
     context_sentence,
     does_not_fit_text,
@@ -26,12 +28,20 @@ from mew_agent.prompts import (
 )
 from mew_agent.remedies.notices import Notice
 from mew_agent.streams import ReasoningStream
+from mew_agent.tools import FAILED
 from protocol import kinds
 from protocol.envelope import Envelope
 
 logger = logging.getLogger("mew_agent.turn")
 
 MAX_INTERRUPTIONS = 3
+ANSWER_SECONDS = 300.0
+"""How long an answer waits for a gateway that is gone; then nobody hears it."""
+
+ASIDE_SECONDS = 5.0
+"""The same for what is said around the answer."""
+
+LONGEST_REASON_CHARS = 120
 NO_ROOM = "I could not make room either ({problem}), so I left your message out; please send it again later."
 INTERNAL_FAILURE = "Something inside me failed ({name}); my log says more."
 
@@ -48,13 +58,18 @@ class Turn:
         *,
         max_iterations: int,
         show_reasoning: bool,
+        max_seconds: float = math.inf,
+        prefix: str = "",
     ) -> None:
+        """`prefix` is put before the question, where the model reads it."""
         self._participant = participant
         self._conversation = conversation
         self._transcript = conversation.transcript
         self._tools = tools
         self._chat = chat
         self._max_iterations = max_iterations
+        self._max_seconds = max_seconds
+        self._prefix = prefix
         self._show_reasoning = show_reasoning
         self._scope = anyio.CancelScope()
         self._cancel_reason: str | None = None
@@ -80,8 +95,11 @@ class Turn:
         answer: str | None = None
         try:
             await self._start_reasoning()
+            self._scope.deadline = anyio.current_time() + self._max_seconds
             with self._scope:
                 answer = await self._think()
+            if self._scope.cancelled_caught and self._cancel_reason is None:
+                answer = await self._out_of_time()
         except GatewayError:
             raise
         except Exception as error:  # whatever happened, the asker is waiting for an answer
@@ -92,8 +110,12 @@ class Turn:
             self._conversation.end_turn()
         await self._conclude(answer)
         if answer is not None:
-            await self._participant.chat(
-                answer or EMPTY_ANSWER, to=(self._chat.sender,), correlation_id=(self._chat.id,)
+            await self._participant.send(
+                kinds.CHAT,
+                {"text": answer or EMPTY_ANSWER},
+                to=(self._chat.sender,),
+                correlation_id=(self._chat.id,),
+                wait_seconds=ANSWER_SECONDS,
             )
 
     # -- thinking ----------------------------------------------------------------------------------------
@@ -120,7 +142,7 @@ class Turn:
         """Put the question into the history, first or again after a control cleared it: it is never lost."""
         # Envelope ids are no help here: clients exist that count from 1 again after every start.
         if not any(item.seq == self._heard_seq for item in self._conversation.history.items):
-            text = str(self._chat.body.get("text") or "")
+            text = self._prefix + str(self._chat.body.get("text") or "")
             item = await self._transcript.hear(text, sender=self._chat.sender, envelope_id=self._chat.id)
             self._heard_seq = item.seq
 
@@ -140,6 +162,21 @@ class Turn:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._transcript.close_open_calls(CANCELLED_RESULT, results)
+        for call in reply.tool_calls:
+            if results[call.id].startswith(FAILED):
+                await self._tell_failure(call, results[call.id].removeprefix(FAILED))
+
+    async def _tell_failure(self, call: ToolCall, problem: str) -> None:
+        """A call failed: the model reads it all, the log has it all, the status says it in short."""
+        logger.warning("the call of '%s' failed: %s", call.name, problem)
+        line = " ".join(problem.split())
+        short = line if len(line) <= LONGEST_REASON_CHARS else f"{line[:LONGEST_REASON_CHARS]}..."
+        await self._conversation.announce(f"tool_failed:{call.name}: {short}")
+
+    async def _out_of_time(self) -> str:
+        logger.warning("a turn was stopped after %g seconds", self._max_seconds)
+        await self._conversation.announce(f"turn_stopped:after {self._max_seconds:g} seconds")
+        return TOO_LONG.format(seconds=self._max_seconds)
 
     async def _failed(self, error: Exception) -> str:
         """Tell everybody the state of things, and find the words for the asker."""
@@ -159,12 +196,20 @@ class Turn:
         await conversation.announce()
         if not isinstance(error, ContextOverflow):
             return failure_text(error, conversation.status())
+        result_tokens = self._result_tokens()
         await conversation.withdraw_turn(self._turn)
         await conversation.announce()
         problem = conversation.compaction_problem
         if problem is not None:
             return f"{failure_text(error, conversation.status())} {NO_ROOM.format(problem=problem)}"
-        return does_not_fit_text(error, conversation.tracker.window.max_tokens)
+        return does_not_fit_text(error, conversation.tracker.window.max_tokens, result_tokens=result_tokens)
+
+    def _result_tokens(self) -> int:
+        """What the results of this turn's tools take, if they take most of it."""
+        prices = self._conversation.tracker.ledger.item_prices()
+        items = [item for item in self._conversation.history.items if item.turn == self._turn]
+        results = sum(prices.get(item.seq, 0) for item in items if item.role == "tool")
+        return results if results * 2 > sum(prices.get(item.seq, 0) for item in items) else 0
 
     # -- what peers see ----------------------------------------------------------------------------------
 
@@ -226,12 +271,16 @@ class Turn:
             self._participant.start_soon(self._stream.aclose, "cancelled" if answer is None else "complete")
 
     async def _say(self, kind: str, payload: dict[str, Any], *, in_reasoning: bool = False) -> None:
-        """Send one of the envelopes around the answer; an agent that may not is still allowed to answer."""
-        with suppress(NotPermitted):
+        """Send one of the envelopes around the answer; an agent that may not is still allowed to answer.
+
+        Nor does an answer depend on a gateway being there meanwhile; it only has to be there in the end.
+        """
+        with suppress(NotPermitted, NotConnected):
             await self._participant.send(
                 kind,
                 payload,
                 to=() if in_reasoning else (self._chat.sender,),
                 correlation_id=(self._chat.id,),
                 context=self.reasoning_id if in_reasoning else None,
+                wait_seconds=ASIDE_SECONDS,
             )

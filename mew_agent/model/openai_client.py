@@ -22,13 +22,14 @@ from mew_agent.errors import (
     ModelRefused,
     ModelStreamCut,
     ModelUnreachable,
+    ToolsUnsupported,
 )
 from mew_agent.model import dialect as dialects
 from mew_agent.model import window as windows
 from mew_agent.model.assembly import ReplyAssembly
 from mew_agent.model.counting import PromptCounter
 from mew_agent.model.interface import ModelEvent, ModelIdentity, ModelRequest, Window
-from mew_agent.model.refusal import one_line, overflow_of, said
+from mew_agent.model.refusal import one_line, overflow_of, refuses_tools, said
 
 if TYPE_CHECKING:
     import httpx2
@@ -141,7 +142,8 @@ class OpenAIModel:
             except _vendor_errors() as error:
                 other = _other_dialect(dialect, error)
                 if other is None or other in tried:
-                    raise self._translated(error) from error
+                    failure = self._translated(error)
+                    raise (self._without_tools(failure, error) if request.tools else failure) from error
                 dialect = other
                 tried.add(other)
             else:
@@ -282,6 +284,16 @@ class OpenAIModel:
                 self._endpoint, self._model, detail, request_id, overflow.limit_tokens, overflow.requested_tokens
             )
         return ModelFailed(self._endpoint, self._model, detail, request_id, status)
+
+    def _without_tools(self, failure: ModelError, error: BaseException) -> ModelError:
+        """The failure of a request that offered tools, as what it is if the tools are the reason."""
+        import openai
+
+        if not isinstance(failure, ModelFailed) or not isinstance(error, openai.APIStatusError):
+            return failure
+        if not refuses_tools(error.status_code, error.body):
+            return failure
+        return ToolsUnsupported(failure.endpoint, failure.model, failure.detail, failure.request_id)
 
     def _error_inside(self, body: object, request_id: str | None = None) -> ModelError:
         """An error that came in a stream or with HTTP 200: there is a body but no status."""

@@ -28,6 +28,22 @@ _REQUESTED = re.compile(
 )
 
 
+_TOOLS_STATUSES = (400, 404, 422, 500, 501)
+_CALLING = r"(?:tools?|function)(?:[ _-]?(?:use|call(?:s|ing)?|choice))?"
+_TOOLS_REFUSED = re.compile(
+    rf"\b(?:not|n't) support(?:s|ed|ing)?\b[^.:]{{0,30}}\b{_CALLING}\b"
+    rf"|\b{_CALLING}\b[`'\"]? (?:is|are) (?:not |un)(?:supported|enabled|allowed|available)\b"
+    r"|\bno endpoints found that support tool|tools param requires|requires --enable-auto-tool-choice"
+    r"|\b(?:unrecognized|unknown|unexpected|extra)\b[^.]{0,40}\btools\b",
+    re.IGNORECASE,
+)
+
+
+def refuses_tools(status: int, body: object) -> bool:
+    """Whether an error means that the server takes no requests that offer tools."""
+    return status in _TOOLS_STATUSES and _TOOLS_REFUSED.search(said(body)) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Overflow:
     """The provider says that the request does not fit. Figures in tokens, as it named them."""

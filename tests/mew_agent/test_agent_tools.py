@@ -1,5 +1,7 @@
 """Tools from several sources under one set of names."""
 
+import anyio
+
 from mew_agent.agent_tools import AgentTools, Occasion, OwnTools
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.tools import Tool, Toolbox
@@ -59,3 +61,25 @@ async def test_what_is_offered_follows_the_sources() -> None:
 
 async def test_without_tools_a_call_is_told_that_there_are_none() -> None:
     assert await AgentTools().observe(ToolCall("1", "a", "{}"), OCCASION) == "Error: no tool 'a' (known: none)"
+
+
+async def test_a_function_of_our_own_that_hangs_is_given_up() -> None:
+    async def hang() -> None:
+        """Never comes back."""
+        await anyio.sleep_forever()
+
+    toolbox = Toolbox()
+    toolbox.add(Tool.of(hang))
+    tools = AgentTools(OwnTools(toolbox, timeout_seconds=0.01))
+    assert (
+        await tools.observe(ToolCall("1", "hang", ""), OCCASION) == "Error: 'hang' did not finish within 0.01 seconds"
+    )
+
+
+async def test_a_tool_that_is_gone_is_still_its_sources_matter() -> None:
+    changing = Changing("a")
+    tools = AgentTools(changing)
+    assert tools.specs()
+    changing.names = ()
+    assert tools.specs() == ()
+    assert await tools.observe(ToolCall("1", "a", "{}"), OCCASION) == "a for c1"

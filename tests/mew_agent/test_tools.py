@@ -119,7 +119,7 @@ async def test_an_unknown_tool_is_told_with_the_known_ones() -> None:
     [
         ("scale", '{"value": 3}', "6.0"),
         ("scale", "", "Error: bad arguments for 'scale': value: Field required"),
-        ("scale", "{", "Error: the arguments of 'scale' are not valid JSON"),
+        ("scale", "{", "Error: bad arguments for 'scale': they are not valid JSON"),
         ("scale", "[1]", "Error: bad arguments for 'scale': arguments must be a JSON object"),
         ("nothing", "{}", "Error: no tool 'nothing'"),
         ("fails", "{}", "Error: out of paper"),

@@ -98,6 +98,9 @@ class RehearsalOptions(_Options):
     refuse_streaming: bool = False
     """HTTP 400 to any streamed request."""
 
+    refuse_tools: bool = False
+    """HTTP 400 to any request that offers tools, in the words of a server whose model takes none."""
+
     cut_after_chunks: NonNegativeInt | None = None
     cut_style: CutStyle = "connection"
     empty_stream_on_overflow: bool = False

@@ -235,6 +235,8 @@ class RehearsalService:
             raise _invalid("Unrecognized request argument supplied: stream_options", "stream_options")
         if options.refuse_streaming and body.get("stream") is True:
             raise _invalid("Streaming is not supported by this server.", "stream")
+        if options.refuse_tools and body.get("tools"):
+            raise _invalid(f"{options.model} does not support tools", None)
         if recorded.is_summary and options.summary_behaviour == "fail":
             headers = {"x-should-retry": "false"}
             message = "This summary was told to fail."

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.model.refusal import Overflow, one_line, overflow_of, said
+from mew_agent.model.refusal import Overflow, one_line, overflow_of, refuses_tools, said
 
 OPENAI = {
     "message": "This model's maximum context length is 128000 tokens. However, your messages resulted in 130,512"
@@ -96,3 +96,37 @@ def test_a_detail_is_one_bounded_line_without_the_key(text: str) -> None:
     assert len(line) <= 200
     assert len(line.splitlines()) <= 1
     assert "sk-secret" not in line
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, "registry.ollama.ai/library/gemma:latest does not support tools"),
+        (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+        (500, "tools param requires --jinja flag"),
+        (
+            404,
+            "No endpoints found that support tool use. To learn more about provider routing, visit the documentation",
+        ),
+        (400, "`tool calling` is not supported with this model"),
+        (400, "Function calling is not enabled for this model"),
+        (400, "Unrecognized request argument supplied: tools"),
+    ],
+)
+def test_servers_say_in_many_ways_that_they_take_no_tools(status: int, message: str) -> None:
+    assert refuses_tools(status, {"message": message})
+    assert not refuses_tools(429, {"message": message})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Invalid schema for function 'x': 'None' is not of type 'object'",
+        "tool_call_id not found",
+        "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'.",
+        "The model is not available",
+        "Unknown parameter: temperature",
+    ],
+)
+def test_a_fault_in_one_tool_is_no_refusal_of_all(message: str) -> None:
+    assert not refuses_tools(400, {"message": message})

@@ -1,0 +1,63 @@
+"""The tools of peers, for an agent's model: what they offer under names a model can call, and the calls themselves.
+
+Owns which of them are offered: those that our capabilities let us request or propose. How a request travels is
+`proposals`' matter, what peers offer `discovery`'s.
+"""
+
+from collections.abc import Callable, Collection
+
+from mew_agent.agent_tools import Occasion
+from mew_agent.errors import MewAgentError
+from mew_agent.model.interface import ToolCall, ToolSpec
+from mew_agent.participant import Participant
+from mew_agent.peer_offers import PeerTool, ToolResult
+from mew_agent.tool_names import Target, ToolNames
+from mew_agent.tools import FAILED, UnknownTool, failure_text, read_arguments, well_formed
+
+DESCRIPTION_CHARS = 1_000
+"""A description may be longer than what a model needs to choose a tool; the rest is left out."""
+
+
+class PeerTools:
+    """The source of all peers' tools; see `ToolSource`. `reserved` tells the names that mean something else."""
+
+    def __init__(self, me: Participant, reserved: Callable[[], Collection[str]] = tuple) -> None:
+        self._me = me
+        self._reserved = reserved
+        self._names = ToolNames()
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """See `ToolSource`. By peer, so that the same peers make the same list."""
+        reserved = self._reserved()
+        return tuple(
+            ToolSpec(self._names.name_of(Target(tool.peer, tool.name), reserved), _described(tool), tool.schema)
+            for name in sorted(self._me.peers)
+            for tool in self._me.peers[name].tools or ()
+            if self._me.requests.may_ask(tool.peer, "tools/call", {"name": tool.name})
+        )
+
+    async def observe(self, call: ToolCall, occasion: Occasion) -> str:
+        """See `ToolSource`. The envelope names the reasoning and the chat that it is for, so that peers can follow."""
+        known = tuple(spec.name for spec in self.specs())
+        target = self._names.target_of(call.name)
+        if target is None:
+            return failure_text(UnknownTool(call.name, known))
+        try:
+            params = {"name": target.tool, "arguments": read_arguments(call.name, call.arguments)}
+            raw = await self._me.requests.request(
+                target.peer,
+                "tools/call",
+                params,
+                context=occasion.reasoning_id,
+                correlation_id=(occasion.chat_id,),
+            )
+        except MewAgentError as error:
+            return failure_text(error)
+        result = ToolResult.read(raw)
+        text = well_formed(result.text) or "(no result)"
+        return f"{FAILED}{text}" if result.is_error and not text.startswith(FAILED) else text
+
+
+def _described(tool: PeerTool) -> str:
+    said = well_formed(tool.description).strip() or f"The tool {tool.name}."
+    return f"{said[:DESCRIPTION_CHARS]} (of {tool.peer})"

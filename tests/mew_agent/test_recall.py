@@ -1,0 +1,83 @@
+"""Reading again what was cut or cleared: offered when there is something, piece by piece."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+Staged = Callable[..., Any]
+
+BOOK = "\n".join(f"page {n}: {n * 17} birds flew over {n * 3} houses" for n in range(3_000))
+
+
+def read_book() -> str:
+    """A long book."""
+    return BOOK
+
+
+def calls(*asked: tuple[str, str]) -> list[dict[str, Any]]:
+    return [{"tool_calls": [{"name": name, "arguments": arguments}]} for name, arguments in asked]
+
+
+def results(request: Any) -> list[str]:
+    return [str(message["content"]) for message in request.body["messages"] if message["role"] == "tool"]
+
+
+def tools(request: Any) -> list[str]:
+    return [tool["function"]["name"] for tool in request.body.get("tools", ())]
+
+
+async def test_a_cut_result_can_be_read_in_pieces_none_of_which_is_cut(stage: Staged) -> None:
+    async with stage(tools=[read_book], script=[*calls(("read_book", "{}")), {"text": "Long."}]) as s:
+        assert await s.ask("Read.") == "Long."
+        (part,) = results(s.main_requests[-1])
+        assert "of this result are left out" in part
+        assert tools(s.main_requests[0]) == ["read_book"]
+        assert tools(s.main_requests[-1]) == ["read_book", "recall_result"]
+        found = re.search(r"kept as (\S+) ", part)
+        assert found is not None
+        name = found[1]
+        asked = [f'{{"id": "{name}", "find": "page 1500:"}}', f'{{"id": "{name}", "start": 200}}']
+        script = [*calls(*(("recall_result", arguments) for arguments in asked)), {"text": "Done."}]
+        s.server.change(script=script)
+        assert await s.ask("Read on.") == "Done."
+        pieces = results(s.main_requests[-1])[-2:]
+        for piece, start in zip(pieces, (BOOK.index("page 1500:"), 200), strict=True):
+            heading, _, text = piece.partition("\n")
+            assert heading.startswith(f"[{name}, characters {start:,} to ")
+            assert BOOK[start:].startswith(text)
+            assert len(text) > 200
+
+
+async def test_a_wrong_id_or_place_is_said(stage: Staged) -> None:
+    async with stage(tools=[read_book], script=[*calls(("read_book", "{}")), {"text": "Long."}]) as s:
+        await s.ask("Read.")
+        (part,) = results(s.main_requests[-1])
+        name = part.partition("kept as ")[2].partition(" ")[0]
+        asked = ['{"id": "nothing"}', f'{{"id": "{name}", "start": 10000000}}', f'{{"id": "{name}", "find": "whales"}}']
+        s.server.change(script=[*calls(*(("recall_result", one) for one in asked)), {"text": "Done."}])
+        await s.ask("Read on.")
+        wrong, behind, absent = results(s.main_requests[-1])[-3:]
+        assert wrong == "Error: no result is kept as 'nothing'"
+        assert "that is behind its end" in behind
+        assert "the text is not in it after character 0" in absent
+
+
+async def test_long_results_can_be_refused_and_bounded_by_config(stage: Staged) -> None:
+    script = [*calls(("read_book", "{}")), {"text": "Too long."}]
+    async with stage(tools=[read_book], script=script, agent={"long_results": "refuse", "max_result_tokens": 100}) as s:
+        await s.ask("Read.")
+        (told,) = results(s.main_requests[-1])
+        assert "is longer than the 100 that there is room for" in told
+    async with stage(tools=[read_book], script=script, agent={"max_result_tokens": 200}) as s:
+        await s.ask("Read.")
+        grown = s.main_requests[1].prompt_tokens - s.main_requests[0].prompt_tokens
+        assert grown < 200 + 200  # the call, the result, and the second tool that is offered now
+
+
+async def test_accounts_stay_right_about_a_cut_result(stage: Staged) -> None:
+    async with stage(tools=[read_book], script=[*calls(("read_book", "{}")), {"text": "Long."}]) as s:
+        await s.ask("Read.")
+        await s.ask("And now?")
+        assert abs(s.statuses[-1]["context"]["drift_tokens"]) <= 16
+        true = [request.prompt_tokens + request.completion_tokens for request in s.main_requests]
+        assert [status["tokens"] for status in s.reported] == true
