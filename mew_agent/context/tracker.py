@@ -70,7 +70,6 @@ class Tracker:
     tokens: int | None = None
     basis: Basis = "unknown"
     reason: UnknownReason | None = "no_call_yet"
-    last_reported: LastReported | None = None
     usage: Usage | None = None
     measured_at: str | None = None
     call_id: str | None = None
@@ -82,6 +81,7 @@ class Tracker:
     spent_tokens: int = 0
     """What all main calls since the last clear reported together: a budget, and no part of any window."""
 
+    _last_reported: tuple[int, str, str] | None = None
     _described: object = None
     _counted: tuple[int, object] | None = None
     _measured_seq: int = -1
@@ -142,7 +142,7 @@ class Tracker:
         self.usage, self.call_id, self.measured_at = usage, call_id, at
         self.measured_revision, self._measured_seq, self._measured_reply_seq = revision, last_seq, None
         self.tokens, self.basis, self.reason = usage.total_tokens, "reported", None
-        self.last_reported = LastReported(tokens=usage.total_tokens, measured_at=at, call_id=call_id)
+        self._last_reported = usage.total_tokens, at, call_id
         self._reply_tokens, self._reply_is_awaited = max(0, usage.total_tokens - usage.prompt_tokens), True
         self._trend.note(usage.total_tokens, turn=self.history.turn)
 
@@ -235,9 +235,10 @@ class Tracker:
 
         `counted` are tokens by the seq of the item, where the model's tokenizer counted its text.
         """
-        self.last_reported = saved.last_reported
-        if saved.last_reported is not None:
-            self.measured_at, self.call_id = saved.last_reported.measured_at, saved.last_reported.call_id
+        last = saved.last_reported
+        if last is not None:
+            self.measured_at, self.call_id = last.measured_at, last.call_id
+            self._last_reported = last.tokens, last.measured_at, last.call_id
         self.measured_revision, self._measured_seq = saved.measured_revision, saved.measured_seq
         self._measured_reply_seq = saved.measured_reply_seq
         self.compactions, self.last_compaction = saved.compactions, saved.last_compaction
@@ -327,6 +328,14 @@ class Tracker:
         if self.window.basis == "assumed" and self.policy.limit_missing != "assume":
             return None
         return self.window.max_tokens
+
+    @property
+    def last_reported(self) -> LastReported | None:
+        """The newest figure that a provider reported; None before the first one."""
+        if self._last_reported is None:
+            return None
+        tokens, measured_at, call_id = self._last_reported
+        return LastReported(tokens=tokens, measured_at=measured_at, call_id=call_id)
 
     @property
     def next_prompt_tokens(self) -> int:

@@ -216,7 +216,10 @@ def _remind(
 
 
 def _first_that_holds(policy: "Policy", snapshot: Snapshot, phase: Phase) -> Intervention | None:
-    for rule in policy.grouped.interventions.get(phase, ()):
+    used = snapshot.used_tokens
+    for rule, never_below in policy.grouped.marks(snapshot.limit_tokens).interventions.get(phase, ()):
+        if never_below and (used is None or used < never_below):
+            continue
         if _applies(policy, rule, snapshot):
             return rule
     return None

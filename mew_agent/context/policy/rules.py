@@ -167,11 +167,13 @@ Rule = Annotated[
 class Marks(NamedTuple):
     """Where in a window of one size a policy's levels begin, and where it compacts after a call, in tokens.
 
-    A level's mark is None where it does not look at the measured figure, or cannot be told without a window.
+    A level's mark is None where it does not look at the measured figure, or cannot be told without a window. Beside
+    each rule stands the measured figure below which it cannot hold, 0 where that does not tell.
     """
 
     levels: tuple[tuple[Level, int | None], ...]
     compact_at_tokens: int | None
+    interventions: dict[Phase, tuple[tuple[Intervention, int], ...]]
 
 
 class Grouped:
@@ -200,8 +202,18 @@ class Grouped:
                 (level, level.at.first_tokens(limit_tokens) if level.at.figure == "used" else None)
                 for level in self._levels
             )
-            self._marks = limit_tokens, Marks(levels, min((n for n in found if n is not None), default=None))
+            interventions = {
+                phase: tuple((rule, _never_below(rule, limit_tokens)) for rule in rules)
+                for phase, rules in self.interventions.items()
+            }
+            compact_at = min((tokens for tokens in found if tokens is not None), default=None)
+            self._marks = limit_tokens, Marks(levels, compact_at, interventions)
         return self._marks[1]
+
+
+def _never_below(rule: Intervention, limit_tokens: int | None) -> int:
+    marks = [condition.first_tokens(limit_tokens) for condition in rule.when if condition.figure == "used"]
+    return max((tokens for tokens in marks if tokens is not None), default=0)
 
 
 class _OfAPhase(Protocol):

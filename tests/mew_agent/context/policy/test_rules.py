@@ -1,6 +1,10 @@
 """What a rule compares, and what it is made of."""
 
-from mew_agent.context.policy import PRESETS
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mew_agent.context.policy import MEW, PRESETS, Policy
 from mew_agent.context.policy.rules import Cadence, InjectRule, conditions_of
 
 
@@ -28,3 +32,23 @@ def test_prompts_belong_to_ended_calls() -> None:
     rules = [rule for policy in PRESETS.values() for rule in policy.rules if isinstance(rule, InjectRule)]
     assert rules
     assert {rule.phase for rule in rules} == {"after_call"}
+
+
+@pytest.mark.parametrize("policy", PRESETS.values(), ids=PRESETS.keys())
+@given(limit_tokens=st.integers(1, 10**7))
+def test_below_its_mark_no_rule_can_hold_and_no_level_begins(policy: Policy, limit_tokens: int) -> None:
+    marks = policy.grouped.marks(limit_tokens)
+    for level, mark in marks.levels:
+        if mark is not None:
+            assert level.at.holds(mark, limit_tokens)
+            assert not level.at.holds(mark - 1, limit_tokens)
+    for rules in marks.interventions.values():
+        for rule, never_below in rules:
+            used = [condition for condition in rule.when if condition.figure == "used"]
+            assert all(condition.holds(never_below, limit_tokens) for condition in used)
+            assert not used or not all(condition.holds(never_below - 1, limit_tokens) for condition in used)
+
+
+def test_marks_follow_the_window() -> None:
+    found = [MEW.grouped.marks(limit).compact_at_tokens for limit in (1000, 2000, None, 1000)]
+    assert found == [900, 1800, None, 900]
