@@ -1,6 +1,9 @@
 """An MCP client that starts `mew mcp serve`, as its configuration says, and works in a real space with a real agent."""
 
+import json
 import os
+import re
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
-from tests.interaction.test_cli_processes import MEW, PATIENCE_SECONDS, Folder
+from spaces.auth import read_token
+from tests.interaction.test_cli_processes import MEW, PATIENCE_SECONDS, Folder, environment, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 
@@ -70,3 +76,56 @@ async def test_a_client_talks_to_an_agent_reads_its_context_and_compacts_it(tmp_
             await folder.mew("down")
         after = await client.call_tool("list_participants", {})
         assert after.is_error
+
+
+async def test_over_http_it_serves_those_who_bring_the_persons_token(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "space")
+    (folder.path / "space.yaml").write_text(
+        "space: {id: review}\nparticipants: {ada: {capabilities: [{kind: chat}]}}\n"
+    )
+    try:
+        await folder.mew("up", "--detach", "--port", "0")
+        token = read_token(folder.path / ".mew", "ada")
+        async with folder.running("mcp", "serve", "--http", "0") as (process, shown):
+            await until(lambda: "serves MCP clients at" in shown())
+            (url,) = re.findall(r"http://127\.0\.0\.1:\d+/mcp", shown())
+            bearer = {"Authorization": f"Bearer {token}"}
+            async with (
+                httpx2.AsyncClient(headers=bearer, trust_env=False) as http,
+                Client(streamable_http_client(url, http_client=http)) as client,
+            ):
+                assert (await call(client, "send_chat", text="hello"))["to"] is None
+                assert [one["text"] for one in (await call(client, "recent_chat"))["result"]] == ["hello"]
+            process.terminate()
+            with anyio.fail_after(PATIENCE_SECONDS):
+                await process.wait()
+            assert "Traceback" not in shown()
+    finally:
+        await folder.mew("down")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_it_at_once_though_its_input_is_open(tmp_path: Path, number: signal.Signals) -> None:
+    process = await anyio.open_process((*MEW, "mcp", "serve"), cwd=tmp_path, env=environment())
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        hello = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "t", "version": "0"},
+            },
+        }
+        await process.stdin.send(json.dumps(hello).encode() + b"\n")
+        with anyio.fail_after(PATIENCE_SECONDS):
+            assert json.loads(await process.stdout.receive())["result"]["serverInfo"]["name"] == "mew"
+            process.send_signal(number)
+            assert await process.wait() == -number
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.aclose()

@@ -82,7 +82,6 @@ async def workshop_over_http(port: int = 0) -> AsyncIterator[str]:
         listener.bind(("127.0.0.1", port))
         app = make_server().streamable_http_app()
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=1))
-        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
             with anyio.fail_after(PATIENCE_SECONDS):
