@@ -104,6 +104,10 @@ class Ledger:
         self._thinking_items += measure.thinking
         self._unsteady_items += measure.is_unsteady
 
+    def count(self, seq: int, counted_tokens: int) -> None:
+        """A tokenizer counted the text of an item that entered before; of one that was sent, the report says more."""
+        self._tail.count(seq, counted_tokens, self.calibration)
+
     def describe_prefix(self, prefix_features: float, pins_features: float = 0.0) -> None:
         """Say what is sent beside the items: system prompt and tools, and the pinned texts.
 

@@ -5,7 +5,7 @@ Owns their projected sum and how it is known. It knows no report; `ledger` moves
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from mew_agent.context.measures import Measure
@@ -33,6 +33,15 @@ class Tail:
         """One more."""
         self.items.append(measure)
         self._sum_up(measure, calibration)
+
+    def count(self, seq: int, counted_tokens: int, calibration: Calibration) -> None:
+        """A tokenizer counted the text of one of them; nothing happens when it is not here any more."""
+        place = self._place(seq)
+        if place < len(self.items) and self.items[place].seq == seq:
+            before = self.items[place]
+            self._sum_up(before, calibration, -1)
+            self.items[place] = replace(before, counted_tokens=counted_tokens)
+            self._sum_up(self.items[place], calibration)
 
     def take_until(self, last_seq: int) -> list[Measure]:
         """Those up to `last_seq` leave. The sum of the rest is for `project` to find."""
@@ -67,9 +76,9 @@ class Tail:
     def _place(self, seq: int) -> int:
         return bisect_left(self.items, seq, key=_SEQ)
 
-    def _sum_up(self, measure: Measure, calibration: Calibration) -> None:
-        self.tokens += measure.project(calibration)
+    def _sum_up(self, measure: Measure, calibration: Calibration, sign: int = 1) -> None:
+        self.tokens += sign * measure.project(calibration)
         if measure.known_tokens is None:
             is_counted = measure.sized_tokens(calibration) is not None
-            self._counted += is_counted
-            self._projected += not is_counted
+            self._counted += sign * is_counted
+            self._projected += sign * (not is_counted)

@@ -114,6 +114,10 @@ class Tracker:
         """
         self.ledger.add(measure_of(item, counted_tokens))
 
+    def item_counted(self, seq: int, counted_tokens: int) -> None:
+        """The model's tokenizer counted the text of an item that was added without a count."""
+        self.ledger.count(seq, counted_tokens)
+
     def call_kept(
         self,
         usage: Usage | None,

@@ -44,6 +44,16 @@ def test_it_is_counted_only_as_a_whole(measures: tuple[Measure, ...], counted: b
     assert tail_of(*measures).is_counted is counted
 
 
+def test_a_count_may_come_later_but_not_for_what_has_left() -> None:
+    tail = tail_of(Measure(0, 100.0), Measure(3, 100.0, counted_tokens=80))
+    tail.count(0, 50, TYPICAL)
+    tail.count(1, 999, TYPICAL)
+    tail.count(9, 999, TYPICAL)
+    assert (tail.tokens, tail.is_counted) == (54 + 84, True)
+    tail.project(TYPICAL)
+    assert tail.tokens == 54 + 84
+
+
 def test_counts_that_do_not_fit_the_model_are_not_used() -> None:
     tail = tail_of(Measure(0, 100.0, counted_tokens=50))
     assert tail.tokens == 54

@@ -131,6 +131,14 @@ def test_a_new_prefix_or_a_summary_makes_it_projected_until_the_next_report() ->
     assert talk.next[1] == "projected"
 
 
+def test_a_count_that_comes_after_its_item_is_as_good() -> None:
+    talk = talked()
+    item = talk.hear(TEXTS[2], counted=False)
+    assert talk.next[1] == "projected"
+    talk.tracker.item_counted(item.seq, count(TEXTS[2]))
+    assert talk.next == (talk.prompt, "tokenizer")
+
+
 def test_what_was_counted_is_never_labelled_exact() -> None:
     talk = talked()
     item = talk.hear(TEXTS[0])
