@@ -178,6 +178,22 @@ async def test_a_space_hears_of_new_tools(gateway: RunningGateway, joined: Calla
         assert heard == ["notifications/tools/list_changed"]
 
 
+async def test_a_peer_that_discovers_knows_the_servers_tools_and_learns_of_new_ones(
+    gateway: RunningGateway, joined: Callable[..., Participant]
+) -> None:
+    async with bridged(gateway, workshop()), joined("ada", discover=True) as ada:
+        known = await ada.discover("bob")
+        assert known.tools is not None
+        assert {"add", "learn"} <= {tool.name for tool in known.tools}
+        assert [prompt.name for prompt in known.prompts or ()] == ["greet"]
+        result = await ada.call_tool("bob", "add", {"a": 20, "b": 22})
+        assert result.text == "42"
+        await ada.call_tool("bob", "learn")
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while "saw" not in {tool.name for tool in ada.peers["bob"].tools or ()}:
+                await anyio.sleep(0.01)
+
+
 async def test_when_the_server_is_given_up_the_bridge_leaves(
     gateway: RunningGateway, joined: Callable[..., Participant]
 ) -> None:
