@@ -158,7 +158,12 @@ class DelegationRules:
         if len(self._seats.roster.invited) >= self._limits.members:
             return _refuse(errors.LIMIT_EXCEEDED, f"{self._limits.members} participants are invited already")
         token = self._new_token()
-        place = Invited(capabilities=wanted, invited_by=envelope.sender, invited_at=wire_timestamp(now))
+        place = Invited(
+            capabilities=wanted,
+            several_sockets=bool(asked.several_sockets),
+            invited_by=envelope.sender,
+            invited_at=wire_timestamp(now),
+        )
         roster = self._seats.invite(name, place)
         answer: dict[str, Any] = {"status": "created", "participant_id": name, "token": token}
         if self.connection_url is not None:

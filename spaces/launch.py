@@ -71,6 +71,8 @@ class Program:
     role: Role = "participant"
     restart: Restart = "never"
     opens: Address | None = None
+    fifos: tuple[Path, ...] = ()
+    """FIFOs that it makes for others and that mean nothing once it is gone."""
 
     @property
     def label(self) -> str:
@@ -135,6 +137,7 @@ class Launch:
             environment["MEW_AGENT_CONFIG"] = json.dumps(self.agent_settings[name])
         known = dict(environment)
         environment |= {key: fill(value, known) for key, value in participant.env.items()}
+        fifos: tuple[Path, ...] = ()
         if participant.agent is not None:
             command = (
                 *self.mew, "agent", "run", "--gateway", self.address.ws, "--space", self.config.space.id, "--id", name,
@@ -146,13 +149,15 @@ class Launch:
                 "--participant-id", name,
             )  # fmt: skip
         elif speaks_by_fifo(participant):
-            command = self._fifo_command(name, participant)
+            said, heard = (self.folder / FIFOS / f"{name}-{way}" for way in ("in", "out"))
+            fifos = (said, heard)
+            command = self._fifo_command(name, participant, said, heard)
         else:
             program = participant.command or ""
             first = tuple(self.mew) if program == "mew" else (fill(program, known),)
             command = (*first, *(fill(argument, known) for argument in participant.args))
         folder = self.folder / participant.cwd if participant.cwd else self.folder
-        return Program(name, command, folder, environment, restart=participant.restart_policy)
+        return Program(name, command, folder, environment, restart=participant.restart_policy, fifos=fifos)
 
     def _bridge_settings(
         self, participant: ParticipantConfig, server: McpServer, known: Mapping[str, str]
@@ -179,13 +184,12 @@ class Launch:
             "max_reconnects": options.max_reconnects,
         }
 
-    def _fifo_command(self, name: str, participant: ParticipantConfig) -> tuple[str, ...]:
+    def _fifo_command(self, name: str, participant: ParticipantConfig, said: Path, heard: Path) -> tuple[str, ...]:
         """A client between the space and two FIFOs; with an `output_log` the gateway keeps what it hears."""
-        fifos = self.folder / FIFOS
-        output = ("--output-file", os.devnull) if participant.output_log else ("--fifo-out", str(fifos / f"{name}-out"))
+        output = ("--output-file", os.devnull) if participant.output_log else ("--fifo-out", str(heard))
         return (
             *self.mew, "client", "connect", "--gateway", self.address.ws, "--space", self.config.space.id,
-            "--participant-id", name, "--fifo-in", str(fifos / f"{name}-in"), *output,
+            "--participant-id", name, "--fifo-in", str(said), *output,
         )  # fmt: skip
 
     def _common(self) -> dict[str, str]:

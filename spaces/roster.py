@@ -14,6 +14,9 @@ class Invited(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     capabilities: tuple[dict[str, Any], ...] = ()
+    several_sockets: bool = False
+    above_configured: bool = False
+    """Whether it was made for somebody whom space.yaml had already, and who had been removed."""
     invited_by: str
     invited_at: str
 
@@ -25,6 +28,11 @@ class Roster(BaseModel):
 
     invited: dict[str, Invited] = Field(default_factory=dict)
     removed: frozenset[str] = frozenset()
+
+    def place_of(self, participant: str, *, is_configured: bool) -> Invited | None:
+        """The invitation that counts: what space.yaml says stands first, unless its participant was removed since."""
+        place = self.invited.get(participant)
+        return place if place is not None and (place.above_configured or not is_configured) else None
 
     def with_invited(self, participant: str, place: Invited) -> "Roster":
         """The roster after an invitation; it lifts an earlier removal."""

@@ -47,7 +47,7 @@ class Seats:
             held = normalise((*self._base(participant), *granted))
             patterns = advertised(held)
             seat = self._seats[participant] = Seat(
-                CapabilitySet(held), patterns, to_json(patterns), granted, self._config.is_person(participant)
+                CapabilitySet(held), patterns, to_json(patterns), granted, self._is_person(participant)
             )
         return seat
 
@@ -72,6 +72,8 @@ class Seats:
 
     def invite(self, participant: str, place: Invited) -> Roster:
         """Make a place. Returns the roster to be kept."""
+        if participant in self._config.participants:
+            place = place.model_copy(update={"above_configured": True})
         self.roster = self.roster.with_invited(participant, place)
         self._seats.pop(participant, None)
         return self.roster
@@ -102,5 +104,12 @@ class Seats:
     def _base(self, participant: str) -> tuple[dict[str, Any], ...]:
         if participant in self.roster.removed:
             return ()
-        place = self.roster.invited.get(participant)
+        place = self._invited(participant)
         return place.capabilities if place is not None else self._config.patterns_of(participant)
+
+    def _is_person(self, participant: str) -> bool:
+        place = self._invited(participant)
+        return place.several_sockets if place is not None else self._config.is_person(participant)
+
+    def _invited(self, participant: str) -> Invited | None:
+        return self.roster.place_of(participant, is_configured=participant in self._config.participants)

@@ -4,6 +4,7 @@ Owns the order (gateway first, participants last; the other way round at the end
 file while the space runs. Which programs there are is `launch`; what a participant is for, nobody here knows.
 """
 
+import logging
 import os
 import signal
 import subprocess
@@ -24,6 +25,8 @@ from spaces.errors import SpacesError
 from spaces.launch import Program
 from spaces.processes import left_behind, signal_group, started_mark, stop_groups
 from spaces.run_file import Exit, RunFile, read_run_file, write_run_file
+
+log = logging.getLogger("spaces")
 
 Tell = Callable[[str, str], None]
 """Takes what a program says: its name and one line of text."""
@@ -75,6 +78,7 @@ class Supervisor:
     _stop: anyio.Event = field(default_factory=anyio.Event, init=False)
     _failure: ProgramFailed | None = field(default=None, init=False)
     _tasks: TaskGroup | None = field(default=None, init=False)
+    _fifos: set[Path] = field(default_factory=set, init=False)
 
     def stop(self) -> None:
         """Ask for an orderly end; `serve` returns when everything has ended."""
@@ -103,6 +107,8 @@ class Supervisor:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._end_all()
+            for fifo in self._fifos:
+                _remove_fifo(fifo)
             self.run_file.unlink(missing_ok=True)
         if self._failure is not None:
             raise self._failure
@@ -182,6 +188,7 @@ class Supervisor:
                 env=program.environment,
                 start_new_session=True,
             )
+            self._fifos.update(program.fifos)
             self._note_start(program, process.pid)
             try:
                 async with anyio.create_task_group() as tasks:
@@ -322,6 +329,15 @@ async def _listens(process: Process, program: Program) -> bool:
         process.terminate()
         await process.wait()
     return False
+
+
+def _remove_fifo(path: Path) -> None:
+    """Take a FIFO away that nobody reads any more: whoever wrote into it would wait for good. Leaves other files."""
+    try:
+        if path.is_fifo():
+            path.unlink()
+    except OSError as error:
+        log.warning("%s is left: %s", path, error)
 
 
 def _said_by(error: OSError) -> str:

@@ -89,7 +89,7 @@ class Switchboard:
         """
         self.config = config
         self.tokens = tokens
-        roster = _restore(tokens, state) if state is not None else Roster()
+        roster = _restore(tokens, state, config) if state is not None else Roster()
         self.space = Space(config, new_id=new_id, new_token=new_token, roster=roster)
         self._state = state
         self._audit = audit
@@ -389,12 +389,13 @@ class Switchboard:
         self.leave(connection)
 
 
-def _restore(tokens: TokenBook, state: Path) -> Roster:
+def _restore(tokens: TokenBook, state: Path, config: SpaceConfig) -> Roster:
     """What is kept of earlier runs, and the tokens that go with it. Raises `SpacesError`."""
     roster = read_roster(state)
     for participant in roster.removed:
         tokens.remove(participant)
     for participant in roster.invited:
-        tokens.remove(participant)
-        tokens.add(participant, ensure_token(state, participant))
+        if roster.place_of(participant, is_configured=participant in config.participants) is not None:
+            tokens.remove(participant)
+            tokens.add(participant, ensure_token(state, participant))
     return roster

@@ -87,7 +87,7 @@ def add(newcomer: Newcomer, folder: Path | None, config: Path | None) -> int:
             newcomer.name, parse_space(changed, path=path), path, rehearses=run is None or bool(run.pids.model)
         )
     if run is not None and run_path is not None:
-        invite(newcomer.name, settings["capabilities"], folder=run_path.parent.parent)
+        invite(newcomer.name, settings["capabilities"], folder=run_path.parent.parent, is_person=newcomer.is_person)
     _replace(path, changed)
     if run is None or run_path is None:
         terminal.say(f"{newcomer.name}: added to {path}; `mew up` starts the space")
@@ -98,7 +98,7 @@ def add(newcomer: Newcomer, folder: Path | None, config: Path | None) -> int:
     return _start(newcomer.name, run_path, run)
 
 
-def let_into_running(name: str, capabilities: list[dict[str, Any]], path: Path) -> bool:
+def let_into_running(name: str, capabilities: list[dict[str, Any]], path: Path, *, is_person: bool) -> bool:
     """Make a place in the running space of a file, unless it has one or nobody here could. Returns whether one runs."""
     run_path, run = _running(path)
     if run is None or run_path is None:
@@ -108,14 +108,14 @@ def let_into_running(name: str, capabilities: list[dict[str, Any]], path: Path) 
     folder = run_path.parent.parent
     members = {entry["id"] for entry in take_seat(Flags(folder=folder)).api.board()["participants"]}
     if name not in members:
-        invite(name, capabilities, folder=folder)
+        invite(name, capabilities, folder=folder, is_person=is_person)
     return True
 
 
-def invite(name: str, capabilities: list[dict[str, Any]], *, folder: Path) -> None:
+def invite(name: str, capabilities: list[dict[str, Any]], *, folder: Path, is_person: bool) -> None:
     """Let the running gateway of a folder make a place; it stores the token. Raises `GatewayError`, `NotPermitted`."""
     seat = take_seat(Flags(folder=folder))
-    payload = {"participant_id": name, "initial_capabilities": capabilities}
+    payload = {"participant_id": name, "initial_capabilities": capabilities, "several_sockets": is_person}
     seat.api.send({"kind": kinds.SPACE_INVITE, "payload": payload})
 
 

@@ -55,7 +55,8 @@ def create(
         hint = f"'{near[0]}'?" if near else ", ".join(space.participants)
         raise ConfigError("--participant", f"'{participant}' is not in {path}", hint)
     wanted = add.patterns_of(capabilities) if capabilities is not None else [*space.patterns_of(participant)]
-    if not add.let_into_running(participant, wanted, path) and not known:
+    is_person = not known or space.is_person(participant)
+    if not add.let_into_running(participant, wanted, path, is_person=is_person) and not known:
         raise ConfigError("--capabilities", "no space runs here that could let anybody in; `mew up` starts it")
     token = ensure_token(state, participant)
     match output:

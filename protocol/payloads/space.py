@@ -13,6 +13,8 @@ class Invite(Payload):
 
     participant_id: str = Field(min_length=1)
     initial_capabilities: tuple[dict[str, Any], ...] | None = None
+    several_sockets: bool | None = None
+    """Whether it is a person, who may hold several sockets at once; of a program the newest socket counts."""
     reason: str | None = None
 
 

@@ -192,5 +192,6 @@ participants:
         *("client", "connect", "--gateway", "ws://127.0.0.1:8080", "--space", "review", "--participant-id", "script"),
         *("--fifo-in", "/spaces/review/fifos/script-in", "--fifo-out", "/spaces/review/fifos/script-out"),
     )
+    assert [str(path) for path in script.fifos] == ["/spaces/review/fifos/script-in", "/spaces/review/fifos/script-out"]
     assert script.environment["MEW_TOKEN"] == "token-of-script"
     assert logged.command[-2:] == ("--output-file", os.devnull)

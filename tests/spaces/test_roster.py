@@ -13,3 +13,12 @@ def test_an_invitation_makes_a_place_and_lifts_a_removal() -> None:
 def test_a_removal_ends_an_invitation() -> None:
     roster = Roster().with_invited("eve", PLACE).without("eve").without("coder")
     assert roster == Roster(removed=frozenset({"eve", "coder"}))
+
+
+def test_an_invitation_counts_where_space_yaml_is_silent_or_was_overruled() -> None:
+    roster = Roster().with_invited("eve", PLACE)
+    assert roster.place_of("eve", is_configured=False) == PLACE
+    assert roster.place_of("eve", is_configured=True) is None
+    overruling = PLACE.model_copy(update={"above_configured": True})
+    assert roster.with_invited("eve", overruling).place_of("eve", is_configured=True) == overruling
+    assert roster.place_of("bob", is_configured=False) is None

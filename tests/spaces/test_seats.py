@@ -72,6 +72,21 @@ def test_a_configured_participant_can_be_removed_and_invited_back_with_less(seat
     assert (seats.has("ada"), seats.of("ada").patterns) == (True, (CALL, BASELINE))
 
 
+def test_what_space_yaml_says_later_stands_above_an_invitation() -> None:
+    before = Seats(parse_space("space: {id: demo}"), Roster())
+    roster = before.invite("coder", PLACE)
+    assert (before.of("coder").patterns, before.of("coder").several_connections) == ((CALL, BASELINE), False)
+    after = Seats(parse_space(SPACE), roster)
+    assert after.of("coder").patterns == (CHAT, BASELINE)
+    assert after.names == ("ada", "coder", "twin")
+
+
+def test_a_person_who_was_invited_may_hold_several_connections(seats: Seats) -> None:
+    seats.invite("eve", PLACE.model_copy(update={"several_sockets": True}))
+    seats.invite("robot", PLACE)
+    assert (seats.of("eve").several_connections, seats.of("robot").several_connections) == (True, False)
+
+
 def test_names_for_display_mean_their_participant_when_only_one_has_them(seats: Seats) -> None:
     assert (seats.resolve("ada"), seats.resolve("Ada")) == ("ada", "ada")
     assert seats.resolve("Coder") is None

@@ -313,3 +313,17 @@ async def test_nobody_is_added_to_a_space_that_does_not_run(tmp_path: Path) -> N
     house = House(tmp_path)
     await house.supervisor.add(program("late", SLEEP, folder=tmp_path))
     assert "late" not in house.supervisor.run.pids.participants
+
+
+MAKE_FIFO = "import os, sys, time; os.mkfifo(sys.argv[1]); print('made', flush=True); time.sleep(60)"
+
+
+async def test_fifos_go_with_their_program_and_other_files_stay(tmp_path: Path) -> None:
+    house, fifo, file = House(tmp_path), tmp_path / "ada-in", tmp_path / "ada-out"
+    file.write_text("somebody's own")
+    script = program("ada", MAKE_FIFO, str(fifo), folder=tmp_path, fifos=(fifo, file, tmp_path / "never-made"))
+    async with house.serving([], [script]):
+        await house.until(lambda: ("ada", "made") in house.told)
+        assert fifo.is_fifo()
+    assert not fifo.exists()
+    assert file.read_text() == "somebody's own"

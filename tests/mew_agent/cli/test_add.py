@@ -12,6 +12,7 @@ from spaces.config import load_space
 from spaces.gateway import RunningGateway, serve_gateway
 from tests.mew_agent.cli.test_running import running_space
 from tests.support.cli import mew
+from tests.support.gateway_client import joined
 
 SPACE = """# who is here
 space: {id: review}
@@ -52,6 +53,10 @@ async def test_a_running_gateway_makes_the_place_before_the_file_changes(config:
         token = token_path(tmp_path / ".mew", "bob").read_text().strip()
         assert gateway.tokens.identify(token) == "bob"
         assert "bob" in load_space(config).participants
+        assert gateway.switchboard.space.resolve("bob") == "bob"
+        async with joined(gateway, "bob") as first, joined(gateway, "bob") as second:
+            await second.chat("hello")
+            assert (await first.until("chat"))["payload"] == {"text": "hello"}
 
 
 async def test_one_who_may_not_invite_changes_nothing(config: Path, tmp_path: Path) -> None:
