@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from mew_agent import mcp_peer
-from mew_agent.errors import NotPermitted
+from mew_agent.fulfiller import Fulfiller
 from mew_agent.participant import Participant
 from protocol import kinds
 from protocol.envelope import Envelope
@@ -77,18 +77,8 @@ def be_calculator(me: Participant) -> None:
 
 
 def be_fulfiller(me: Participant) -> None:
-    """Fulfil every proposal that our own capabilities cover; reject the others."""
-
-    @me.on(kinds.MCP_PROPOSAL)
-    async def fulfil(proposal: Envelope) -> None:
-        if proposal.sender == me.id:
-            return
-        about = (proposal.id,)
-        try:
-            await me.send(kinds.MCP_REQUEST, proposal.payload, to=proposal.addressees, correlation_id=about)
-        except NotPermitted:
-            if me.may_send(kinds.MCP_REJECT):
-                await me.send(kinds.MCP_REJECT, {"reason": "incapable"}, to=proposal.sender, correlation_id=about)
+    """Fulfil every proposal that our own capabilities cover; reject the others. `Fulfiller` takes a policy, too."""
+    Fulfiller(me)
 
 
 BEHAVIOURS: Final[Mapping[str, Callable[[Participant], None]]] = MappingProxyType(

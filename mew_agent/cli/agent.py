@@ -30,12 +30,17 @@ def start(
     agent_id: Annotated[str | None, typer.Option("--id", "-i", help="Its participant id; else TYPE-agent.")] = None,
     token: Annotated[str | None, typer.Option("--token", help="Its token; MEW_TOKEN keeps it off `ps`.")] = None,
     log_level: Annotated[LogLevel, typer.Option("--log-level", "-l", help="How much to tell.")] = LogLevel.INFO,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="What a fulfiller fulfils: a YAML or JSON file.")
+    ] = None,
 ) -> None:
     """Run a participant without a model: `echo` repeats chats, `calculator` has tools, `fulfiller` fulfils proposals.
 
-    What is not given comes from the environment, or from the running space of this folder.
+    What is not given comes from the environment, or from the running space of this folder. A fulfiller's file has
+    patterns to allow and to deny, and whom to ask (docs/agents.md); without one it fulfils whatever it may.
     """
     from mew_agent.cli import terminal
+    from mew_agent.cli.fulfilling import fulfilling, policy_from
     from mew_agent.cli.running import Flags, find_identity
     from mew_agent.cli.signals import run_until_terminated
     from mew_agent.participant import Participant
@@ -45,10 +50,13 @@ def start(
     who = find_identity(flags, participant=f"{simple_type}-agent", token="")
     terminal.configure_logging(log_level)
 
+    policy = policy_from(config, is_fulfiller=simple_type is SimpleType.FULFILLER)
+
     async def live() -> None:
         me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)
-        BEHAVIOURS[simple_type](me)
-        async with me:
+        if policy is None:
+            BEHAVIOURS[simple_type](me)
+        async with fulfilling(me, policy), me:
             terminal.say(f"{who.participant} has joined '{who.space}' at {who.gateway}")
             await me.run_forever()
 
