@@ -41,7 +41,7 @@ from mew_agent.remedies.context_tools import ContextTools
 from mew_agent.remedies.events import ContextCleared, Events
 from mew_agent.remedies.notices import Notice, Notify, ignore_notice
 from mew_agent.remedies.stream_watch import StreamWatch
-from mew_agent.remedies.tool_results import ToolResults
+from mew_agent.remedies.tool_results import ToolResults, halved
 from mew_agent.result_bounds import ResultBound
 from mew_agent.store import CallRole, Store
 from mew_agent.transcript import Transcript
@@ -366,7 +366,7 @@ class Conversation:
             problem = await self._stopped(stop, stopped.tokens, "projected")
             raise PolicyStopped(self.tracker.policy.name, problem)
         if stopped.due.compact is not None:
-            await self._compact(stopped.due.compact)
+            await self._compact(halved(stopped.due.compact, self.tracker.next_prompt_tokens))
 
     def _is_overflow(self, error: ModelError) -> bool:
         """A named overflow, or a server that ends the stream before it began when the window is nearly full."""

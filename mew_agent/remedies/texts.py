@@ -89,8 +89,10 @@ def problem_of(stop: Abort | Error) -> str:
 
 def of_window(used_tokens: int | None, limit_tokens: int | None, basis: str) -> str:
     """So many of so many tokens, and how that is known."""
-    used = "an unknown number" if used_tokens is None else f"{used_tokens:,}"
-    return f"{used} of {limit_tokens:,} tokens, {basis}" if limit_tokens else f"{used} tokens, {basis}"
+    if used_tokens is None:
+        return "how many tokens is not known"
+    of = f" of {limit_tokens:,}" if limit_tokens else ""
+    return f"{used_tokens:,}{of} tokens, {basis}"
 
 
 def aborted(used_tokens: int | None, limit_tokens: int | None, basis: str) -> str:

@@ -5,6 +5,7 @@ is handed in.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from mew_agent.context.policy import Compact, withholds_tool_result
 from mew_agent.context.projection import features
@@ -69,6 +70,14 @@ class ToolResults:
                 raise PolicyStopped(tracker.policy.name, f"{problem} ({size}, projected)")
             if due.compact is None:
                 return
-            await self._compact(due.compact)
+            await self._compact(halved(due.compact, tracker.next_prompt_tokens))
             if due.restart is None:
                 return
+
+
+def halved(action: Compact, prompt_tokens: int) -> Compact:
+    """The compaction of a prompt that did not leave room for what came: at most half of it may stay.
+
+    The policy's target is of everything at that moment, of which what came is no part of the prompt.
+    """
+    return replace(action, target_tokens=min(action.target_tokens, prompt_tokens // 2))

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import anyio
 
-from mew_agent.context.policy import PRESETS
+from mew_agent.context.policy import MEW, Policy
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation import Conversation
@@ -71,6 +71,7 @@ class Talking(Protocol):
     def __call__(
         self,
         *,
+        policy: Policy = MEW,
         window: int | None = None,
         store: Store | None = None,
         call_bound_seconds: float = 30.0,
@@ -87,6 +88,7 @@ def made_talks() -> Talking:
     @asynccontextmanager
     async def build(
         *,
+        policy: Policy = MEW,
         window: int | None = None,
         store: Store | None = None,
         call_bound_seconds: float = 30.0,
@@ -99,7 +101,7 @@ def made_talks() -> Talking:
             model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
             tracker = Tracker(
                 history=History(),
-                policy=PRESETS["mew"],
+                policy=policy,
                 window=resolve_window(window or server.options.window_tokens),
                 model="rehearsal",
             )
