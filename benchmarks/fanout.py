@@ -1,12 +1,13 @@
 """What one delivery costs the gateway, beside the floor: a bare server that writes one pre-framed message to all.
 
-    python -m benchmarks.fanout [--members 10 100 1000] [--deliveries 50000] [--rounds 15] [--asgi]
+    python -m benchmarks.fanout [--members 10 100 1000] [--deliveries 50000] [--rounds 15] [--frames] [--asgi]
 
 Server and members run in processes of their own; only the server's CPU time (user and system) counts. The next
 message is sent when everybody has the last one: each costs the server one wake-up in both cases. The floor's server
 reads whatever arrives as "one message" and writes the same number of bytes to each member by `transport.write`, with
-no parsing, no decision and no framing. Short rounds alternate between the two and each pair gives a ratio, so that
-whatever else the machine does falls on both; medians are shown.
+no parsing, no decision and no framing. With `--frames` the messages are frames of an open stream. Short rounds
+alternate between the two and each pair gives a ratio, so that whatever else the machine does falls on both; medians
+are shown.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from typing import Any, cast
 
 import anyio
 
+from spaces.audit import logging_options
 from spaces.auth import TokenBook
 from spaces.config import SpaceConfig, parse_space
 from spaces.fanout import frame_message
@@ -63,9 +65,11 @@ def token(index: int) -> str:
 
 def space_of(members: int) -> SpaceConfig:
     """A space whose members may chat."""
-    people = {f"m{index}": {"tokens": [token(index)], "capabilities": [{"kind": "chat"}]} for index in range(members)}
-    # A benchmark sends as fast as it can, which the rate limit of a participant is there to refuse.
-    limits = {"envelopes_per_second": 1e9, "envelope_burst": 10**9}
+    may = [{"kind": "chat"}, {"kind": "stream/request"}]
+    people = {f"m{index}": {"tokens": [token(index)], "capabilities": may} for index in range(members)}
+    # A benchmark sends as fast as it can, which the rate limit of a participant is there to refuse; and its members
+    # only count bytes, so they answer no pings.
+    limits = {"envelopes_per_second": 1e9, "envelope_burst": 10**9, "ping_interval_seconds": 0}
     return parse_space(json.dumps({"space": {"id": SPACE}, "participants": people, "limits": limits}))
 
 
@@ -167,6 +171,12 @@ def server_process(kind: str, members: int) -> Iterator[tuple[int, Any]]:
 # Members: raw sockets that read and count
 
 
+def stream_frame(index: int) -> str:
+    """A frame of the first stream, as long as the envelope."""
+    head = f"#stream-1#{index:09d}"
+    return head + "x" * (len(message(0)) - len(head))
+
+
 def message(index: int) -> str:
     """A chat with every header filled in, of one length whatever the index: what goes in comes out unchanged."""
     return json.dumps(
@@ -246,13 +256,19 @@ class Members:
         while self.read(seconds):
             pass
 
-    def exchange(self, messages: int) -> None:
+    def open_stream(self) -> None:
+        """Let the sender open the stream whose frames it is going to send, and everybody hear of it."""
+        asked = {"kind": "stream/request", "payload": {"direction": "upload"}}
+        self.sender.sendall(masked(json.dumps(asked)))
+        self.read_until_quiet(0.5)
+
+    def exchange(self, messages: int, written: Callable[[int], str] = message) -> None:
         """Send messages one after another, each when everybody has the last one."""
         size = len(frame_message(message(0))) * len(self.sockets)
         due = self.total
         for index in range(messages):
             due += size
-            self.sender.sendall(masked(message(index)))
+            self.sender.sendall(masked(written(index)))
             while self.total < due:
                 if not self.read(10):
                     raise TimeoutError("members wait in vain")
@@ -267,11 +283,14 @@ class Members:
 class Bench:
     """A running server with its members, to be measured again and again."""
 
-    def __init__(self, port: int, control: Any, *, members: int, joins: bool) -> None:
+    def __init__(self, port: int, control: Any, *, members: int, joins: bool, frames: bool = False) -> None:
         self.control = control
+        self.written = stream_frame if frames else message
         self.members = Members(port, members, joins=joins)
         self.members.read_until_quiet(0.5)
-        self.members.exchange(20)
+        if joins and frames:
+            self.members.open_stream()
+        self.members.exchange(20, self.written)
 
     def cpu(self) -> float:
         """The server's CPU seconds so far."""
@@ -282,19 +301,21 @@ class Bench:
     def round(self, messages: int) -> Measured:
         """One round."""
         before = self.cpu()
-        self.members.exchange(messages)
+        self.members.exchange(messages, self.written)
         return Measured(self.cpu() - before, messages * len(self.members.sockets))
 
 
-def compare(members: int, deliveries: int, rounds: int, kind: str) -> tuple[float, float, float]:
+def compare(
+    members: int, deliveries: int, rounds: int, kind: str, *, frames: bool = False
+) -> tuple[float, float, float]:
     """Medians: CPU microseconds per delivery of the floor and of the gateway, and their ratio round by round."""
     messages = max(20, deliveries // members)
     whole = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     with server_process("floor", members) as floor, server_process(kind, members) as gateway:
         keep_to_core(1)
         benches = [
-            Bench(*floor, members=members, joins=False),
-            Bench(*gateway, members=members, joins=True),
+            Bench(*floor, members=members, joins=False, frames=frames),
+            Bench(*gateway, members=members, joins=True, frames=frames),
         ]
         seen: list[list[float]] = [[], []]
         for _ in range(rounds):
@@ -314,16 +335,22 @@ def main() -> None:
     parser.add_argument("--members", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--deliveries", type=int, default=50_000, help="per round")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--frames", action="store_true", help="measure frames of a stream instead of envelopes")
     parser.add_argument("--asgi", action="store_true", help="measure the way through plain ASGI instead")
     options = parser.parse_args()
     kind = "asgi" if options.asgi else "gateway"
     loop = "uvloop" if has_uvloop() else "asyncio"
-    print(f"CPU per delivery in microseconds, {len(frame_message(message(0)))} bytes a frame, {loop}")
+    logging = logging_options(space_of(1).gateway_logging)
+    logs = {"envelopes": logging.envelope_history.enabled, "decisions": logging.capability_decisions.enabled}
+    kept = [name for name, is_on in logs.items() if logging.enabled and is_on]
+    what = "frames of a stream" if options.frames else "envelopes"
+    print(f"CPU per delivery in microseconds; {what} of {len(frame_message(message(0)))} bytes; {loop}; ", end="")
+    print(f"logs of {' and '.join(kept) or 'nothing'}; no rate limit")
     print(f"{'MEMBERS':>8} {'FLOOR':>8} {kind.upper():>8} {'RATIO':>7}")
     for members in options.members:
         with tempfile.TemporaryDirectory() as state:
             os.environ["BENCHMARK_STATE"] = state
-            floor, gateway, ratio = compare(members, options.deliveries, options.rounds, kind)
+            floor, gateway, ratio = compare(members, options.deliveries, options.rounds, kind, frames=options.frames)
         print(f"{members:>8} {floor:>8.2f} {gateway:>8.2f} {ratio:>7.3f}", flush=True)
 
 

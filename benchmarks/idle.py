@@ -37,7 +37,7 @@ PAGE_BYTES = resource.getpagesize()
 def space_of(connections: int) -> SpaceConfig:
     """A space of a hundred people who may hold that many sockets."""
     people = {f"m{index}": {"tokens": [f"t{index}"]} for index in range(PEOPLE)}
-    limits = {"sockets_per_member": connections}
+    limits = {"sockets_per_member": connections + PEOPLE, "ping_interval_seconds": 0}  # nobody answers pings here
     return parse_space(json.dumps({"space": {"id": "idle"}, "participants": people, "limits": limits}))
 
 
@@ -70,7 +70,7 @@ async def bare_server(control: Any, _connections: int) -> None:
             pass
 
     logging.getLogger("websockets").setLevel(logging.CRITICAL)  # clients hang up without a word at the end
-    async with serve(keep, "127.0.0.1", 0, compression=None) as server:
+    async with serve(keep, "127.0.0.1", 0, compression=None, ping_interval=None) as server:
         control.send(next(iter(server.sockets)).getsockname()[1])
         await asyncio.get_running_loop().create_future()
 

@@ -6,7 +6,7 @@ is done while an envelope is on its way: a line is made of what was left for it,
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -24,7 +24,7 @@ CAPABILITY_DECISIONS: Final = "capability-decisions.jsonl"
 
 Transport = Literal["websocket", "http", "virtual"]
 
-Recipients = Sequence[str] | int
+Recipients = tuple[str, ...] | int
 """Who got an envelope, or how many where their names are not wanted."""
 
 _SIZE_OF_A_DRAFT = 2_048
@@ -32,6 +32,7 @@ _SIZE_OF_A_DECISION = 512
 """About what such a line holds while it waits, in bytes."""
 
 _MAX_REMEMBERED_TAILS = 4_096
+_MAX_REMEMBERED_ENDS = 512
 
 _MILLISECONDS: Final = tuple(b'%03dZ","event":"' % number for number in range(1_000))
 
@@ -83,7 +84,7 @@ class AuditLog:
         self._options = options
         self._writer = writer
         self._tails: dict[tuple[str | None, str, str], bytes] = {}
-        self._counts: dict[tuple[str, int], bytes] = {}
+        self._ends: dict[tuple[str, Transport, Recipients], tuple[bytes, ...]] = {}
         self._decision_tails: dict[tuple[Any, ...], tuple[Any, Any, bytes]] = {}
         self._second = datetime.min.replace(tzinfo=UTC)
         self._second_told = b""
@@ -196,15 +197,13 @@ class AuditLog:
     ) -> bytes:
         stamp = self._stamp(now)
         middle = b'","id":' + to_json(envelope_id) + b',"envelope":' + self._kept(data)
-        received = stamp + b"received" + middle + self._tail(sender, "inbound", transport) + b"}\n"
-        if self._options.delivered == "never":
-            return received
-        delivered = stamp + b"delivered" + middle
-        if isinstance(recipients, int):
-            return received + delivered + self._counted(sender, recipients)
-        told = b',"metadata":' + to_json({"source_participant": sender}) + b"}\n"
-        lines = [delivered + self._tail(name, "outbound", "websocket") + told for name in recipients]
-        return b"".join((received, *lines))
+        received, *delivered = self._ends.get((sender, transport, recipients)) or self._made_ends(
+            sender, transport, recipients
+        )
+        if len(delivered) == 1:
+            return b"".join((stamp, b"received", middle, received, stamp, b"delivered", middle, delivered[0]))
+        head = stamp + b"delivered" + middle
+        return b"".join((stamp, b"received", middle, received, *(head + end for end in delivered)))
 
     def _received(
         self, envelope: Draft, sender: str, transport: Transport, now: datetime, rejected: str | None
@@ -284,17 +283,22 @@ class AuditLog:
         """An envelope as it is logged: of a very long one only the size, which keeps files bounded."""
         return data if len(data) <= self._options.max_envelope_bytes else b'{"omitted_bytes":%d}' % len(data)
 
-    def _counted(self, sender: str, recipients: int) -> bytes:
-        """The end of a line that tells how many got an envelope."""
-        key = (sender, recipients)
-        known = self._counts.get(key)
-        if known is None:
-            if len(self._counts) >= _MAX_REMEMBERED_TAILS:
-                self._counts.clear()
-            told = to_json({"source_participant": sender, "recipients": recipients})
-            known = self._tail(None, "outbound", "websocket") + b',"metadata":' + told + b"}\n"
-            self._counts[key] = known
-        return known
+    def _made_ends(self, sender: str, transport: Transport, recipients: Recipients) -> tuple[bytes, ...]:
+        """What stands behind the envelope in its line of receipt, then in each of its lines of delivery."""
+        ends = [self._tail(sender, "inbound", transport) + b"}\n"]
+        told: dict[str, Any] = {"source_participant": sender}
+        if self._options.delivered == "never":
+            pass
+        elif isinstance(recipients, int):
+            told["recipients"] = recipients
+            ends.append(self._tail(None, "outbound", "websocket") + b',"metadata":' + to_json(told) + b"}\n")
+        else:
+            end = b',"metadata":' + to_json(told) + b"}\n"
+            ends += [self._tail(name, "outbound", "websocket") + end for name in recipients]
+        if len(self._ends) >= _MAX_REMEMBERED_ENDS:
+            self._ends.clear()
+        made = self._ends[sender, transport, recipients] = tuple(ends)
+        return made
 
     def _tail(self, participant: str | None, direction: str, transport: Transport) -> bytes:
         key = (participant, direction, transport)

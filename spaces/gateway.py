@@ -155,7 +155,7 @@ async def serve_gateway(
     with _plain_errors(), _bound_socket(host, port) as listener:
         directory.reached_at(f"ws://{_reached_at(host)}:{listener.getsockname()[1]}/")
         directory.connect_virtual_participants()
-        server = _Server(_server_config(app, directory.message_bytes, direct=direct))
+        server = _Server(_server_config(app, directory, direct=direct))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
             await server.listening.wait()
@@ -340,12 +340,15 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server_config(app: Starlette, message_bytes: int, *, direct: bool) -> uvicorn.Config:
+def _server_config(app: Starlette, directory: Directory, *, direct: bool) -> uvicorn.Config:
+    limits = directory.default.config.limits
     return uvicorn.Config(
         app,
         http="auto",
         ws=DirectWebSocket if direct else "websockets-sansio",
-        ws_max_size=message_bytes,
+        ws_max_size=directory.message_bytes,
+        ws_ping_interval=limits.ping_interval_seconds,
+        ws_ping_timeout=limits.ping_timeout_seconds,
         ws_per_message_deflate=False,
         lifespan="on",
         log_config=None,

@@ -20,7 +20,7 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 BATCH_SECONDS = 0.02
 """While there is much to write, how long lines are gathered for the next write."""
 
-PROMPT_WRITES = 16
+PROMPT_WRITES = 8
 """How many writes follow each other at once before lines are gathered: who looks at a quiet log sees all of it."""
 
 QUIET_SECONDS = 0.05

@@ -246,6 +246,10 @@ class Limits(_Section):
     write_buffer_bytes: int = Field(default=16 * 1024 * 1024, ge=4096)
     """What may wait for a member beyond one message of the largest size; then it is a slow consumer."""
     join_timeout_seconds: float = Field(default=10.0, gt=0)
+    ping_interval_seconds: float = Field(default=20.0, ge=0)
+    """How often a socket is asked whether it is still there; 0 never."""
+    ping_timeout_seconds: float = Field(default=20.0, gt=0)
+    """How long it may take to answer, then it is closed."""
     history_envelopes: int = Field(default=10_000, ge=0)
     history_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     members: int = Field(default=4096, ge=1)
