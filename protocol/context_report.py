@@ -86,7 +86,8 @@ class SavingSuggestion(_Part):
 class ContextReport(_Part):
     """How full a context window is, as one moment of the agent knows it.
 
-    `tokens` and `max_tokens` travel beside it in the status payload; see `ParticipantStatus.tokens`.
+    `tokens` and `max_tokens` travel beside it in the status payload; see `ParticipantStatus.tokens`. Where the measure is
+    `cumulative`, `spent_tokens` of `budget_tokens` is what all calls took together: money, not a part of the window.
     """
 
     basis: Basis
@@ -97,6 +98,8 @@ class ContextReport(_Part):
     completion_tokens: int | None = None
     reasoning_tokens: int | None = None
     cached_tokens: int | None = None
+    spent_tokens: int | None = Field(default=None, ge=0)
+    budget_tokens: int | None = Field(default=None, ge=1)
     max_tokens_basis: LimitBasis | None = None
     level: str = "unknown"
     severity: int | Literal["unknown"] = "unknown"

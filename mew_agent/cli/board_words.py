@@ -187,6 +187,9 @@ def _status_words(status: Status) -> list[str]:
         said.append(words(report.level))
     if report.stale_messages:
         said.append(f"+{report.stale_messages} item{'' if report.stale_messages == 1 else 's'} since")
+    if report.spent_tokens is not None:
+        budget = "" if report.budget_tokens is None else f" of {report.budget_tokens:,}"
+        said.append(f"spent {report.spent_tokens:,}{budget}")
     if report.injection:
         left = "" if report.injection.remaining is None else f" ({report.injection.remaining} left)"
         said.append(f"{words(report.injection.kind)}{left}")

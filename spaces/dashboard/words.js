@@ -142,6 +142,10 @@ export function remarks(entry, receivedAgo) {
   if (!entry.connected) said.push(`not connected, last heard of${ago(receivedAgo, " ")}`);
   if (percentOf(status) > 100) said.push("over its window");
   if (report?.stale_messages > 0) said.push(`${counted(report.stale_messages, "item")} added since`);
+  if (Number.isInteger(report?.spent_tokens)) {
+    const budget = Number.isInteger(report.budget_tokens) ? ` of ${grouped(report.budget_tokens)}` : "";
+    said.push(`spent ${grouped(report.spent_tokens)}${budget}`);
+  }
   if (report?.injection) {
     const left = report.injection.remaining === undefined ? "" : ` (${grouped(report.injection.remaining)} left)`;
     said.push(`in force: ${plain(report.injection.kind)}${left}`);

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mew_agent.cli import board_words as say
-from protocol.payloads.participant import Status
+from protocol.payloads.participant import BoardEntry, Status
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -52,3 +52,11 @@ def test_an_empty_reading_is_unknown_and_never_zero() -> None:
     assert say.basis(None) == say.basis(Status(messages_in_context=0)) == "unknown"
     assert say.next_call(None) == "-"
     assert say.severity(None) is None
+
+
+def test_a_spend_is_said_beside_its_budget_and_never_as_a_share() -> None:
+    report = {"basis": "reported", "measure": "cumulative", "spent_tokens": 155_000, "budget_tokens": 150_000}
+    status = Status.model_validate({"messages_in_context": 9, "tokens": 41_000, "max_tokens": 200_000, "context": report})
+    entry = BoardEntry(id="ralph", connected=True, status=status)
+    assert say.remarks(entry, now=NOW) == ["spent 155,000 of 150,000"]
+    assert say.percent(status) == 21
