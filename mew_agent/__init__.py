@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from mew_agent.agent import Agent, run_agent
     from mew_agent.config import AgentConfig
     from mew_agent.errors import (
+        AnswerLost,
+        BadAnswer,
         ConfigError,
         ContextOverflow,
         GatewayError,
@@ -20,12 +22,21 @@ if TYPE_CHECKING:
         ModelError,
         NotConnected,
         NotPermitted,
+        PeerAbsent,
+        PeerError,
+        PeerFailed,
         PeerTimeout,
+        Refused,
+        Rejected,
         Superseded,
         Unauthorized,
     )
+    from mew_agent.fulfiller import Fulfiller
+    from mew_agent.fulfiller_policy import FulfillerPolicy
     from mew_agent.participant import Participant
+    from mew_agent.peer_offers import PeerTool, ToolResult
     from mew_agent.peers import Peer, PeerContext
+    from mew_agent.proposals import Waits
     from mew_agent.tools import Tool
     from protocol.context_report import ContextReport
     from protocol.envelope import Envelope
@@ -34,11 +45,15 @@ if TYPE_CHECKING:
 _HOMES = {
     "Agent": "mew_agent.agent",
     "AgentConfig": "mew_agent.config",
+    "AnswerLost": "mew_agent.errors",
+    "BadAnswer": "mew_agent.errors",
     "CompactDone": "protocol.payloads.participant",
     "ConfigError": "mew_agent.errors",
     "ContextOverflow": "mew_agent.errors",
     "ContextReport": "protocol.context_report",
     "Envelope": "protocol.envelope",
+    "Fulfiller": "mew_agent.fulfiller",
+    "FulfillerPolicy": "mew_agent.fulfiller_policy",
     "GatewayError": "mew_agent.errors",
     "MewAgentError": "mew_agent.errors",
     "ModelError": "mew_agent.errors",
@@ -46,23 +61,35 @@ _HOMES = {
     "NotPermitted": "mew_agent.errors",
     "Participant": "mew_agent.participant",
     "Peer": "mew_agent.peers",
+    "PeerAbsent": "mew_agent.errors",
     "PeerContext": "mew_agent.peers",
+    "PeerError": "mew_agent.errors",
+    "PeerFailed": "mew_agent.errors",
     "PeerTimeout": "mew_agent.errors",
+    "PeerTool": "mew_agent.peer_offers",
+    "Refused": "mew_agent.errors",
+    "Rejected": "mew_agent.errors",
     "Status": "protocol.payloads.participant",
     "Superseded": "mew_agent.errors",
     "Tool": "mew_agent.tools",
+    "ToolResult": "mew_agent.peer_offers",
     "Unauthorized": "mew_agent.errors",
+    "Waits": "mew_agent.proposals",
     "run_agent": "mew_agent.agent",
 }
 
 __all__ = [
     "Agent",
     "AgentConfig",
+    "AnswerLost",
+    "BadAnswer",
     "CompactDone",
     "ConfigError",
     "ContextOverflow",
     "ContextReport",
     "Envelope",
+    "Fulfiller",
+    "FulfillerPolicy",
     "GatewayError",
     "MewAgentError",
     "ModelError",
@@ -70,12 +97,20 @@ __all__ = [
     "NotPermitted",
     "Participant",
     "Peer",
+    "PeerAbsent",
     "PeerContext",
+    "PeerError",
+    "PeerFailed",
     "PeerTimeout",
+    "PeerTool",
+    "Refused",
+    "Rejected",
     "Status",
     "Superseded",
     "Tool",
+    "ToolResult",
     "Unauthorized",
+    "Waits",
     "__version__",
     "run_agent",
 ]

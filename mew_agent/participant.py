@@ -392,8 +392,6 @@ class Participant:
             context=context,
         )
 
-    _envelope = draft
-
     async def _first_of_welcome_and_end(self) -> None:
         async with anyio.create_task_group() as race:
 

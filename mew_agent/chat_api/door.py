@@ -93,7 +93,7 @@ class Door(Participant):
         Raises `Problem` when it cannot be said.
         """
         self._check(agent)
-        chat = self._envelope(kinds.CHAT, {"text": text}, to=(agent,))
+        chat = self.draft(kinds.CHAT, {"text": text}, to=(agent,))
         if not self.capabilities.allows(chat):
             raise Problem(FORBIDDEN, "not_permitted", f"'{self.id}' may not chat with '{agent}' in this space")
         exchange = self._exchange(agent, chat.id, text)
