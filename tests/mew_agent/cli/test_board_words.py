@@ -56,7 +56,9 @@ def test_an_empty_reading_is_unknown_and_never_zero() -> None:
 
 def test_a_spend_is_said_beside_its_budget_and_never_as_a_share() -> None:
     report = {"basis": "reported", "measure": "cumulative", "spent_tokens": 155_000, "budget_tokens": 150_000}
-    status = Status.model_validate({"messages_in_context": 9, "tokens": 41_000, "max_tokens": 200_000, "context": report})
+    status = Status.model_validate(
+        {"messages_in_context": 9, "tokens": 41_000, "max_tokens": 200_000, "context": report}
+    )
     entry = BoardEntry(id="ralph", connected=True, status=status)
     assert say.remarks(entry, now=NOW) == ["spent 155,000 of 150,000"]
     assert say.percent(status) == 21
