@@ -230,7 +230,8 @@ class Agent(Participant):
 
     def _names_of_others(self) -> frozenset[str]:
         """Names of tools that no peer's tool may have."""
-        return frozenset((*self.toolbox.tools, *BOARD_TOOLS, RECALL_RESULT))
+        own = (spec.name for spec in self.conversation.context_tools.specs())
+        return frozenset((*self.toolbox.tools, *BOARD_TOOLS, RECALL_RESULT, *own))
 
     async def _remember_overheard(self) -> None:
         """What was said to everybody meanwhile enters the context before the next question."""

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import anyio
 
+from mew_agent.context.policy import level_of
 from mew_agent.context.tracker import Tracker
 from mew_agent.errors import MewAgentError, ModelError
 from mew_agent.history import History, Pin
@@ -101,7 +102,7 @@ class Calls:
         )
         record = replace(
             _record(call_id, "main", revision, reply, self.latency_ms),
-            level=self._tracker.report().level,
+            level=level_of(self._tracker.policy, self._tracker.snapshot())[0],
             limit_tokens=self._tracker.limit_tokens,
         )
         await self._transcript.add_reply(reply, record)

@@ -97,7 +97,8 @@ class Transcript:
         given = results or {}
         waiting = [call for item in self.history.items for call in item.tool_calls if call.id in still_open]
         sizes = {call.id: self.project(given[call.id]) for call in waiting if call.id in given}
-        limits = self.result_bound.limits(sizes, self.room()) if sizes else {}
+        is_bounded = self.result_bound.max_tokens is not None or not self._policy_makes_room
+        limits = self.result_bound.limits(sizes, self.room()) if sizes and is_bounded else {}
         for call in waiting:
             await self.observe(call, given.get(call.id, otherwise), limits.get(call.id))
 
@@ -176,6 +177,11 @@ class Transcript:
             staying_tokens += tracker.ledger.price(*span).tokens
         free_tokens = usable_tokens - tracker.next_prompt_tokens
         return Room(window_tokens, max(0, free_tokens), max(0, usable_tokens - staying_tokens))
+
+    @property
+    def _policy_makes_room(self) -> bool:
+        """Whether the policy itself looks at results and makes room for them, so that they stay whole."""
+        return "tool_result" in self.tracker.policy.grouped.interventions
 
     # -- the store ---------------------------------------------------------------------------------------
 

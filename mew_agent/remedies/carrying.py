@@ -115,13 +115,13 @@ class Remedies:
 
     def note_level(self) -> None:
         """Tell an event if the level is another one than last time."""
-        status = self._tracker.status("")
-        report = status.context
-        if report is None or report.level == self._level:
+        level, severity = level_of(self._tracker.policy, self._tracker.snapshot())
+        if level == self._level:
             return
-        before, self._level = self._level, report.level
-        severity = report.severity if isinstance(report.severity, int) else None
-        self.events.tell(LevelChanged(before, report.level, severity, status.tokens, status.max_tokens, report.basis))
+        before, self._level = self._level, level
+        status = self._tracker.status("")
+        basis = self._tracker.shown_basis[0]
+        self.events.tell(LevelChanged(before, level, severity, status.tokens, status.max_tokens, basis))
 
     # -- prompts and reminders ---------------------------------------------------------------------------
 
