@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from mew_agent.cli import terminal
 from mew_agent.cli.locate import space_config_path, space_folder
+from mew_agent.cli.options import Flags
 from mew_agent.cli.plan import check_newcomer
-from mew_agent.cli.running import Flags, find_run, take_seat
+from mew_agent.cli.running import find_run, take_seat
 from mew_agent.cli.up import LOOK_AGAIN
 from mew_agent.errors import ConfigError, GatewayError
 from protocol import kinds

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mew_agent.cli.options import FolderFlag, LogLevel, help_when_alone
+from mew_agent.cli.options import Flags, FolderFlag, LogLevel, help_when_alone
 
 if TYPE_CHECKING:
     from mew_agent.config import Source
@@ -41,7 +41,7 @@ def start(
     """
     from mew_agent.cli import terminal
     from mew_agent.cli.fulfilling import fulfilling, policy_from
-    from mew_agent.cli.running import Flags, find_identity
+    from mew_agent.cli.running import find_identity
     from mew_agent.cli.signals import run_until_terminated
     from mew_agent.participant import Participant
     from mew_agent.simple_agents import BEHAVIOURS

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mew_agent.cli.options import LogLevel, LogLevelFlag, help_when_alone
+from mew_agent.cli.options import Flags, LogLevel, LogLevelFlag, help_when_alone
 
 if TYPE_CHECKING:
     from mew_agent.bridge.settings import BridgeSettings
@@ -55,7 +55,7 @@ def start(
 
     from mew_agent.bridge.settings import BRIDGE_CONFIG, require_mcp
     from mew_agent.cli import terminal
-    from mew_agent.cli.running import Flags, find_identity
+    from mew_agent.cli.running import find_identity
     from mew_agent.cli.signals import run_until_terminated
 
     handed_over = os.environ.get(BRIDGE_CONFIG)

@@ -3,8 +3,8 @@
 import sys
 
 from mew_agent.cli import terminal
+from mew_agent.cli.options import Flags
 from mew_agent.cli.question import asking
-from mew_agent.cli.running import Flags
 from mew_agent.errors import ConfigError
 from protocol import kinds
 from protocol.payloads.chat import Chat

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mew_agent.cli.options import help_when_alone
+from mew_agent.cli.options import Flags, help_when_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ def connect(
     from the running space of this folder unless they are given.
     """
     from mew_agent.cli.line_io import Appended, Lines, Piped, Printed, lines_of_fifo, lines_of_stdin
-    from mew_agent.cli.running import Flags, find_identity
+    from mew_agent.cli.running import find_identity
     from mew_agent.cli.signals import run_until_terminated
     from mew_agent.client import Address, Client
 

@@ -4,7 +4,6 @@ Owns the connection and the printing. What lines mean is `talk`.
 """
 
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Final
 
 import anyio
@@ -13,7 +12,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from mew_agent.cli import board_words as words
 from mew_agent.cli import terminal
 from mew_agent.cli.line_io import lines_of_stdin, reading
-from mew_agent.cli.running import Flags, Identity, find_identity, find_run
+from mew_agent.cli.options import Flags
+from mew_agent.cli.running import Identity, config_of, find_identity
 from mew_agent.cli.signals import run_until_terminated
 from mew_agent.cli.slash import Mistake, Send
 from mew_agent.cli.talk import Action, Leave, Show, Talk, figures_of
@@ -21,8 +21,6 @@ from mew_agent.errors import MewAgentError
 from mew_agent.participant import Participant
 from protocol.envelope import Envelope
 from protocol.kinds import CHAT
-from spaces.config import SpaceConfig, load_space
-from spaces.errors import SpacesError
 
 Typed = AbstractAsyncContextManager[MemoryObjectReceiveStream[str]]
 """Where typed lines come from."""
@@ -103,19 +101,8 @@ def _members(me: Participant) -> str:
 
 def default_targets(who: Identity) -> tuple[str, ...]:
     """Whom space.yaml says that this participant's plain text goes to."""
-    config = _config_of(who.run_path)
+    config = config_of(who)
     if config is None:
         return ()
     own = config.participants.get(who.participant)
     return (own.default_to.get(CHAT) if own else None) or config.defaults.routing.default_to.get(CHAT, ())
-
-
-def _config_of(run_path: Path | None) -> SpaceConfig | None:
-    found = find_run(run_path.parent.parent) if run_path is not None else None
-    if found is None or not found[1].config:
-        return None
-    try:
-        return load_space(found[1].config)
-    except SpacesError as error:
-        terminal.warn(str(error))
-        return None

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 from mew_agent.cli import board_words as words
 from mew_agent.cli import terminal
 from mew_agent.cli.live_board import entry_of
+from mew_agent.cli.options import Flags
 from mew_agent.cli.question import Question, asking
-from mew_agent.cli.running import Flags
 from mew_agent.errors import NotConnected, PeerError, PeerTimeout
 from protocol import kinds
 from protocol.payloads.participant import Clear, Compact, CompactDone, Forget, Pause, Resume, Status

@@ -14,8 +14,9 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
+from mew_agent.cli.options import Flags
 from mew_agent.cli.question import asking
-from mew_agent.cli.running import Flags, Seat, take_seat
+from mew_agent.cli.running import Seat, take_seat
 from mew_agent.errors import BadAnswer, ConfigError, PeerTimeout
 from protocol import kinds
 from protocol.envelope import Envelope

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from mew_agent.cli import agent, bridge, client, context, gateway, init, mcp_command, model, serve, space, tokens
-from mew_agent.cli.options import FolderFlag, GatewayFlag, ParticipantFlag, SpaceFlag, TimeoutFlag, TokenFlag
+from mew_agent.cli.options import Flags, TimeoutFlag, with_flags
 
 ANSWER_SECONDS = 120.0
 STATUS_SECONDS = 30.0
@@ -69,143 +69,109 @@ def _next_step(folder: Path) -> str:
 
 
 @app.command()
+@with_flags
 def status(
+    flags: Flags,
     *,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on, and redraw as reports come in.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON Lines: one board entry per participant.")] = False,
-    participant: ParticipantFlag = None,
-    token: TokenFlag = None,
-    gateway_url: GatewayFlag = None,
-    space_id: SpaceFlag = None,
-    space_dir: FolderFlag = None,
 ) -> int:
     """Show how full everybody's context window is, and how that is known (`~` marks an estimate)."""
-    from mew_agent.cli.running import Flags
     from mew_agent.cli.status import show_status
 
-    return show_status(Flags(participant, token, gateway_url, space_id, space_dir), watch=watch, as_json=as_json)
+    return show_status(flags, watch=watch, as_json=as_json)
 
 
 space.app.command("status")(status)
 
 
 @app.command()
+@with_flags
 def chat(
+    flags: Flags,
     target: Annotated[str, typer.Argument(metavar="PARTICIPANT", help="Whom to talk to.")],
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say; `-` reads standard input.")],
     timeout: TimeoutFlag = ANSWER_SECONDS,
-    participant: ParticipantFlag = None,
-    token: TokenFlag = None,
-    gateway_url: GatewayFlag = None,
-    space_id: SpaceFlag = None,
-    space_dir: FolderFlag = None,
 ) -> int:
     """Say something to a participant and print its answer."""
     from mew_agent.cli.chat import say_to
-    from mew_agent.cli.running import Flags
 
-    flags = Flags(participant, token, gateway_url, space_id, space_dir)
     return say_to(flags, target, text, timeout_seconds=timeout)
 
 
 @app.command()
+@with_flags
 def compact(
+    flags: Flags,
     target: Target,
     target_tokens: Annotated[
         int | None, typer.Option("--target-tokens", min=0, help="Stop there; else all but the newest turns.")
     ] = None,
     reason: Reason = None,
     timeout: TimeoutFlag = ANSWER_SECONDS,
-    participant: ParticipantFlag = None,
-    token: TokenFlag = None,
-    gateway_url: GatewayFlag = None,
-    space_id: SpaceFlag = None,
-    space_dir: FolderFlag = None,
 ) -> int:
     """Let a participant compact its context, and say what that freed. Exit code 3 if it was skipped."""
     from mew_agent.cli import control
-    from mew_agent.cli.running import Flags
 
-    flags = Flags(participant, token, gateway_url, space_id, space_dir)
     return control.compact(flags, target, target_tokens=target_tokens, reason=reason, timeout_seconds=timeout)
 
 
 @app.command()
+@with_flags
 def forget(
+    flags: Flags,
     target: Target,
     *,
     newest: Annotated[bool, typer.Option("--newest/--oldest", help="From which end.")] = False,
     entries: Annotated[int | None, typer.Option("--entries", "-n", min=1, help="How many; else half.")] = None,
     timeout: TimeoutFlag = STATUS_SECONDS,
-    participant: ParticipantFlag = None,
-    token: TokenFlag = None,
-    gateway_url: GatewayFlag = None,
-    space_id: SpaceFlag = None,
-    space_dir: FolderFlag = None,
 ) -> int:
     """Let a participant drop entries from one end of its history."""
     from mew_agent.cli import control
-    from mew_agent.cli.running import Flags
 
-    flags = Flags(participant, token, gateway_url, space_id, space_dir)
     return control.forget(flags, target, newest=newest, entries=entries, timeout_seconds=timeout)
 
 
 @app.command()
+@with_flags
 def clear(
+    flags: Flags,
     target: Target,
     reason: Reason = None,
     timeout: TimeoutFlag = STATUS_SECONDS,
-    participant: ParticipantFlag = None,
-    token: TokenFlag = None,
-    gateway_url: GatewayFlag = None,
-    space_id: SpaceFlag = None,
-    space_dir: FolderFlag = None,
 ) -> int:
     """Let a participant forget everything."""
     from mew_agent.cli import control
-    from mew_agent.cli.running import Flags
 
-    flags = Flags(participant, token, gateway_url, space_id, space_dir)
     return control.clear(flags, target, reason=reason, timeout_seconds=timeout)
 
 
 @app.command()
+@with_flags
 def pause(
+    flags: Flags,
     target: Target,
     seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="Resume by itself after this.")] = None,
     reason: Reason = None,
     timeout: TimeoutFlag = STATUS_SECONDS,
-    participant: ParticipantFlag = None,
-    token: TokenFlag = None,
-    gateway_url: GatewayFlag = None,
-    space_id: SpaceFlag = None,
-    space_dir: FolderFlag = None,
 ) -> int:
     """Let a participant fall silent."""
     from mew_agent.cli import control
-    from mew_agent.cli.running import Flags
 
-    flags = Flags(participant, token, gateway_url, space_id, space_dir)
     return control.pause(flags, target, seconds=seconds, reason=reason, timeout_seconds=timeout)
 
 
 @app.command()
+@with_flags
 def resume(
+    flags: Flags,
     target: Target,
     reason: Reason = None,
     timeout: TimeoutFlag = STATUS_SECONDS,
-    participant: ParticipantFlag = None,
-    token: TokenFlag = None,
-    gateway_url: GatewayFlag = None,
-    space_id: SpaceFlag = None,
-    space_dir: FolderFlag = None,
 ) -> int:
     """Let a paused participant speak again."""
     from mew_agent.cli import control
-    from mew_agent.cli.running import Flags
 
-    flags = Flags(participant, token, gateway_url, space_id, space_dir)
     return control.resume(flags, target, reason=reason, timeout_seconds=timeout)
 
 

@@ -4,22 +4,19 @@ from typing import Annotated
 
 import typer
 
-from mew_agent.cli.options import FolderFlag, GatewayFlag, ParticipantFlag, SpaceFlag, TokenFlag, help_when_alone
+from mew_agent.cli.options import Flags, help_when_alone, with_flags
 
 app = typer.Typer(help="Offer a space to MCP clients.", invoke_without_command=True, callback=help_when_alone)
 
 
 @app.command()
+@with_flags
 def serve(
+    flags: Flags,
     http: Annotated[
         int | None,
         typer.Option("--http", min=0, max=65535, help="Serve streamable HTTP on this loopback port instead; 0: any."),
     ] = None,
-    participant: ParticipantFlag = None,
-    token: TokenFlag = None,
-    gateway_url: GatewayFlag = None,
-    space_id: SpaceFlag = None,
-    space_dir: FolderFlag = None,
 ) -> None:
     """Be an MCP server over standard input and output: say things in a space, read its board, ask for compactions.
 
@@ -28,14 +25,13 @@ def serve(
     """
     from mew_agent.bridge.settings import require_mcp
     from mew_agent.cli import terminal
-    from mew_agent.cli.running import Flags, find_identity
+    from mew_agent.cli.running import find_identity
     from mew_agent.cli.signals import run_until_terminated
 
     require_mcp("`mew mcp serve`")
     from mew_agent.cli.desk import Desk
     from mew_agent.cli.mcp_tools import make_server, serve_http, serve_stdio
 
-    flags = Flags(participant, token, gateway_url, space_id, space_dir)
     server = make_server(Desk(flags))
     if http is None:
         serve_stdio(server)

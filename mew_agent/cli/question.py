@@ -16,7 +16,8 @@ from pydantic import BaseModel
 
 from mew_agent.cli.http_api import EventStream
 from mew_agent.cli.live_board import entry_of, follow
-from mew_agent.cli.running import Flags, Seat, take_seat
+from mew_agent.cli.options import Flags
+from mew_agent.cli.running import Seat, take_seat
 from mew_agent.errors import ConfigError, NotConnected, PeerTimeout
 from protocol.envelope import Envelope
 from protocol.payloads.participant import Board

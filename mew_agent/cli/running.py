@@ -7,22 +7,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from mew_agent.cli import terminal
 from mew_agent.cli.http_api import GatewayApi, http_url
+from mew_agent.cli.options import Flags
 from mew_agent.errors import ConfigError, NotConnected
 from spaces.auth import STATE_NAME, read_token
 from spaces.run_file import RunFile, find_run_file, read_run_file, run_file_path
 
-
-@dataclass(frozen=True, slots=True)
-class Flags:
-    """What was given on the command line; None is found elsewhere. `folder` is a space's folder."""
-
-    participant: str | None = None
-    token: str | None = None
-    gateway: str | None = None
-    space: str | None = None
-    folder: Path | None = None
+if TYPE_CHECKING:
+    from spaces.config import SpaceConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +105,18 @@ def _token_of(participant: str, run_path: Path | None, environ: Mapping[str, str
     if given and environ.get("MEW_PARTICIPANT_ID") in (None, "", participant):
         return given
     return read_token(run_path.parent, participant, environ=environ) if run_path else None
+
+
+def config_of(who: Identity) -> "SpaceConfig | None":
+    """The configuration of the space, where it runs on this machine and can be read; a fault in it is told."""
+    from spaces.config import load_space
+    from spaces.errors import SpacesError
+
+    found = find_run(who.run_path.parent.parent) if who.run_path is not None else None
+    if found is None or not found[1].config:
+        return None
+    try:
+        return load_space(found[1].config)
+    except SpacesError as error:
+        terminal.warn(str(error))
+        return None

@@ -7,15 +7,12 @@ import typer
 
 from mew_agent.cli.options import (
     DEFAULT_HOST,
-    FolderFlag,
-    GatewayFlag,
+    Flags,
     HostFlag,
     LogLevel,
     LogLevelFlag,
-    ParticipantFlag,
     PortFlag,
-    SpaceFlag,
-    TokenFlag,
+    with_flags,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +35,9 @@ class NoticesIn(StrEnum):
     OFF = "off"
 
 
+@with_flags
 def serve(
+    flags: Flags,
     *,
     port: PortFlag = DEFAULT_SERVE_PORT,
     host: HostFlag = DEFAULT_HOST,
@@ -62,11 +61,6 @@ def serve(
     allow_origin: Annotated[
         list[str] | None, typer.Option("--allow-origin", help="A web page's origin that browsers may call from.")
     ] = None,
-    participant: ParticipantFlag = None,
-    token: TokenFlag = None,
-    gateway_url: GatewayFlag = None,
-    space_id: SpaceFlag = None,
-    space_dir: FolderFlag = None,
     log_level: LogLevelFlag = LogLevel.WARNING,
 ) -> int:
     """Offer every agent of a space as a model: `/v1/models` and `/v1/chat/completions`, as OpenAI has them.
@@ -79,12 +73,12 @@ def serve(
     from mew_agent.chat_api.app import create_app
     from mew_agent.chat_api.door import Door, DoorOptions
     from mew_agent.cli import terminal
-    from mew_agent.cli.running import Flags, find_identity
+    from mew_agent.cli.running import config_of, find_identity
     from mew_agent.cli.signals import run_until_terminated
 
     terminal.configure_logging(log_level)
-    who = find_identity(Flags(participant, token, gateway_url, space_id, space_dir))
-    config = _config_of(who)
+    who = find_identity(flags)
+    config = config_of(who)
     given = (api_key or "").strip()
     key = given or f"mew-{secrets.token_hex(20)}"
     options = DoorOptions(
@@ -127,23 +121,6 @@ async def hold_open(door: "Door", app: "Starlette", host: str, port: int, *, mad
         except OSError as error:
             raise ConfigError("--port", f"cannot listen on {host}:{port}: {error.strerror or error}") from None
     await door.run_forever()
-
-
-def _config_of(who: "Identity") -> "SpaceConfig | None":
-    """The configuration of the space, where it runs on this machine and can be read."""
-    from mew_agent.cli import terminal
-    from mew_agent.cli.running import find_run
-    from spaces.config import load_space
-    from spaces.errors import SpacesError
-
-    found = find_run(who.run_path.parent.parent) if who.run_path is not None else None
-    if found is None or not found[1].config:
-        return None
-    try:
-        return load_space(found[1].config)
-    except SpacesError as error:
-        terminal.warn(str(error))
-        return None
 
 
 def agents_of(config: "SpaceConfig | None", who: "Identity") -> frozenset[str]:

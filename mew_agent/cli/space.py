@@ -8,16 +8,14 @@ import typer
 from mew_agent.cli.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
+    Flags,
     FolderFlag,
-    GatewayFlag,
     HostFlag,
     LogLevel,
     LogLevelFlag,
-    ParticipantFlag,
     PortFlag,
-    SpaceFlag,
-    TokenFlag,
     help_when_alone,
+    with_flags,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +57,6 @@ def _start_and_talk(request: "Request", participant: str | None) -> int:
     from mew_agent.cli import terminal
     from mew_agent.cli.connect import connect as join
     from mew_agent.cli.locate import space_config_path, space_folder
-    from mew_agent.cli.running import Flags
     from mew_agent.cli.up import start_detached
 
     folder = space_folder(space_config_path(request.config, request.folder))
@@ -87,18 +84,12 @@ def down(space_dir: FolderFlag = None) -> int:
 
 
 @app.command()
-def connect(
-    participant: ParticipantFlag = None,
-    token: TokenFlag = None,
-    gateway_url: GatewayFlag = None,
-    space_id: SpaceFlag = None,
-    space_dir: FolderFlag = None,
-) -> int:
+@with_flags
+def connect(flags: Flags) -> int:
     """Take part in the running space from this terminal; /help there tells what can be typed."""
     from mew_agent.cli.connect import connect as join
-    from mew_agent.cli.running import Flags
 
-    return join(Flags(participant, token, gateway_url, space_id, space_dir))
+    return join(flags)
 
 
 @app.command()

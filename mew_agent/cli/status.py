@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from mew_agent.cli import terminal
 from mew_agent.cli.board_table import board_line, board_lines
 from mew_agent.cli.live_board import entry_of, follow
-from mew_agent.cli.running import Flags, Seat, take_seat
+from mew_agent.cli.options import Flags
+from mew_agent.cli.running import Seat, take_seat
 from protocol.payloads.participant import Board, BoardEntry
 
 if TYPE_CHECKING:

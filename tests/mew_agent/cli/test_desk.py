@@ -9,8 +9,8 @@ import anyio.to_thread
 import pytest
 
 from mew_agent.cli.desk import Desk
+from mew_agent.cli.options import Flags
 from mew_agent.cli.question import NoSuchParticipant, NotHere
-from mew_agent.cli.running import Flags
 from mew_agent.errors import BadAnswer, ConfigError, NotPermitted, PeerTimeout
 from spaces.gateway import RunningGateway
 from tests.support.cli import answering, status

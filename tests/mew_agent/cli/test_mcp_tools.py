@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from mew_agent.cli.desk import Desk
 from mew_agent.cli.mcp_tools import guarded, make_server, serve_http
-from mew_agent.cli.running import Flags
+from mew_agent.cli.options import Flags
 from mew_agent.errors import ConfigError
 from spaces.gateway import RunningGateway
 from tests.support.cli import answering

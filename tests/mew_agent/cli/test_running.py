@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mew_agent.cli.running import Flags, find_run, take_seat
+from mew_agent.cli.options import Flags
+from mew_agent.cli.running import find_run, take_seat
 from mew_agent.errors import ConfigError, NotConnected
 from spaces.auth import token_path
 from spaces.processes import started_mark
