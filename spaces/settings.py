@@ -129,6 +129,15 @@ class AgentOptions(_Section):
     context_token_limit: int | None = Field(default=None, gt=0)
     conversation_history_length: int | None = Field(default=None, ge=0)
     max_iterations: int | None = Field(default=None, gt=0)
+    max_turn_seconds: float | None = Field(default=None, gt=0)
+    tool_timeout_seconds: float | None = Field(default=None, gt=0)
+    peer_timeout_seconds: float | None = Field(default=None, gt=0)
+    proposal_timeout_seconds: float | None = Field(default=None, gt=0)
+    discover_tools: bool | None = None
+    board_tools: bool | None = None
+    context_line: bool | None = None
+    max_result_tokens: int | None = Field(default=None, gt=0)
+    long_results: Literal["cut", "refuse"] | None = None
     request_timeout_seconds: float | None = Field(default=None, gt=0)
     reasoning_enabled: bool | None = None
     auto_respond: bool | None = None

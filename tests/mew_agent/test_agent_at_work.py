@@ -9,11 +9,13 @@ import anyio
 import pytest
 
 from mew_agent.agent import Agent
+from mew_agent.config import AgentConfig
 from mew_agent.model.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
 from mew_agent.participant import Participant
 from mew_agent.peers import Peer, PeerContext
 from spaces.config import parse_space
 from spaces.gateway import RunningGateway, serve_gateway
+from spaces.settings import AgentOptions
 from tests.mew_agent.conftest import PATIENCE_SECONDS, Ear, Staged, running_agent
 from tests.support.peers import QUICK, with_tools
 
@@ -202,3 +204,8 @@ async def test_changes_of_a_level_are_heard_by_peers_and_by_the_agent_itself(sta
         assert "ada: coder healthy > near_limit" in heard
         assert heard.count("ada: coder low at 7660") == 1
         assert heard.count("coder: coder low at 7660") == 1
+
+
+def test_everything_an_agent_is_told_about_its_work_can_stand_in_space_yaml() -> None:
+    elsewhere = {"gateway", "space", "id", "token", "api_key", "store", "models"}
+    assert AgentConfig.model_fields.keys() - elsewhere <= AgentOptions.model_fields.keys()
