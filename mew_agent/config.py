@@ -256,10 +256,12 @@ def build_agent_config(sources: Iterable[Source], *, environ: Mapping[str, str])
         chosen_policy(config, places)
         return config, tuple(notices)
     key = str(detail["loc"][0])
+    inside = ".".join(str(part) for part in detail["loc"])
     if detail["type"] == "missing":
-        raise ConfigError(_origins_of(key), f"'{key}' is missing")
+        where = _origins_of(key) if inside == key else places.get(key, key)
+        raise ConfigError(where, f"'{inside}' is missing")
     shown = f", not {detail['input']!r}" if key not in _SECRETS else ""
-    raise ConfigError(places.get(key, key), f"{key}: {detail['msg'].removeprefix('Value error, ')}{shown}")
+    raise ConfigError(places.get(key, key), f"{inside}: {detail['msg'].removeprefix('Value error, ')}{shown}")
 
 
 def load_policy(name_or_file: str, *, where: str = "--policy") -> Policy:

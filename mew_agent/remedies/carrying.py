@@ -19,6 +19,7 @@ from mew_agent.context.policy import (
     Error,
     Inject,
     Policy,
+    PolicyState,
     Redlined,
     Remind,
     Restart,
@@ -67,8 +68,12 @@ class Remedies:
         return any(isinstance(rule, RemindRule | InjectRule) for rule in self._tracker.policy.rules)
 
     def restored(self) -> None:
-        """The transcript was loaded: take up what stood."""
+        """The transcript was loaded: take up what stood. What another policy decided or remembered is let go."""
         standing = self._transcript.standing
+        if standing.policy not in (None, self._tracker.policy.name):
+            own = tuple(one for one in standing.reminders if one.owner is None)
+            standing = self._transcript.standing = Standing(own, standing.reminders_made)
+            self._tracker.policy_state = PolicyState()
         self.reminders = Reminders(standing.reminders, standing.reminders_made)
         self._tracker.injection = standing.injection
 
@@ -174,7 +179,12 @@ class Remedies:
     def keep_standing(self) -> None:
         """Bring what is kept up to date; the next change of the transcript stores it."""
         reminders = self.reminders
-        self._change(reminders=reminders.all, reminders_made=reminders.made, injection=self._tracker.injection)
+        self._change(
+            reminders=reminders.all,
+            reminders_made=reminders.made,
+            injection=self._tracker.injection,
+            policy=self._tracker.policy.name,
+        )
 
     def _inject(self, level: str, remaining: int | None) -> None:
         policy: Policy = self._tracker.policy

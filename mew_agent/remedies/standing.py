@@ -13,7 +13,7 @@ class Standing:
     """Kept with the session.
 
     `notices` are texts that enter the history before the next generation, `clear` is why the context is cleared before
-    it, `injection` what the report says of a prompt or countdown in force.
+    it, `injection` what the report says of a prompt or countdown in force. All three are the matter of one `policy`.
     """
 
     reminders: tuple[Reminder, ...] = ()
@@ -21,6 +21,7 @@ class Standing:
     notices: tuple[str, ...] = ()
     clear: str | None = None
     injection: Injection | None = None
+    policy: str | None = None
 
 
 NOTHING = Standing()

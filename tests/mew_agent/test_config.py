@@ -11,6 +11,7 @@ from mew_agent.config import (
     Source,
     build_agent_config,
     check_model_source,
+    chosen_policy,
     load_agent_config,
 )
 from mew_agent.errors import ConfigError
@@ -221,3 +222,55 @@ def test_an_agent_without_any_model_is_told_what_to_set() -> None:
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         loaded({}).model = "other"  # type: ignore[misc]
+
+
+def test_a_policy_file_is_looked_for_beside_the_file_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "team.yaml").write_text("name: team\nbased_on: tachikoma\n")
+    (tmp_path / "agent.yaml").write_text("policy: ./team.yaml\n")
+    config, _ = load_agent_config(flags=WHO, environ={}, file=tmp_path / "agent.yaml")
+    assert chosen_policy(config).policy.name == "team"
+
+
+def test_a_contradicting_policy_file_is_refused_with_line_and_column(tmp_path: Path) -> None:
+    (tmp_path / "team.yaml").write_text("name: team\nbased_on: mew\nmeasure: cumulative\n")
+    (tmp_path / "agent.yaml").write_text("policy: team.yaml\n")
+    with pytest.raises(ConfigError, match=r"team\.yaml: a cumulative figure cannot be compared"):
+        load_agent_config(flags=WHO, environ={}, file=tmp_path / "agent.yaml")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"policy": "mewe"}, "space.yaml: there is no policy 'mewe' (did you mean 'mew'?)"),
+        ({"policy": "mew", "policy_settings": {"speed": 3}}, "unknown setting 'speed'"),
+        ({"policy": "lmstudio", "provider": "openai"}, "is for lmstudio, not for openai"),
+        ({"policy_scope": "some"}, "policy_scope: Input should be 'any'"),
+        ({"models": {"m": {"length": 3}}}, "models.m.length: Extra inputs are not permitted"),
+        ({"summariser": {"base_url": "http://x/v1"}}, "space.yaml: 'summariser.model' is missing"),
+    ],
+)
+def test_policies_and_their_settings_are_checked_when_they_are_read(values: dict[str, object], said: str) -> None:
+    assert said in refused(values)
+
+
+def test_a_summariser_is_a_name_or_a_server_with_a_key_of_its_own() -> None:
+    assert loaded({}).summariser_model() is None
+    named = loaded({"summariser": "small"}).summariser_model()
+    assert named is not None
+    assert (named.model, named.base_url, named.api_key) == ("small", None, None)
+    values = {"summariser": {"model": "small", "base_url": "http://x/v1", "api_key_env": "SMALL"}}
+    config, _ = build_agent_config([Source("test", {**WHO, **values})], environ={"SMALL": "sk-small"})
+    assert config.summariser is not None
+    assert config.summariser.api_key is not None
+    assert config.summariser.api_key.get_secret_value() == "sk-small"
+    assert "sk-small" not in repr(config)
+    with pytest.raises(ConfigError, match="'SMALL' holds no key"):
+        build_agent_config([Source("test", {**WHO, **values})], environ={})
+
+
+def test_a_policy_may_name_who_summarises() -> None:
+    config = loaded({"policy": {"name": "team", "based_on": "lmstudio", "summariser": "small", "scope": None}})
+    named = config.summariser_model()
+    assert named is not None
+    assert named.model == "small"
+    assert loaded({"policy": "lmstudio"}).summariser_model() is None

@@ -1,5 +1,6 @@
 """One contract, two stores: what is kept, what is found again, and what is told when a file cannot be used."""
 
+import json
 import sqlite3
 import stat
 from collections.abc import AsyncIterator
@@ -13,6 +14,8 @@ from mew_agent.context.policy import PolicyState
 from mew_agent.context.usage import Usage
 from mew_agent.history import History, Item, Summary
 from mew_agent.model.interface import ToolCall
+from mew_agent.remedies.standing import NOTHING, Standing
+from mew_agent.reminders import Reminder
 from mew_agent.store import CallRecord, MemoryStore, Session, SqliteStore, Store, StoreUnusable
 from protocol.context_report import LastCompaction, LastReported
 
@@ -284,3 +287,38 @@ async def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Pat
         await store.load()
     await store.aclose()
     assert str(path) in str(caught.value)
+
+
+async def test_what_stands_is_kept_with_the_session(store: Store) -> None:
+    standing = Standing(
+        reminders=(Reminder("r1", "The pier.", "t"),), reminders_made=1, notices=("a prompt",), clear="x"
+    )
+    await store.keep(Session(standing=standing))
+    loaded = await store.load()
+    assert loaded is not None
+    assert loaded.standing == standing
+
+
+async def test_a_session_of_an_earlier_version_has_nothing_standing(tmp_path: Path) -> None:
+    path = tmp_path / "session.db"
+    store = SqliteStore(path)
+    await store.keep(Session(standing=Standing(notices=("a prompt",))))
+    await store.aclose()
+    with sqlite3.connect(path) as db:
+        (text,) = db.execute("SELECT value FROM state WHERE key = 'session'").fetchone()
+        old = {key: value for key, value in json.loads(text).items() if key != "standing"}
+        db.execute("UPDATE state SET value = ? WHERE key = 'session'", (json.dumps(old),))
+    db.close()
+    store = SqliteStore(path)
+    loaded = await store.load()
+    assert loaded is not None
+    assert loaded.standing == NOTHING
+    await store.aclose()
+
+
+async def test_the_newest_calls_come_oldest_first(store: Store) -> None:
+    for number in range(5):
+        await store.keep(Session(), call=CallRecord(f"c{number}", "main", "t", "m", 0, level="healthy", limit_tokens=9))
+    assert [call.id for call in await store.calls(2)] == ["c3", "c4"]
+    assert [call.id for call in await store.calls(9)] == [f"c{number}" for number in range(5)]
+    assert (await store.calls(1))[0] == CallRecord("c4", "main", "t", "m", 0, level="healthy", limit_tokens=9)

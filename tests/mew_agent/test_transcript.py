@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mew_agent.context.policy import LMSTUDIO, MEW
 from mew_agent.history import Pin
 from mew_agent.model.interface import ModelEvent, TextDelta
 from mew_agent.store import SqliteStore
@@ -132,3 +133,32 @@ async def test_text_with_half_a_character_is_kept_as_text_that_can_be_sent(talki
         reply = await conversation.call(listen, nothing_to_prepare)
         assert any(isinstance(event, TextDelta) for event in heard)
         assert heard[-1] == reply
+
+
+async def test_a_notice_is_an_item_of_its_own_kind_and_everything_that_enters_is_told(talking: Talking) -> None:
+    async with talking() as talk:
+        transcript = talk.conversation.transcript
+        seen: list[int] = []
+
+        async def entered() -> None:
+            seen.append(transcript.history.last_seq)
+
+        transcript.on_entered = entered
+        await transcript.hear("One.", sender="ada", envelope_id="e")
+        notice = await transcript.notice("A prompt of our own.")
+        assert (notice.notice, notice.role, notice.name, notice.envelope_id) == (True, "user", None, None)
+        assert seen == [0, 1]
+        loaded = await transcript.store.load()
+        assert loaded is not None
+        assert [item.notice for item in loaded.items] == [False, True]
+
+
+async def test_results_stay_whole_under_a_policy_that_makes_room_for_them(talking: Talking) -> None:
+    for policy, whole in ((LMSTUDIO, True), (MEW, False)):
+        async with talking(policy=policy, window_tokens=2048, tools=(TOOL,)) as talk:
+            reply = await talk.turn('call look_up with {"q": "a"}')
+            (call,) = reply.tool_calls
+            result = "a long result " * 400
+            await talk.conversation.transcript.close_open_calls("?", {call.id: result})
+            kept = talk.conversation.history.items[-1].content
+            assert (kept == result) == whole

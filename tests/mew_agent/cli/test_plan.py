@@ -290,3 +290,48 @@ def test_a_newcomers_program_must_be_there(tmp_path: Path, command: str, is_ther
     else:
         with pytest.raises(ConfigError, match="late: there is no program 'nosuch'"):
             check_newcomer("late", config, tmp_path / "space.yaml", rehearses=False)
+
+
+POLICY = "name: team\nbased_on: dominds-v3\nsettings: {optimal_max_tokens: 60000}\n"
+
+
+def test_a_policy_file_is_looked_for_beside_the_space_and_handed_over_whole(tmp_path: Path) -> None:
+    (tmp_path / "team.yaml").write_text(POLICY)
+    agent = "{policy: team.yaml, policy_settings: {critical_max_tokens: 90000}, upkeep: false}"
+    text = f"space: {{id: r}}\nparticipants:\n  coder: {{agent: {agent}, auto_start: true}}\n"
+    settings = settings_of(plan_of(tmp_path, text), "coder")
+    assert settings["policy"] == str(tmp_path / "team.yaml")
+    assert settings["policy_settings"] == {"critical_max_tokens": 90000}
+    assert settings["upkeep"] is False
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("no-such", "participants.coder.agent: there is no policy 'no-such'"),
+        ("gone.yaml", "gone.yaml: there is no such file"),
+        ("bad.yaml", "bad.yaml:2:1: there is no preset 'domino'"),
+        ("{name: x, based_on: mew, max_stalls: 0}", "agent.max_stalls: max_stalls: Input should be greater than"),
+    ],
+)
+def test_a_policy_that_cannot_be_followed_is_refused_before_anything_starts(
+    tmp_path: Path, policy: str, said: str
+) -> None:
+    (tmp_path / "bad.yaml").write_text("name: x\nbased_on: domino\n")
+    text = f"space: {{id: r}}\nparticipants:\n  coder: {{agent: {{policy: {policy}}}, auto_start: true}}\n"
+    with pytest.raises(ConfigError) as refused:
+        plan_of(tmp_path, text)
+    assert said in str(refused.value)
+
+
+def test_what_is_known_of_a_model_reaches_its_agents_also_when_they_rehearse(tmp_path: Path) -> None:
+    text = (
+        "space: {id: r}\nmodels: {gpt-4o: {context_length: 272000, optimal_max_tokens: 200000}}\n"
+        "participants:\n"
+        "  a: {agent: {model: gpt-4o, policy: dominds-v3}, auto_start: true}\n"
+        "  b: {agent: {model: gpt-4o, policy: dominds-v3, base_url: rehearsal}, auto_start: true}\n"
+    )
+    plan = plan_of(tmp_path, text)
+    known = {"context_length": 272_000, "optimal_max_tokens": 200_000}
+    assert settings_of(plan, "a")["models"] == {"gpt-4o": known}
+    assert settings_of(plan, "b")["models"] == {"rehearsal": known}

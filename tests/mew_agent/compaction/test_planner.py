@@ -419,3 +419,42 @@ def test_forgetting_takes_at_least_what_was_asked_and_never_half_a_pair(
         assert not splits_a_pair(history, gone[0], gone[-1])
         smaller = gone[:-1] if direction == "oldest" else gone[1:]
         assert len(smaller) < wanted or splits_a_pair(history, smaller[0], smaller[-1])
+
+
+@pytest.mark.parametrize("method", ["summarise", "drop_oldest"])
+def test_only_a_staged_compaction_clears_tool_outputs_first(method: Any) -> None:
+    turns = [MadeTurn(steps=(1,))] * 6
+    history = history_of(turns)
+    prices = flat(history, 400)
+    target = PREFIX + 400 * len(history.items) - 1000
+    staged = planned(history, prices, target)
+    other = plan(
+        history,
+        prices,
+        present_tokens=PREFIX + sum(prices.values()),
+        window_tokens=WINDOW,
+        target_tokens=target,
+        method=method,
+    )
+    assert isinstance(staged, Plan)
+    assert isinstance(other, Plan)
+    assert staged.stub_seqs
+    assert not other.stub_seqs
+    assert other.evict is not None
+    assert bool(other.summary_budget_tokens) == (method == "summarise")
+    assert other.expected_tokens <= target
+
+
+def test_dropping_leaves_the_newest_turn_even_if_it_alone_is_too_much() -> None:
+    history = history_of([MadeTurn()] * 3)
+    prices = flat(history, 900)
+    present = PREFIX + sum(prices.values())
+    found = plan(history, prices, present_tokens=present, window_tokens=WINDOW, target_tokens=1, method="drop_oldest")
+    assert isinstance(found, Plan)
+    newest = max(item.turn for item in history.items)
+    assert left(history, found) == [item.seq for item in history.items if item.turn == newest]
+    alone = history_of([MadeTurn()])
+    nothing = plan(
+        alone, flat(alone, 900), present_tokens=2000, window_tokens=WINDOW, target_tokens=1, method="drop_oldest"
+    )
+    assert nothing == Nothing("no_history")

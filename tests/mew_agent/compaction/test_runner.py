@@ -5,6 +5,8 @@ from collections.abc import Callable
 import anyio
 import pytest
 
+from mew_agent.context.policy import MEW
+from mew_agent.context.policy.threshold import Fraction
 from mew_agent.model.rehearsal.tokenizer import encode
 from protocol.payloads.participant import Compact, CompactDone
 from tests.support.talk import Talking, asked_tokens, filled, ignore
@@ -263,3 +265,35 @@ async def test_a_failed_summary_answers_the_request_and_leaves_everything(
             assert talk.conversation.history.items == items
             assert talk.now.tokens == tokens
             assert not talk.conversation.is_compacting
+
+
+@pytest.mark.parametrize("behaviour", ["fail", "empty"])
+async def test_where_the_policy_says_so_the_oldest_turns_leave_without_a_summary(
+    talking: Talking, text: Callable[[int], str], behaviour: str
+) -> None:
+    policy = MEW.model_copy(update={"fallback": "drop_oldest"})
+    usage = ((900, 50, 950), (2500, 50, 2550), (7400, 50, 7450))
+    async with talking(policy=policy, summary_behaviour=behaviour, fixed_usage=usage) as talk:
+        for _ in usage:
+            await talk.turn(text(250))
+        assert talk.words[-2:] == ["compacting", "compacted"]
+        assert talk.conversation.history.summary is None
+        assert 0 < len(talk.conversation.history) < 6
+        assert talk.conversation.compaction_problem is None
+        last = talk.conversation.tracker.last_compaction
+        assert last is not None
+        assert (last.summary_tokens, last.trigger) == (0, "threshold")
+
+
+async def test_dropping_to_a_size_tells_by_how_much_it_was_missed(talking: Talking, text: Callable[[int], str]) -> None:
+    async with talking() as talk:
+        for _ in range(3):
+            await talk.turn(text(150))
+        whole = await talk.conversation.compress_to(Fraction(numerator=1, denominator=1))
+        assert (whole.removed_messages, whole.missed_by_tokens) == (0, 0)
+        dropped = await talk.conversation.compress_to(Fraction(numerator=1, denominator=100))
+        assert dropped.removed_messages == 4
+        assert dropped.missed_by_tokens == dropped.tokens_after - 81
+        assert dropped.tokens_after == talk.conversation.tracker.next_prompt_tokens
+        assert not [request for request in talk.server.requests if request.is_summary]
+        assert talk.words[-1] == "compacted"

@@ -170,6 +170,21 @@ async def test_everything_that_stands_is_taken_up_after_a_restart() -> None:
     assert again.reminders.add("next", at="t").id == "r2"
 
 
+async def test_what_another_policy_decided_is_let_go_but_the_agents_own_notes_stay() -> None:
+    desk = Desk()
+    desk.remedies.reminders.add("The pier.", at="t")
+    desk.carry_out(Remind("context_health"), Inject("critical", 2), prompting="critical")
+    desk.remedies.plan_clear("why")
+    await desk.transcript.keep()
+    fresh = Transcript(Tracker(History(), MEW, resolve_window(200_000), "model"), desk.transcript.store)
+    await fresh.load()
+    again = Remedies(fresh, Events())
+    again.restored()
+    assert (again.notices, again.planned_clear, fresh.tracker.injection) == ((), None, None)
+    assert fresh.tracker.policy_state == PolicyState()
+    assert [one.text for one in again.reminders.all] == ["The pier."]
+
+
 @pytest.mark.parametrize(("reason", "told"), [("countdown ended", 1), (None, 0)])
 def test_a_new_course_keeps_reminders_and_drops_prompts(reason: str | None, told: int) -> None:
     desk = Desk()
