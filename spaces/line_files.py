@@ -17,13 +17,13 @@ from typing import Any
 MAX_WAITING_LINES = 100_000
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 
-BATCH_SECONDS = 0.02
+BATCH_SECONDS = 0.05
 """While there is much to write, how long lines are gathered for the next write."""
 
 PROMPT_WRITES = 8
 """How many writes follow each other at once before lines are gathered: who looks at a quiet log sees all of it."""
 
-QUIET_SECONDS = 0.05
+QUIET_SECONDS = 0.1
 """After so long without a line, writes are prompt again."""
 
 CLOSE_SECONDS = 10.0

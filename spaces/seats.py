@@ -27,7 +27,7 @@ class Seat:
 
     def source_of(self, pattern: CapabilityPattern) -> Source:
         """Whether a pattern of this seat was granted."""
-        return "dynamic" if self.granted and pattern in self.granted else "static"
+        return "dynamic" if pattern in self.granted else "static"
 
 
 class Seats:

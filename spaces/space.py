@@ -286,7 +286,7 @@ class Space:
                 your_capabilities=seat.patterns,
             )
             return self._refuse(violation, draft, sender, connection, now=now, decision=Decision(seat, None))
-        decision = Decision(seat, matched, seat.source_of(matched))
+        decision = Decision(seat, matched, seat.source_of(matched) if seat.granted else "static")
         envelope = draft if isinstance(draft, Envelope) else self._complete(draft, sender, now)
         receipt = self._act(envelope, connection, now)
         if receipt is None:

@@ -325,7 +325,10 @@ class Switchboard:
         if decision is not None and isinstance(first, Broadcast) and accepted is first.envelope:
             # What nearly every envelope is: allowed and passed on. One line-making for all of it.
             data = accepted.encode()
-            audit.passed(accepted, data, sender, transport, self._recipients(audit, first), decision, now=now)
+            members = self.space.members
+            is_crowd = members > audit.names_wanted_up_to and not first.without
+            heard = members if is_crowd else self._recipients(audit, first)
+            audit.passed(accepted, data, sender, transport, heard, decision, now=now)
             self._broadcast(first, data)
             if self._slow:
                 self._end_slow_ones()
@@ -336,11 +339,8 @@ class Switchboard:
         self._perform(effects)
 
     def _recipients(self, audit: AuditLog, effect: Broadcast) -> Recipients:
-        members = self.space.members
-        if not effect.without and members > audit.names_wanted_up_to:
-            return members
         left_out = {self._owners[one] for one in effect.without if one in self._owners} if effect.without else ()
-        count = members - len(left_out)
+        count = self.space.members - len(left_out)
         if count > audit.names_wanted_up_to:
             return count
         return tuple(name for name in self.space.member_names if name not in left_out)

@@ -147,3 +147,28 @@ def test_an_envelope_may_nest_as_deep_as_the_limit_and_no_deeper(form: Any) -> N
 def test_many_brackets_that_nest_little_are_no_problem() -> None:
     decoded = decode('{"kind": "x", "payload": {"a": [' + ",".join(["[]"] * 500) + "]}}", max_depth=4)
     assert isinstance(decoded, Draft)
+
+
+@given(
+    headers=st.fixed_dictionaries(
+        {"id": st.text() | st.none(), "ts": st.text(min_size=1), "from": st.text() | st.integers(), "kind": st.text()},
+        optional={"to": json_values, "correlation_id": json_values, "context": json_values, "payload": json_values},
+    ),
+    more=st.dictionaries(st.text(), json_values, max_size=3),
+    tail=st.sampled_from(["", ',"id":"twice"', ',"protocol":"mew/v0.3"', ',"x":NaN', ',"x":-Infinity', ',"x":1e999']),
+    depth=st.sampled_from([2, 100]),
+)
+def test_the_short_way_reads_what_the_long_way_reads(
+    headers: dict[str, Any], more: dict[str, Any], tail: str, depth: int
+) -> None:
+    def read(raw: bytes) -> Any:
+        try:
+            draft = decode(raw, max_depth=depth)
+        except DecodeError as error:
+            return error.error, error.code
+        assert isinstance(draft, Draft)
+        return type(draft), draft, draft.encode()
+
+    text = json.dumps({"protocol": "mew/v0.4", **headers, **more}, separators=(",", ":"), ensure_ascii=False)
+    raw = f"{text[:-1]}{tail}}}".encode(errors="surrogatepass")
+    assert repr(read(raw)) == repr(read(b" " + raw))  # a blank in front is enough not to be taken for the usual form
