@@ -21,8 +21,12 @@ from protocol.context_report import LastCompaction
 ASK_AT = (6, 10)
 """We ask the second agent to compact when it is this full."""
 
-OUTPUT_ROOM = (1, 10)
-"""Part of the window that the policy keeps free for an answer, and as much again for what we cannot foresee."""
+COMPACTS_AT = (9, 10)
+OVERSTEP = (1, 40)
+"""Part of the window by which the last piece steps over the threshold: far enough, and still short of where a request
+would not fit any more."""
+
+SHORTEST_PIECE = 80
 
 MAX_PARTS = 200
 ANSWER_TIMEOUT_SECONDS = 60.0
@@ -72,6 +76,7 @@ class Story:
     pace_seconds: float = 0.0
     checks: list[Check] = field(default_factory=list)
     _open: dict[str, LastCompaction] = field(default_factory=dict)
+    _said_characters: dict[str, list[int]] = field(default_factory=dict)
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
     async def play(self, texts: dict[str, Iterator[Part]]) -> list[Check]:
@@ -121,15 +126,18 @@ class Story:
         )
 
     def _fitting(self, agent: str, text: str) -> str:
-        """Near the limit a shorter piece: a part that steps over the threshold at once could not be sent at all."""
+        """Near the threshold a shorter piece: one that leaps over it could not be sent at all."""
+        said = self._said_characters.setdefault(agent, [])
         context = self._context(agent)
         report = context.report if context else None
-        if context is None or report is None or not context.max_tokens or not report.tokens_per_turn:
-            return text
-        room = context.max_tokens * (OUTPUT_ROOM[1] - OUTPUT_ROOM[0]) // OUTPUT_ROOM[1] - (context.tokens or 0)
-        if report.tokens_per_turn <= room:
-            return text
-        return text[: max(80, int(len(text) * room / report.tokens_per_turn / 2))]
+        if said and context is not None and report is not None and context.max_tokens and report.tokens_per_turn:
+            expected = report.tokens_per_turn * len(text) * len(said) / sum(said)
+            room = context.max_tokens * COMPACTS_AT[0] // COMPACTS_AT[1] - (context.tokens or 0)
+            if expected > room:
+                aim = room + context.max_tokens * OVERSTEP[0] // OVERSTEP[1]
+                text = text[: max(SHORTEST_PIECE, int(len(text) * aim / expected))]
+        said.append(len(text))
+        return text
 
     async def _follow_up(self, agent: str) -> None:
         """One short question more: its reported prompt shows what the compaction really freed."""

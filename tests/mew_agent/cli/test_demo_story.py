@@ -22,8 +22,8 @@ SPACE = """
 space: {id: demo}
 participants:
   you: {capabilities: [{kind: "*"}]}
-  reader: {command: mew, capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "participant/*"}]}
-  editor: {command: mew, capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "participant/*"}]}
+  reader: {command: mew, capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: participant/status}, {kind: participant/compact-done}]}
+  editor: {command: mew, capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: participant/status}, {kind: participant/compact-done}]}
 """
 WINDOW_TOKENS = 1500
 TEXT = "\n\n".join(
