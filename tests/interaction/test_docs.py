@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.interaction.test_failures import TABLE
+
 DOCS = Path(__file__).parents[2] / "docs"
 COMMAND_SECONDS = 60
 
@@ -64,6 +66,34 @@ def test_the_mcp_page_brings_a_published_server_into_a_space(
     assert "clock: joined" in told["mew up --detach --port 8090"]
     for tool in ("send_chat", "read_board", "request_compaction", "list_participants", "recent_chat"):
         assert f"`{tool}(" in page.read_text(encoding="utf-8")
+
+
+def test_the_agents_page_brings_a_rule_into_a_space(
+    tmp_path: Path, unused_port: int, request: pytest.FixtureRequest
+) -> None:
+    page = DOCS / "agents.md"
+    files = re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    for name, text in zip(("space.yaml", "keeper.yaml"), files, strict=True):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    request.addfinalizer(lambda: run("mew down", tmp_path))
+    answers: list[str] = []
+    for command in commands(page):
+        done = run(command.replace("8090", str(unused_port)), tmp_path)
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+        if command.startswith("mew chat"):
+            answers.append(done.stdout)
+    summed, refused, board = answers
+    assert "5" in summed
+    assert "'keeper' rejected the proposal" in refused
+    assert "only sums and products" in refused
+    assert "coder (you): " in board
+
+
+def test_the_agents_page_names_the_failures_that_are_tested() -> None:
+    page = (DOCS / "agents.md").read_text(encoding="utf-8")
+    table = page[page.index("## When something fails") : page.index("Each row is a test")]
+    rows = re.findall(r"^\| (.*?) \|", table, re.MULTILINE)
+    assert rows[1:] == [row.name for row in TABLE]
 
 
 def test_every_page_that_the_readme_names_exists() -> None:
