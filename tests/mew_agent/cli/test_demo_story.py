@@ -22,8 +22,10 @@ SPACE = """
 space: {id: demo}
 participants:
   you: {capabilities: [{kind: "*"}]}
-  reader: {command: mew, capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: participant/status}, {kind: participant/compact-done}]}
-  editor: {command: mew, capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: participant/status}, {kind: participant/compact-done}]}
+  reader:
+    command: mew
+    capabilities: &agent [{kind: chat}, {kind: "chat/*"}, {kind: participant/status}, {kind: participant/compact-done}]
+  editor: {command: mew, capabilities: *agent}
 """
 WINDOW_TOKENS = 1500
 TEXT = "\n\n".join(
