@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import shlex
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mew_agent.cli.plan import Request, make_plan
 from tests.support.cli import Outcome, mew
 from tests.support.context_logs import CLEAR, NO_USAGE, Line, prompt, total, user
 
@@ -356,9 +358,20 @@ async def test_the_page_shows_what_the_command_prints(monkeypatch: pytest.Monkey
 
 
 async def test_the_policies_of_the_page_are_policies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, text in zip(("based", "own"), blocks("yaml"), strict=True):
+    for name, text in zip(("space", "based", "own"), blocks("yaml"), strict=True):
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
     based = await actions(monkeypatch, "based.yaml", prompt(60_000), *[prompt(60_001)] * 6)
     assert [len(line) for line in based] == [0, 1, 0, 0, 0, 0, 1]
     own = await actions(monkeypatch, "own.yaml", total(599), total(600), total(901), limit=1000)
     assert own == [[], [{"type": "near_limit"}], [{"type": "compact", "target_tokens": 400}]]
+
+
+def test_the_agents_of_the_page_are_agents(tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
+    plan = make_plan(Request(folder=tmp_path), {"OPENAI_API_KEY": "k", "PATH": os.environ.get("PATH", "")})
+    settings = plan.launch.agent_settings
+    assert [settings[name]["policy"] for name in ("coder", "reader", "writer")] == [
+        "dominds-v3",
+        "lmstudio",
+        "tachikoma",
+    ]
