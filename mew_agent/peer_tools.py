@@ -25,16 +25,18 @@ class PeerTools:
         self._me = me
         self._reserved = reserved
         self._names = ToolNames()
+        self._state: object = None
+        self._specs: tuple[ToolSpec, ...] = ()
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`. By peer, so that the same peers make the same list."""
-        reserved = self._reserved()
-        return tuple(
-            ToolSpec(self._names.name_of(Target(tool.peer, tool.name), reserved), _described(tool), tool.schema)
-            for name in sorted(self._me.peers)
-            for tool in self._me.peers[name].tools or ()
-            if self._me.requests.may_ask(tool.peer, "tools/call", {"name": tool.name})
-        )
+        me = self._me
+        offers = tuple((name, me.peers[name].tools or ()) for name in sorted(me.peers))
+        state = (me.capabilities, frozenset(self._reserved()), offers)
+        if state != self._state:
+            self._state = state
+            self._specs = tuple(self._spec(tool, state[1]) for _, tools in offers for tool in tools if self._may(tool))
+        return self._specs
 
     async def observe(self, call: ToolCall, occasion: Occasion) -> str:
         """See `ToolSource`. The envelope names the reasoning and the chat that it is for, so that peers can follow."""
@@ -56,6 +58,13 @@ class PeerTools:
         result = ToolResult.read(raw)
         text = well_formed(result.text) or "(no result)"
         return f"{FAILED}{text}" if result.is_error and not text.startswith(FAILED) else text
+
+    def _may(self, tool: PeerTool) -> bool:
+        return self._me.requests.may_ask(tool.peer, "tools/call", {"name": tool.name})
+
+    def _spec(self, tool: PeerTool, reserved: Collection[str]) -> ToolSpec:
+        name = self._names.name_of(Target(tool.peer, tool.name), reserved)
+        return ToolSpec(name, _described(tool), tool.schema)
 
 
 def _described(tool: PeerTool) -> str:
