@@ -121,6 +121,8 @@ class Connection:
 
     def gone(self) -> None:
         """It is closed."""
+        if self._is_gone:
+            return
         self._is_gone = True
         self._phase = _Phase.ENDED
         self._switchboard.leave(self.id)

@@ -239,15 +239,18 @@ class _Sockets:
         )
         await websocket.accept()
         lane = websocket.scope.get("extensions", {}).get(EXTENSION)
+        goes_on = False
         try:
             if isinstance(lane, DirectLane):
-                await self._serve_directly(websocket, connection, lane)
+                goes_on = await self._serve_directly(websocket, connection, lane)
             else:
                 await self._serve_by_asgi(websocket, connection)
         finally:
-            connection.gone()
+            if not goes_on:
+                connection.gone()
 
-    async def _serve_directly(self, websocket: WebSocket, connection: Connection, lane: DirectLane) -> None:
+    async def _serve_directly(self, websocket: WebSocket, connection: Connection, lane: DirectLane) -> bool:
+        """Serve a socket until it has joined; then its lane does. Returns whether it goes on."""
         limits = self._limits
         lane.limit(
             max_waiting_bytes=limits.write_buffer_bytes + limits.message_bytes,
@@ -256,11 +259,14 @@ class _Sockets:
         )
         connection.attach(lane)
         await self._wait_for_join(websocket, connection)
-        if connection.is_joined:
-            lane.attach(connection.receive)
+        if connection.is_joined and not connection.is_gone:
+            # A task that waits for the end, with all that led to it, would take most of what an idle socket costs.
+            lane.attach(connection.receive, connection.gone)
+            return True
         while not connection.is_gone:
             if _is_over(await websocket.receive()):
                 connection.gone()
+        return False
 
     async def _serve_by_asgi(self, websocket: WebSocket, connection: Connection) -> None:
         limits = self._limits

@@ -7,9 +7,11 @@ a mistake) goes to the library's parser. It keeps the promise that nothing is wr
 sent it, and that no peer can delay an ending.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 from websockets.http11 import Request
@@ -47,7 +49,7 @@ class OnMessage(Protocol):
 class DirectLane(Lane):
     """The way out to one connection, and the way in once it is attached (`fanout.Lane`)."""
 
-    __slots__ = ("_protocol", "max_bytes", "on_message", "on_slow", "on_too_large", "write")
+    __slots__ = ("_protocol", "max_bytes", "on_gone", "on_message", "on_slow", "on_too_large", "write")
 
     def __init__(self, protocol: "DirectWebSocket") -> None:
         super().__init__()
@@ -55,6 +57,7 @@ class DirectLane(Lane):
         self.max_bytes = protocol.config.ws_max_size
         self.write: Callable[[bytes], object] = protocol.transport.write
         self.on_message: OnMessage | None = None
+        self.on_gone: Callable[[], None] | None = None
         self.on_slow: Callable[[], None] | None = None
         self.on_too_large: Callable[[], None] | None = None
 
@@ -64,9 +67,13 @@ class DirectLane(Lane):
         self.on_too_large = on_too_large
         self._protocol.transport.set_write_buffer_limits(high=max_waiting_bytes)
 
-    def attach(self, on_message: OnMessage) -> None:
-        """Take messages directly from now on; those that already wait come first, in order."""
-        self._protocol.take_over(on_message)
+    def attach(self, on_message: OnMessage, on_gone: Callable[[], None]) -> None:
+        """Take messages directly from now on; those that already wait come first, in order.
+
+        The application may return then: the connection goes on, and its end is told by `on_gone`, in a turn of the
+        event loop of its own.
+        """
+        self._protocol.take_over(on_message, on_gone)
 
     def close(self, code: int, reason: str) -> None:
         """Send a close frame behind everything written; cut the peer off if it does not answer."""
@@ -146,24 +153,43 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
             extensions = cast("dict[str, Any]", self.scope["extensions"])
             extensions[EXTENSION] = self.lane
 
+    async def run_asgi(self) -> None:
+        """Let the application serve the connection, or hand it over to the lane and return."""
+        failed = False
+        try:
+            await self.app(self.scope, self.receive, self.send)
+        except ClientDisconnected:
+            failed = True
+        except BaseException:
+            failed = True
+            self.logger.exception("a connection could not be served")
+            self.send_500_response()
+        if failed or self.lane is None or self.lane.on_gone is None:
+            if not self.handshake_complete:
+                self.send_500_response()
+            if self.close_timer is None:
+                self.transport.close()
+
     @property
     def is_ending(self) -> bool:
         """Whether a close frame went out or came in, or the connection is lost."""
         return self.close_sent or self.disconnected or self.transport.is_closing()
 
-    def take_over(self, on_message: OnMessage) -> None:
-        """Deliver what is queued, then every further message, to this function."""
+    def take_over(self, on_message: OnMessage, on_gone: Callable[[], None]) -> None:
+        """Deliver what is queued, then every further message, to these functions, and let go what served the rest."""
         assert self.lane is not None
-        kept = []
-        while not self.queue.empty():
-            event = self.queue.get_nowait()
+        queue, ending = self.queue, _EndingOnly(self.loop, on_gone)
+        self.queue = cast("asyncio.Queue[Any]", ending)
+        self.writable = cast("asyncio.Event", _NOBODY_WAITS)
+        del self.request, self.response, self.scope
+        self.lane.on_gone = on_gone
+        while not queue.empty():
+            event = queue.get_nowait()
             if event["type"] == "websocket.receive":
                 text, data = event.get("text"), event.get("bytes")
                 on_message(text.encode() if text is not None else data or b"", text is not None)
             else:
-                kept.append(event)
-        for event in kept:
-            self.queue.put_nowait(event)
+                ending.put_nowait(event)
         self.lane.on_message = on_message
         if self.read_paused:
             self.read_paused = False
@@ -250,6 +276,36 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
         if self.close_timer is not None:
             self.close_timer.cancel()
         self.close_timer = self.loop.call_later(seconds, self.transport.abort)
+
+
+class _EndingOnly:
+    """Stands where events for the application were queued, once only the last of them matters."""
+
+    __slots__ = ("_loop", "_on_gone")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_gone: Callable[[], None]) -> None:
+        self._loop = loop
+        self._on_gone = on_gone
+
+    def put_nowait(self, event: Mapping[str, Any]) -> None:
+        if event["type"] == "websocket.disconnect":
+            # Not at once: whoever closes a connection is in the middle of something.
+            self._loop.call_soon(self._on_gone)
+
+
+class _NobodyWaits:
+    """Stands where the application waited until it could write."""
+
+    __slots__ = ()
+
+    def set(self) -> None:
+        """Nothing waits for it."""
+
+    def clear(self) -> None:
+        """Nothing will wait for it."""
+
+
+_NOBODY_WAITS = _NobodyWaits()
 
 
 def _head_of(data: bytes, place: int, size: int) -> tuple[int, int]:
