@@ -1,6 +1,7 @@
-"""Policies that agents may choose are carried out: the marks of `mew-reference` on a conversation over real HTTP."""
+"""Policies that agents choose are carried out: the marks of `mew-reference`, and all presets in a small window."""
 
 from collections.abc import Callable
+from typing import Any
 
 import anyio
 import pytest
@@ -14,6 +15,9 @@ from mew_agent.model.interface import ModelEvent
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.rehearsal import RehearsalOptions, serve_rehearsal
 from mew_agent.store import MemoryStore
+
+Staged = Callable[..., Any]
+"""`stage(...)` of the conftest."""
 
 
 async def ignore(_event: ModelEvent) -> None:
@@ -63,3 +67,38 @@ async def test_mew_reference_warns_and_compacts_at_its_own_marks(
         assert tracker.last_compaction.trigger == "threshold"
         assert tracker.tokens is not None
         assert tracker.tokens * 10 <= 8192 * 7
+
+
+def weigh(thing: str) -> str:
+    """Weigh something."""
+    return f"{thing} weighs {len(thing)}, " * 12
+
+
+SMALL = {
+    "dominds-v1": {"optimal_max_tokens": 1200},
+    "dominds-v3": {"optimal_max_tokens": 1200, "critical_max_tokens": 1900},
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+async def test_a_long_conversation_with_tools_is_answered_to_its_end(
+    stage: Staged, text: Callable[[int], str], preset: str
+) -> None:
+    """True usage in a small window: every question gets its one answer, whatever has to leave for it."""
+    agent = {"policy": preset, "policy_scope": "any", "policy_settings": SMALL.get(preset, {})}
+    async with stage(agent=agent, tools=[weigh], window_tokens=3200, reply_tokens=60) as s:
+        for number in range(14):
+            asked = f'call weigh with {{"thing": "stone {number}"}}' if number % 3 == 1 else text(150)
+            question = await s.say(asked)
+            answer = await s.ear.first("coder", "chat", about=question)
+            assert not answer.body["text"].startswith(
+                ("I had to stop", "My model call failed", "My request does not fit")
+            )
+        await s.status()
+        assert len(s.ear.of("coder", "chat")) == 14
+        assert s.agent.conversation.history.open_calls() == frozenset()
+        refused = [request for request in s.server.requests if request.status != 200]
+        assert not refused or preset not in ("mew", "lmstudio"), "these look before they send"
+        assert {status["context"]["policy"] for status in s.statuses} == {preset}
+        emptied = [w for w in s.ear.words("coder") if w.startswith("cleared") or w == "compacted"]
+        assert emptied or preset == "dominds-v1"
