@@ -15,8 +15,9 @@ from pydantic_core import to_json
 
 from protocol.envelope import Draft, Envelope
 from protocol.timestamp import wire_timestamp
-from spaces.effects import Decision, Note
+from spaces.effects import Note
 from spaces.line_files import LineFile, LineWriter
+from spaces.seats import Decision
 from spaces.settings import GatewayLogging
 
 ENVELOPE_HISTORY: Final = "envelope-history.jsonl"

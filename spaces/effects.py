@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, NewType
 
-from protocol.capability import CapabilityPattern
 from protocol.codec import StreamFrame
 from protocol.envelope import Envelope
 from protocol.ids import ParticipantId
 from protocol.payloads.system import SystemError as ErrorPayload
 from spaces.roster import Roster
-from spaces.seats import Seat, Source
+from spaces.seats import Decision
 
 ConnectionId = NewType("ConnectionId", int)
 
@@ -97,14 +96,6 @@ class Note:
 
 
 Effect = Broadcast | Send | Relay | Admit | Dismiss | Close | Enrol | Expel | Note
-
-
-class Decision(NamedTuple):
-    """What the sender's capabilities said: the seat it spoke from, and the pattern that took the envelope."""
-
-    seat: Seat
-    matched: CapabilityPattern | None
-    source: Source | None = None
 
 
 class Receipt(NamedTuple):

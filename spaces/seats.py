@@ -1,11 +1,12 @@
 """[pure] What each participant may, present or not: space.yaml, invitations, removals and grants taken together."""
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from pydantic_core import to_json
 
 from protocol.capability import CapabilityPattern, CapabilitySet, advertised, normalise
+from protocol.envelope import Draft
 from protocol.ids import ParticipantId
 from spaces.grants import Grant, Grants, Pattern
 from spaces.roster import Invited, Roster
@@ -13,6 +14,14 @@ from spaces.settings import SpaceConfig
 
 Source = Literal["static", "dynamic", "implicit"]
 """Where a capability comes from: the space's files, a grant, or the protocol itself."""
+
+
+class Decision(NamedTuple):
+    """What a sender's capabilities said: the seat it spoke from, and the pattern that took the envelope."""
+
+    seat: "Seat"
+    matched: CapabilityPattern | None
+    source: Source | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,16 @@ class Seat:
     patterns_json: bytes
     granted: tuple[dict[str, Any], ...]
     several_connections: bool
+    _decisions: dict[int, Decision] = field(default_factory=dict, repr=False, compare=False)
+
+    def decide(self, draft: Draft, *, ignore_to: bool) -> Decision:
+        """Whether this seat may send an envelope, by which pattern and where that comes from."""
+        matched = self.capabilities.match(draft, ignore_to=ignore_to)
+        known = self._decisions.get(id(matched))
+        if known is None:
+            source = None if matched is None else self.source_of(matched)
+            known = self._decisions[id(matched)] = Decision(self, matched, source)
+        return known
 
     def source_of(self, pattern: CapabilityPattern) -> Source:
         """Whether a pattern of this seat was granted."""

@@ -31,7 +31,6 @@ from spaces.effects import (
     Broadcast,
     Close,
     ConnectionId,
-    Decision,
     Dismiss,
     Effect,
     Expel,
@@ -42,7 +41,7 @@ from spaces.effects import (
 from spaces.proposals import Proposals
 from spaces.rate import TokenBucket
 from spaces.roster import Roster
-from spaces.seats import Seat, Seats
+from spaces.seats import Decision, Seat, Seats
 from spaces.settings import SpaceConfig
 from spaces.snapshot import MemberView, Snapshot
 from spaces.stream_rules import StreamRules
@@ -81,6 +80,7 @@ class Space:
         self.board = StatusBoard()
         self.streams = Streams()
         self._config = config
+        self._ignore_to = config.capabilities.ignore_to
         self._new_id = new_id
         self._seats = Seats(config, roster)
         self._proposals = Proposals()
@@ -277,16 +277,15 @@ class Space:
         seat = self._seats.of(sender)
         if kind == kinds.SYSTEM_HEARTBEAT:
             return Receipt((), accepted=self._complete(draft, sender, now), decision=_heartbeat(seat))
-        matched = seat.capabilities.match(draft, ignore_to=self._config.capabilities.ignore_to)
-        if matched is None:
+        decision = seat.decide(draft, ignore_to=self._ignore_to)
+        if decision.matched is None:
             violation = ErrorPayload(
                 error=errors.CAPABILITY_VIOLATION,
                 message=f"no capability of '{sender}' allows this {kind}",
                 attempted_kind=kind,
                 your_capabilities=seat.patterns,
             )
-            return self._refuse(violation, draft, sender, connection, now=now, decision=Decision(seat, None))
-        decision = Decision(seat, matched, seat.source_of(matched) if seat.granted else "static")
+            return self._refuse(violation, draft, sender, connection, now=now, decision=decision)
         envelope = draft if isinstance(draft, Envelope) else self._complete(draft, sender, now)
         receipt = self._act(envelope, connection, now)
         if receipt is None:
