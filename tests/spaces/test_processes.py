@@ -93,7 +93,8 @@ def test_a_program_that_ignores_the_request_is_forced() -> None:
 def test_what_a_dead_leader_left_behind_is_found_by_the_mark_of_the_run_and_stopped() -> None:
     with program(PARENT) as (process, child):
         process.wait()
-        assert left_behind([process.pid], "run-1") == [int(child)]
+        # A program counts as started a moment before its environment can be read.
+        wait_until(lambda: left_behind([process.pid], "run-1") == [int(child)])
         assert left_behind([process.pid], "run-2") == []
         stop_groups({process.pid: None}, "run-1", grace_seconds=5)
         assert left_behind([process.pid], "run-1") == []
