@@ -57,3 +57,9 @@ def test_a_message_too_large_is_told_with_the_window_it_does_not_fit() -> None:
 
 def test_the_default_system_prompt_names_the_agent() -> None:
     assert "You are coder, " in DEFAULT_SYSTEM_PROMPT.format(name="coder")
+
+
+def test_where_results_are_what_is_too_large_the_message_is_not_blamed() -> None:
+    said = does_not_fit_text(RuntimeError("Too large."), 4_096, result_tokens=9_000)
+    assert "What my tools returned for your message (about 9,000 tokens, projected) does not fit my window" in said
+    assert "alone" not in said

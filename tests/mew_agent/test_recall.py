@@ -81,3 +81,17 @@ async def test_accounts_stay_right_about_a_cut_result(stage: Staged) -> None:
         assert abs(s.statuses[-1]["context"]["drift_tokens"]) <= 16
         true = [request.prompt_tokens + request.completion_tokens for request in s.main_requests]
         assert [status["tokens"] for status in s.reported] == true
+
+
+async def test_results_that_no_longer_fit_are_blamed_and_not_the_message(stage: Staged) -> None:
+    """A server's window may turn out to be far smaller than we were told."""
+    async with stage(
+        tools=[read_book],
+        script=calls(("read_book", "{}")),
+        window_tokens=1_000,
+        agent={"context_token_limit": 100_000, "max_result_tokens": 3_000},
+    ) as s:
+        answer = await s.ask("Read.")
+        assert "What my tools returned for your message (about " in answer
+        assert "does not fit my window of 1,000 tokens" in answer
+        assert await s.ask("And now?")
