@@ -124,7 +124,11 @@ class Agent(Participant):
         self.conversation.events.listeners.append(lambda event: self.start_soon(handler, event))
 
     async def run(self) -> None:
-        """Answer chats until the connection ends for good. Raises the `GatewayError` that ended it."""
+        """Answer chats until the connection ends for good. Raises the `GatewayError` that ended it.
+
+        Raises `ConfigError` at once for a policy that is for another provider than ours.
+        """
+        await check_provider(self.config, self._model)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._discover_window)
             tasks.start_soon(self._answer_chats)

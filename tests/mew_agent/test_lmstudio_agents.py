@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mew_agent.agent import check_provider, run_agent
+from mew_agent.agent import Agent, check_provider, run_agent
 from mew_agent.config import AgentConfig
 from mew_agent.errors import ConfigError
 from mew_agent.model.openai_client import OpenAIModel
@@ -302,6 +302,9 @@ async def test_another_provider_is_refused_unless_told_otherwise(
             if refused:
                 with pytest.raises(ConfigError, match=r"is for lmstudio, not for .*`policy_scope: any`"):
                     await run_agent(config)
+                async with Agent(config, model) as agent:
+                    with pytest.raises(ConfigError, match="is for lmstudio"):
+                        await agent.run()
             else:
                 await check_provider(config, model)
         finally:
