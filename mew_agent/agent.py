@@ -19,7 +19,7 @@ from mew_agent.config import AgentConfig, chosen_policy
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation import CALL_BOUND_SECONDS, Conversation
-from mew_agent.errors import ConfigError, GatewayError, MewAgentError, ModelUnreachable, NotPermitted
+from mew_agent.errors import ConfigError, GatewayError, MewAgentError, NotPermitted
 from mew_agent.history import History
 from mew_agent.model.interface import Model
 from mew_agent.participant import Participant
@@ -44,6 +44,9 @@ DISCOVERY_SECONDS = 5.0
 
 MAX_QUEUED_CHATS = 100
 NO_WINDOW = "the context window of '{model}' is not known; `context_token_limit` tells it"
+
+MAX_LATER_QUESTIONS = 2
+"""How often a server that did not tell a loaded window is asked again after an answer."""
 
 MAX_OVERHEARD_CHATS = 200
 """Beyond it the oldest of what was said around us is not remembered."""
@@ -115,6 +118,7 @@ class Agent(Participant):
         self._overheard: deque[Envelope] = deque(maxlen=MAX_OVERHEARD_CHATS)
         self._work = anyio.Event()
         self._turn: Turn | None = None
+        self._later_questions = 0
 
     def on_context_event(self, handler: Callable[[ContextEvent], Coroutine[Any, Any, None]]) -> None:
         """Call a function with everything that happens to our own context: levels, redlines, clears, compactions.
@@ -218,10 +222,10 @@ class Agent(Participant):
                 await self.discovery.settle(DISCOVERY_SECONDS)
                 if self.conversation.lacks_window:
                     await self._discover_window()
-                was_unreachable = self.conversation.trouble == ModelUnreachable.status
+                had_trouble = self.conversation.trouble is not None
                 await self._turn.run()
-                if was_unreachable and self.conversation.trouble is None:
-                    await self._discover_window()  # the server was not there when it was asked first
+                if self._may_tell_its_window_now(had_trouble=had_trouble):
+                    await self._discover_window()
                 await self.conversation.settle()
                 if self.config.upkeep and not self._queue and not self.control.is_paused:
                     await keep_up(self.conversation, max_iterations=self.config.max_iterations)
@@ -253,6 +257,15 @@ class Agent(Participant):
 
     async def _announce(self, word: str | None = None) -> None:
         await self.control.announce(word)
+
+    def _may_tell_its_window_now(self, *, had_trouble: bool) -> bool:
+        """A server that was down or still loading knows its window later; some load a model only when it is called."""
+        if self.conversation.trouble is not None or self.conversation.tracker.window.basis in ("configured", "loaded"):
+            return False
+        if had_trouble:
+            return True
+        self._later_questions += 1
+        return self._later_questions <= MAX_LATER_QUESTIONS
 
     async def _discover_window(self) -> None:
         """Ask the model's server how large its window is, unless the user said so."""
