@@ -223,7 +223,7 @@ class Turn:
         self.reasoning_id = start.id
         self._stream = ReasoningStream(self._participant, start.id)
         self._stream.start()
-        await self._stream.write("status", event="start", input=text)
+        await self._stream.write("status", event="start", input=text, tools=len(self._tools.specs()))
 
     async def _mirror(self, event: ModelEvent) -> None:
         if self._stream is None:

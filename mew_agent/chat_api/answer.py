@@ -61,6 +61,10 @@ class Answer:
         self._held += text
         return self._release() if len(self._held) > self._hold_characters else []
 
+    def expect_tools(self, *, is_likely: bool) -> None:
+        """The agent said, before its first call, whether its model has tools."""
+        self._holds = is_likely and self._hold_characters > 0
+
     def whole(self, text: str) -> list[Delta]:
         """The text of a call at once, by an agent that could not stream it."""
         return [] if self._shown + self._held else self.token(text)

@@ -201,6 +201,9 @@ class Listening:
                 return answer.whole(value) if frame.get("final") is True else answer.token(value)
             case "thinking", str():
                 return answer.thinking(value)
+            case "status", _ if frame.get("event") == "start" and isinstance(frame.get("tools"), int):
+                answer.expect_tools(is_likely=frame["tools"] > 0)
+                return []
             case "thought", dict() if value.get("action") == "tool":
                 self.users_of_tools.add(agent)
                 return _tool_call(answer, value)

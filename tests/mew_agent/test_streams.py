@@ -135,7 +135,13 @@ async def test_what_the_model_writes_is_mirrored_piece_by_piece(stage: Any, thin
         start = s.ear.of("coder", "reasoning/start", about=question)[0]
         answer = s.ear.of("coder", "chat", about=question)[0]
         assert {frame["context"] for frame in frames} == {start.id}
-        assert frames[0] == {"context": start.id, "type": "status", "event": "start", "input": question.body["text"]}
+        assert frames[0] == {
+            "context": start.id,
+            "type": "status",
+            "event": "start",
+            "input": question.body["text"],
+            "tools": 0,
+        }
         assert frames[-1] == {"context": start.id, "type": "status", "event": "conclusion", "cancelled": False}
         assert "".join(frame["value"] for frame in frames if frame["type"] == "token") == answer.body["text"]
         assert "".join(frame["value"] for frame in frames if frame["type"] == "thinking") == thinking

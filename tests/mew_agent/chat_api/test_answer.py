@@ -78,6 +78,15 @@ def test_held_text_is_released_as_soon_as_it_is_too_long_for_a_remark() -> None:
     assert answer.token("Y") == [Delta("content", "Y")]
 
 
+def test_an_agent_that_says_whether_its_model_has_tools_is_believed() -> None:
+    expected = Answer(may_use_tools=False)
+    expected.expect_tools(is_likely=True)
+    assert expected.token("Let me look.") == []
+    unexpected = Answer(may_use_tools=True)
+    unexpected.expect_tools(is_likely=False)
+    assert unexpected.token("Hello.") == [Delta("content", "Hello.")]
+
+
 def test_after_a_first_tool_call_text_is_held_even_where_none_was_expected() -> None:
     answer = live()
     told(answer, ("tool_call", "read", "{}"))
