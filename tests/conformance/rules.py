@@ -138,6 +138,16 @@ RULES = {
     "limit.rate": Rule("decision 29", "Above its rate a participant is told rate_limited and nobody else is delayed."),
     "limit.members": Rule("decision 29", "A full space turns the next away with 4429."),
     "limit.streams": Rule("decision 29", "Above its number of streams an owner is refused."),
+    "limit.body": Rule("decision 29", "An HTTP body above the limit is refused with 413 and JSON."),
+    "limit.name": Rule(
+        "decision 29", "Kinds, ids and names above the limit are refused, and what they may be is said."
+    ),
+    "limit.sockets": Rule("decision 29", "Above its number of sockets a person is turned away with 4429."),
+    "limit.grants": Rule("decision 29", "Nobody is granted more patterns than the limit."),
+    "limit.join": Rule("decision 29", "How long a socket may take to join is bounded."),
+    "limit.ping": Rule("decision 29", "A socket that answers no ping is closed with 1011."),
+    "limit.slow": Rule("decision 29", "Who does not read is told slow_consumer, closed, and delays nobody."),
+    "limit.history": Rule("decision 29", "The history is bounded, and a reader whose place is gone is told so."),
     "log.envelopes": Rule("reference", "What is received, delivered and rejected is logged in the reference's form."),
     "log.decisions": Rule("reference; spec 3.6.8", "So is what was allowed and why, and every change of permissions."),
 }

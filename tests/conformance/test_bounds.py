@@ -1,0 +1,129 @@
+"""Every bound of a space, with limits small enough to be reached."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import httpx2
+
+from spaces.config import parse_space
+from spaces.gateway import RunningGateway, serve_gateway
+from tests.conformance.rules import rule
+from tests.support.gateway_client import joined, opened
+from tests.support.raw_socket import frame, messages, raw_socket, shake_hands
+
+
+@asynccontextmanager
+async def bounded(**limits: float) -> AsyncIterator[RunningGateway]:
+    """A gateway with these limits."""
+    people = {"ada": {"capabilities": [{"kind": "*"}]}, "bob": {"capabilities": [{"kind": "chat"}]}}
+    config = parse_space(json.dumps({"space": {"id": "demo"}, "participants": people, "limits": limits}))
+    async with serve_gateway(config) as gateway:
+        yield gateway
+
+
+@rule("limit.body")
+async def test_a_body_above_the_limit_is_refused() -> None:
+    async with bounded(http_body_bytes=1024) as gateway, httpx2.AsyncClient(trust_env=False) as client:
+        headers = {"authorization": f"Bearer {gateway.token_of('bob')}"}
+        said = {"kind": "chat", "payload": {"text": "x" * 2_000}}
+        answer = await client.post(f"{gateway.url}/participants/bob/messages", headers=headers, json=said)
+    assert answer.status_code == 413
+    assert answer.json() == {"error": "too_large", "message": "a body holds at most 1,024 bytes"}
+
+
+@rule("limit.name")
+async def test_names_above_the_limit_are_refused() -> None:
+    async with bounded(name_chars=10) as gateway, joined(gateway, "ada") as ada:
+        await ada.say("k" * 11)
+        assert "at most 10 characters" in (await ada.error())["message"]
+        await ada.say("chat", {"text": "x"}, id="i" * 41)
+        assert "at most 40 characters" in (await ada.error())["message"]
+        await ada.say("space/invite", {"participant_id": "p" * 11})
+        assert "at most 10 characters" in (await ada.error())["message"]
+        await ada.say("k" * 10, id="i" * 40)
+        assert (await ada.next())["kind"] == "k" * 10
+
+
+@rule("limit.sockets")
+async def test_a_person_holds_so_many_sockets_and_no_more() -> None:
+    async with bounded(sockets_per_member=2) as gateway, joined(gateway, "bob"), joined(gateway, "bob"):
+        async with opened(gateway, "bob") as third:
+            await third.join(gateway.token_of("bob"))
+            error = await third.error()
+            assert (error["error"], error["message"]) == ("limit_exceeded", "you hold 2 connections already")
+            assert (await third.closing())[0] == 4429
+
+
+@rule("limit.grants")
+async def test_so_much_is_granted_and_no_more() -> None:
+    async with bounded(grants_per_member=2) as gateway, joined(gateway, "ada") as ada:
+        patterns = [{"kind": f"x/{number}"} for number in range(3)]
+        await ada.say("capability/grant", {"recipient": "bob", "capabilities": patterns})
+        error = await ada.error()
+        assert error["error"] == "limit_exceeded"
+        assert "2" in error["message"]
+
+
+@rule("limit.join")
+async def test_who_does_not_join_in_time_is_let_go() -> None:
+    async with bounded(join_timeout_seconds=0.05) as gateway, opened(gateway) as nobody:
+        assert (await nobody.error())["error"] == "not_joined"
+        assert (await nobody.closing())[0] == 4401
+
+
+@rule("limit.ping")
+async def test_a_socket_that_is_silent_when_asked_is_closed() -> None:
+    async with bounded(ping_interval_seconds=0.05, ping_timeout_seconds=0.05) as gateway:
+        join = {"type": "join", "space": "demo", "token": gateway.token_of("bob")}
+
+        def last_said() -> tuple[int, bytes]:
+            with raw_socket(gateway) as connection:
+                shake_hands(connection)
+                connection.sendall(frame(json.dumps(join).encode()))
+                *_, last = messages(connection)
+                return last
+
+        async with joined(gateway, "ada") as ada:
+            opcode, data = await anyio.to_thread.run_sync(last_said)
+            assert (opcode, int.from_bytes(data[:2])) == (8, 1011)
+            assert [(await ada.until("system/presence"))["payload"]["event"] for _ in range(2)] == ["join", "leave"]
+
+
+@rule("limit.slow")
+async def test_who_does_not_read_is_told_and_let_go() -> None:
+    async with bounded(write_buffer_bytes=65_536, message_bytes=65_536) as gateway:
+        join = {"type": "join", "space": "demo", "token": gateway.token_of("bob")}
+        heard: list[dict[str, Any]] = []
+
+        async with joined(gateway, "ada") as ada:
+            with raw_socket(gateway) as connection:
+                await anyio.to_thread.run_sync(shake_hands, connection)
+                connection.sendall(frame(json.dumps(join).encode()))
+                assert (await ada.until("system/presence"))["payload"]["event"] == "join"
+                with anyio.fail_after(30):
+                    while gateway.switchboard.space.is_member("bob"):
+                        await ada.chat("x" * 60_000)
+                        await ada.until("chat")
+
+                def read_on() -> None:
+                    heard.extend(json.loads(data) for opcode, data in messages(connection) if opcode == 1)
+
+                await anyio.to_thread.run_sync(read_on)
+        assert heard[-1]["payload"]["error"] == "slow_consumer"
+
+
+@rule("limit.history")
+async def test_so_much_is_kept_and_a_place_before_it_is_gone() -> None:
+    async with bounded(history_envelopes=3) as gateway, httpx2.AsyncClient(trust_env=False) as client:
+        headers = {"authorization": f"Bearer {gateway.token_of('bob')}"}
+        address = f"{gateway.url}/participants/bob/messages"
+        first = (await client.get(address, headers=headers)).json()["next"]
+        for number in range(5):
+            await client.post(address, headers=headers, json={"kind": "chat", "payload": {"text": str(number)}})
+        kept = (await client.get(address, headers=headers, params={"since": first})).json()
+        assert [one["payload"]["text"] for one in kept["messages"]] == ["2", "3", "4"]
+        assert kept["complete"] is False
