@@ -11,6 +11,8 @@ from mew_agent._version import __version__
 
 if TYPE_CHECKING:
     from mew_agent.agent import Agent, run_agent
+    from mew_agent.asking.peer_offers import PeerTool, ToolResult
+    from mew_agent.asking.proposals import Waits
     from mew_agent.config import AgentConfig
     from mew_agent.errors import (
         AnswerLost,
@@ -32,12 +34,9 @@ if TYPE_CHECKING:
         Superseded,
         Unauthorized,
     )
-    from mew_agent.fulfiller import Fulfiller
-    from mew_agent.fulfiller_policy import FulfillerPolicy
+    from mew_agent.offers.tools import Tool
     from mew_agent.participant import Participant
-    from mew_agent.peer_offers import PeerTool, ToolResult
     from mew_agent.peers import Peer, PeerContext
-    from mew_agent.proposals import Waits
     from mew_agent.remedies.events import (
         ContextCleared,
         ContextCompacted,
@@ -47,7 +46,8 @@ if TYPE_CHECKING:
         SavingSuggested,
     )
     from mew_agent.remedies.gauge import ContextGauge
-    from mew_agent.tools import Tool
+    from mew_agent.simple_agents.fulfiller import Fulfiller
+    from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
     from protocol.context_report import ContextReport
     from protocol.envelope import Envelope
     from protocol.payloads.participant import CompactDone, Status
@@ -65,8 +65,8 @@ _HOMES = {
     "ContextOverflow": "mew_agent.errors",
     "ContextReport": "protocol.context_report",
     "Envelope": "protocol.envelope",
-    "Fulfiller": "mew_agent.fulfiller",
-    "FulfillerPolicy": "mew_agent.fulfiller_policy",
+    "Fulfiller": "mew_agent.simple_agents.fulfiller",
+    "FulfillerPolicy": "mew_agent.simple_agents.fulfiller_policy",
     "GatewayError": "mew_agent.errors",
     "LevelChanged": "mew_agent.remedies.events",
     "MewAgentError": "mew_agent.errors",
@@ -80,7 +80,7 @@ _HOMES = {
     "PeerError": "mew_agent.errors",
     "PeerFailed": "mew_agent.errors",
     "PeerTimeout": "mew_agent.errors",
-    "PeerTool": "mew_agent.peer_offers",
+    "PeerTool": "mew_agent.asking.peer_offers",
     "PolicyStopped": "mew_agent.errors",
     "RedlineApproached": "mew_agent.remedies.events",
     "RedlineCrossed": "mew_agent.remedies.events",
@@ -89,10 +89,10 @@ _HOMES = {
     "SavingSuggested": "mew_agent.remedies.events",
     "Status": "protocol.payloads.participant",
     "Superseded": "mew_agent.errors",
-    "Tool": "mew_agent.tools",
-    "ToolResult": "mew_agent.peer_offers",
+    "Tool": "mew_agent.offers.tools",
+    "ToolResult": "mew_agent.asking.peer_offers",
     "Unauthorized": "mew_agent.errors",
-    "Waits": "mew_agent.proposals",
+    "Waits": "mew_agent.asking.proposals",
     "run_agent": "mew_agent.agent",
 }
 

@@ -13,27 +13,27 @@ from typing import Any
 import anyio
 import anyio.abc
 
-from mew_agent.agent_tools import AgentTools, OwnTools
-from mew_agent.board_tools import BOARD_TOOLS, BoardTools, context_line
+from mew_agent.agent_tools.board import BOARD_TOOLS, BoardTools, context_line
+from mew_agent.agent_tools.bounds import ResultBound
+from mew_agent.agent_tools.peers import PeerTools
+from mew_agent.agent_tools.recall import RECALL_RESULT, RecallTools
+from mew_agent.agent_tools.sources import AgentTools, OwnTools
+from mew_agent.asking.proposals import Waits
 from mew_agent.config import AgentConfig, chosen_policy
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
-from mew_agent.conversation import CALL_BOUND_SECONDS, Conversation
 from mew_agent.errors import ConfigError, GatewayError, MewAgentError, NotPermitted
 from mew_agent.history import History
 from mew_agent.model.interface import Model
 from mew_agent.participant import Participant
-from mew_agent.peer_tools import PeerTools
 from mew_agent.policy_choice import provider_refusal
-from mew_agent.prompts import DEFAULT_SYSTEM_PROMPT
-from mew_agent.proposals import Waits
-from mew_agent.recall import RECALL_RESULT, RecallTools
 from mew_agent.remedies.events import ContextEvent
 from mew_agent.remedies.gauge import ContextGauge
-from mew_agent.result_bounds import ResultBound
 from mew_agent.store import MemoryStore, SqliteStore, Store
-from mew_agent.turn import Turn
-from mew_agent.upkeep import keep_up
+from mew_agent.thinking.conversation import CALL_BOUND_SECONDS, Conversation
+from mew_agent.thinking.prompts import DEFAULT_SYSTEM_PROMPT
+from mew_agent.thinking.turn import Turn
+from mew_agent.thinking.upkeep import keep_up
 from protocol import kinds
 from protocol.envelope import Envelope
 

@@ -16,19 +16,19 @@ import anyio
 import anyio.abc
 from pydantic import BaseModel
 
-from mew_agent import mcp_peer
+from mew_agent.asking.discovery import Discovery
+from mew_agent.asking.peer_offers import ToolResult
+from mew_agent.asking.proposals import PeerRequests, Waits
+from mew_agent.asking.questions import Question, Questions
 from mew_agent.client import SEND_TIMEOUT_SECONDS, Address, Client
 from mew_agent.control import ALLOWED_WHILE_PAUSED, Control, Controllable
-from mew_agent.discovery import Discovery
 from mew_agent.errors import BadAnswer, ConfigError, GatewayError, MewAgentError, NotPermitted
 from mew_agent.events import ContextHandler, Events, Handler, LevelChange, LevelHandler
-from mew_agent.offers import LocalOffers, Offers
-from mew_agent.peer_offers import ToolResult
+from mew_agent.offers import answers
+from mew_agent.offers.local import LocalOffers, Offers
+from mew_agent.offers.resources import Resource, ResourceFunction
+from mew_agent.offers.tools import Tool, ToolFunction
 from mew_agent.peers import Peer, PeerContext, Peers, who_left
-from mew_agent.proposals import PeerRequests, Waits
-from mew_agent.questions import Question, Questions
-from mew_agent.resources import Resource, ResourceFunction
-from mew_agent.tools import Tool, ToolFunction
 from protocol import kinds
 from protocol.capability import CapabilitySet
 from protocol.codec import StreamFrame
@@ -471,7 +471,7 @@ class Participant:
         self._events.tell(None, None, LevelChange.between(me, Peer(self.id, context=before)))
 
     async def _answer_request(self, message: Envelope) -> None:
-        payload = await mcp_peer.answer(message, self.offers, is_paused=self.control.is_paused)
+        payload = await answers.answer(message, self.offers, is_paused=self.control.is_paused)
         await self.send(kinds.MCP_RESPONSE, payload, to=(message.sender,), correlation_id=(message.id,))
 
     async def _close_streams(self, reason: str) -> None:

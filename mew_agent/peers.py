@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mew_agent.peer_offers import PeerPrompt, PeerResource, PeerTool
+from mew_agent.asking.peer_offers import PeerPrompt, PeerResource, PeerTool
 from protocol.context_report import Basis, ContextReport
 from protocol.envelope import Envelope
 from protocol.kinds import PARTICIPANT_STATUS, SYSTEM_PRESENCE, SYSTEM_WELCOME

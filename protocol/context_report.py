@@ -86,8 +86,9 @@ class SavingSuggestion(_Part):
 class ContextReport(_Part):
     """How full a context window is, as one moment of the agent knows it.
 
-    `tokens` and `max_tokens` travel beside it in the status payload; see `ParticipantStatus.tokens`. Where the measure is
-    `cumulative`, `spent_tokens` of `budget_tokens` is what all calls took together: money, not a part of the window.
+    `tokens` and `max_tokens` travel beside it in the status payload; see `ParticipantStatus.tokens`. Where the
+    measure is `cumulative`, `spent_tokens` of `budget_tokens` is what all calls took together: money, not a part of
+    the window.
     """
 
     basis: Basis

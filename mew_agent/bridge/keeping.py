@@ -14,7 +14,7 @@ from anyio.abc import TaskStatus
 from mew_agent.bridge.program import ServerFailed
 from mew_agent.bridge.session import Notify, ServerSession, connected
 from mew_agent.bridge.settings import BridgeSettings, HttpServer
-from mew_agent.offers import UNAVAILABLE, RequestFailed
+from mew_agent.offers.local import UNAVAILABLE, RequestFailed
 from mew_agent.participant import Participant
 from protocol import kinds
 

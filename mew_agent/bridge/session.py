@@ -27,7 +27,7 @@ from pydantic_core import to_json
 from mew_agent._version import __version__
 from mew_agent.bridge.program import ServerFailed, ServerProgram, running_program
 from mew_agent.bridge.settings import BridgeSettings, HttpServer
-from mew_agent.offers import INTERNAL_ERROR, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed
+from mew_agent.offers.local import INTERNAL_ERROR, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed
 from protocol.codec import DEFAULT_MAX_BYTES
 
 logger = logging.getLogger("mew_agent.bridge")

@@ -44,7 +44,7 @@ def start(
     from mew_agent.cli.running import find_identity
     from mew_agent.cli.signals import run_until_terminated
     from mew_agent.participant import Participant
-    from mew_agent.simple_agents import BEHAVIOURS
+    from mew_agent.simple_agents.behaviours import BEHAVIOURS
 
     flags = Flags(agent_id, token, gateway, space)
     who = find_identity(flags, participant=f"{simple_type}-agent", token="")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream
 
-    from mew_agent.fulfiller import Decide
-    from mew_agent.fulfiller_policy import FulfillerPolicy
     from mew_agent.participant import Participant
+    from mew_agent.simple_agents.fulfiller import Decide
+    from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
 
 
 def policy_from(path: Path | None, *, is_fulfiller: bool) -> "FulfillerPolicy | None":
@@ -20,7 +20,7 @@ def policy_from(path: Path | None, *, is_fulfiller: bool) -> "FulfillerPolicy | 
 
     from mew_agent.config import file_source
     from mew_agent.errors import ConfigError
-    from mew_agent.fulfiller_policy import FulfillerPolicy
+    from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
 
     if path is None:
         return None
@@ -47,8 +47,8 @@ def policy_from(path: Path | None, *, is_fulfiller: bool) -> "FulfillerPolicy | 
 async def fulfilling(me: "Participant", policy: "FulfillerPolicy | None") -> AsyncIterator[None]:
     """Let a participant decide about proposals by a policy; None: it decides about none. Where it says so, ask here."""
     from mew_agent.cli.line_io import lines_of_stdin, reading
-    from mew_agent.fulfiller import Fulfiller
-    from mew_agent.fulfiller_policy import TERMINAL
+    from mew_agent.simple_agents.fulfiller import Fulfiller
+    from mew_agent.simple_agents.fulfiller_policy import TERMINAL
 
     if policy is None:
         yield
@@ -66,7 +66,7 @@ def at_terminal(lines: "MemoryObjectReceiveStream[str]") -> "Decide":
     import anyio
 
     from mew_agent.cli import terminal
-    from mew_agent.fulfiller_policy import Proposed, is_answer, read_answer
+    from mew_agent.simple_agents.fulfiller_policy import Proposed, is_answer, read_answer
 
     async def decide(proposal: Proposed) -> str | None:
         try:

@@ -18,10 +18,10 @@ from mew_agent.context.message_counts import Compression
 from mew_agent.context.policy import Compact
 from mew_agent.context.policy import compact_at_tokens as threshold_of
 from mew_agent.errors import ModelError
-from mew_agent.model_calls import CallInterrupted
 from mew_agent.participant import timestamp
 from mew_agent.remedies.events import ContextCompacted, Events
-from mew_agent.transcript import Transcript
+from mew_agent.thinking.model_calls import CallInterrupted
+from mew_agent.thinking.transcript import Transcript
 from protocol.payloads.participant import CompactDone
 
 logger = logging.getLogger("mew_agent.compaction")

@@ -35,7 +35,7 @@ from mew_agent.remedies import texts
 from mew_agent.remedies.events import Events, LevelChanged, RedlineApproached, RedlineCrossed, SavingSuggested
 from mew_agent.remedies.standing import NOTHING, Standing
 from mew_agent.reminders import Package, Reminders
-from mew_agent.transcript import Transcript
+from mew_agent.thinking.transcript import Transcript
 from protocol.context_report import Injection
 
 logger = logging.getLogger("mew_agent.policy")

@@ -7,13 +7,13 @@ conversation is done by whoever holds it, when all results of a reply are there.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mew_agent.agent_tools import Occasion
+from mew_agent.agent_tools.sources import Occasion
 from mew_agent.model.interface import ToolCall, ToolSpec
+from mew_agent.offers.tools import Tool, Toolbox
 from mew_agent.participant import timestamp
 from mew_agent.remedies import texts
 from mew_agent.remedies.carrying import Remedies
 from mew_agent.reminders import Package
-from mew_agent.tools import Tool, Toolbox
 
 CLEAR_MIND = "clear_mind"
 FAILURE = "Error:"

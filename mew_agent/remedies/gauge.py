@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mew_agent.context.message_counts import Compression, Occupancy, occupancy_of
 from mew_agent.context.policy import Suggestion
 from mew_agent.context.policy.threshold import Fraction
-from mew_agent.conversation import Conversation
+from mew_agent.thinking.conversation import Conversation
 
 PAST_CALLS = 500
 

@@ -9,12 +9,12 @@ import pytest
 from mew_agent.context.policy import PRESETS
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
-from mew_agent.conversation import Conversation
 from mew_agent.history import History
 from mew_agent.model.interface import ModelEvent
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.rehearsal import RehearsalOptions, serve_rehearsal
 from mew_agent.store import MemoryStore
+from mew_agent.thinking.conversation import Conversation
 
 Staged = Callable[..., Any]
 """`stage(...)` of the conftest."""

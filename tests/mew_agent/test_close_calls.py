@@ -11,13 +11,13 @@ from mew_agent.context.policy import MEW, output_reserve_tokens
 from mew_agent.context.projection import features
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
-from mew_agent.conversation import Conversation
 from mew_agent.history import History
 from mew_agent.model.interface import ModelEvent
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.rehearsal import RehearsalOptions, serve_rehearsal
 from mew_agent.model.rehearsal.tokenizer import count_request
 from mew_agent.store import MemoryStore
+from mew_agent.thinking.conversation import Conversation
 
 SYSTEM = "You keep records."
 TEXT = base64.b64encode(random.Random(7).randbytes(2400)).decode()

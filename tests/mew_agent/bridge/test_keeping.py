@@ -14,7 +14,7 @@ from mew_agent.bridge.keeping import Bridge, run_bridge
 from mew_agent.bridge.program import ServerFailed
 from mew_agent.bridge.settings import BridgeSettings
 from mew_agent.errors import Unauthorized
-from mew_agent.offers import UNAVAILABLE, RequestFailed
+from mew_agent.offers.local import UNAVAILABLE, RequestFailed
 from mew_agent.participant import Participant
 from spaces.gateway import RunningGateway
 from tests.mew_agent.bridge.conftest import (

@@ -12,7 +12,7 @@ import pytest
 from mew_agent.bridge.keeping import Bridge
 from mew_agent.bridge.program import ServerFailed
 from mew_agent.bridge.settings import BridgeSettings
-from mew_agent.offers import INVALID_PARAMS, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed
+from mew_agent.offers.local import INVALID_PARAMS, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed
 from tests.mew_agent.bridge.conftest import (
     Ear,
     call,

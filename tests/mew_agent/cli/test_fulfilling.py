@@ -11,7 +11,7 @@ import pytest
 
 from mew_agent.cli.fulfilling import at_terminal, policy_from
 from mew_agent.errors import ConfigError
-from mew_agent.fulfiller_policy import Proposed
+from mew_agent.simple_agents.fulfiller_policy import Proposed
 from protocol.envelope import Envelope
 from tests.support.peers import space_of_peers, with_tools
 

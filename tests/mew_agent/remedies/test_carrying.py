@@ -41,7 +41,7 @@ from mew_agent.remedies.events import (
     SavingSuggested,
 )
 from mew_agent.store import MemoryStore
-from mew_agent.transcript import Transcript
+from mew_agent.thinking.transcript import Transcript
 
 SUGGESTION = Suggestion("key", "remove something", 7, "low")
 

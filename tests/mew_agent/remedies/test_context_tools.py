@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.agent_tools import Occasion
+from mew_agent.agent_tools.sources import Occasion
 from mew_agent.context.policy import DOMINDS_V3
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.usage import Usage
@@ -16,7 +16,7 @@ from mew_agent.remedies.carrying import Remedies
 from mew_agent.remedies.context_tools import ContextTools
 from mew_agent.remedies.events import Events
 from mew_agent.store import MemoryStore
-from mew_agent.transcript import Transcript
+from mew_agent.thinking.transcript import Transcript
 
 
 class Desk:

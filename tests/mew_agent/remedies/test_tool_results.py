@@ -13,7 +13,7 @@ from mew_agent.remedies.carrying import Remedies
 from mew_agent.remedies.events import Events
 from mew_agent.remedies.tool_results import ToolResults, halved
 from mew_agent.store import MemoryStore
-from mew_agent.transcript import Transcript
+from mew_agent.thinking.transcript import Transcript
 
 CALLS = (ToolCall("a", "fetch", "{}"), ToolCall("b", "fetch", "{}"))
 

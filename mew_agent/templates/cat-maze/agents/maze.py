@@ -4,7 +4,6 @@ Run by `mew up` as a participant. Boards are text: `#` is a wall, `C` where the 
 to BOARDS.
 """
 
-
 import anyio
 
 from mew_agent import Envelope, Participant

@@ -1,0 +1,190 @@
+"""Discovery: whom it asks, how often, and what it makes of answers and silence."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+
+from mew_agent.errors import PeerAbsent, PeerTimeout
+from mew_agent.offers.local import METHOD_NOT_FOUND, RequestFailed
+from mew_agent.participant import Participant
+from protocol.envelope import Envelope
+from tests.mew_agent.conftest import Ear
+from tests.support.peers import QUICK, space_of_peers, with_tools
+
+
+class Shelf:
+    """Offers of one peer, as a test wants them; counts what it was asked."""
+
+    def __init__(self, *pages: list[str], silent_for: int = 0, error: int | None = None) -> None:
+        self.pages = list(pages)
+        self.asked: list[str] = []
+        self._silent_for, self._error = silent_for, error
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        self.asked.append(method)
+        if len(self.asked) <= self._silent_for:
+            await anyio.sleep_forever()
+        if self._error is not None:
+            raise RequestFailed(self._error, "no")
+        if method != "tools/list":
+            raise RequestFailed(METHOD_NOT_FOUND, "only tools")
+        page = int(params.get("cursor") or 0)
+        more = {"nextCursor": str(page + 1)} if page + 1 < len(self.pages) else {}
+        return {"tools": [{"name": name} for name in self.pages[page]], **more}
+
+
+def names(me: Participant, peer: str) -> list[str] | None:
+    known = me.peers.get(peer)
+    return None if known is None or known.tools is None else [tool.name for tool in known.tools]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(5):
+        while not condition():
+            await anyio.sleep(0.005)
+
+
+async def test_peers_that_are_here_and_peers_that_come_are_asked() -> None:
+    async with space_of_peers() as (_, join), with_tools(join("tools")), join("asker", discover=True) as me:
+        await until(lambda: names(me, "tools") == ["add", "fail", "where"])
+        async with join("more", offers=Shelf(["late"])):
+            await until(lambda: names(me, "more") == ["late"])
+        await until(lambda: "more" not in me.peers)
+
+
+async def test_a_plain_participant_asks_nobody_unless_told_to() -> None:
+    async with space_of_peers() as (_, join), with_tools(join("tools")), join("asker") as me:
+        await until(lambda: "tools" in me.peers)
+        assert me.peers["tools"].tools is None
+        peer = await me.discover("tools")
+        assert peer.tools is not None
+        add = peer.tools[0]
+        assert (add.peer, add.name, add.description) == ("tools", "add", "Add two numbers.")
+        assert add.schema["required"] == ["a", "b"]
+        assert (peer.resources, peer.prompts) == ((), ())
+
+
+async def test_who_is_not_here_cannot_be_discovered() -> None:
+    async with space_of_peers() as (_, join), join("asker") as me:
+        with pytest.raises(PeerAbsent):
+            await me.discover("ghost")
+
+
+async def test_a_list_is_read_page_by_page() -> None:
+    shelf = Shelf(["a", "b"], ["c"], ["d"])
+    async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker") as me:
+        await me.discover("more")
+        assert names(me, "more") == ["a", "b", "c", "d"]
+
+
+async def test_a_list_that_never_ends_is_left_after_so_many_pages() -> None:
+    class Endless(Shelf):
+        async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+            self.asked.append(method)
+            return {"tools": [{"name": str(len(self.asked))}], "nextCursor": str(len(self.asked))}
+
+    async with space_of_peers() as (_, join), join("more", offers=Endless()), join("asker") as me:
+        await me.discover("more")
+        tools = names(me, "more")
+        assert tools is not None
+        assert len(tools) == 50
+
+
+async def test_a_peer_that_knows_no_tools_is_asked_once() -> None:
+    shelf = Shelf(error=METHOD_NOT_FOUND)
+    async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker", discover=True) as me:
+        me.discovery.pace = replace(QUICK, time_to_live_seconds=0.0)
+        await until(lambda: names(me, "more") == [])
+        await until(lambda: len(shelf.asked) == 3)
+        await me.discovery.settle(1.0)
+        assert shelf.asked == ["tools/list", "resources/list", "prompts/list"]
+
+
+async def test_silence_is_asked_again_and_again_not_for_ever() -> None:
+    patient, silent = Shelf(["late"], silent_for=2), Shelf(["never"], silent_for=99)
+    async with (
+        space_of_peers() as (_, join),
+        join("more", offers=patient),
+        join("tools", offers=silent),
+        join("asker", discover=True) as me,
+    ):
+        await until(lambda: names(me, "more") == ["late"])
+        await until(lambda: silent.asked == ["tools/list"] * 3)
+        assert me.peers["tools"].tools is None
+        with pytest.raises(PeerTimeout):
+            await me.discover("tools")
+
+
+async def test_an_answer_is_asked_for_anew_when_it_has_become_old() -> None:
+    shelf = Shelf(["one"])
+    async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker", discover=True) as me:
+        await until(lambda: names(me, "more") == ["one"])
+        shelf.pages = [["two"]]
+        await me.discovery.settle(1.0)
+        assert names(me, "more") == ["one"]
+        me.discovery.pace = replace(QUICK, time_to_live_seconds=0.0)
+        await me.discovery.settle(1.0)
+        await until(lambda: names(me, "more") == ["two"])
+
+
+async def test_a_notice_that_the_list_changed_is_followed() -> None:
+    shelf = Shelf(["one"])
+    async with space_of_peers() as (_, join), join("tools", offers=shelf) as tools, join("asker", discover=True) as me:
+        await until(lambda: names(me, "tools") == ["one"])
+        shelf.pages = [["one", "two"]]
+        await tools.send("mcp/notification", {"method": "notifications/tools/list_changed"})
+        await until(lambda: names(me, "tools") == ["one", "two"])
+
+
+async def test_a_peer_that_comes_back_is_asked_anew() -> None:
+    async with space_of_peers() as (_, join), join("asker", discover=True) as me:
+        async with join("more", offers=Shelf(["old"])):
+            await until(lambda: names(me, "more") == ["old"])
+        async with join("more", offers=Shelf(["new"])):
+            await until(lambda: names(me, "more") == ["new"])
+
+
+async def test_who_may_ask_nothing_asks_nobody_until_it_may() -> None:
+    async with space_of_peers() as (_, join), join("ada") as ada, join("more", offers=Shelf(["x"])):
+        ear = Ear(ada)
+        async with join("mute", discover=True) as me:
+            with anyio.fail_after(5):
+                await me.discovery.settle(60.0)
+            assert names(me, "more") is None
+            granted = {"recipient": "mute", "capabilities": [{"kind": "mcp/request"}]}
+            await ada.send("capability/grant", granted, to="mute")
+            await until(lambda: names(me, "more") == ["x"])
+        assert not ear.of("mute", "mcp/proposal")
+
+
+async def test_who_may_only_propose_proposes_once_to_each() -> None:
+    async with space_of_peers() as (_, join), join("ada") as ada, join("more", offers=Shelf(["x"])):
+        ear = Ear(ada)
+
+        @ada.on("mcp/proposal")
+        async def decide(proposal: Envelope) -> None:
+            if proposal.addressees == ("more",):
+                await ada.send("mcp/request", proposal.payload, to="more", correlation_id=(proposal.id,))
+            else:
+                await ada.send("mcp/reject", {"reason": "disagree"}, to="proposer", correlation_id=(proposal.id,))
+
+        async with join("proposer", discover=True) as me:
+            await until(lambda: names(me, "more") == ["x"])
+            await me.discovery.settle(5.0)
+        assert sorted(p.addressees[0] for p in ear.of("proposer", "mcp/proposal")) == ["ada", "more"]
+
+
+async def test_bare_lists_are_read_too() -> None:
+    async with space_of_peers() as (_, join), join("bob") as bob, join("asker") as me:
+
+        class Nothing:
+            async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+                return [{"name": "bare"}] if method == "tools/list" else []  # type: ignore[return-value]
+
+        bob.offers = Nothing()
+        await until(lambda: "bob" in me.peers)
+        await me.discover("bob")
+        assert names(me, "bob") == ["bare"]

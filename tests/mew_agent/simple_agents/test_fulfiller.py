@@ -1,0 +1,188 @@
+"""A fulfiller in a space: it fulfils, rejects and asks, and decides each proposal once."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from mew_agent.asking.proposals import Waits
+from mew_agent.errors import MewAgentError, PeerTimeout, Rejected
+from mew_agent.participant import Participant
+from mew_agent.simple_agents.fulfiller import Fulfiller
+from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, Proposed
+from protocol.envelope import Envelope
+from tests.mew_agent.conftest import Ear
+from tests.support.peers import Join, space_of_peers, with_tools
+
+SPACE = """
+space: {id: demo}
+participants:
+  ada: {capabilities: [{kind: chat}, {kind: mcp/request}, {kind: mcp/reject}, {kind: mcp/withdraw}]}
+  proposer: {command: mew, capabilities: [{kind: mcp/proposal}, {kind: mcp/withdraw}]}
+  tools: {command: mew, capabilities: [{kind: mcp/response}]}
+  keeper:
+    command: mew
+    capabilities: [{kind: chat}, {kind: mcp/reject}, {kind: mcp/request, to: [tools]}]
+"""
+
+
+@asynccontextmanager
+async def scene(policy: dict[str, Any], **options: Any) -> AsyncIterator[tuple[Participant, Participant, Ear, Join]]:
+    """Who proposes; Ada, who may be asked; what she hears. The fulfiller is called `keeper`."""
+    async with space_of_peers(SPACE) as (_, join):
+        keeper = join("keeper")
+        Fulfiller(keeper, FulfillerPolicy.model_validate(policy), **options)
+        async with join("ada") as ada, with_tools(join("tools")), keeper, join("proposer") as me:
+            yield me, ada, Ear(ada), join
+
+
+async def outcome(me: Participant, name: str = "where", **options: Any) -> str:
+    try:
+        return (await me.call_tool("tools", name, waits=Waits(5.0, 5.0), **options)).text
+    except MewAgentError as error:
+        return str(error)
+
+
+async def test_what_is_allowed_is_fulfilled_and_the_rest_rejected_with_the_reason() -> None:
+    async with scene({"allow": ["tools/where"], "otherwise": "reject", "reason": "house rules"}) as (me, *_):
+        assert await outcome(me) == "tools"
+        assert "'keeper' rejected the proposal of 'tools/call' to 'tools': house rules" in await outcome(me, "fail")
+
+
+async def test_what_its_own_capabilities_do_not_cover_is_rejected_as_incapable() -> None:
+    async with scene({}) as (me, *_):
+        with pytest.raises(Rejected, match="incapable"):
+            await me.request("ada", "tools/list")
+
+
+async def test_what_the_gateway_refuses_is_rejected_too() -> None:
+    """A gateway may have taken a capability away without telling."""
+    async with scene({}) as (me, _, ear, join):
+        async with join("keeper") as other:
+            other.capabilities = type(other.capabilities)([{"kind": "*"}])
+            Fulfiller(other)
+            with pytest.raises(Rejected, match="incapable"):
+                await me.request("ada", "tools/list")
+        assert ear.of("keeper", "mcp/reject")
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [("yes", "tools"), ("no, not on a Friday", "not on a Friday"), ("no", "disagree")],
+)
+async def test_a_person_is_asked_in_the_space(answer: str, expected: str) -> None:
+    async with scene({"ask": "ada"}) as (me, ada, _, _join):
+
+        @ada.on("chat")
+        async def reply(question: Envelope) -> None:
+            if question.sender == "keeper":
+                assert question.body["text"].startswith("'proposer' proposes to call 'where' of 'tools'")
+                await ada.chat(answer, to="keeper", correlation_id=(question.id,))
+
+        assert expected in await outcome(me)
+
+
+async def test_an_unclear_answer_is_asked_about_and_others_words_do_not_count() -> None:
+    async with scene({"ask": "ada"}) as (me, ada, ear, _join):
+        async with anyio.create_task_group() as tasks:
+            said: list[str] = []
+
+            async def propose() -> None:
+                said.append(await outcome(me))
+
+            tasks.start_soon(propose)
+            await ear.first("keeper", "chat")
+            await ada.chat("yes")  # to everybody, not to the keeper
+            await ada.chat("What for?", to="keeper")
+            again = await ear.first("keeper", "chat", nth=1)
+            assert again.body["text"] == "Please answer yes, or no and why."
+            await ada.chat("yes", to="keeper")
+        assert said == ["tools"]
+
+
+async def test_whoever_does_not_answer_has_said_no() -> None:
+    async with scene({"ask": "ada", "ask_seconds": 0.05}) as (me, _, ear, _join):
+        assert "timeout" in await outcome(me)
+        assert (await ear.first("keeper", "chat", nth=1)).body["text"] == "No answer is needed any more."
+
+
+async def test_nobody_to_be_asked_is_a_no() -> None:
+    async with scene({"ask": "ghost"}) as (me, *_):
+        assert "'ghost' is not here to be asked" in await outcome(me)
+
+
+async def test_proposals_are_asked_about_one_after_the_other() -> None:
+    async with scene({"ask": "ada"}) as (me, ada, ear, _):
+        said: list[str] = []
+
+        async def propose() -> None:
+            said.append(await outcome(me))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(propose)
+            tasks.start_soon(propose)
+            await ear.first("keeper", "chat")
+            await ada.chat("no, later", to="keeper")
+            await ear.first("keeper", "chat", nth=1)
+            await ada.chat("yes", to="keeper")
+        assert sorted(said)[1] == "tools"
+        assert "later" in min(said)
+
+
+@pytest.mark.parametrize("how", ["withdrawn", "left", "fulfilled", "rejected"])
+async def test_what_is_decided_elsewhere_is_asked_about_no_longer(how: str) -> None:
+    async with scene({"ask": "ada"}) as (me, ada, ear, _):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(outcome, me)
+            proposal = await ear.first("proposer", "mcp/proposal")
+            await ear.first("keeper", "chat")
+            match how:
+                case "withdrawn":
+                    tasks.cancel_scope.cancel()
+                case "left":
+                    await me.aclose()
+                    tasks.cancel_scope.cancel()
+                case "fulfilled":
+                    await ada.send("mcp/request", proposal.payload, to="tools", correlation_id=(proposal.id,))
+                case _:
+                    await ada.send("mcp/reject", {"reason": "busy"}, to="proposer", correlation_id=(proposal.id,))
+        told = await ear.first("keeper", "chat", nth=1)
+        assert told.body["text"] == "No answer is needed any more."
+        assert not ear.of("keeper", "mcp/request", "mcp/reject")
+
+
+async def test_a_strangers_withdrawal_changes_nothing() -> None:
+    async with scene({"ask": "ada"}) as (me, ada, ear, _join):
+        async with anyio.create_task_group() as tasks:
+            said: list[str] = []
+
+            async def propose() -> None:
+                said.append(await outcome(me))
+
+            tasks.start_soon(propose)
+            proposal = await ear.first("proposer", "mcp/proposal")
+            await ear.first("keeper", "chat")
+            await ada.send("mcp/withdraw", {"reason": "mine"}, correlation_id=(proposal.id,))
+            await ada.chat("yes", to="keeper")
+        assert said == ["tools"]
+
+
+async def test_a_program_may_decide_in_its_own_way() -> None:
+    seen: list[str] = []
+
+    async def decide(proposal: Proposed) -> str | None:
+        seen.append(f"{proposal.tool}: {proposal.arguments}")
+        return None if proposal.tool == "where" else "not that"
+
+    async with scene({"ask": "me"}, decide=decide) as (me, *_):
+        assert await outcome(me) == "tools"
+        assert "not that" in await outcome(me, "fail")
+    assert seen == ["where: {}", "fail: {}"]
+
+
+async def test_proposers_that_do_not_concern_it_are_left_to_others() -> None:
+    async with scene({"proposers": ["somebody-else"]}) as (me, *_):
+        with pytest.raises(PeerTimeout):
+            await me.call_tool("tools", "where", waits=Waits(0.1, 0.1))

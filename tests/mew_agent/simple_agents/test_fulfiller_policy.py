@@ -1,0 +1,96 @@
+"""Patterns of proposals, and people's answers."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from mew_agent.simple_agents.fulfiller_policy import MAX_SHOWN_CHARS, FulfillerPolicy, Proposed, is_answer, read_answer
+from protocol.envelope import Envelope
+
+
+def proposed(*to: str, tool: str | None = "read_file", method: str = "tools/call", **arguments: Any) -> Proposed:
+    params = {"name": tool, "arguments": arguments} if method == "tools/call" else arguments or None
+    payload = {"method": method, **({"params": params} if params is not None else {})}
+    return Proposed.read(Envelope.write("mcp/proposal", id="p", ts="t", sender="coder", payload=payload, to=to))
+
+
+@pytest.mark.parametrize(
+    ("policy", "proposal", "verdict"),
+    [
+        ({}, proposed("files"), "fulfil"),
+        ({"otherwise": "reject"}, proposed("files"), "reject"),
+        ({"ask": "ada"}, proposed("files"), "ask"),
+        ({"ask": "ada", "otherwise": "reject"}, proposed("files"), "reject"),
+        ({"allow": ["files/read_*"], "otherwise": "reject"}, proposed("files"), "fulfil"),
+        ({"allow": ["files/read_*"], "otherwise": "reject"}, proposed("files", tool="write_file"), "reject"),
+        ({"allow": ["files/read_*"], "otherwise": "reject"}, proposed("other"), "reject"),
+        ({"allow": ["*"], "deny": ["*/read_*"]}, proposed("files"), "reject"),
+        ({"allow": ["*/tools/list"], "otherwise": "reject"}, proposed("files", method="tools/list"), "fulfil"),
+        ({"allow": ["files/*"], "ask": "ada"}, proposed("files", "other"), "ask"),
+        ({"allow": ["*/*"], "deny": ["other/*"]}, proposed("files", "other"), "reject"),
+        ({"allow": ["files/*"], "otherwise": "reject"}, proposed(), "reject"),
+        ({"deny": ["*/read_*"]}, proposed(), "reject"),
+    ],
+)
+def test_deny_comes_first_then_allow_then_the_rest(policy: dict[str, Any], proposal: Proposed, verdict: str) -> None:
+    assert FulfillerPolicy.model_validate(policy).verdict(proposal) == verdict
+
+
+def test_only_some_proposers_may_concern_it() -> None:
+    policy = FulfillerPolicy(proposers=("coder", "intern-*"))
+    assert [policy.concerns(name) for name in ("coder", "intern-7", "ada")] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"allow": ["read_file"]}, "should be PEER/TOOL"),
+        ({"otherwise": "ask"}, "needs `ask`"),
+        ({"otherwise": "perhaps"}, "fulfil"),
+        ({"alow": []}, "Extra inputs"),
+        ({"ask_seconds": 0}, "greater than 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(values: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        FulfillerPolicy.model_validate(values)
+
+
+def test_a_proposal_can_be_read_aloud_and_long_arguments_are_shortened() -> None:
+    assert str(proposed("files", path="a.txt")) == (
+        "'coder' proposes to call 'read_file' of 'files' with {\"path\": \"a.txt\"}"
+    )
+    assert str(proposed(method="tools/list")) == "'coder' proposes 'tools/list' to everybody"
+    assert len(str(proposed("files", text="x" * 10_000))) < MAX_SHOWN_CHARS + 100
+
+
+@given(st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.dictionaries(st.text(), st.text())))
+def test_whatever_a_proposal_holds_it_can_be_decided(payload: dict[str, Any]) -> None:
+    envelope = Envelope.write("mcp/proposal", id="p", ts="t", sender="coder", payload=payload)
+    assert FulfillerPolicy(allow=("x/*",), otherwise="reject").verdict(Proposed.read(envelope)) == "reject"
+    assert str(Proposed.read(envelope))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("yes", None),
+        (" Y ", None),
+        ("OK, go on", None),
+        ("no", "disagree"),
+        ("No: it is unsafe", "it is unsafe"),
+        ("n - wrong file!", "wrong file!"),
+    ],
+)
+def test_a_yes_is_a_yes_and_a_no_has_a_reason(text: str, reason: str | None) -> None:
+    assert is_answer(text)
+    assert read_answer(text) == reason
+
+
+@pytest.mark.parametrize("text", ["", "maybe", "nobody knows", "yesterday", "?"])
+def test_anything_else_is_no_answer_and_never_a_yes(text: str) -> None:
+    assert not is_answer(text)
+    assert read_answer(text) == "disagree"
