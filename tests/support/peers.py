@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from mew_agent.discovery import Pace
+from mew_agent.asking.discovery import Pace
+from mew_agent.asking.proposals import Waits
 from mew_agent.participant import Participant
-from mew_agent.proposals import Waits
 from spaces.config import parse_space
 from spaces.gateway import RunningGateway, serve_gateway
 

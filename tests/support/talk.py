@@ -10,7 +10,6 @@ import anyio
 from mew_agent.context.policy import MEW, Policy
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
-from mew_agent.conversation import Conversation
 from mew_agent.errors import ContextOverflow
 from mew_agent.history import History
 from mew_agent.model.interface import ModelEvent, ModelReply, ToolSpec
@@ -18,6 +17,7 @@ from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from mew_agent.model.rehearsal.tokenizer import count_message
 from mew_agent.store import MemoryStore, Store
+from mew_agent.thinking.conversation import Conversation
 from protocol.payloads.participant import Status
 
 TOOL = ToolSpec("look_up", "Looks something up.", {"type": "object", "properties": {"q": {"type": "string"}}})
