@@ -36,8 +36,9 @@ def say(text: str) -> None:
 def say_lines(lines: Iterable[str]) -> None:
     """Lines that were laid out, and cleaned of what came over the wire, by `board_table`."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    for line in lines:
-        print(line.encode(encoding, errors="replace").decode(encoding))
+    text = "".join(f"{line}\n" for line in lines)
+    # In one piece: a reader like `grep -q` leaves when it has seen enough, and the rest would fail.
+    sys.stdout.write(text.encode(encoding, errors="replace").decode(encoding))
     sys.stdout.flush()
 
 
