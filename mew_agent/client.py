@@ -72,7 +72,7 @@ class Client:
         self._first_connect_seconds = first_connect_seconds
         self._socket: ClientConnection | None = None
         self._joined = anyio.Event()
-        self._life = anyio.CancelScope()
+        self._life: anyio.CancelScope | None = None  # one can only be made where an event loop runs
         self._closing = False
         self._over = False
         self.joins = 0
@@ -87,8 +87,9 @@ class Client:
     async def run(self, receive: Receive) -> None:
         """Stay joined until closed. Raises a `GatewayError` when that is not possible."""
         try:
-            with self._life:
-                await self._stay_joined(receive)
+            with anyio.CancelScope() as self._life:
+                if not self._closing:
+                    await self._stay_joined(receive)
         finally:
             # Whoever waits to send must learn that there will be no other connection.
             self._over = True
@@ -123,7 +124,8 @@ class Client:
                 with suppress(ConnectionClosed, OSError):
                     await self._socket.close()
         finally:
-            self._life.cancel()
+            if self._life is not None:
+                self._life.cancel()
 
     async def _stay_joined(self, receive: Receive) -> None:
         attempt = 0

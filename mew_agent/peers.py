@@ -99,6 +99,10 @@ class Peers:
         """The peer, or None."""
         return self._by_id.get(participant)
 
+    def snapshot(self) -> dict[str, Peer]:
+        """Everybody as known now; it does not change when they come and go."""
+        return dict(self._by_id)
+
     def offers(self, participant: str, **told: tuple[Any, ...] | None) -> Peer | None:
         """Take in what a peer said that it offers (`tools`, `resources`, `prompts`). None: it is not here any more."""
         peer = self._by_id.get(participant)

@@ -1,14 +1,23 @@
-"""Functions that listen: in order, one by one, and none of them stops another."""
+"""What envelopes say as typed events, and what is done about them."""
 
-import anyio
+from typing import Any
+
 import pytest
 
-from mew_agent.events import EVENT_BUFFER, Events, LevelChange
+from mew_agent.events import (
+    ChatHeard,
+    ContextReported,
+    PeerJoined,
+    PeerLeft,
+    PeerLevelChanged,
+    ProposalMade,
+    comings_and_goings,
+    events_in,
+)
+from mew_agent.participant import Participant
 from mew_agent.peers import Peer, PeerContext
 from protocol.context_report import ContextReport
 from protocol.envelope import Envelope
-
-CHAT = Envelope.write("chat", id="1", ts="t", sender="bob", payload={"text": "hi"})
 
 
 def peer(level: str, severity: int | str) -> Peer:
@@ -20,26 +29,11 @@ def peer(level: str, severity: int | str) -> Peer:
 
 
 UNKNOWN, HEALTHY, NEAR, FULL = peer("unknown", "unknown"), peer("healthy", 0), peer("near_limit", 2), peer("full", 3)
+ME = Participant("ws://h", space="demo", id="ada", token="t")
 
 
-async def told(events: Events, *happened: tuple[Envelope | None, Peer | None, LevelChange | None]) -> None:
-    """Tell these events and run until all are heard."""
-    events.open()
-    for one in happened:
-        events.tell(*one)
-    done = anyio.Event()
-
-    async def last(_: Envelope) -> None:
-        done.set()
-
-    events.on("test/last", last)
-    events.tell(Envelope.write("test/last", id="z", ts="t", sender="bob"))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(events.run)
-        with anyio.fail_after(5):
-            await done.wait()
-        tasks.cancel_scope.cancel()
-    events.close()
+def envelope(kind: str, payload: dict[str, Any] | None, sender: str = "bob", **more: Any) -> Envelope:
+    return Envelope.write(kind, id="1", ts="t", sender=sender, payload=payload, **more)
 
 
 @pytest.mark.parametrize(
@@ -61,75 +55,73 @@ async def told(events: Events, *happened: tuple[Envelope | None, Peer | None, Le
 def test_a_change_is_another_level_and_low_is_a_worse_one(
     before: Peer | None, after: Peer | None, is_change: bool, is_low: bool
 ) -> None:
-    change = LevelChange.between(after, before)
+    change = PeerLevelChanged.between(after, before)
     assert (change is not None) == is_change
     assert (change is not None and change.is_low) == is_low
 
 
-async def test_each_function_hears_what_it_asked_for_in_order() -> None:
-    events, heard = Events(), list[str]()
-
-    async def every(envelope: Envelope) -> None:
-        heard.append(f"every {envelope.kind}")
-
-    async def chat(envelope: Envelope) -> None:
-        heard.append(f"chat {envelope.id}")
-
-    async def context(one: Peer, context: PeerContext) -> None:
-        heard.append(f"context {context.level}")
-
-    async def level(one: Peer, now: PeerContext, before: PeerContext) -> None:
-        heard.append(f"level {before.level} {now.level}")
-
-    async def low(one: Peer, context: PeerContext) -> None:
-        heard.append(f"low {one.id}")
-
-    events.on(None, every)
-    events.on("chat", chat)
-    events.on_context(context)
-    events.on_level(level)
-    events.on_low(low)
-    status = CHAT.model_copy(update={"kind": "participant/status"})
-    await told(
-        events,
-        (CHAT, None, None),
-        (status, NEAR, LevelChange.between(NEAR, HEALTHY)),
-        (None, None, LevelChange.between(HEALTHY, NEAR)),
-        (None, None, None),
-    )
-    assert heard == [
-        "chat 1",
-        "every chat",
-        "every participant/status",
-        "context near_limit",
-        "level healthy near_limit",
-        "low coder",
-        "level near_limit healthy",
-        "every test/last",
-    ]
+@pytest.mark.parametrize(
+    ("to", "about", "is_to_me", "is_to_everybody", "is_answer"),
+    [
+        ((), (), False, True, False),
+        (("ada",), (), True, False, False),
+        (("coder", "ada"), ("q",), True, False, True),
+        (("coder",), ("q",), False, False, True),
+    ],
+)
+def test_a_chat_tells_whom_it_was_said_to(
+    to: tuple[str, ...], about: tuple[str, ...], is_to_me: bool, is_to_everybody: bool, is_answer: bool
+) -> None:
+    (heard,) = events_in(ME, envelope("chat", {"text": "hi"}, to=to, correlation_id=about), None, PeerContext())
+    assert isinstance(heard, ChatHeard)
+    assert (heard.text, heard.sender) == ("hi", "bob")
+    told = (heard.is_to_me, heard.is_to_everybody, heard.is_answer)
+    assert told == (is_to_me, is_to_everybody, is_answer)
 
 
-async def test_a_function_that_fails_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    events, heard = Events(), list[str]()
-
-    async def broken(_: Envelope) -> None:
-        raise RuntimeError("mine")
-
-    async def sound(envelope: Envelope) -> None:
-        heard.append(envelope.id)
-
-    events.on("chat", broken)
-    events.on("chat", sound)
-    await told(events, (CHAT, None, None))
-    assert heard == ["1"]
-    assert "a handler failed" in caplog.text
+@pytest.mark.parametrize(
+    "silent",
+    [
+        envelope("chat", {"text": "my own words"}, sender="ada"),
+        envelope("chat", {"text": 5}),
+        envelope("chat", None),
+        envelope("mcp/proposal", {"method": "tools/call"}, sender="ada"),
+        envelope("reasoning/start", {"text": "hm"}),
+    ],
+)
+def test_our_own_words_and_what_cannot_be_read_are_no_events(silent: Envelope) -> None:
+    assert list(events_in(ME, silent, None, PeerContext())) == []
 
 
-async def test_what_slow_functions_leave_waiting_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    events = Events()
-    events.open()
-    for _ in range(EVENT_BUFFER + 1):
-        events.tell(CHAT)
-    assert "dropped 'chat' of 'bob'" in caplog.text
-    events.close()
-    events.tell(CHAT)
+def test_a_report_is_an_event_and_another_level_is_one_more() -> None:
+    status = envelope("participant/status", {}, sender="coder")
+    reported, changed = events_in(ME, status, NEAR, HEALTHY.context)
+    assert reported == ContextReported(NEAR, HEALTHY.context)
+    assert changed == PeerLevelChanged(NEAR, HEALTHY.context)
+    assert [type(event) for event in events_in(ME, status, NEAR, NEAR.context)] == [ContextReported]
+
+
+@pytest.mark.parametrize(
+    ("payload", "method", "tool", "arguments"),
+    [
+        ({"method": "tools/call", "params": {"name": "add", "arguments": {"a": 1}}}, "tools/call", "add", {"a": 1}),
+        ({"method": "tools/call", "params": {"name": "now"}}, "tools/call", "now", {}),
+        ({"method": "resources/read", "params": {"uri": "x://y"}}, "resources/read", None, {"uri": "x://y"}),
+        ({"method": "tools/list"}, "tools/list", None, {}),
+        ({"method": "tools/call", "params": "all of them"}, "tools/call", None, {}),
+        ({}, "None", None, {}),
+    ],
+)
+def test_a_proposal_is_taken_apart_whatever_is_in_it(
+    payload: dict[str, Any], method: str, tool: str | None, arguments: dict[str, Any]
+) -> None:
+    (made,) = events_in(ME, envelope("mcp/proposal", payload, to=("words",)), None, PeerContext())
+    assert isinstance(made, ProposalMade)
+    assert (made.sender, made.peers) == ("bob", ("words",))
+    assert (made.method, made.tool, made.arguments) == (method, tool, arguments)
+
+
+def test_who_came_and_who_left_is_told_with_what_was_known() -> None:
+    stays, goes, comes = Peer("stays"), peer("full", 3), Peer("comes")
+    events = list(comings_and_goings({"stays": stays, "coder": goes}, {"stays": stays, "comes": comes}))
+    assert events == [PeerLeft(goes), PeerJoined(comes)]

@@ -1,4 +1,4 @@
-"""The library's front door: joining, saying, asking, hearing; and everything that peers may send."""
+"""The library's front door: everything together, what becomes of what arrives, and everything that peers may send."""
 
 import logging
 from collections.abc import Callable
@@ -9,18 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mew_agent.client import Address, Client
 from mew_agent.errors import (
-    BadAnswer,
     ConfigError,
     GatewayError,
-    NotConnected,
-    NotPermitted,
-    PeerTimeout,
-    Refused,
-    Unauthorized,
 )
-from mew_agent.participant import Participant, timestamp
+from mew_agent.events import PeerJoined, PeerLeft, SpaceEvent
+from mew_agent.participant import Participant
 from mew_agent.peers import Peer, PeerContext
 from protocol.codec import StreamFrame, encode_frame
 from protocol.envelope import Envelope
@@ -70,184 +64,6 @@ async def test_a_peers_context_is_read_watched_and_acted_upon(joined: Joined) ->
         assert printed[0][0] == "bob"
 
 
-async def test_entering_returns_when_welcomed_and_leaving_leaves(gateway: RunningGateway, joined: Joined) -> None:
-    async with joined("ada") as ada:
-        assert ada.is_joined
-        assert ada.may_send("chat")
-        assert gateway.switchboard.connections == 1
-    with pytest.raises(NotConnected):
-        await ada.chat("gone")
-    with anyio.fail_after(5):
-        while gateway.switchboard.connections:
-            await anyio.wait_all_tasks_blocked()
-
-
-async def test_what_makes_joining_impossible_is_raised_as_it_is(gateway: RunningGateway, free_port: int) -> None:
-    with anyio.fail_after(10):
-        with pytest.raises(Unauthorized):
-            async with Participant(gateway.ws_url, space="demo", id="ada", token="wrong"):
-                pass
-        with pytest.raises(GatewayError, match="no space 'other'"):
-            async with Participant(gateway.ws_url, space="other", id="ada", token=gateway.token_of("ada")):
-                pass
-        with pytest.raises(NotConnected):
-            async with Participant(
-                f"ws://127.0.0.1:{free_port}", space="demo", id="ada", token="t", first_connect_seconds=0.2
-            ):
-                pass
-        with pytest.raises(ConfigError):
-            async with Participant("localhost:8080", space="demo", id="ada", token="t"):
-                pass
-
-
-async def test_an_error_in_the_block_comes_out_as_it_is(joined: Joined) -> None:
-    with pytest.raises(LookupError, match="mine"):
-        async with joined("ada"):
-            raise LookupError("mine")
-
-
-async def test_cancelling_the_block_leaves_the_space(gateway: RunningGateway, joined: Joined) -> None:
-    inside = anyio.Event()
-
-    async def stay() -> None:
-        async with joined("ada") as ada:
-            inside.set()
-            await ada.run_forever()
-
-    with anyio.fail_after(10):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(stay)
-            await inside.wait()
-            tasks.cancel_scope.cancel()
-        while gateway.switchboard.connections:
-            await anyio.wait_all_tasks_blocked()
-
-
-async def test_running_for_ever_raises_what_ended_it(joined: Joined) -> None:
-    with anyio.fail_after(10):
-        async with joined("coder") as first:
-            async with joined("coder"):
-                with pytest.raises(GatewayError, match="another connection joined"):
-                    await first.run_forever()
-            with pytest.raises(NotConnected):
-                await first.chat("anybody?")
-
-
-async def test_asking_brings_the_answer_of_the_one_who_was_asked(joined: Joined) -> None:
-    async with joined("ada") as ada, joined("bob") as bob, joined("writer") as writer:
-
-        @writer.on("chat")
-        async def forge(question: Envelope) -> None:
-            if question.sender == "ada":
-                await writer.chat("I am bob, believe me", to="ada", correlation_id=(question.id,))
-                await ada.chat("go on, bob", to="bob")
-
-        @bob.on("chat")
-        async def reply(heard: Envelope) -> None:
-            if heard.body["text"] == "go on, bob":
-                await bob.chat("the true answer", to="ada", correlation_id=questions)
-
-        questions: tuple[str, ...] = ()
-
-        @bob.on("chat")
-        async def remember(heard: Envelope) -> None:
-            nonlocal questions
-            if heard.body["text"] == "what is true?":
-                questions = (heard.id,)
-
-        answer = await ada.ask("chat", {"text": "what is true?"}, to="bob", answer="chat", timeout_seconds=10)
-        assert answer.body["text"] == "the true answer"
-
-
-async def test_nobody_answering_is_told_after_the_bound(joined: Joined) -> None:
-    async with joined("ada") as ada:
-        with pytest.raises(PeerTimeout, match=r"'ghost' did not answer 'chat' within 0\.05 seconds"):
-            await ada.ask("chat", {"text": "hello?"}, to="ghost", answer="chat", timeout_seconds=0.05)
-
-
-async def test_a_refusal_of_the_gateway_ends_the_waiting_at_once(joined: Joined) -> None:
-    async with joined("ada") as ada:
-        with anyio.fail_after(10), pytest.raises(Refused, match=r"refused 'chat' to 'bob' \(invalid_payload\)"):
-            await ada.ask("chat", {"text": ""}, to="bob", answer="chat", timeout_seconds=600)
-
-
-async def test_an_answer_that_cannot_be_read_is_the_peers_fault(gateway: RunningGateway, joined: Joined) -> None:
-    client = Client(Address(gateway.ws_url, "demo", "writer", gateway.token_of("writer")))
-
-    async def answer(message: Envelope | StreamFrame) -> None:
-        if isinstance(message, Envelope) and message.kind == "participant/compact":
-            await client.send(
-                Envelope.write(
-                    "participant/compact-done",
-                    id="broken",
-                    ts=timestamp(),
-                    sender="writer",
-                    payload={"status": 5},
-                    correlation_id=(message.id,),
-                )
-            )
-
-    async with joined("ada") as ada, anyio.create_task_group() as tasks:
-        tasks.start_soon(client.run, answer)
-        with anyio.fail_after(10):
-            while "writer" not in ada.peers:
-                await anyio.wait_all_tasks_blocked()
-        with pytest.raises(BadAnswer, match=r"'writer' answered what cannot be read: .*payload\.status"):
-            await ada.compact("writer", timeout_seconds=10)
-        await client.aclose()
-
-
-async def test_what_we_may_not_say_is_not_sent(joined: Joined) -> None:
-    async with joined("mute") as mute:
-        assert not mute.may_send("participant/status")
-        with pytest.raises(NotPermitted, match="'mute' has no capability that covers 'participant/compact'"):
-            await mute.compact("ada")
-        with pytest.raises(NotPermitted):
-            await mute.send("mcp/request", {"method": "tools/list"}, to="ada")
-
-
-async def test_while_paused_nothing_goes_out_that_should_wait(joined: Joined) -> None:
-    async with joined("ada") as ada, joined("bob") as bob:
-        heard: list[str] = []
-
-        @ada.on("chat")
-        async def listen(chat: Envelope) -> None:
-            heard.append(str(chat.body["text"]))
-
-        await ada.ask("participant/pause", {}, to="bob", answer="participant/status", timeout_seconds=10)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(bob.chat, "said while paused")
-            with pytest.raises(PeerTimeout):
-                await bob.ask("chat", {"text": "asked while paused"}, to="ada", answer="chat", timeout_seconds=0.05)
-            assert (await ada.request_status("bob", timeout_seconds=10)).status == "paused"
-            assert heard == []
-            await ada.send("participant/resume", to="bob")
-        with anyio.fail_after(10):
-            while not heard:
-                await anyio.wait_all_tasks_blocked()
-        assert heard == ["said while paused"]
-
-
-async def test_a_pause_right_behind_a_resume_lets_nothing_slip_through(joined: Joined) -> None:
-    async with joined("ada") as ada, joined("bob") as bob:
-        await ada.ask("participant/pause", {}, to="bob", answer="participant/status", timeout_seconds=10)
-        heard: list[str] = []
-
-        @ada.on(None)
-        async def listen(envelope: Envelope) -> None:
-            if envelope.sender == "bob":
-                heard.append(str(envelope.body.get("text") or envelope.body.get("status")))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(bob.chat, "later")
-            await anyio.wait_all_tasks_blocked()
-            bob.control._active.set()
-            bob.control._active = anyio.Event()
-            assert (await ada.request_status("bob", timeout_seconds=10)).status == "paused"
-            assert "later" not in heard
-            await ada.send("participant/resume", to="bob")
-
-
 async def test_handlers_that_fail_stop_nothing(joined: Joined, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "mew_agent")
     async with joined("ada") as ada, joined("bob") as bob:
@@ -272,20 +88,6 @@ async def test_handlers_that_fail_stop_nothing(joined: Joined, caplog: pytest.Lo
         with anyio.fail_after(10):
             await heard.wait()
         assert ada.is_joined
-
-
-async def test_what_runs_beside_the_connection_may_fail(joined: Joined, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "mew_agent")
-    async with joined("ada") as ada:
-
-        async def fail(error: Exception) -> None:
-            raise error
-
-        ada.start_soon(fail, ValueError("mine"))
-        ada.start_soon(fail, NotConnected("ws://h"))
-        await anyio.wait_all_tasks_blocked()
-        assert ada.is_joined
-        assert "not connected to the gateway at ws://h" in caplog.text
 
 
 async def test_stream_frames_reach_the_hook(gateway: RunningGateway, joined: Joined) -> None:
@@ -335,6 +137,44 @@ async def test_a_rejoin_is_told_to_the_hook_and_the_peers_stay_known(space: Spac
                 assert sent.sender == "ada"
             end.set()
     assert joins == 2
+
+
+async def test_what_a_later_welcome_shows_of_comings_and_goings_is_told(joined: Joined) -> None:
+    """After a reconnect nobody tells what happened meanwhile but the welcome."""
+    async with joined("bob"), joined("ada") as ada:
+        seen: list[str] = []
+        told = anyio.Event()
+
+        @ada.on(SpaceEvent)
+        async def note(event: SpaceEvent) -> None:
+            assert isinstance(event, PeerJoined | PeerLeft)
+            seen.append(f"{type(event).__name__} {event.peer.id}")
+            if len(seen) == 2:
+                told.set()
+
+        welcome = {
+            "you": {"id": "ada", "capabilities": [{"kind": "*"}]},
+            "participants": [{"id": "ghost", "capabilities": []}],
+        }
+        await ada._take(
+            Envelope.write("system/welcome", id="w", ts="t", sender="system:gateway", payload=welcome, to=("ada",))
+        )
+        with anyio.fail_after(10):
+            await told.wait()
+        assert seen == ["PeerLeft bob", "PeerJoined ghost"]
+
+
+async def test_a_tool_may_have_another_name_and_description_than_its_function(joined: Joined) -> None:
+    async with joined("ada") as ada, joined("bob") as bob:
+
+        @bob.tool(name="upper", description="Say it louder.")
+        def shout(text: str) -> str:
+            return text.upper()
+
+        assert shout("stays a function") == "STAYS A FUNCTION"
+        (tool,) = (await ada.discover("bob")).tools or ()
+        assert (tool.name, tool.description) == ("upper", "Say it louder.")
+        assert (await ada.call_tool("bob", "upper", {"text": "a"})).text == "A"
 
 
 async def test_a_welcome_that_cannot_be_read_fails_the_joining(gateway: RunningGateway) -> None:
@@ -427,12 +267,6 @@ async def test_nothing_a_peer_sends_ends_a_participant(gateway: RunningGateway, 
         await ada._take(resume)
         await anyio.lowlevel.checkpoint()
         assert ada.is_joined
-
-
-def test_a_timestamp_is_rfc_3339_with_milliseconds_in_utc() -> None:
-    import re
-
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", timestamp())
 
 
 async def test_a_program_that_was_started_for_a_participant_finds_its_place_in_the_environment() -> None:

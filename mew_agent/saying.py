@@ -1,0 +1,211 @@
+"""What a participant says to its peers, and what it asks of them.
+
+Owns that nothing is sent which its capabilities do not cover, or which must wait while it is paused. How the single
+ways of asking go is the business of `asking`.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import anyio
+from pydantic import BaseModel
+
+from mew_agent.asking.discovery import Discovery
+from mew_agent.asking.peer_offers import ToolResult
+from mew_agent.asking.proposals import PeerRequests, Waits
+from mew_agent.asking.questions import Question, Questions
+from mew_agent.client import SEND_TIMEOUT_SECONDS, Client
+from mew_agent.control import ALLOWED_WHILE_PAUSED, Control
+from mew_agent.errors import BadAnswer, NotPermitted
+from mew_agent.peers import Peer
+from protocol import kinds
+from protocol.capability import CapabilitySet
+from protocol.envelope import Envelope
+from protocol.errors import PayloadError
+from protocol.payloads import read_payload
+from protocol.payloads.base import Payload
+from protocol.payloads.participant import Compact, CompactDone, Status
+from protocol.timestamp import wire_timestamp
+
+Answer = TypeVar("Answer", bound=Payload)
+
+
+class Saying:
+    """See the module. What it needs is put in place by `Participant`."""
+
+    id: str
+    capabilities: CapabilitySet
+    control: Control
+    requests: PeerRequests
+    discovery: Discovery
+    _client: Client
+    _questions: Questions
+
+    def may_send(self, kind: str, payload: Mapping[str, Any] | None = None, to: tuple[str, ...] = ()) -> bool:
+        """Whether our capabilities cover such an envelope."""
+        return self.capabilities.allows(self.draft(kind, payload, to=to))
+
+    async def send(
+        self,
+        kind: str,
+        payload: BaseModel | Mapping[str, Any] | None = None,
+        *,
+        to: tuple[str, ...] | list[str] | str = (),
+        correlation_id: tuple[str, ...] = (),
+        context: str | None = None,
+        wait_seconds: float = SEND_TIMEOUT_SECONDS,
+    ) -> Envelope:
+        """Send one envelope and return it as sent. While paused, what may not be said waits for the resume.
+
+        Raises `NotPermitted` without a capability that covers it, `NotConnected` when no gateway came back within
+        `wait_seconds`.
+        """
+        addressees = (to,) if isinstance(to, str) else tuple(to)
+        envelope = self.draft(kind, payload, to=addressees, correlation_id=correlation_id, context=context)
+        if not self.capabilities.allows(envelope):
+            raise NotPermitted(self.id, kind)
+        if kind not in ALLOWED_WHILE_PAUSED:
+            await self.control.until_active()
+        await self._client.send(envelope, wait_seconds=wait_seconds)
+        return envelope
+
+    async def chat(
+        self, text: str, *, to: tuple[str, ...] | list[str] | str = (), correlation_id: tuple[str, ...] = ()
+    ) -> Envelope:
+        """Say something, to everybody unless `to` names somebody."""
+        return await self.send(kinds.CHAT, {"text": text}, to=to, correlation_id=correlation_id)
+
+    async def send_frame(self, frame: bytes | str, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
+        """Send a raw stream frame (`protocol.encode_frame`). Raises `NotConnected` after `wait_seconds`."""
+        await self._client.send(frame, wait_seconds=wait_seconds)
+
+    async def ask(
+        self,
+        kind: str,
+        payload: BaseModel | Mapping[str, Any] | None = None,
+        *,
+        to: str,
+        answer: str,
+        timeout_seconds: float = 120.0,
+    ) -> Envelope:
+        """Send an envelope and wait for `to`'s answer of kind `answer` that names it.
+
+        Raises a `PeerError` when there is none (`PeerTimeout`, `PeerAbsent` as soon as the peer leaves, `Refused` when
+        the gateway did not deliver it, `AnswerLost`), and what `send` raises.
+        """
+        question = Question(self.draft(kind, payload, to=(to,)), to, answer)
+        with self._questions.open(question), anyio.move_on_after(timeout_seconds):
+            await self.pose(question)
+            await question.settled.wait()
+        return question.answered(timeout_seconds)
+
+    async def pose(self, question: Question) -> None:
+        """Send an envelope that waits for its answer. Raises `NotPermitted` and `NotConnected`."""
+        sent = question.sent
+        if not self.capabilities.allows(sent):
+            raise NotPermitted(self.id, sent.kind)
+        if sent.kind not in ALLOWED_WHILE_PAUSED:
+            await self.control.until_active()
+        await self._client.send(sent)
+        question.is_sent = True
+
+    def waiting_for(self, question: Question) -> AbstractContextManager[None]:
+        """While the block runs, what arrives may answer the question."""
+        return self._questions.open(question)
+
+    async def compact(
+        self, peer: str, *, reason: str | None = None, target_tokens: int | None = None, timeout_seconds: float = 120.0
+    ) -> CompactDone:
+        """Ask a peer to compact its context and wait until it has. Check `skipped` and `freed_tokens`."""
+        done = await self.ask(
+            kinds.PARTICIPANT_COMPACT,
+            Compact(reason=reason, target_tokens=target_tokens),
+            to=peer,
+            answer=kinds.PARTICIPANT_COMPACT_DONE,
+            timeout_seconds=timeout_seconds,
+        )
+        return _read(done, CompactDone)
+
+    async def request_status(self, peer: str, *, timeout_seconds: float = 30.0) -> Status:
+        """Ask a peer for its status of this moment."""
+        answer = await self.ask(
+            kinds.PARTICIPANT_REQUEST_STATUS,
+            {},
+            to=peer,
+            answer=kinds.PARTICIPANT_STATUS,
+            timeout_seconds=timeout_seconds,
+        )
+        return _read(answer, Status)
+
+    async def request(
+        self, peer: str, method: str, params: Mapping[str, Any] | None = None, *, waits: Waits | None = None
+    ) -> Any:
+        """Make an MCP request of a peer and return its result, as the peer shaped it.
+
+        It goes as an `mcp/request` where our capabilities cover that, else as an `mcp/proposal` that somebody who may
+        has to fulfil. Raises `NotPermitted` where we may do neither, `PeerFailed` for an error of the peer's,
+        `Rejected`, and what `ask` raises.
+        """
+        return await self.requests.request(peer, method, params, waits=waits)
+
+    async def propose(
+        self, peer: str, method: str, params: Mapping[str, Any] | None = None, *, waits: Waits | None = None
+    ) -> Any:
+        """Propose an MCP request to a peer and return its result once somebody has fulfilled it; see `request`.
+
+        The proposal is withdrawn when nobody does in time, or when the caller is cancelled.
+        """
+        return await self.requests.propose(peer, method, params, waits=waits)
+
+    async def call_tool(
+        self, peer: str, name: str, arguments: Mapping[str, Any] | None = None, *, waits: Waits | None = None
+    ) -> ToolResult:
+        """Call a peer's tool, by request or proposal. A tool that failed has a result with `is_error`.
+
+        Raises what `request` raises.
+        """
+        params = {"name": name, "arguments": dict(arguments or {})}
+        return ToolResult.read(await self.request(peer, "tools/call", params, waits=waits))
+
+    async def discover(self, peer: str) -> Peer:
+        """Ask a peer what it offers, now, and return it with its `tools`, `resources` and `prompts`.
+
+        Raises what `request` raises when it does not tell its tools.
+        """
+        return await self.discovery.discover(peer)
+
+    def draft(
+        self,
+        kind: str,
+        payload: BaseModel | Mapping[str, Any] | None,
+        *,
+        to: tuple[str, ...] = (),
+        correlation_id: tuple[str, ...] = (),
+        context: str | None = None,
+    ) -> Envelope:
+        """An envelope of ours with a new id, not sent."""
+        return Envelope.write(
+            kind,
+            id=str(uuid4()),
+            ts=timestamp(),
+            sender=self.id,
+            payload=payload,
+            to=to,
+            correlation_id=correlation_id,
+            context=context,
+        )
+
+
+def _read(answer: Envelope, model: type[Answer]) -> Answer:
+    try:
+        return read_payload(answer, model)
+    except PayloadError as error:
+        raise BadAnswer(answer.sender, str(error)) from None
+
+
+def timestamp() -> str:
+    """Now, as the wire writes it: RFC 3339 with milliseconds, UTC."""
+    return wire_timestamp(datetime.now(UTC))
