@@ -28,6 +28,7 @@ from pydantic import (
 from mew_agent.context.policy import PRESETS, Policy
 from mew_agent.errors import ConfigError
 from mew_agent.policy_choice import ChosenPolicy, choose, mapping_of, policy_from
+from mew_agent.tokenizers import TokenizerSettings, Wanted, refuse_unavailable
 from protocol.ids import id_problem
 
 DEFAULT_GATEWAY: Final = "ws://127.0.0.1:8080"
@@ -56,6 +57,7 @@ _ENVIRONMENT: Final[Mapping[str, str]] = MappingProxyType(
         "OPENAI_API_KEY": "api_key",
         "OPENAI_BASE_URL": "base_url",
         "OPENAI_MODEL": "model",
+        "MEW_TOKENIZER_FILE": "tokenizer_file",
     }
 )
 
@@ -91,6 +93,11 @@ def _not_a_truth_value(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError("should be a number")
     return value
+
+
+def _off_is_a_word(value: object) -> object:
+    """YAML reads a bare `off` as false."""
+    return "off" if value is False else value
 
 
 Count = Annotated[int, BeforeValidator(_not_a_truth_value)]
@@ -135,6 +142,8 @@ class AgentConfig(BaseModel):
     replace its defaults. `provider` names who serves the model, for policies that are for one only; `policy_scope: any`
     uses them anyway. `reminders` offers the tools for them (None: where the policy speaks of them), `upkeep` lets the
     model put its context in order when nobody asks anything.
+    `tokenizer` counts texts exactly: a family by name, `auto` for the one that the model's name tells if it can be had,
+    or `off`; `tokenizer_file` is its vocabulary, where the extra does not bring one.
     `store` is the session's file; None keeps it in memory. `max_result_tokens` None bounds a tool's result by the room
     there is. Times are seconds: `peer_timeout_seconds` until a peer answers, `proposal_timeout_seconds` until somebody
     fulfils a proposal, `tool_timeout_seconds` for functions of our own, `max_turn_seconds` for a whole answer.
@@ -160,6 +169,8 @@ class AgentConfig(BaseModel):
     summariser: Summariser | None = None
     reminders: bool | None = None
     upkeep: bool = True
+    tokenizer: Annotated[Wanted, BeforeValidator(_off_is_a_word)] = "auto"
+    tokenizer_file: Path | None = None
     conversation_history_length: Count | None = Field(default=None, ge=0)
     auto_respond: bool = True
     max_iterations: Count = Field(default=10, gt=0)
@@ -175,6 +186,11 @@ class AgentConfig(BaseModel):
     reasoning_enabled: bool = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     store: Path | None = None
+
+    @property
+    def tokenizer_settings(self) -> TokenizerSettings:
+        """What counters of tokens are told."""
+        return TokenizerSettings(self.model, self.tokenizer_file)
 
     def summariser_model(self) -> Summariser | None:
         """Who writes the summaries: as configured, else as the policy names a model; None: the agent's own model."""
@@ -241,7 +257,7 @@ def build_agent_config(sources: Iterable[Source], *, environ: Mapping[str, str])
                 notices.append(f"{source.place(written)}: '{written}' has no effect: {NO_EFFECT[key]}")
             elif value is not None:
                 values.pop(_INSTEAD_OF.get(key, ""), None)
-                values[key], places[key] = _beside(value, source) if key == "policy" else value, source.place(written)
+                values[key], places[key] = _beside(key, value, source), source.place(written)
     if "api_key_env" in values:
         values["api_key"] = _key_from(environ, values.pop("api_key_env"), places["api_key_env"])
     if isinstance(values.get("summariser"), dict) and "api_key_env" in values["summariser"]:
@@ -254,6 +270,7 @@ def build_agent_config(sources: Iterable[Source], *, environ: Mapping[str, str])
         detail = error.errors(include_url=False)[0]
     else:
         chosen_policy(config, places)
+        _check_tokenizer(config, places)
         return config, tuple(notices)
     key = str(detail["loc"][0])
     inside = ".".join(str(part) for part in detail["loc"])
@@ -304,6 +321,15 @@ def chosen_policy(config: AgentConfig, places: Mapping[str, str] = MappingProxyT
         scope=config.policy_scope,
         where=places.get("policy_settings", where) if config.policy_settings else where,
     )
+
+
+def _check_tokenizer(config: AgentConfig, places: Mapping[str, str]) -> None:
+    """Refuse a tokenizer that was asked for by name and is not there. Raises `ConfigError` naming the place."""
+    try:
+        refuse_unavailable(config.tokenizer, config.tokenizer_settings)
+    except ConfigError as error:
+        place = places.get(error.where) or places.get("tokenizer", error.where)
+        raise ConfigError(place, error.problem, error.expected) from None
 
 
 def check_model_source(config: AgentConfig, *, where: str) -> None:
@@ -359,9 +385,10 @@ def _is_file_name(text: str) -> bool:
     return Path(text).suffix in (".yaml", ".yml", ".json")
 
 
-def _beside(value: object, source: Source) -> object:
-    """A policy's file is looked for beside the file that names it."""
-    if isinstance(value, str) and _is_file_name(value) and source.folder is not None:
+def _beside(key: str, value: object, source: Source) -> object:
+    """A file of a policy or a vocabulary is looked for beside the file that names it."""
+    is_file = key == "tokenizer_file" or (key == "policy" and isinstance(value, str) and _is_file_name(value))
+    if is_file and isinstance(value, str) and source.folder is not None:
         return str(source.folder / value)
     return value
 

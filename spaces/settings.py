@@ -31,6 +31,11 @@ def _as_text(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
+def _off_is_a_word(value: object) -> object:
+    """YAML reads a bare `off` as false."""
+    return "off" if value is False else value
+
+
 def _as_capability(value: object) -> object:
     if isinstance(value, str):
         raise ValueError(f"a capability is a mapping, write {{kind: {value!r}}}")
@@ -109,7 +114,8 @@ class AgentOptions(_Section):
     """`agent:`, short for `command: mew` with `args: [agent, run, ...]`; the agent's own configuration.
 
     `context_token_limit` in tokens. `policy` is a preset's name, a file beside this one, or a whole policy, and
-    `policy_settings` are its settings. `summariser` is the model that writes summaries: a name, or a mapping with
+    `policy_settings` are its settings. `tokenizer` counts texts exactly, with the vocabulary of `tokenizer_file`, which
+    is looked for beside this file. `summariser` is the model that writes summaries: a name, or a mapping with
     `model`, `base_url` and `api_key_env`. `api_key_env` names the environment variable that holds the key, so that the
     key itself stays out of the file.
     """
@@ -126,6 +132,10 @@ class AgentOptions(_Section):
     summariser: str | dict[str, str] | None = None
     reminders: bool | None = None
     upkeep: bool | None = None
+    tokenizer: Annotated[
+        Literal["auto", "off", "gpt", "mistral", "llama2", "llama3"] | None, BeforeValidator(_off_is_a_word)
+    ] = None
+    tokenizer_file: str | None = None
     context_token_limit: int | None = Field(default=None, gt=0)
     conversation_history_length: int | None = Field(default=None, ge=0)
     max_iterations: int | None = Field(default=None, gt=0)

@@ -212,6 +212,8 @@ def _read_agent(name: str, section: AgentOptions, space: SpaceConfig, path: Path
         [environment_source(environ), Source(where, written, folder=space_folder(path)), identity], environ=environ
     )
     written["policy"] = config.policy  # a file of its own is named so that it is found from anywhere
+    if config.tokenizer_file is not None:
+        written["tokenizer_file"] = str(config.tokenizer_file.absolute())
     check_model_source(config, where=where)
     known = space.models.get(config.model)
     length = (known.context_length or known.input_length) if known is not None else None

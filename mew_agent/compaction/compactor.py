@@ -38,8 +38,10 @@ class Compacted:
     summary: Summary | None
 
 
-async def carry_out(plan: Plan, tracker: Tracker, call: Call, *, trigger: str) -> Compacted:
-    """Run a plan. `call` makes one summary call.
+async def carry_out(
+    plan: Plan, tracker: Tracker, call: Call, *, trigger: str, count: Callable[[str], int | None] = lambda _text: None
+) -> Compacted:
+    """Run a plan. `call` makes one summary call; `count` counts the tokens of a short text, where somebody can.
 
     Raises `RejectedSummary` when the result would not shrink anything, or a `ModelError`; both before any change.
     """
@@ -57,7 +59,9 @@ async def carry_out(plan: Plan, tracker: Tracker, call: Call, *, trigger: str) -
     outcomes: list[CutOutcome] = []
     stubs = history.stub(plan.stub_seqs) if plan.stub_seqs else []
     if stubs:
-        outcomes.append(tracker.stubbed(stubs, trigger=trigger))
+        counts = {item.seq: count(item.text()) for item in stubs}
+        counted = {seq: tokens for seq, tokens in counts.items() if tokens is not None}
+        outcomes.append(tracker.stubbed(stubs, trigger=trigger, counted=counted))
     gone: list[Item] = []
     if evict is not None:
         gone = history.evict(evict[0], evict[1], summary)

@@ -142,7 +142,7 @@ class CompactionRunner:
     async def _carry_out(self, planned: Plan, trigger: str) -> Compacted:
         """The caller holds the lock. Raises `ModelError` or `RejectedSummary`, and then nothing has changed."""
         tracker = self._tracker
-        done = await carry_out(planned, tracker, self._summarise, trigger=trigger)
+        done = await carry_out(planned, tracker, self._summarise, trigger=trigger, count=self._transcript.sizes.count)
         threshold = threshold_of(tracker.policy, tracker.window.max_tokens) or tracker.window.max_tokens
         progressed = done.outcome.freed_tokens > 0 and tracker.ledger.next_prompt_tokens < threshold
         tracker.compacted(done.outcome, at=timestamp(), at_seconds=time.time(), progressed=progressed)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mew_agent.context.projection import Calibration, features, most_tokens
+from mew_agent.context.projection import Calibration, Units, features, most_tokens
 from mew_agent.context.usage import Usage
 from mew_agent.history import Item
 
@@ -45,12 +45,14 @@ class Measure:
         return calibration.project(self.features) if sized is None else calibration.wrap(sized)
 
 
-def measure_of(item: Item, counted_tokens: int | None = None) -> Measure:
+def measure_of(item: Item, counted_tokens: int | None = None, units: Units | None = None) -> Measure:
     """What the ledger needs to know of an item. `counted_tokens` is what a tokenizer counted in `item.text()`.
+
+    `units` are the features of that text where somebody weighed it already.
 
     A reported size that its text cannot have counted something that is not sent again; it is then not known.
     """
-    units, known = features(item.text()), item.known_tokens
+    units, known = features(item.text()) if units is None else units, item.known_tokens
     if known is not None and known > (most_tokens(units) if counted_tokens is None else _most_counted(counted_tokens)):
         known = None
     return Measure(

@@ -78,7 +78,6 @@ class Tail:
 
     def _sum_up(self, measure: Measure, calibration: Calibration, sign: int = 1) -> None:
         self.tokens += sign * measure.project(calibration)
-        if measure.known_tokens is None:
-            is_counted = measure.sized_tokens(calibration) is not None
-            self._counted += sign * is_counted
-            self._projected += sign * (not is_counted)
+        is_counted = measure.counted_tokens is not None and calibration.counts_fit
+        self._counted += sign * is_counted
+        self._projected += sign * (not is_counted and measure.known_tokens is None)

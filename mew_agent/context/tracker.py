@@ -28,7 +28,7 @@ from mew_agent.context.policy import (
     is_stalled,
     output_reserve_tokens,
 )
-from mew_agent.context.projection import Calibration, features
+from mew_agent.context.projection import Calibration, Units, features
 from mew_agent.context.report import report_of
 from mew_agent.context.trend import Trend
 from mew_agent.context.usage import Usage
@@ -107,12 +107,13 @@ class Tracker:
         """The model's server counted the next request; that holds until the request becomes another one."""
         self._counted = (tokens, self._request_key())
 
-    def item_added(self, item: Item, counted_tokens: int | None = None) -> None:
+    def item_added(self, item: Item, counted_tokens: int | None = None, units: Units | None = None) -> None:
         """Something entered the history that no reported call has sent yet.
 
-        `counted_tokens` is what the model's tokenizer counted in `item.text()`, where there is one.
+        `counted_tokens` is what the model's tokenizer counted in `item.text()`, where there is one, and `units` its
+        features where they were weighed already.
         """
-        self.ledger.add(measure_of(item, counted_tokens))
+        self.ledger.add(measure_of(item, counted_tokens, units))
 
     def item_counted(self, seq: int, counted_tokens: int) -> None:
         """The model's tokenizer counted the text of an item that was added without a count."""
@@ -150,9 +151,9 @@ class Tracker:
         self._reply_tokens, self._reply_is_awaited = max(0, usage.total_tokens - usage.prompt_tokens), True
         self._trend.note(usage.total_tokens, turn=self.history.turn)
 
-    def reply_added(self, item: Item, counted_tokens: int | None = None) -> None:
+    def reply_added(self, item: Item, counted_tokens: int | None = None, units: Units | None = None) -> None:
         """The reply of the call just kept entered the history; its tokens are part of the reported total."""
-        measure = measure_of(item, counted_tokens)
+        measure = measure_of(item, counted_tokens, units)
         self.ledger.add(measure)
         if not self._reply_is_awaited:
             return

@@ -8,13 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from mew_agent.context.policy import Compact, withholds_tool_result
-from mew_agent.context.projection import features
-from mew_agent.context.tracker import Tracker
 from mew_agent.errors import PolicyStopped
 from mew_agent.model.interface import ToolCall
 from mew_agent.remedies import texts
 from mew_agent.remedies.carrying import Remedies
 from mew_agent.remedies.context_tools import FAILURE
+from mew_agent.thinking.transcript import Transcript
 
 CompactNow = Callable[[Compact], Awaitable[bool]]
 
@@ -22,8 +21,9 @@ CompactNow = Callable[[Compact], Awaitable[bool]]
 class ToolResults:
     """See the module."""
 
-    def __init__(self, tracker: Tracker, remedies: Remedies, compact: CompactNow) -> None:
-        self._tracker = tracker
+    def __init__(self, transcript: Transcript, remedies: Remedies, compact: CompactNow) -> None:
+        self._sizes = transcript.sizes
+        self._tracker = transcript.tracker
         self._remedies = remedies
         self._compact = compact
 
@@ -51,7 +51,9 @@ class ToolResults:
             return
         entered_tokens = 0
         for call in calls:
-            tokens = self._tracker.ledger.calibration.project(features(results.get(call.id, "")))
+            size = await self._sizes.of(results.get(call.id, ""))
+            calibration = self._tracker.ledger.calibration
+            tokens = size.tokens(calibration) + round(calibration.overhead_tokens)
             await self._make_room(call, tokens, entered_tokens, results)
             entered_tokens += tokens
 

@@ -91,6 +91,7 @@ class Calls:
             raise
         self.trouble = None
         self.latency_ms = _milliseconds_since(started)
+        size = await self._transcript.size_of_reply(reply)
         self._tracker.call_kept(
             reply.usage,
             call_id=call_id,
@@ -105,7 +106,7 @@ class Calls:
             level=level_of(self._tracker.policy, self._tracker.snapshot())[0],
             limit_tokens=self._tracker.limit_tokens,
         )
-        await self._transcript.add_reply(reply, record)
+        await self._transcript.add_reply(reply, record, size)
         return reply
 
     async def summary(self, request: ModelRequest) -> ModelReply:

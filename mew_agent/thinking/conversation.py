@@ -44,7 +44,9 @@ from mew_agent.remedies.tool_results import ToolResults, halved
 from mew_agent.store import CallRole, Store
 from mew_agent.thinking.calls import Calls
 from mew_agent.thinking.model_calls import Listener
+from mew_agent.thinking.sizes import Sizes, no_counter
 from mew_agent.thinking.transcript import Transcript
+from mew_agent.tokenizers import TextCounter
 from protocol.payloads import participant as wire
 from protocol.payloads.participant import CompactDone, Status
 
@@ -75,6 +77,7 @@ class Conversation:
 
     `transcript` holds what is in context; only what enters may be written to it from outside. `notify` hears what
     people who watch the reply should see. `summariser` writes summaries; None: the model itself.
+    `load_counter` gets the model's tokenizer, if there is one; it is called once, in a thread.
     """
 
     def __init__(
@@ -90,8 +93,9 @@ class Conversation:
         call_bound_seconds: float = CALL_BOUND_SECONDS,
         summariser: Model | None = None,
         result_bound: ResultBound | None = None,
+        load_counter: Callable[[], TextCounter | None] = no_counter,
     ) -> None:
-        self.transcript = Transcript(tracker, store, result_bound)
+        self.transcript = Transcript(tracker, store, result_bound, Sizes(load_counter))
         self.tracker = tracker
         self.events = Events()
         self.remedies = Remedies(self.transcript, self.events)
@@ -111,7 +115,7 @@ class Conversation:
         self._call_bound_seconds = call_bound_seconds
         self._lock = anyio.Lock()
         self._compactions = CompactionRunner(self.transcript, self._lock, self._calls.summary, announce, self.events)
-        self._results = ToolResults(tracker, self.remedies, self._compact)
+        self._results = ToolResults(self.transcript, self.remedies, self._compact)
         self._due: Compact | None = None
         self._calls_in_turn = 0
         self._is_upkeep = False

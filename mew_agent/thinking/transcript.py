@@ -12,13 +12,13 @@ from mew_agent.agent_tools.bounds import ResultBound, Room
 from mew_agent.compaction.planner import Nothing, Plan, plan, plan_forget
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import CompactionMethod, output_reserve_tokens
-from mew_agent.context.projection import features
 from mew_agent.context.tracker import Tracker
 from mew_agent.history import History, Item, Pin
 from mew_agent.model.interface import ModelReply, ToolCall
 from mew_agent.participant import timestamp
 from mew_agent.remedies.standing import NOTHING, Standing
 from mew_agent.store import CallRecord, Session, Store
+from mew_agent.thinking.sizes import INLINE_CHARS, Size, Sizes, in_thread
 
 RESTARTED_RESULT = "[the agent restarted before this tool answered]"
 
@@ -26,11 +26,15 @@ RESTARTED_RESULT = "[the agent restarted before this tool answered]"
 class Transcript:
     """See the module. `answering_turn` is the turn being answered, which nothing may take out; None between turns.
 
-    `standing` is kept with every change. `on_entered` is awaited after each item that no model wrote.
+    `standing` is kept with every change. `on_entered` is awaited after each item that no model wrote. `sizes` are taken
+    of each text before it enters, so that no item is ever there without its price.
     """
 
-    def __init__(self, tracker: Tracker, store: Store, result_bound: ResultBound | None = None) -> None:
+    def __init__(
+        self, tracker: Tracker, store: Store, result_bound: ResultBound | None = None, sizes: Sizes | None = None
+    ) -> None:
         self.tracker = tracker
+        self.sizes = sizes or Sizes()
         self.store = store
         self.result_bound = result_bound or ResultBound()
         self.has_cut_results = False
@@ -47,16 +51,19 @@ class Transcript:
     async def load(self) -> None:
         """Take up a stored session, if there is one. Calls that it left open get a result that says so.
 
-        A process that died between a tool call and its result left a history that no provider accepts.
+        A process that died between a tool call and its result left a history that no provider accepts. Raises the
+        `ConfigError` of a tokenizer that was asked for and cannot be had.
         """
+        await self.sizes.load()
         session = await self.store.load()
         if session is None:
             return
+        counted = await self.sizes.counts({item.seq: item.text() for item in session.items})
         history = self.history
         history.items, history.summary = list(session.items), session.summary
         history.revision, history.next_seq, history.turn = session.revision, session.next_seq, session.turn
         self.standing = session.standing
-        self.tracker.restored(session.context)
+        self.tracker.restored(session.context, counted)
         await self.close_open_calls(RESTARTED_RESULT)
 
     # -- what enters -------------------------------------------------------------------------------------
@@ -67,25 +74,29 @@ class Transcript:
 
     async def hear(self, text: str, *, sender: str, envelope_id: str) -> Item:
         """Something was said to us."""
+        size = await self.sizes.of(text)
         item = self.history.append("user", text, id=envelope_id, at=timestamp(), name=sender, envelope_id=envelope_id)
-        return await self._enter(item)
+        return await self._enter(item, size)
 
     async def notice(self, text: str) -> Item:
         """A prompt of our own enters, in the role of a user, marked as what it is."""
-        return await self._enter(self.history.append("user", text, id=str(uuid4()), at=timestamp(), notice=True))
+        size = await self.sizes.of(text)
+        return await self._enter(self.history.append("user", text, id=str(uuid4()), at=timestamp(), notice=True), size)
 
-    async def observe(self, call: ToolCall, result: str, limit_tokens: int | None = None) -> Item:
+    async def observe(
+        self, call: ToolCall, result: str, limit_tokens: int | None = None, size: Size | None = None
+    ) -> Item:
         """A tool answered. Of a result that is longer than `limit_tokens`, only a part enters the context."""
         name = str(uuid4())
-        part: str | None = None
-        if limit_tokens is not None:
-            part = self.result_bound.bounded(result, limit_tokens, self.project, kept_as=name)
+        part = None if limit_tokens is None else await self._bounded(result, limit_tokens, kept_as=name)
         content = result if part is None else part
+        if size is None or part is not None:
+            size = await self.sizes.of(content)
         item = self.history.append("tool", content, id=name, at=timestamp(), tool_call_id=call.id)
         if part is None:
-            return await self._enter(item)
+            return await self._enter(item, size)
         self.has_cut_results = True
-        self.tracker.item_added(item)
+        self.tracker.item_added(item, size.counted_tokens, size.units)
         await self.keep(added=(replace(item, content=result),), replaced=(item,))
         if self.on_entered is not None:
             await self.on_entered()
@@ -93,17 +104,24 @@ class Transcript:
 
     async def close_open_calls(self, otherwise: str, results: Mapping[str, str] | None = None) -> None:
         """Give every open tool call its result by id, in the order of the calls; `otherwise` where there is none."""
-        still_open = self.history.open_calls()
         given = results or {}
+        sizes = {name: await self.sizes.of(given[name]) for name in self.history.open_calls() & given.keys()}
+        still_open = self.history.open_calls()  # a control may have come meanwhile
         waiting = [call for item in self.history.items for call in item.tool_calls if call.id in still_open]
-        sizes = {call.id: self.project(given[call.id]) for call in waiting if call.id in given}
+        calibration = self.tracker.ledger.calibration
+        tokens = {call.id: sizes[call.id].tokens(calibration) for call in waiting if call.id in sizes}
         is_bounded = self.result_bound.max_tokens is not None or not self._policy_makes_room
-        limits = self.result_bound.limits(sizes, self.room()) if sizes and is_bounded else {}
+        limits = self.result_bound.limits(tokens, self.room()) if tokens and is_bounded else {}
         for call in waiting:
-            await self.observe(call, given.get(call.id, otherwise), limits.get(call.id))
+            await self.observe(call, given.get(call.id, otherwise), limits.get(call.id), sizes.get(call.id))
 
-    async def add_reply(self, reply: ModelReply, call: CallRecord) -> Item:
-        """The model answered; the call is kept with its reply."""
+    async def size_of_reply(self, reply: ModelReply) -> Size:
+        """The size of a reply as it will stand in the history."""
+        calls = "".join(f"{call.name}{call.arguments}" for call in reply.tool_calls)
+        return await self.sizes.of(f"{reply.text}{calls}")
+
+    async def add_reply(self, reply: ModelReply, call: CallRecord, size: Size) -> Item:
+        """The model answered; the call is kept with its reply, whose `size` was taken before the call was booked."""
         thinking = bool(reply.reasoning_text)
         item = self.history.append(
             "assistant",
@@ -114,7 +132,7 @@ class Transcript:
             known_tokens=kept_reply_tokens(reply.usage, thinking_seen=thinking),
             thinking=thinking,
         )
-        self.tracker.reply_added(item)
+        self.tracker.reply_added(item, size.counted_tokens, size.units)
         await self.keep(added=(item,), call=call)
         return item
 
@@ -163,7 +181,7 @@ class Transcript:
 
     def project(self, text: str) -> int:
         """Tokens that a text will probably take, by what was learnt of the model."""
-        return self.tracker.ledger.calibration.project(features(text), messages=0)
+        return self.sizes.project(text, self.tracker.ledger.calibration)
 
     def room(self) -> Room:
         """What there is room for now, and if everything left that may leave."""
@@ -177,6 +195,17 @@ class Transcript:
             staying_tokens += tracker.ledger.price(*span).tokens
         free_tokens = usable_tokens - tracker.next_prompt_tokens
         return Room(window_tokens, max(0, free_tokens), max(0, usable_tokens - staying_tokens))
+
+    async def _bounded(self, result: str, limit_tokens: int, *, kept_as: str) -> str | None:
+        """What enters in place of a result that is too long; None for one that is not."""
+        calibration = self.tracker.ledger.calibration
+
+        def bounded() -> str | None:
+            return self.result_bound.bounded(
+                result, limit_tokens, lambda text: self.sizes.project(text, calibration), kept_as=kept_as
+            )
+
+        return bounded() if len(result) <= INLINE_CHARS else await in_thread(bounded)
 
     @property
     def _policy_makes_room(self) -> bool:
@@ -205,8 +234,8 @@ class Transcript:
         )
         await self.store.keep(session, added=added, call=call, evicted=evicted, replaced=replaced)
 
-    async def _enter(self, item: Item) -> Item:
-        self.tracker.item_added(item)
+    async def _enter(self, item: Item, size: Size) -> Item:
+        self.tracker.item_added(item, size.counted_tokens, size.units)
         await self.keep(added=(item,))
         if self.on_entered is not None:
             await self.on_entered()

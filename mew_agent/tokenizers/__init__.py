@@ -3,7 +3,17 @@
 Nothing here ever touches the network: vocabularies come with an installed extra or are files of the user's.
 """
 
+from mew_agent.tokenizers.choice import Wanted, chosen_counter, refuse_unavailable
 from mew_agent.tokenizers.counters import TextCounter, TokenizerSettings, counter_for
 from mew_agent.tokenizers.family import Family, family_of
 
-__all__ = ["Family", "TextCounter", "TokenizerSettings", "counter_for", "family_of"]
+__all__ = [
+    "Family",
+    "TextCounter",
+    "TokenizerSettings",
+    "Wanted",
+    "chosen_counter",
+    "counter_for",
+    "family_of",
+    "refuse_unavailable",
+]

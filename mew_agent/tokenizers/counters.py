@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Protocol
 
+from mew_agent.context.projection import pieces_of
 from mew_agent.errors import ConfigError
 from mew_agent.tokenizers.family import Family, mistral_vocabulary_of
 
@@ -18,9 +19,20 @@ Extra = Literal["tokenizers-gpt", "tokenizers-mistral", "tokenizers-llama"]
 
 OPTION = "tokenizer_file"
 
+RANK_FILE = "a file o200k_base.tiktoken or cl100k_base.tiktoken"
+MISTRAL_FILE = "a Tekken .json or a SentencePiece model"
+LLAMA_FILE = "the model's tokenizer.json"
+
+MOST_CHARS = 200_000
+"""What a tokenizer is given at once: some give up, or crash, on millions of characters without a break."""
+
 
 class TextCounter(Protocol):
-    """Counts the tokens of a text. No text makes it fail: half characters and the marks of special tokens are text."""
+    """Counts the tokens of a text. No text makes it fail: half characters and the marks of special tokens are text.
+
+    A text of more than 200,000 characters is counted in pieces; between words that changes nothing, elsewhere, and for
+    vocabularies that begin each text with a space of their own, at most a few tokens for each piece.
+    """
 
     @property
     def name(self) -> str:
@@ -60,6 +72,21 @@ def counter_for(family: Family, settings: TokenizerSettings) -> TextCounter | No
             return None
 
 
+def refuse_missing(family: Family, settings: TokenizerSettings) -> None:
+    """Raise the `ConfigError` of `counter_for` where an extra or a file is missing; loading shows what is broken."""
+    match family:
+        case "gpt":
+            _existing(settings.file, "tokenizers-gpt", "tiktoken", RANK_FILE)
+        case "mistral":
+            _require("mistral_common", "tokenizers-mistral")
+            if settings.file is not None:
+                _existing(settings.file, "tokenizers-mistral", "mistral_common", MISTRAL_FILE)
+        case "llama2" | "llama3":
+            _existing(settings.file, "tokenizers-llama", "tokenizers", LLAMA_FILE)
+        case "unknown":
+            return
+
+
 @dataclass(frozen=True, slots=True)
 class _Counter:
     """Any function from a text to its number of tokens."""
@@ -69,44 +96,42 @@ class _Counter:
 
     def count(self, text: str) -> int:
         # Tokenizers written in Rust refuse half characters (lone surrogates).
-        return self.measure(text if text.isascii() else text.encode("utf-8", "replace").decode())
+        sound = text if text.isascii() else text.encode("utf-8", "replace").decode()
+        return sum(map(self.measure, pieces_of(sound, MOST_CHARS)))
 
 
 def _gpt(settings: TokenizerSettings) -> TextCounter:
-    expected = "a file o200k_base.tiktoken or cl100k_base.tiktoken"
-    path = _existing(settings.file, "tokenizers-gpt", "tiktoken", expected)
+    path = _existing(settings.file, "tokenizers-gpt", "tiktoken", RANK_FILE)
     try:
         from mew_agent.tokenizers.gpt import encoding_of
 
         encoding = encoding_of(path)
     except Exception as error:  # the libraries raise classes of their own and bare ones
-        raise _unreadable(path, error, expected) from error
+        raise _unreadable(path, error, RANK_FILE) from error
     return _Counter(str(encoding.name), lambda text: len(encoding.encode_ordinary(text)))
 
 
 def _mistral(settings: TokenizerSettings) -> TextCounter:
-    expected = "a Tekken .json or a SentencePiece model"
     _require("mistral_common", "tokenizers-mistral")
     from mew_agent.tokenizers.mistral import encoder_of, packaged_vocabulary
 
     path = settings.file or packaged_vocabulary(mistral_vocabulary_of(settings.model))
-    path = _existing(path, "tokenizers-mistral", "mistral_common", expected)
+    path = _existing(path, "tokenizers-mistral", "mistral_common", MISTRAL_FILE)
     try:
         encode = encoder_of(path)
     except Exception as error:  # as above
-        raise _unreadable(path, error, expected) from error
+        raise _unreadable(path, error, MISTRAL_FILE) from error
     return _Counter(path.name, lambda text: len(encode(text)))
 
 
 def _llama(settings: TokenizerSettings) -> TextCounter:
-    expected = "the model's tokenizer.json"
-    path = _existing(settings.file, "tokenizers-llama", "tokenizers", expected)
+    path = _existing(settings.file, "tokenizers-llama", "tokenizers", LLAMA_FILE)
     try:
         from mew_agent.tokenizers.llama import measure_of
 
         measure = measure_of(path)
     except Exception as error:  # as above
-        raise _unreadable(path, error, expected) from error
+        raise _unreadable(path, error, LLAMA_FILE) from error
     return _Counter(path.name, measure)
 
 

@@ -18,6 +18,7 @@ from mew_agent.model.rehearsal import RehearsalOptions, RehearsalServer, serve_r
 from mew_agent.model.rehearsal.tokenizer import count_message
 from mew_agent.store import MemoryStore, Store
 from mew_agent.thinking.conversation import Conversation
+from mew_agent.tokenizers import TextCounter
 from protocol.payloads.participant import Status
 
 TOOL = ToolSpec("look_up", "Looks something up.", {"type": "object", "properties": {"q": {"type": "string"}}})
@@ -78,6 +79,7 @@ class Talking(Protocol):
         keep_newest_items: int | None = None,
         tools: tuple[ToolSpec, ...] = (),
         system_prompt: str = "You keep records.",
+        counter: TextCounter | None = None,
         **options: Any,
     ) -> AbstractAsyncContextManager[Talk]: ...
 
@@ -95,6 +97,7 @@ def made_talks() -> Talking:
         keep_newest_items: int | None = None,
         tools: tuple[ToolSpec, ...] = (),
         system_prompt: str = "You keep records.",
+        counter: TextCounter | None = None,
         **options: Any,
     ) -> AsyncIterator[Talk]:
         async with serve_rehearsal(RehearsalOptions(**options)) as server:
@@ -119,6 +122,7 @@ def made_talks() -> Talking:
                 announce=announce,
                 keep_newest_items=keep_newest_items,
                 call_bound_seconds=call_bound_seconds,
+                load_counter=lambda: counter,
             )
             talk = Talk(server, conversation)
             try:

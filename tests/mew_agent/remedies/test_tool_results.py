@@ -24,8 +24,8 @@ class Desk:
     def __init__(self, window: int, policy: object = LMSTUDIO) -> None:
         self.tracker = Tracker(History(), policy, resolve_window(window), "model")  # type: ignore[arg-type]
         self.compacted: list[Compact] = []
-        remedies = Remedies(Transcript(self.tracker, MemoryStore()), Events())
-        self.results = ToolResults(self.tracker, remedies, self._compact)
+        transcript = Transcript(self.tracker, MemoryStore())
+        self.results = ToolResults(transcript, Remedies(transcript, Events()), self._compact)
 
     async def _compact(self, action: Compact) -> bool:
         self.compacted.append(action)
