@@ -34,6 +34,7 @@ from mew_agent.thinking.conversation import CALL_BOUND_SECONDS, Conversation
 from mew_agent.thinking.prompts import DEFAULT_SYSTEM_PROMPT
 from mew_agent.thinking.turn import Turn
 from mew_agent.thinking.upkeep import keep_up
+from mew_agent.tokenizers import TextCounter, chosen_counter
 from protocol import kinds
 from protocol.envelope import Envelope
 
@@ -64,10 +65,12 @@ class Agent(Participant):
         call_bound_seconds: float = CALL_BOUND_SECONDS,
         first_connect_seconds: float = 10.0,
         summariser: Model | None = None,
+        counter: TextCounter | None = None,
     ) -> None:
         """`call_bound_seconds` is how long a control waits for a running model call before it is cancelled.
 
-        `summariser` writes the summaries; None: the model itself. Raises `ConfigError` for a policy that is none.
+        `summariser` writes the summaries; None: the model itself. `counter` counts the model's tokens; None: what the
+        configuration says of tokenizers. Raises `ConfigError` for a policy that is none.
         """
         super().__init__(
             config.gateway,
@@ -104,6 +107,7 @@ class Agent(Participant):
             call_bound_seconds=call_bound_seconds,
             result_bound=ResultBound(config.max_result_tokens, config.long_results),
             summariser=summariser,
+            load_counter=lambda: counter or chosen_counter(config.tokenizer, config.tokenizer_settings),
         )
         self.gauge = ContextGauge(self.conversation)
         offered = self.conversation.remedies.offers_reminders if config.reminders is None else config.reminders
