@@ -17,6 +17,7 @@ from mew_agent.agent_tools.board import BOARD_TOOLS, BoardTools, context_line
 from mew_agent.agent_tools.bounds import ResultBound
 from mew_agent.agent_tools.peers import PeerTools
 from mew_agent.agent_tools.recall import RECALL_RESULT, RecallTools
+from mew_agent.agent_tools.resources import RESOURCE_TOOLS, ResourceTools
 from mew_agent.agent_tools.sources import AgentTools, OwnTools
 from mew_agent.asking.proposals import Waits
 from mew_agent.config import AgentConfig, chosen_policy
@@ -116,6 +117,7 @@ class Agent(Participant):
         if config.board_tools:
             self.tools.add(BoardTools(self))
         self.tools.add(RecallTools(self.conversation.transcript))
+        self.tools.add(ResourceTools(self))
         self.tools.add(PeerTools(self, self._names_of_others))
         self.control.conversation = self.conversation
         self._queue: deque[Envelope] = deque()
@@ -243,7 +245,7 @@ class Agent(Participant):
     def _names_of_others(self) -> frozenset[str]:
         """Names of tools that no peer's tool may have."""
         own = (spec.name for spec in self.conversation.context_tools.specs())
-        return frozenset((*self.toolbox.tools, *BOARD_TOOLS, RECALL_RESULT, *own))
+        return frozenset((*self.toolbox.tools, *BOARD_TOOLS, *RESOURCE_TOOLS, RECALL_RESULT, *own))
 
     async def _remember_overheard(self) -> None:
         """What was said to everybody meanwhile enters the context before the next question."""

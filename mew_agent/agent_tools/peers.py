@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from mew_agent.agent_tools.names import Target, ToolNames
 from mew_agent.agent_tools.sources import Occasion
 from mew_agent.asking.peer_offers import PeerTool, ToolResult
-from mew_agent.errors import MewAgentError
+from mew_agent.errors import MewAgentError, NotPermitted
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.offers.tools import FAILED, UnknownTool, failure_text, read_arguments, well_formed
 from mew_agent.participant import Participant
@@ -35,7 +35,9 @@ class PeerTools:
         state = (me.capabilities, frozenset(self._reserved()), offers)
         if state != self._state:
             self._state = state
-            self._specs = tuple(self._spec(tool, state[1]) for _, tools in offers for tool in tools if self._may(tool))
+            self._specs = tuple(
+                self._spec(tool, state[1]) for _, tools in offers for tool in tools if self._may(tool.peer, tool.name)
+            )
         return self._specs
 
     async def observe(self, call: ToolCall, occasion: Occasion) -> str:
@@ -53,14 +55,18 @@ class PeerTools:
                 context=occasion.reasoning_id,
                 correlation_id=(occasion.chat_id,),
             )
+        except NotPermitted as error:
+            said = failure_text(error)
+            return f"{said} with these arguments" if self._may(target.peer, target.tool) else said
         except MewAgentError as error:
             return failure_text(error)
         result = ToolResult.read(raw)
         text = well_formed(result.text) or "(no result)"
         return f"{FAILED}{text}" if result.is_error and not text.startswith(FAILED) else text
 
-    def _may(self, tool: PeerTool) -> bool:
-        return self._me.requests.may_ask(tool.peer, "tools/call", {"name": tool.name})
+    def _may(self, peer: str, tool: str) -> bool:
+        """Whether there are arguments with which we may call it; capabilities may ask for certain ones."""
+        return self._me.requests.may_ask_some(peer, "tools/call", {"name": tool})
 
     def _spec(self, tool: PeerTool, reserved: Collection[str]) -> ToolSpec:
         name = self._names.name_of(Target(tool.peer, tool.name), reserved)

@@ -1,18 +1,20 @@
 """What peers offer: asked of each when it joins, one after the other, asked again when that may have changed.
 
-Owns when a peer is asked, how often, and what its silence means. What it said is kept with the peer (`Peer.tools`);
-how a request travels is `proposals`' matter.
+Owns when a peer is asked, how often, and what its silence means. Tools are asked for unasked, everything else on
+demand; a list that somebody else was just told counts, too, so that a large space is not asked by everybody at once.
+What peers said is kept with them (`Peer.tools`); how a request travels is `proposals`' matter.
 """
 
 import logging
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from mew_agent.asking.peer_offers import Unreadable, prompts_of, read_page, resources_of, tools_of
+from mew_agent.asking.peer_offers import PeerResource, Unreadable, prompts_of, read_page, resources_of, tools_of
 from mew_agent.asking.proposals import Waits
 from mew_agent.errors import BadAnswer, MewAgentError, NotPermitted, PeerAbsent, PeerError, PeerFailed, Rejected
 from mew_agent.offers.local import METHOD_NOT_FOUND
@@ -27,14 +29,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mew_agent.asking.discovery")
 
 MAX_PAGES: Final = 50
+MAX_OVERHEARD: Final = 1_000
+"""Requests of others whose answers are waited for; of more than that the oldest are forgotten."""
+
 CHANGES: Final[Mapping[str, str]] = {
-    "notifications/tools/list_changed": "tools/list",
-    "notifications/resources/list_changed": "resources/list",
-    "notifications/prompts/list_changed": "prompts/list",
+    f"notifications/{name}/list_changed": name for name in ("tools", "resources", "prompts")
 }
 
 Listed = Callable[[str, tuple[Mapping[str, Any], ...]], tuple[Any, ...]]
 _READERS: Final[Mapping[str, Listed]] = {"tools": tools_of, "resources": resources_of, "prompts": prompts_of}
+_TEMPLATES: Final = ("resources/templates/list", "resourceTemplates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,22 @@ class _Known:
     is_permitted: bool = True
     has_nothing: bool = False
     asked_at: float | None = None
+    answers: int = 0
+    """How often its list of tools was learnt, from it or from what it told somebody else."""
+
+    others: set[str] = field(default_factory=set)
+    """What else it said that it has: `resources`, `prompts`."""
+
     looked: anyio.Event = field(default_factory=anyio.Event)
     """Set when the peer was asked for the first time, whatever it answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """One whole list of a peer, and which others it said that it has."""
+
+    offers: tuple[Any, ...]
+    others: frozenset[str] = frozenset()
 
 
 class Discovery:
@@ -74,6 +92,7 @@ class Discovery:
         self.is_on = is_on
         self.pace = pace or Pace()
         self._known: dict[str, _Known] = {}
+        self._asked_by_others: OrderedDict[str, str] = OrderedDict()
         self._slots: anyio.CapacityLimiter | None = None
 
     # -- what happens ------------------------------------------------------------------------------------
@@ -93,9 +112,12 @@ class Discovery:
                 name = participant.get("id") if isinstance(participant, Mapping) else None
                 if self.is_on and envelope.body.get("event") == "join" and name in me.peers:
                     self._start(str(name), anew=True)
-            case kinds.MCP_NOTIFICATION if envelope.body.get("method") in CHANGES:
-                if envelope.is_for(me.id) and (self.is_on or envelope.sender in self._known):
-                    self._start(envelope.sender)
+            case kinds.MCP_NOTIFICATION if envelope.body.get("method") in CHANGES and envelope.is_for(me.id):
+                self._list_changed(envelope.sender, CHANGES[str(envelope.body.get("method"))])
+            case kinds.MCP_REQUEST if self.is_on and envelope.sender != me.id:
+                self._others_ask(envelope)
+            case kinds.MCP_RESPONSE if self._asked_by_others:
+                self._overhear(envelope)
             case _:
                 return
 
@@ -117,7 +139,7 @@ class Discovery:
             known.looked.set()
 
     async def discover(self, peer: str) -> Peer:
-        """Ask a peer now. Raises what `Participant.request` raises when it does not tell its tools."""
+        """Ask a peer for everything now. Raises what `Participant.request` raises when it does not tell its tools."""
         if peer not in self._me.peers:
             raise PeerAbsent(peer)
         known = self._known.setdefault(peer, _Known())
@@ -125,7 +147,27 @@ class Discovery:
             await self._ask(peer, known)
         finally:
             known.looked.set()
+        for name in ("resources", "prompts"):
+            if self._me.requests.may_request(peer, f"{name}/list"):
+                await self._ask_if_it_tells(peer, name)
         return self._me.peers[peer]
+
+    async def resources(self, peer: str) -> tuple[PeerResource, ...]:
+        """Ask a peer for its resources and templates now. Raises what `Participant.request` raises."""
+        resources: tuple[PeerResource, ...] = (await self._list(peer, "resources")).offers
+        try:
+            templates = (await self._list(peer, "resources", *_TEMPLATES)).offers
+        except PeerError as error:
+            logger.debug("'%s' does not tell its templates: %s", peer, error)
+            templates = ()
+        self._me.peers.offers(peer, resources=resources + templates)
+        return resources + templates
+
+    def with_resources(self) -> tuple[str, ...]:
+        """The peers that said that they have resources, by name."""
+        me = self._me
+        hinted = {name for name, known in self._known.items() if "resources" in known.others}
+        return tuple(sorted(name for name in me.peers if name in hinted or me.peers[name].resources))
 
     # -- inside ------------------------------------------------------------------------------------------
 
@@ -139,6 +181,43 @@ class Discovery:
             known = self._known.get(name)
             if known is None or not known.is_permitted or (not known.is_busy and self._me.peers[name].tools is None):
                 self._start(name)
+
+    def _list_changed(self, peer: str, what: str) -> None:
+        """A peer said that a list of its changed: tools are asked for again, other lists if they were asked for."""
+        member, known = self._me.peers.get(peer), self._known.get(peer)
+        if member is None or not (self.is_on or known is not None):
+            return
+        if what == "tools":
+            self._start(peer)
+            return
+        if known is not None:
+            known.others.add(what)
+        if (member.resources if what == "resources" else member.prompts) is not None:
+            self._me.start_soon(self._ask_if_it_tells, peer, what)
+
+    def _others_ask(self, request: Envelope) -> None:
+        """Somebody else asks a peer for its tools."""
+        params = request.body.get("params")
+        is_first_page = not isinstance(params, Mapping) or params.get("cursor") is None
+        if request.body.get("method") == "tools/list" and is_first_page and len(request.addressees) == 1:
+            self._asked_by_others[request.id] = request.addressees[0]
+            if len(self._asked_by_others) > MAX_OVERHEARD:
+                self._asked_by_others.popitem(last=False)
+
+    def _overhear(self, response: Envelope) -> None:
+        """What a peer answers somebody else is what it would answer us; a list of several pages is asked for."""
+        for name in response.correlation_id or ():
+            peer = self._asked_by_others.get(name)
+            known = self._known.get(response.sender)
+            if peer != response.sender or known is None:
+                continue
+            del self._asked_by_others[name]
+            try:
+                page = read_page(response.body.get("result"), "tools")
+            except Unreadable:
+                return
+            if page.cursor is None:
+                self._learnt(peer, known, _Listing(tools_of(peer, page.entries), page.others))
 
     def _forget(self, peer: str) -> None:
         known = self._known.pop(peer, None)
@@ -174,8 +253,9 @@ class Discovery:
             if not self._me.requests.may_ask(peer, "tools/list"):
                 known.is_permitted = False
                 return
+            answers_before = known.answers
             await anyio.sleep(random.random() * self.pace.stagger_seconds)  # noqa: S311 - no secret
-            again = True
+            again = known.answers == answers_before or known.is_wanted_again
             while again and self._known.get(peer) is known:
                 known.is_wanted_again = False
                 await self._ask_patiently(peer, known)
@@ -207,34 +287,41 @@ class Discovery:
                 return
 
     async def _ask(self, peer: str, known: _Known) -> None:
-        """Ask for tools, and then for what else there is. Raises when the tools are not told."""
+        """Ask for tools. Raises when they are not told."""
         known.asked_at = anyio.current_time()
-        tools = await self._list(peer, "tools")
-        known.has_nothing = not tools
-        self._tell(peer, known, tools=tools)
-        known.looked.set()
-        for name in ("resources", "prompts"):
-            if not self._me.requests.may_request(peer, f"{name}/list"):
-                continue
-            try:
-                self._tell(peer, known, **{name: await self._list(peer, name)})
-            except PeerError as error:
-                logger.debug("'%s' does not tell its %s: %s", peer, name, error)
+        self._learnt(peer, known, await self._list(peer, "tools"))
 
-    def _tell(self, peer: str, known: _Known, **offers: tuple[Any, ...]) -> None:
+    async def _ask_if_it_tells(self, peer: str, name: str) -> None:
+        """Ask for something else than tools, which many peers do not know."""
+        try:
+            if name == "resources":
+                await self.resources(peer)
+            else:
+                self._me.peers.offers(peer, **{name: (await self._list(peer, name)).offers})
+        except PeerError as error:
+            logger.debug("'%s' does not tell its %s: %s", peer, name, error)
+
+    def _learnt(self, peer: str, known: _Known, listing: _Listing) -> None:
+        """A peer's tools are known, if it did not join anew meanwhile."""
+        known.asked_at = anyio.current_time()
+        known.answers += 1
+        known.has_nothing = not listing.offers
+        known.others |= listing.others
         if self._known.get(peer) is known:
-            self._me.peers.offers(peer, **offers)
+            self._me.peers.offers(peer, tools=listing.offers)
+        known.looked.set()
 
-    async def _list(self, peer: str, name: str) -> tuple[Any, ...]:
+    async def _list(self, peer: str, name: str, method: str = "", key: str = "") -> _Listing:
         """The whole list; a peer that does not know the method has none. Raises `PeerError` and `NotPermitted`."""
         entries: list[Mapping[str, Any]] = []
+        others: frozenset[str] = frozenset()
         cursor: str | None = None
         waits = Waits(self.pace.answer_seconds, self._me.requests.waits.decision_seconds)
         for _ in range(MAX_PAGES):
             params = None if cursor is None else {"cursor": cursor}
             try:
-                result = await self._me.requests.request(peer, f"{name}/list", params, waits=waits)
-                page = read_page(result, name)
+                result = await self._me.requests.request(peer, method or f"{name}/list", params, waits=waits)
+                page = read_page(result, key or name)
             except PeerFailed as error:
                 if error.code != METHOD_NOT_FOUND:
                     raise
@@ -242,10 +329,11 @@ class Discovery:
             except Unreadable as error:
                 raise BadAnswer(peer, str(error)) from None
             entries += page.entries
+            others |= page.others
             if page.cursor is None or page.cursor == cursor:
                 break
             cursor = page.cursor
-        return _READERS[name](peer, tuple(entries))
+        return _Listing(_READERS[name](peer, tuple(entries)), others)
 
     def _slot(self) -> anyio.CapacityLimiter:
         if self._slots is None:

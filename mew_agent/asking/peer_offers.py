@@ -15,6 +15,9 @@ NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 MAX_LISTED: Final = 500
 """Entries of one list that are kept; no model reads more tools than that."""
 
+OTHER_LISTS: Final = "mew/lists"
+"""Key in `_meta` of a list of tools: names of the other lists that are worth asking for, such as `resources`."""
+
 
 class Unreadable(ValueError):
     """A list that is none. Its text says what it is instead."""
@@ -32,13 +35,17 @@ class PeerTool:
 
 @dataclass(frozen=True, slots=True)
 class PeerResource:
-    """A resource of a peer, to be read by `resources/read`. `mime_type` None: it did not say."""
+    """A resource of a peer, to be read by `resources/read`. `mime_type` None: it did not say.
+
+    Where `is_template`, the URI has `{places}` for whoever reads it to fill.
+    """
 
     peer: str
     uri: str
     name: str = ""
     description: str = ""
     mime_type: str | None = None
+    is_template: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +60,11 @@ class PeerPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a list. `cursor` names the next; None: there is none."""
+    """One page of a list. `cursor` names the next; None: there is none. `others` are lists said to be there, too."""
 
     entries: tuple[Mapping[str, Any], ...]
     cursor: str | None = None
+    others: frozenset[str] = frozenset()
 
 
 def read_page(result: object, name: str) -> Page:
@@ -69,7 +77,7 @@ def read_page(result: object, name: str) -> Page:
         raise Unreadable(f"a list of {name} was expected, not {type(entries).__name__}")
     cursor = result.get("nextCursor") if isinstance(result, Mapping) else None
     kept = tuple(entry for entry in entries if isinstance(entry, Mapping))
-    return Page(kept, cursor if isinstance(cursor, str) and cursor else None)
+    return Page(kept, cursor if isinstance(cursor, str) and cursor else None, _others(result))
 
 
 def tools_of(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerTool, ...]:
@@ -83,12 +91,15 @@ def tools_of(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerToo
 
 
 def resources_of(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerResource, ...]:
-    """The resources in a list, each URI once."""
+    """The resources and templates in a list, each URI once."""
     found: dict[str, PeerResource] = {}
     for entry in entries[:MAX_LISTED]:
-        uri, mime_type = _text(entry, "uri"), _text(entry, "mimeType") or None
+        template, mime_type = _text(entry, "uriTemplate"), _text(entry, "mimeType") or None
+        uri = _text(entry, "uri") or template
         if uri:
-            told = PeerResource(peer, uri, _text(entry, "name"), _text(entry, "description"), mime_type)
+            told = PeerResource(
+                peer, uri, _text(entry, "name"), _text(entry, "description"), mime_type, uri == template
+            )
             found.setdefault(uri, told)
     return tuple(found.values())
 
@@ -165,6 +176,12 @@ def _schema(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 def _text(entry: Mapping[str, Any], key: str) -> str:
     value = entry.get(key)
     return value if isinstance(value, str) else ""
+
+
+def _others(result: object) -> frozenset[str]:
+    meta = result.get("_meta") if isinstance(result, Mapping) else None
+    told = meta.get(OTHER_LISTS) if isinstance(meta, Mapping) else None
+    return frozenset(name for name in _entries(told) if isinstance(name, str))
 
 
 def _entries(value: object) -> tuple[object, ...]:

@@ -1,26 +1,31 @@
 """MCP requests to peers: made directly where our capabilities cover them, else proposed for somebody else to make.
 
-Owns the way from a proposal to its result: who may fulfil, reject and answer it, and when it is withdrawn. What is
-offered by whom is discovery's matter.
+Owns the way from a proposal to its result: who may fulfil, reject and answer it, and when it is withdrawn; and that a
+request whose answer nobody waits for any more is taken back. What is offered by whom is discovery's matter.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from mew_agent.asking.loosened import loosened
 from mew_agent.asking.questions import Question, is_refusal
 from mew_agent.errors import GatewayError, NotPermitted, PeerAbsent, PeerError, PeerFailed, Refused, Rejected
+from mew_agent.offers.underway import CANCELLED
 from protocol import kinds
+from protocol.capability import CapabilitySet
 from protocol.envelope import Envelope
 from protocol.errors import CAPABILITY_VIOLATION
 
 if TYPE_CHECKING:
     from mew_agent.participant import Participant
 
-WITHDRAW_SECONDS: Final = 2.0
+GOODBYE_SECONDS: Final = 2.0
+"""How long taking something back may take: whoever does has been told to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,7 @@ class PeerRequests:
         self._me = me
         self.waits = waits
         self._numbers = count(1)
+        self._loosened: tuple[CapabilitySet, CapabilitySet] | None = None
 
     def may_ask(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
         """Whether we may make or propose such a request."""
@@ -102,6 +108,15 @@ class PeerRequests:
     def may_propose(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
         """Whether we may propose such a request."""
         return self._me.may_send(kinds.MCP_PROPOSAL, _payload(method, params), (peer,))
+
+    def may_ask_some(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
+        """Whether we may make or propose such a request with some arguments, whatever `params` leave open."""
+        held = self._me.capabilities
+        if self._loosened is None or self._loosened[0] is not held:
+            self._loosened = (held, loosened(held.patterns))
+        payload = _payload(method, params)
+        drafts = (self._me.draft(kind, payload, to=(peer,)) for kind in (kinds.MCP_REQUEST, kinds.MCP_PROPOSAL))
+        return any(self._loosened[1].allows(draft) for draft in drafts)
 
     async def request(
         self,
@@ -170,10 +185,16 @@ class PeerRequests:
 
     async def _asked(self, question: Question, waits: Waits) -> Envelope:
         self._refuse_absent(question.peer)
+        reason = "no_longer_needed"
         with self._me.waiting_for(question):
-            await self._me.pose(question)
-            with anyio.move_on_after(waits.answer_seconds):
-                await question.settled.wait()
+            try:
+                await self._me.pose(question)
+                with anyio.move_on_after(waits.answer_seconds):
+                    await question.settled.wait()
+                reason = "timeout"
+            finally:
+                if question.is_sent and not question.settled.is_set():
+                    await self._take_back(question, reason)
         return question.answered(waits.answer_seconds, self._state_of(question.peer))
 
     def _refuse_absent(self, peer: str) -> None:
@@ -186,15 +207,20 @@ class PeerRequests:
         return "it is paused" if known is not None and known.context.status == "paused" else otherwise
 
     async def _withdraw(self, proposal: _Proposal, reason: str) -> None:
-        """Nobody needs to decide about it any more. Never raises, also when we are being cancelled."""
-        if not self._me.may_send(kinds.MCP_WITHDRAW):
+        """Nobody needs to decide about it any more."""
+        await self._say_goodbye(kinds.MCP_WITHDRAW, {"reason": reason}, proposal)
+
+    async def _take_back(self, question: Question, reason: str) -> None:
+        """Nobody waits for the answer any more: whoever works on it may stop."""
+        params = {"requestId": question.sent.body.get("id"), "reason": reason}
+        await self._say_goodbye(kinds.MCP_NOTIFICATION, {"method": CANCELLED, "params": params}, question)
+
+    async def _say_goodbye(self, kind: str, payload: dict[str, Any], about: Question) -> None:
+        """Never raises, also when we are being cancelled."""
+        if not self._me.may_send(kind, payload, (about.peer,)):
             return
-        with anyio.move_on_after(WITHDRAW_SECONDS, shield=True):
-            try:
-                about = (proposal.sent.id,)
-                await self._me.send(kinds.MCP_WITHDRAW, {"reason": reason}, to=proposal.peer, correlation_id=about)
-            except (GatewayError, NotPermitted):
-                return
+        with anyio.move_on_after(GOODBYE_SECONDS, shield=True), suppress(GatewayError, NotPermitted):
+            await self._me.send(kind, payload, to=about.peer, correlation_id=(about.sent.id,))
 
 
 def _payload(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:

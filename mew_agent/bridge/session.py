@@ -15,7 +15,7 @@ import anyio
 import httpx2
 import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client.session import ClientSession
+from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPError
@@ -27,7 +27,7 @@ from pydantic_core import to_json
 from mew_agent._version import __version__
 from mew_agent.bridge.program import ServerFailed, ServerProgram, running_program
 from mew_agent.bridge.settings import BridgeSettings, HttpServer
-from mew_agent.offers.local import INTERNAL_ERROR, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed
+from mew_agent.offers.local import INTERNAL_ERROR, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed, with_other_lists
 from protocol.codec import DEFAULT_MAX_BYTES
 
 logger = logging.getLogger("mew_agent.bridge")
@@ -87,16 +87,25 @@ class ServerSession:
             if error.code == types.CONNECTION_CLOSED or error.message == _SESSION_GONE:
                 self.ended.set()
                 raise RequestFailed(UNAVAILABLE, f"the MCP server '{self.name}' went away meanwhile") from None
+            if method == "tools/list" and error.code == METHOD_NOT_FOUND and self._other_lists():
+                return with_other_lists({"tools": []}, self._other_lists())
             raise RequestFailed(error.code, error.message, error.error.data) from None
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             problem = f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"
             raise RequestFailed(INTERNAL_ERROR, f"the MCP server's answer is no MCP: {problem}") from None
         result = answer.model_extra or {}
+        if method == "tools/list":
+            result = with_other_lists(result, self._other_lists())
         size = len(to_json(result))
         if size > MAX_RESULT_BYTES:
             raise RequestFailed(INTERNAL_ERROR, f"the answer has {size:,} bytes, more than an envelope may have")
         return result
+
+    def _other_lists(self) -> list[str]:
+        """What the server said at the handshake that it has beside tools."""
+        told = self._session.server_capabilities
+        return [] if told is None else [name for name in ("resources", "prompts") if getattr(told, name) is not None]
 
 
 @asynccontextmanager
@@ -107,14 +116,14 @@ async def connected(settings: BridgeSettings, notify: Notify) -> AsyncIterator[S
         async with (
             httpx2.AsyncClient(headers=server.headers, timeout=_HTTP_TIMEOUT) as client,
             streamable_http_client(server.url, http_client=client) as (read, write),
-            ClientSession(read, write, message_handler=_Listener(notify)) as session,
+            _Session(read, write, message_handler=_Listener(notify)) as session,
         ):
             ready = await _ready(session, settings)
             async with _followed(session):
                 yield ready
     else:
         async with running_program(server, os.environ) as program, _streams(program) as (streams, ended):
-            async with ClientSession(*streams, message_handler=_Listener(notify)) as session:
+            async with _Session(*streams, message_handler=_Listener(notify)) as session:
                 try:
                     ready = await _ready(session, settings)
                 except ServerFailed as error:
@@ -170,6 +179,22 @@ async def _shake_hands(session: ClientSession) -> None:
     await session.send_notification(types.InitializedNotification())
 
 
+class _Session(ClientSession):
+    """Refuses in words what a server asks of its client: sampling, elicitation, roots. It is told of none of them."""
+
+    async def dispatch_input_request(
+        self, ctx: ClientRequestContext, request: types.InputRequest
+    ) -> types.InputResponse | types.ErrorData:
+        """Answer a request of the server's."""
+        logger.warning(
+            "the MCP server asked for '%s': refused, a space has nothing that could answer it", request.method
+        )
+        said = (
+            f"'{request.method}' is not offered: this client passes on the requests of many and acts for none of them"
+        )
+        return types.ErrorData(code=METHOD_NOT_FOUND, message=said)
+
+
 class _Listener:
     """Hears what a server tells by itself: logs its log, passes on what its users should know."""
 
@@ -182,11 +207,12 @@ class _Listener:
                 logger.log(_LEVELS.get(said.level, logging.ERROR), "server: %s", said.data)
             case Exception():
                 logger.warning("the MCP server sent something unreadable: %s", message)
-            case _ if isinstance(message, _PASSED_ON):
-                told = message.model_dump(by_alias=True, mode="json", exclude_none=True)
-                await self._notify(told["method"], told.get("params") or {})
             case _:
-                pass
+                told = message.model_dump(by_alias=True, mode="json", exclude_none=True)
+                if isinstance(message, _PASSED_ON):
+                    await self._notify(told["method"], told.get("params") or {})
+                else:  # progress, for instance: it is about a call, and whoever made it only waits for its result
+                    logger.debug("server: %s %s", told["method"], told.get("params") or {})
 
 
 @asynccontextmanager

@@ -4,12 +4,13 @@ Owns the JSON-RPC error codes, and the offers of a participant of this process: 
 of offers stands for an MCP server (`mew_agent.bridge`). Knows no envelopes; those are the business of `answers`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from pydantic_core import from_json, to_json
 
+from mew_agent.asking.peer_offers import OTHER_LISTS
 from mew_agent.errors import MewAgentError
 from mew_agent.offers.resources import NoSuchResource, Resources
 from mew_agent.offers.tools import BadArguments, Tool, Toolbox, UnknownTool, as_text, well_formed
@@ -58,7 +59,8 @@ class LocalOffers:
             case "ping":
                 return {}
             case "tools/list":
-                return {"tools": [_listed(tool) for tool in self.toolbox.tools.values()]}
+                tools = [_listed(tool) for tool in self.toolbox.tools.values()]
+                return with_other_lists({"tools": tools}, ["resources"] if self.resources.resources else [])
             case "tools/call":
                 return await self._call(params)
             case "resources/list":
@@ -93,6 +95,14 @@ class LocalOffers:
             raise RequestFailed(RESOURCE_NOT_FOUND, well_formed(str(error)), {"uri": well_formed(uri)}) from None
         except Exception as error:
             raise RequestFailed(INTERNAL_ERROR, well_formed(f"{type(error).__name__}: {error}")) from None
+
+
+def with_other_lists(tools: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:
+    """A list of tools that says which other lists are worth asking for; nobody has to ask for empty ones then."""
+    if not others:
+        return tools
+    meta = tools.get("_meta")
+    return {**tools, "_meta": {**(meta if isinstance(meta, dict) else {}), OTHER_LISTS: list(others)}}
 
 
 def _listed(tool: Tool) -> dict[str, Any]:

@@ -101,15 +101,25 @@ class Resource:
 
 @dataclass
 class Resources:
-    """Resources by their URI."""
+    """Resources by their URI. `on_change` is called after each change."""
 
     resources: dict[str, Resource] = field(default_factory=dict)
+    on_change: Callable[[], None] | None = field(default=None, repr=False, compare=False)
 
     def add(self, resource: Resource) -> None:
         """Add a resource; the URI must be free."""
         if resource.uri in self.resources:
             raise ValueError(f"there is a resource '{resource.uri}' already")
         self.resources[resource.uri] = resource
+        self._changed()
+
+    def remove(self, uri: str) -> Resource:
+        """Offer a resource no longer, and return it. Raises `NoSuchResource`."""
+        if uri not in self.resources:
+            raise NoSuchResource(uri)
+        resource = self.resources.pop(uri)
+        self._changed()
+        return resource
 
     def listed(self) -> list[dict[str, Any]]:
         """What `resources/list` shows."""
@@ -127,6 +137,10 @@ class Resources:
             if arguments is not None:
                 return await resource.read(uri, arguments)
         raise NoSuchResource(uri)
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
 
 def _content(value: Any, mime_type: str | None) -> dict[str, Any]:

@@ -106,15 +106,25 @@ class Tool:
 
 @dataclass
 class Toolbox:
-    """Tools by name."""
+    """Tools by name. `on_change` is called after each change."""
 
     tools: dict[str, Tool] = field(default_factory=dict)
+    on_change: Callable[[], None] | None = field(default=None, repr=False, compare=False)
 
     def add(self, tool: Tool) -> None:
         """Add a tool; the name must be free."""
         if tool.name in self.tools:
             raise ValueError(f"there is a tool '{tool.name}' already")
         self.tools[tool.name] = tool
+        self._changed()
+
+    def remove(self, name: str) -> Tool:
+        """Offer a tool no longer, and return it. Raises `UnknownTool`. Calls of it that run go on."""
+        if name not in self.tools:
+            raise UnknownTool(name, tuple(self.tools))
+        tool = self.tools.pop(name)
+        self._changed()
+        return tool
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """What a model is told."""
@@ -133,6 +143,10 @@ class Toolbox:
             return as_text(await self.call(name, read_arguments(name, arguments_json)))
         except Exception as error:
             return failure_text(error)
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
 
 def read_arguments(name: str, arguments_json: str) -> dict[str, Any]:

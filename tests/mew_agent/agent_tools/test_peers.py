@@ -91,6 +91,26 @@ participants:
         assert names(PeerTools(me)) == ["tools__add", "tools__where"]
 
 
+async def test_a_tool_that_we_may_call_with_certain_arguments_only_is_offered_and_each_call_decided() -> None:
+    space = """
+space: {id: demo}
+participants:
+  tools: {command: mew, capabilities: [{kind: mcp/response}]}
+  asker:
+    command: mew
+    capabilities:
+      - {kind: mcp/request, payload: {method: tools/list}}
+      - {kind: mcp/request, payload: {method: tools/call, params: {name: add, arguments: {a: 1}}}}
+"""
+    async with space_of_peers(space) as (_, join), with_tools(join("tools")), join("asker", discover=True) as me:
+        await until(lambda: bool(me.peers["tools"].tools))
+        tools = PeerTools(me)
+        assert names(tools) == ["tools__add"]
+        assert await tools.observe(ToolCall("1", "tools__add", '{"a": 1, "b": 2}'), OCCASION) == "3"
+        refused = await tools.observe(ToolCall("2", "tools__add", '{"a": 5, "b": 2}'), OCCASION)
+        assert refused == "Error: 'asker' has no capability that covers 'mcp/request' with these arguments"
+
+
 async def test_a_tool_of_a_peer_that_left_is_not_offered_and_says_so_when_called() -> None:
     async with scene() as (me, _, _ear, join):
         agent_tools = AgentTools(PeerTools(me))

@@ -1,6 +1,7 @@
 """Discovery: whom it asks, how often, and what it makes of answers and silence."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +40,11 @@ class Shelf:
 def names(me: Participant, peer: str) -> list[str] | None:
     known = me.peers.get(peer)
     return None if known is None or known.tools is None else [tool.name for tool in known.tools]
+
+
+def resources(me: Participant, peer: str) -> list[str] | None:
+    known = me.peers.get(peer)
+    return None if known is None or known.resources is None else [one.uri for one in known.resources]
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -98,9 +104,11 @@ async def test_a_peer_that_knows_no_tools_is_asked_once() -> None:
     async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker", discover=True) as me:
         me.discovery.pace = replace(QUICK, time_to_live_seconds=0.0)
         await until(lambda: names(me, "more") == [])
-        await until(lambda: len(shelf.asked) == 3)
         await me.discovery.settle(1.0)
-        assert shelf.asked == ["tools/list", "resources/list", "prompts/list"]
+        assert shelf.asked == ["tools/list"]
+        await me.discover("more")
+        told = ["tools/list", "resources/list", "resources/templates/list", "prompts/list"]
+        assert shelf.asked == ["tools/list", *told]
 
 
 async def test_silence_is_asked_again_and_again_not_for_ever() -> None:
@@ -188,3 +196,97 @@ async def test_bare_lists_are_read_too() -> None:
         await until(lambda: "bob" in me.peers)
         await me.discover("bob")
         assert names(me, "bob") == ["bare"]
+
+
+# -- as little as possible ---------------------------------------------------------------------------------
+
+
+def crowd(count: int) -> str:
+    members = "\n".join(
+        f"  p{number}: {{command: mew, capabilities: [{{kind: mcp/request}}]}}" for number in range(count)
+    )
+    return f"space: {{id: demo}}\nparticipants:\n  ada: {{capabilities: [{{kind: '*'}}]}}\n{members}"
+
+
+async def test_a_list_that_somebody_else_was_told_is_not_asked_for_again() -> None:
+    async with space_of_peers(crowd(7)) as (_, join), join("ada") as ada, contextlib.AsyncExitStack() as stack:
+        ear = Ear(ada)
+        members = [await stack.enter_async_context(join(f"p{number}", discover=True)) for number in range(6)]
+        await until(lambda: all(len(one.peers) == 6 for one in members))
+        for number, one in enumerate(members):
+            one.discovery.pace = replace(QUICK, stagger_seconds=0.0 if number == 0 else 0.5)
+        shelf = Shelf(["one", "two"])
+        async with join("p6", offers=shelf):
+            await until(lambda: all(names(one, "p6") == ["one", "two"] for one in members))
+            for one in members:
+                await one.discovery.settle(5.0)
+        assert shelf.asked == ["tools/list"]
+        asked = [r for number in range(6) for r in ear.of(f"p{number}", "mcp/request") if r.addressees == ("p6",)]
+        assert [(r.sender, r.body["method"]) for r in asked] == [("p0", "tools/list")]
+
+
+async def test_an_overheard_page_is_not_the_list() -> None:
+    async with space_of_peers() as (_, join), join("asker", discover=True) as me, join("ada") as ada:
+        me.discovery.pace = replace(QUICK, stagger_seconds=0.2)
+        shelf = Shelf(["a"], ["b"])
+        async with join("more", offers=shelf):
+            await until(lambda: "more" in ada.peers)
+            await ada.request("more", "tools/list")
+            await until(lambda: names(me, "more") == ["a", "b"])
+
+
+async def test_a_stranger_cannot_answer_for_a_peer_that_somebody_asked() -> None:
+    async with space_of_peers() as (_, join), join("asker", discover=True) as me, join("ada") as ada:
+        me.discovery.pace = replace(QUICK, stagger_seconds=0.2)
+        shelf = Shelf(["true"])
+        heard: list[list[str] | None] = []
+        me.on("mcp/response")(_noting(lambda: heard.append(names(me, "more"))))
+        async with join("more", offers=shelf), join("bob") as bob:
+            await until(lambda: {"more", "bob"} <= set(ada.peers))
+            request = await ada.send("mcp/request", {"method": "tools/list"}, to="more")
+            forged = {"result": {"tools": [{"name": "forged"}]}}
+            await bob.send("mcp/response", forged, to="ada", correlation_id=(request.id,))
+            await until(lambda: names(me, "more") == ["true"])
+        assert ["forged"] not in heard
+
+
+def _noting(note: Callable[[], None]) -> Callable[[Envelope], Awaitable[None]]:
+    async def handler(_: Envelope) -> None:
+        note()
+
+    return handler
+
+
+async def test_resources_are_told_of_with_the_tools_and_asked_for_on_demand() -> None:
+    async with space_of_peers() as (_, join), join("ada") as ada, join("asker", discover=True) as me:
+        ear = Ear(ada)
+        async with with_tools(join("tools")) as tools, join("more"):
+
+            @tools.resource("notes://today")
+            def today() -> str:
+                """What happened."""
+                return "rain"
+
+            @tools.resource("notes://{day}")
+            def notes(day: str) -> str:
+                """A day's notes."""
+                return day
+
+            await until(lambda: me.discovery.with_resources() == ("tools",))
+            assert resources(me, "tools") is None
+            assert not [one for one in ear.of("asker", "mcp/request") if one.body["method"] != "tools/list"]
+            found = await me.discovery.resources("tools")
+            assert [(one.uri, one.is_template) for one in found] == [("notes://today", False), ("notes://{day}", True)]
+            assert resources(me, "tools") == [one.uri for one in found]
+        await until(lambda: me.discovery.with_resources() == ())
+
+
+async def test_a_change_of_resources_is_followed_by_whoever_asked_for_them() -> None:
+    async with space_of_peers() as (_, join), join("asker") as me, join("tools") as tools:
+        tools.resource("notes://one")(lambda: "1")
+        await until(lambda: "tools" in me.peers)
+        await me.discover("tools")
+        tools.resource("notes://two")(lambda: "2")
+        await until(lambda: len(me.peers["tools"].resources or ()) == 2)
+        tools.resources.remove("notes://one")
+        await until(lambda: [one.uri for one in me.peers["tools"].resources or ()] == ["notes://two"])

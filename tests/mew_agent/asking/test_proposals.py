@@ -171,6 +171,80 @@ async def test_a_peer_that_leaves_fails_the_call_at_once() -> None:
         assert failed[0].had_been_asked
 
 
+class _Bench:
+    """Offers a tool whose work ends only when it is stopped."""
+
+    def __init__(self) -> None:
+        self.begun, self.stopped = anyio.Event(), anyio.Event()
+
+    async def request(self, method: str, params: Any) -> dict[str, Any]:
+        self.begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.stopped.set()
+        raise AssertionError
+
+
+NOTIFIERS = """
+space: {id: demo}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  asker: {command: mew, capabilities: [{kind: mcp/request}, {kind: mcp/notification}]}
+  silent: {command: mew, capabilities: [{kind: mcp/request}]}
+  tools: {command: mew, capabilities: [{kind: mcp/response}]}
+"""
+
+
+@pytest.mark.parametrize("reason", ["timeout", "no_longer_needed"])
+async def test_a_request_that_nobody_waits_for_any_more_is_taken_back_and_its_work_stopped(reason: str) -> None:
+    bench = _Bench()
+    async with space_of_peers(NOTIFIERS) as (_, join), join("asker") as me, join("ada") as ada:
+        ear = Ear(ada)
+        async with join("tools", offers=bench):
+            await until(lambda: "tools" in me.peers)
+            if reason == "timeout":
+                with pytest.raises(PeerTimeout):
+                    await me.call_tool("tools", "add", waits=Waits(answer_seconds=0.1))
+            else:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(me.call_tool, "tools", "add")
+                    await bench.begun.wait()
+                    tasks.cancel_scope.cancel()
+            request = await ear.first("asker", "mcp/request")
+            notice = await ear.first("asker", "mcp/notification", about=request)
+            with anyio.fail_after(5):
+                await bench.stopped.wait()
+            assert notice.addressees == ("tools",)
+            told = {"requestId": request.body["id"], "reason": reason}
+            assert dict(notice.body) == {"method": "notifications/cancelled", "params": told}
+        assert not ear.of("tools", "mcp/response")
+
+
+async def test_who_may_not_send_notices_only_stops_waiting() -> None:
+    bench = _Bench()
+    async with space_of_peers(NOTIFIERS) as (_, join), join("silent") as me, join("ada") as ada:
+        ear = Ear(ada)
+        async with join("tools", offers=bench):
+            await until(lambda: "tools" in me.peers)
+            with pytest.raises(PeerTimeout):
+                await me.call_tool("tools", "add", waits=Waits(answer_seconds=0.1))
+            assert not bench.stopped.is_set()
+        assert not ear.of("silent", "mcp/notification")
+
+
+async def test_an_answered_request_is_not_taken_back() -> None:
+    async with space_of_peers(NOTIFIERS) as (_, join), join("asker") as me, join("ada") as ada:
+        ear = Ear(ada)
+        async with with_tools(join("tools")):
+            await until(lambda: "tools" in me.peers)
+            assert (await me.call_tool("tools", "where")).text == "tools"
+            with pytest.raises(PeerFailed):
+                await me.request("tools", "nothing/known")
+        await until(lambda: "tools" not in ada.peers)
+        assert not ear.of("asker", "mcp/notification")
+
+
 # -- proposals ---------------------------------------------------------------------------------------------
 
 

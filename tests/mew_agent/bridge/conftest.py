@@ -46,9 +46,9 @@ def script(body: str, **more: Any) -> BridgeSettings:
         "import json, os, sys, signal, time\n"
         "def read(): return json.loads(sys.stdin.readline() or 'null')\n"
         "def write(**message): print(json.dumps({'jsonrpc': '2.0', **message}), flush=True)\n"
-        "def hello(version='2025-06-18'):\n"
+        "def hello(version='2025-06-18', capabilities={}):\n"
         "    id = read()['id']\n"
-        "    write(id=id, result={'protocolVersion': version, 'capabilities': {}, "
+        "    write(id=id, result={'protocolVersion': version, 'capabilities': capabilities, "
         "'serverInfo': {'name': 'small', 'version': '0'}})\n"
         "    read()\n"
     )

@@ -1,5 +1,6 @@
 """Talking to MCP servers: real ones of the official package, published ones, small ones with manners of their own."""
 
+import logging
 import shutil
 import subprocess
 import sys
@@ -84,6 +85,58 @@ async def test_an_answer_that_does_not_come_is_given_up() -> None:
             await call(bridge, "wait_at_gate")
         assert failed.value.code == -32001
         assert (await call(bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
+
+
+async def test_a_call_that_nobody_waits_for_any_more_is_stopped_in_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "mew_agent.bridge")
+    async with running(workshop()) as bridge:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, bridge, "work")
+            with anyio.fail_after(10):
+                while "took the tools out" not in caplog.text:
+                    await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(10):
+            while "put the tools away" not in caplog.text:
+                await anyio.sleep(0.01)
+        assert (await call(bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
+
+
+async def test_progress_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "mew_agent.bridge")
+    params = {"name": "work", "arguments": {}, "_meta": {"progressToken": "mine"}}
+    async with running(workshop()) as bridge, anyio.create_task_group() as tasks:
+        tasks.start_soon(bridge.request, "tools/call", params)
+        with anyio.fail_after(10):
+            while "half done" not in caplog.text:
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert "server: notifications/progress" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("method", "asked"),
+    [("sampling", "sampling/createMessage"), ("elicitation", "elicitation/create"), ("roots", "roots/list")],
+)
+async def test_what_a_server_asks_of_its_client_is_refused_in_words(
+    method: str, asked: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(workshop()) as bridge:
+        said = (await call(bridge, "ask_back", method=method))["content"][0]["text"]
+        assert said.startswith(f"-32601: '{asked}' is not offered")
+    assert f"the MCP server asked for '{asked}': refused" in caplog.text
+
+
+async def test_a_list_of_tools_says_what_else_there_is() -> None:
+    only = "hello()\nwhile (m := read()): write(id=m['id'], error={'code': -32601, 'message': 'no such method'})"
+    with_resources = only.replace("hello()", "hello(capabilities={'resources': {}})")
+    async with running(workshop()) as bridge:
+        assert (await bridge.request("tools/list", {}))["_meta"]["mew/lists"] == ["resources", "prompts"]
+    async with running(script(with_resources)) as bridge:
+        assert await bridge.request("tools/list", {}) == {"tools": [], "_meta": {"mew/lists": ["resources"]}}
+    async with running(script(only)) as bridge:
+        with pytest.raises(RequestFailed, match="no such method"):
+            await bridge.request("tools/list", {})
 
 
 async def test_a_tool_that_fails_has_a_result_that_says_so() -> None:

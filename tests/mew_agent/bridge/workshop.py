@@ -9,6 +9,7 @@ import sys
 import anyio
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
 
 
 def make_server() -> "MCPServer[None]":
@@ -77,7 +78,38 @@ def make_server() -> "MCPServer[None]":
         """Greet somebody."""
         return f"Say hello to {name}."
 
+    add_conversations(server)
     return server
+
+
+def add_conversations(server: "MCPServer[None]") -> None:
+    """Tools that talk to their client before they answer."""
+
+    @server.tool()
+    async def work(context: Context[None]) -> str:
+        """Work for ever; leaves a word when it is stopped."""
+        try:
+            sys.stderr.write("took the tools out\n")
+            sys.stderr.flush()
+            await context.report_progress(1, 2, "half done")
+            await anyio.sleep_forever()
+        finally:
+            sys.stderr.write("put the tools away\n")
+            sys.stderr.flush()
+        return "never"
+
+    @server.tool()
+    async def ask_back(method: str, context: Context[None]) -> str:
+        """Ask the client for something; the answer is what it said."""
+        asking = {
+            "sampling": lambda: context.session.create_message([], max_tokens=1),
+            "elicitation": lambda: context.session.elicit_form("Your name?", {"type": "object", "properties": {}}),
+            "roots": context.session.list_roots,
+        }
+        try:
+            return str(await asking[method]())
+        except MCPError as error:
+            return f"{error.code}: {error.message}"
 
 
 if __name__ == "__main__":
