@@ -14,6 +14,7 @@
     │   ├── Rejected           somebody rejected what we proposed
     │   ├── AnswerLost         the connection broke before the gateway had what we said
     │   ├── Refused            the gateway did not deliver what we said to a peer
+    │   ├── NoAnswer           an agent does not answer what it was asked: busy, stopped, silent, gone
     │   └── BadAnswer          the peer's answer cannot be read
     ├── PolicyStopped          the context's policy ended this reply
     └── ModelError             a call to the language model failed; nothing was recorded
@@ -191,6 +192,21 @@ class Refused(PeerError):
     def __str__(self) -> str:
         tail = f": {self.detail}" if self.detail else ""
         return f"the gateway refused '{self.kind}' to '{self.peer}' ({self.error}){tail}"
+
+
+@dataclass(eq=False)
+class NoAnswer(PeerError):
+    """An agent that was asked something will not answer it.
+
+    `code` is one of `agent_left`, `agent_silent`, `agent_busy`, `cancelled`, `refused`, `connection_lost`, `closing`.
+    """
+
+    peer: str
+    code: str
+    problem: str
+
+    def __str__(self) -> str:
+        return self.problem
 
 
 @dataclass(eq=False)

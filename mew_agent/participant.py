@@ -18,6 +18,7 @@ from mew_agent.client import Address
 from mew_agent.control import Control, Controllable
 from mew_agent.errors import ConfigError, GatewayError
 from mew_agent.events import PeerLevelChanged, SpaceEvent, comings_and_goings, events_in
+from mew_agent.exchanges.asking import Exchanges
 from mew_agent.hearing import Hearing
 from mew_agent.joining import Joining
 from mew_agent.offers.changes import ListChanges
@@ -88,6 +89,7 @@ class Participant(Joining, Saying, Hearing):
         self._questions = Questions(id)
         self.requests = PeerRequests(self, waits or Waits())
         self.discovery = Discovery(self, is_on=discover)
+        self.exchanges = Exchanges(self)
         self._joins_told = 0
 
     @classmethod
@@ -165,6 +167,7 @@ class Participant(Joining, Saying, Hearing):
         """Everything that arrives. Nothing a peer writes ends the connection; the first welcome must be readable."""
         try:
             if isinstance(message, StreamFrame):
+                self.exchanges.receive_frame(message)
                 await self.receive_frame(message)
             else:
                 await self._take_envelope(message)
@@ -191,6 +194,7 @@ class Participant(Joining, Saying, Hearing):
         elif (gone := who_left(message)) is not None:
             self._questions.left(gone)
         self.discovery.receive(message)
+        self.exchanges.receive(message)
         await self.receive(message)
         events: list[SpaceEvent] = []
         if is_about_members and was_welcomed:
@@ -213,6 +217,7 @@ class Participant(Joining, Saying, Hearing):
         if self._client.joins != self._joins_told:
             self._joins_told = self._client.joins
             self._questions.rejoined()
+            self.exchanges.rejoined()
             if open_ones := self._questions.to_peers():
                 self.start_soon(self._await_return, open_ones)
             await self.joined()

@@ -20,6 +20,8 @@ from mew_agent.asking.questions import Question, Questions
 from mew_agent.client import SEND_TIMEOUT_SECONDS, Client
 from mew_agent.control import ALLOWED_WHILE_PAUSED, Control
 from mew_agent.errors import BadAnswer, NotPermitted
+from mew_agent.exchanges.asking import SILENCE_SECONDS, Exchanges
+from mew_agent.exchanges.pieces import Asking
 from mew_agent.peers import Peer
 from protocol import kinds
 from protocol.capability import CapabilitySet
@@ -41,6 +43,7 @@ class Saying:
     control: Control
     requests: PeerRequests
     discovery: Discovery
+    exchanges: Exchanges
     _client: Client
     _questions: Questions
 
@@ -65,12 +68,16 @@ class Saying:
         """
         addressees = (to,) if isinstance(to, str) else tuple(to)
         envelope = self.draft(kind, payload, to=addressees, correlation_id=correlation_id, context=context)
+        await self.post(envelope, wait_seconds=wait_seconds)
+        return envelope
+
+    async def post(self, envelope: Envelope, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
+        """Send an envelope that was drafted; see `send`."""
         if not self.capabilities.allows(envelope):
-            raise NotPermitted(self.id, kind)
-        if kind not in ALLOWED_WHILE_PAUSED:
+            raise NotPermitted(self.id, envelope.kind)
+        if envelope.kind not in ALLOWED_WHILE_PAUSED:
             await self.control.until_active()
         await self._client.send(envelope, wait_seconds=wait_seconds)
-        return envelope
 
     async def chat(
         self, text: str, *, to: tuple[str, ...] | list[str] | str = (), correlation_id: tuple[str, ...] = ()
@@ -104,17 +111,21 @@ class Saying:
 
     async def pose(self, question: Question) -> None:
         """Send an envelope that waits for its answer. Raises `NotPermitted` and `NotConnected`."""
-        sent = question.sent
-        if not self.capabilities.allows(sent):
-            raise NotPermitted(self.id, sent.kind)
-        if sent.kind not in ALLOWED_WHILE_PAUSED:
-            await self.control.until_active()
-        await self._client.send(sent)
+        await self.post(question.sent)
         question.is_sent = True
 
     def waiting_for(self, question: Question) -> AbstractContextManager[None]:
         """While the block runs, what arrives may answer the question."""
         return self._questions.open(question)
+
+    def asking(self, agent: str, text: str, *, silence_seconds: float = SILENCE_SECONDS) -> Asking:
+        """Ask an agent: `await` it for the `Answered`, or read it with `async for`, piece by piece as it is written.
+
+        Pieces are `Thinking`, `Writing`, `ToolCalled`, `Noticed`, and at last `Answered`. Whoever stops reading before
+        that stops the agent. Raises, when it is awaited or read, `NoAnswer` when the agent will not answer or shows no
+        sign of working on it for `silence_seconds`; `PeerAbsent`, and what `send` raises.
+        """
+        return Asking(self.exchanges, agent, text, silence_seconds)
 
     async def compact(
         self, peer: str, *, reason: str | None = None, target_tokens: int | None = None, timeout_seconds: float = 120.0

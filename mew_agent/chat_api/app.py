@@ -24,11 +24,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mew_agent.chat_api.background import BackgroundAnswer, answer_in_background
 from mew_agent.chat_api.door import Door, OfferedAgent
-from mew_agent.chat_api.exchange import Exchange
 from mew_agent.chat_api.problems import BAD_REQUEST, TOO_LARGE, UNAUTHORIZED, Problem
 from mew_agent.chat_api.question import Question, read_question
 from mew_agent.chat_api.shapes import DONE, KEEP_ALIVE, Json, Reply, event, model_entry, model_list
-from mew_agent.chat_api.usage import context_key
+from mew_agent.exchanges.answer import Delta
+from mew_agent.exchanges.exchange import Exchange
+from mew_agent.exchanges.usage import context_key
 
 logger = logging.getLogger("mew_agent.chat_api")
 
@@ -145,7 +146,7 @@ class _Completions:
         await _while_connected(receive, converse)
 
     async def _answer(self, question: Question, sending: "_Sending", scope: Scope, receive: Receive) -> None:
-        async with self._door.asking(question.model, question.text) as exchange:
+        async with self._door.exchange_with(question.model, question.text) as exchange:
             reply = _reply(question, exchange.chat_id)
             if question.is_streamed:
                 await self._stream(question, reply, exchange, sending)
@@ -153,7 +154,7 @@ class _Completions:
                 whole = await self._gather(question, reply, exchange)
                 await JSONResponse(whole)(scope, receive, sending.send)
 
-    async def _stream(self, question: Question, reply: Reply, exchange: Exchange, sending: "_Sending") -> None:
+    async def _stream(self, question: Question, reply: Reply, exchange: Exchange[Delta], sending: "_Sending") -> None:
         await sending.begin_stream()
         await sending.event(reply.role())
         while True:
@@ -170,7 +171,7 @@ class _Completions:
             await sending.event(chunk)
         await sending.end_stream()
 
-    async def _gather(self, question: Question, reply: Reply, exchange: Exchange) -> Json:
+    async def _gather(self, question: Question, reply: Reply, exchange: Exchange[Delta]) -> Json:
         """Everything at once: the content is the agent's answer alone, notices are in the `mew` key."""
         reasoning: list[str] = []
         while (delta := await exchange.next()) is not None:
@@ -255,7 +256,7 @@ def _reply(question: Question, name: str) -> Reply:
     return Reply(f"chatcmpl-{name}", question.model, int(time.time()), question.include_usage)
 
 
-def _mew(question: Question, exchange: Exchange) -> Json:
+def _mew(question: Question, exchange: Exchange[Delta]) -> Json:
     return context_key(exchange.agent, exchange.context, notices=exchange.answer.notices, ignored=question.ignored)
 
 

@@ -1,7 +1,7 @@
 """The door in the space: a person who passes questions of chat clients to agents, and their answers back.
 
-Owns who can be asked, the asking, and that an agent whose asker has gone away is told to stop. What belongs to
-which question is `listening`, what becomes of it as text is `answer`; it knows no HTTP.
+Owns who can be asked, how many at once, and what a client is told when it gets no answer. The asking itself is the
+business of `exchanges`; it knows no HTTP.
 """
 
 import time
@@ -12,27 +12,20 @@ from typing import Final
 
 import anyio
 
-from mew_agent.chat_api.answer import HOLD_CHARACTERS, Answer, NoticePlace
-from mew_agent.chat_api.exchange import Exchange
-from mew_agent.chat_api.listening import Listening
-from mew_agent.chat_api.problems import BAD_GATEWAY, BUSY, FORBIDDEN, UNAVAILABLE, Problem, unknown_model
-from mew_agent.chat_api.usage import CallUsage
-from mew_agent.errors import GatewayError, NotPermitted
+from mew_agent.chat_api.problems import BUSY, FORBIDDEN, UNAVAILABLE, Problem, no_answer, unknown_model
+from mew_agent.errors import GatewayError, NoAnswer, NotConnected, NotPermitted
+from mew_agent.exchanges.answer import HOLD_CHARACTERS, Answer, Delta, NoticePlace
+from mew_agent.exchanges.asking import SILENCE_SECONDS
+from mew_agent.exchanges.exchange import Exchange
 from mew_agent.participant import Participant
 from mew_agent.peers import Peer, PeerContext
 from protocol import kinds
-from protocol.capability import CapabilitySet
-from protocol.codec import StreamFrame
 from protocol.envelope import Envelope
 
-SILENCE_SECONDS: Final = 300.0
-SEND_SECONDS: Final = 10.0
-GOODBYE_SECONDS: Final = 2.0
 STATUS_SECONDS: Final = 0.5
 """How long somebody who is here may take to report by themselves, before we ask."""
 
 MAX_EXCHANGES: Final = 100
-_ASKER_LEFT: Final = {"reason": "the asker left"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +60,7 @@ class Door(Participant):
     ) -> None:
         super().__init__(gateway, space=space, id=person, token=token)
         self.options = options or DoorOptions()
-        self._listening = Listening(person, self.peers)
         self._since: dict[str, int] = {}
-        self._is_joined_again = False
 
     # -- for clients -------------------------------------------------------------------------------------
 
@@ -87,29 +78,33 @@ class Door(Participant):
         return found
 
     @asynccontextmanager
-    async def asking(self, agent: str, text: str) -> AsyncIterator[Exchange]:
+    async def exchange_with(self, agent: str, text: str) -> AsyncIterator[Exchange[Delta]]:
         """Say something to an agent, and read its answer while the block runs. Leaving it early stops the agent.
 
         Raises `Problem` when it cannot be said.
         """
         self._check(agent)
-        chat = self.draft(kinds.CHAT, {"text": text}, to=(agent,))
-        if not self.capabilities.allows(chat):
-            raise Problem(FORBIDDEN, "not_permitted", f"'{self.id}' may not chat with '{agent}' in this space")
-        exchange = self._exchange(agent, chat.id, text)
-        self._listening.add(exchange)
+        answer = Answer(
+            notices=self.options.notices,
+            hold_characters=self.options.hold_characters,
+            may_use_tools=self.exchanges.may_use_tools(agent),
+        )
         try:
-            await self._say(chat)
-            yield exchange
-        finally:
-            del self._listening.exchanges[chat.id]
-            if exchange.is_to_be_stopped:
-                with anyio.CancelScope(shield=True), anyio.move_on_after(GOODBYE_SECONDS):
-                    await self._stop(exchange)
+            async with self.exchanges.open(
+                agent, text, answer, silence_seconds=self.options.silence_seconds
+            ) as exchange:
+                yield exchange
+        except NoAnswer as failure:
+            raise no_answer(failure) from None
+        except NotPermitted:
+            said = f"'{self.id}' may not chat with '{agent}' in this space"
+            raise Problem(FORBIDDEN, "not_permitted", said) from None
+        except NotConnected as error:
+            raise _no_gateway(str(error)) from None
 
     def close(self) -> None:
         """The door closes: nobody waits any longer."""
-        self._listening.fail_all(Problem(UNAVAILABLE, "closing", "this server is being stopped"))
+        self.exchanges.fail_all("closing", "this server is being stopped")
 
     # -- asking ------------------------------------------------------------------------------------------
 
@@ -120,37 +115,8 @@ class Door(Participant):
             raise Problem(UNAVAILABLE, "agent_not_here", f"'{agent}' is not in the space now", is_repeatable=True)
         if self.control.is_paused:
             raise Problem(UNAVAILABLE, "paused", f"'{self.id}', who asks for chat clients, is paused in the space")
-        if len(self._listening.exchanges) >= MAX_EXCHANGES:
+        if len(self.exchanges) >= MAX_EXCHANGES:
             raise Problem(BUSY, "busy", f"{MAX_EXCHANGES} questions are being answered already", is_repeatable=True)
-
-    def _exchange(self, agent: str, chat_id: str, text: str) -> Exchange:
-        peer, options = self.peers[agent], self.options
-        answer = Answer(
-            notices=options.notices,
-            hold_characters=options.hold_characters,
-            may_use_tools=agent in self._listening.users_of_tools or _may_call_tools(peer),
-        )
-        return Exchange(agent, chat_id, text, answer, CallUsage(peer.context), options.silence_seconds, peer.context)
-
-    async def _say(self, chat: Envelope) -> None:
-        try:
-            with anyio.fail_after(SEND_SECONDS):
-                await self._client.send(chat)
-        except (GatewayError, TimeoutError) as error:
-            raise _no_gateway(str(error)) from None
-
-    async def _stop(self, exchange: Exchange) -> None:
-        """Nobody reads any more: take the question back, and stop the thinking about it."""
-        with suppress(GatewayError, NotPermitted):
-            await self.send(kinds.CHAT_CANCEL, _ASKER_LEFT, to=exchange.agent, correlation_id=(exchange.chat_id,))
-        if exchange.reasoning_id is None:
-            self._listening.abandon(exchange)
-        else:
-            await self._cancel_reasoning(exchange.agent, exchange.reasoning_id)
-
-    async def _cancel_reasoning(self, agent: str, reasoning_id: str) -> None:
-        with suppress(GatewayError, NotPermitted):
-            await self.send(kinds.REASONING_CANCEL, _ASKER_LEFT, to=agent, context=reasoning_id)
 
     def _offered(self, name: str) -> OfferedAgent:
         peer = self.peers.get(name)
@@ -160,16 +126,9 @@ class Door(Participant):
     # -- hearing -----------------------------------------------------------------------------------------
 
     async def joined(self) -> None:
-        """After a reconnect nobody knows what was missed: waiting on would be guessing."""
-        if self._is_joined_again:
-            broke = "the connection to the space broke during the answer"
-            self._listening.fail_all(Problem(BAD_GATEWAY, "connection_lost", broke))
-        self._is_joined_again = True
         self.start_soon(self._ask_who_is_an_agent)
 
     async def receive(self, envelope: Envelope) -> None:
-        if self._listening.hear(envelope):
-            self.start_soon(self._cancel_reasoning, envelope.sender, envelope.id)
         if envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "join":
             self.start_soon(self._ask_who_is_an_agent)
 
@@ -181,22 +140,10 @@ class Door(Participant):
             with suppress(GatewayError, NotPermitted):
                 await self.send(kinds.PARTICIPANT_REQUEST_STATUS, {}, to=silent)
 
-    async def receive_frame(self, frame: StreamFrame) -> None:
-        self._listening.hear_frame(frame)
-
 
 def _is_agent(peer: Peer) -> bool:
     """Whoever reports how full its context window is. Agents of other makes send no report, but a size."""
     return peer.context.report is not None or peer.context.max_tokens is not None
-
-
-def _may_call_tools(peer: Peer) -> bool:
-    """Whether the agent's capabilities let it call, or propose to call, anybody's tool."""
-    held = CapabilitySet(peer.capabilities)
-    return any(
-        held.allows(Envelope.write(kind, id="", ts="", sender=peer.id, payload={"method": "tools/call"}))
-        for kind in (kinds.MCP_REQUEST, kinds.MCP_PROPOSAL)
-    )
 
 
 def _no_gateway(cause: str = "") -> Problem:

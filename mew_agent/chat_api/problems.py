@@ -3,10 +3,12 @@
 Owns the shape, the codes and the HTTP status that goes with each. Knows neither the space nor the server.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
-from mew_agent.errors import MewAgentError
+from mew_agent.errors import MewAgentError, NoAnswer
 
 BAD_REQUEST: Final = 400
 UNAUTHORIZED: Final = 401
@@ -19,6 +21,9 @@ UNAVAILABLE: Final = 503
 TIMED_OUT: Final = 504
 
 _SERVER_FAULTS: Final = 500
+_NO_ANSWER: Final[Mapping[str, int]] = MappingProxyType(
+    {"refused": FORBIDDEN, "agent_busy": BUSY, "closing": UNAVAILABLE, "agent_silent": TIMED_OUT}
+)
 
 
 @dataclass(eq=False)
@@ -55,3 +60,8 @@ def unknown_model(model: str, known: list[str]) -> Problem:
     """Nobody of that name is an agent here."""
     here = f"agents here: {', '.join(known)}" if known else "no agent is here"
     return Problem(NOT_FOUND, "model_not_found", f"there is no agent '{model}' in this space ({here})", param="model")
+
+
+def no_answer(failure: NoAnswer) -> Problem:
+    """An agent that was asked does not answer."""
+    return Problem(_NO_ANSWER.get(failure.code, BAD_GATEWAY), failure.code, failure.problem)

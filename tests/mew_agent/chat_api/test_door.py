@@ -7,8 +7,9 @@ import pytest
 from anyio.abc import TaskStatus
 
 from mew_agent.chat_api.door import MAX_EXCHANGES, Door, DoorOptions
-from mew_agent.chat_api.exchange import Exchange
 from mew_agent.chat_api.problems import Problem
+from mew_agent.exchanges.answer import Delta
+from mew_agent.exchanges.exchange import Exchange
 from mew_agent.participant import Participant
 from protocol.envelope import Envelope
 from spaces.auth import TokenBook
@@ -21,7 +22,7 @@ Joined = Callable[..., Participant]
 Opened = Callable[..., Door]
 
 
-async def answer_of(exchange: Exchange) -> str:
+async def answer_of(exchange: Exchange[Delta]) -> str:
     """Content until the end."""
     text = ""
     with anyio.fail_after(PATIENCE_SECONDS):
@@ -72,7 +73,7 @@ async def test_what_is_asked_reaches_the_agent_and_its_chat_comes_back(opened: O
     async with opened(configured=frozenset({"coder"})) as door, joined("coder") as coder:
         await until(lambda: "coder" in door.peers)
         ear = Ear(coder)
-        async with door.asking("coder", "Hello?") as exchange:
+        async with door.exchange_with("coder", "Hello?") as exchange:
             chat = await ear.first("bob", "chat")
             assert chat.to == ("coder",)
             await coder.chat("Hello.", to="bob", correlation_id=(chat.id,))
@@ -85,7 +86,7 @@ async def test_an_asker_that_leaves_before_the_agent_begins_still_stops_it(opene
     async with opened(configured=frozenset({"coder"})) as door, joined("coder") as coder:
         await until(lambda: "coder" in door.peers)
         ear = Ear(coder)
-        async with door.asking("coder", "Hello?"):
+        async with door.exchange_with("coder", "Hello?"):
             chat = await ear.first("bob", "chat")
         await ear.first("bob", "chat/cancel", about=chat)
         start = await coder.send("reasoning/start", {"input": "Hello?"}, correlation_id=(chat.id,))
@@ -96,11 +97,11 @@ async def test_an_asker_that_leaves_before_the_agent_begins_still_stops_it(opene
 async def test_nothing_is_said_to_an_agent_that_is_not_here(opened: Opened) -> None:
     async with opened(configured=frozenset({"coder"})) as door:
         with pytest.raises(Problem, match="'coder' is not in the space now") as caught:
-            async with door.asking("coder", "Hello?"):
+            async with door.exchange_with("coder", "Hello?"):
                 pass
         assert caught.value.is_repeatable
         with pytest.raises(Problem, match="there is no agent 'ghost'"):
-            async with door.asking("ghost", "Hello?"):
+            async with door.exchange_with("ghost", "Hello?"):
                 pass
 
 
@@ -108,7 +109,7 @@ async def test_a_person_who_may_not_chat_cannot_ask(opened: Opened, joined: Join
     async with opened("shy", configured=frozenset({"coder"})) as door, joined("coder"):
         await until(lambda: "coder" in door.peers)
         with pytest.raises(Problem, match="'shy' may not chat with 'coder'"):
-            async with door.asking("coder", "Hello?"):
+            async with door.exchange_with("coder", "Hello?"):
                 pass
 
 
@@ -118,7 +119,7 @@ async def test_a_person_who_is_paused_does_not_ask(opened: Opened, joined: Joine
         await ada.send("participant/pause", {}, to="bob")
         await until(lambda: door.control.is_paused)
         with pytest.raises(Problem, match="'bob', who asks for chat clients, is paused"):
-            async with door.asking("coder", "Hello?"):
+            async with door.exchange_with("coder", "Hello?"):
                 pass
 
 
@@ -129,7 +130,7 @@ async def test_the_number_of_open_questions_is_bounded(opened: Opened, joined: J
 
         async def ask() -> None:
             nonlocal opened_questions
-            async with door.asking("coder", "Hello?"):
+            async with door.exchange_with("coder", "Hello?"):
                 opened_questions += 1
                 await anyio.sleep_forever()
 
@@ -137,7 +138,7 @@ async def test_the_number_of_open_questions_is_bounded(opened: Opened, joined: J
             tasks.start_soon(ask)
         await until(lambda: opened_questions == MAX_EXCHANGES)
         with pytest.raises(Problem, match=f"{MAX_EXCHANGES} questions are being answered") as caught:
-            async with door.asking("coder", "One more"):
+            async with door.exchange_with("coder", "One more"):
                 pass
         tasks.cancel_scope.cancel()
     assert caught.value.status == 429
@@ -160,15 +161,19 @@ async def test_a_gateway_that_restarts_ends_open_questions_and_later_ones_are_an
         ear = Ear(coder)
         async with coder, door:
             await until(lambda: "coder" in door.peers)
-            async with door.asking("coder", "Before?") as exchange:
-                await ear.first("bob", "chat", text="Before?")
-                stop.set()
-                await until(lambda: not door.is_joined and not coder.is_joined)
-                await gateways.start(host, first.port, again)
-                with pytest.raises(Problem, match=r"connection to the space broke|left the space"):
+
+            async def ask_while_it_restarts() -> None:
+                async with door.exchange_with("coder", "Before?") as exchange:
+                    await ear.first("bob", "chat", text="Before?")
+                    stop.set()
+                    await until(lambda: not door.is_joined and not coder.is_joined)
+                    await gateways.start(host, first.port, again)
                     await answer_of(exchange)
+
+            with pytest.raises(Problem, match=r"connection to the space broke|left the space"):
+                await ask_while_it_restarts()
             await until(lambda: door.is_joined and "coder" in door.peers)
-            async with door.asking("coder", "After?") as second:
+            async with door.exchange_with("coder", "After?") as second:
                 chat = await ear.first("bob", "chat", text="After?")
                 await coder.chat("Yes.", to="bob", correlation_id=(chat.id,))
                 assert await answer_of(second) == "Yes."
@@ -181,5 +186,5 @@ async def test_without_a_gateway_nothing_can_be_asked(opened: Opened, gateway: R
         with anyio.fail_after(PATIENCE_SECONDS):
             await door.until_ended()
         with pytest.raises(Problem, match="no connection to the space"):
-            async with door.asking("coder", "Hello?"):
+            async with door.exchange_with("coder", "Hello?"):
                 pass

@@ -2,7 +2,8 @@
 
 import pytest
 
-from mew_agent.chat_api.problems import Problem, bad_body, unknown_model
+from mew_agent.chat_api.problems import Problem, bad_body, no_answer, unknown_model
+from mew_agent.errors import NoAnswer
 
 
 @pytest.mark.parametrize(
@@ -14,6 +15,23 @@ def test_the_type_follows_the_status(status: int, kind: str) -> None:
     expected = {"message": "What happened.", "type": kind, "param": None, "code": "some_code"}
     assert problem.as_dict() == {"error": expected}
     assert str(problem) == "What happened."
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("agent_left", 502),
+        ("cancelled", 502),
+        ("connection_lost", 502),
+        ("agent_busy", 429),
+        ("refused", 403),
+        ("closing", 503),
+        ("agent_silent", 504),
+    ],
+)
+def test_each_way_to_get_no_answer_has_its_status_and_is_not_to_be_repeated(code: str, status: int) -> None:
+    problem = no_answer(NoAnswer("coder", code, "why"))
+    assert (problem.status, problem.code, problem.message, problem.is_repeatable) == (status, code, "why", False)
 
 
 def test_a_bad_body_says_where_what_and_what_was_expected() -> None:

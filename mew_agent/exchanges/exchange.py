@@ -1,4 +1,4 @@
-"""One question of a chat client on its way through the space, until its answer is read.
+"""One question to an agent on its way through the space, until its answer is read.
 
 Owns the waiting: pieces as they become ready, the end, and the bound on an agent's silence. Which envelope belongs
 to it is decided in `listening`.
@@ -6,23 +6,71 @@ to it is decided in `listening`.
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 import anyio
 
-from mew_agent.chat_api.answer import Answer, Delta
-from mew_agent.chat_api.problems import TIMED_OUT, Problem
-from mew_agent.chat_api.usage import CallUsage
+from mew_agent.errors import NoAnswer
+from mew_agent.exchanges.usage import CallUsage
 from mew_agent.peers import PeerContext
+
+P = TypeVar("P")
+
+
+class Assembly(Protocol[P]):
+    """What an answer is put together as. Every method returns the pieces that it makes ready, in order."""
+
+    @property
+    def text(self) -> str:
+        """The answer, once it is finished."""
+        ...
+
+    @property
+    def notices(self) -> list[str]:
+        """What was told about the agent itself."""
+        ...
+
+    def token(self, text: str) -> list[P]:
+        """A piece of text of the running model call."""
+        ...
+
+    def whole(self, text: str) -> list[P]:
+        """The text of a call at once, by an agent that could not stream it."""
+        ...
+
+    def expect_tools(self, *, is_likely: bool) -> None:
+        """The agent said, before its first call, whether its model has tools."""
+        ...
+
+    def thinking(self, text: str) -> list[P]:
+        """A piece of what a reasoning model thinks."""
+        ...
+
+    def tool_call(self, name: str, arguments: str, *, call_id: str = "", remark: str = "") -> list[P]:
+        """The running call ended in a tool call; `arguments` are JSON, `remark` is what it said before."""
+        ...
+
+    def notice(self, text: str) -> list[P]:
+        """Something about the agent itself."""
+        ...
+
+    def finish(self, text: str) -> list[P]:
+        """The final chat."""
+        ...
+
+    def close(self) -> list[P]:
+        """No final chat comes."""
+        ...
 
 
 @dataclass
-class Exchange:
+class Exchange(Generic[P]):
     """One question and its answer on the way. Read `next` until it returns None."""
 
     agent: str
     chat_id: str
     text: str
-    answer: Answer
+    answer: Assembly[P]
     usage: CallUsage
     silence_seconds: float
     context: PeerContext
@@ -32,8 +80,8 @@ class Exchange:
     is_over: bool = False
     is_to_be_stopped: bool = True
     """Whether the agent may still be at work for it."""
-    problem: Problem | None = None
-    _ready: deque[Delta] = field(default_factory=deque)
+    problem: NoAnswer | None = None
+    _ready: deque[P] = field(default_factory=deque)
     _changed: anyio.Event = field(default_factory=anyio.Event)
     deadline: float = 0.0
     """When silence has lasted too long, by the event loop's clock."""
@@ -41,8 +89,8 @@ class Exchange:
     def __post_init__(self) -> None:
         self.sign_of_life()
 
-    async def next(self) -> Delta | None:
-        """The next piece, or None at the end. Raises the `Problem` that ended it otherwise."""
+    async def next(self) -> P | None:
+        """The next piece, or None at the end. Raises the `NoAnswer` that ended it otherwise."""
         while not self._ready:
             if self.problem is not None:
                 raise self.problem
@@ -61,9 +109,9 @@ class Exchange:
         """Whether this names the reasoning for our question."""
         return self.reasoning_id is not None and context == self.reasoning_id
 
-    def put(self, deltas: list[Delta]) -> None:
+    def put(self, pieces: list[P]) -> None:
         """More of the answer is there."""
-        self._ready += deltas
+        self._ready += pieces
         self._wake()
 
     def begin(self, reasoning_id: str | None) -> None:
@@ -80,7 +128,7 @@ class Exchange:
             self.is_over, self.is_to_be_stopped = True, False
             self.put(self.answer.finish(text))
 
-    def fail(self, problem: Problem, *, is_to_be_stopped: bool = False) -> None:
+    def fail(self, problem: NoAnswer, *, is_to_be_stopped: bool = False) -> None:
         """There will be no answer."""
         if not self.is_over:
             self.is_over, self.problem = True, problem
@@ -95,10 +143,10 @@ class Exchange:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
-    def _silence(self) -> Problem:
+    def _silence(self) -> NoAnswer:
         why = " (it is paused)" if self.context.status.startswith("paused") else ""
-        return Problem(
-            TIMED_OUT,
+        return NoAnswer(
+            self.agent,
             "agent_silent",
             f"'{self.agent}' showed no sign of working on this for {self.silence_seconds:g} seconds{why}",
         )

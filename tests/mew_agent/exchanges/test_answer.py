@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.chat_api.answer import Answer, Delta
+from mew_agent.exchanges.answer import Answer, Delta
 
 
 def joined(deltas: list[Delta], part: str = "content") -> str:

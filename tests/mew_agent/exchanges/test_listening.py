@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from mew_agent.chat_api.answer import Answer
-from mew_agent.chat_api.exchange import Exchange
-from mew_agent.chat_api.listening import MAX_ABANDONED, Listening
-from mew_agent.chat_api.problems import Problem
-from mew_agent.chat_api.usage import CallUsage
+from mew_agent.errors import NoAnswer
+from mew_agent.exchanges.answer import Answer, Delta
+from mew_agent.exchanges.exchange import Exchange
+from mew_agent.exchanges.listening import MAX_ABANDONED, Listening
+from mew_agent.exchanges.usage import CallUsage
 from mew_agent.peers import Peers
 from protocol.codec import StreamFrame, encode_frame
 from protocol.envelope import Envelope
@@ -49,7 +49,7 @@ class Heard:
         data = json.dumps({"context": context, **value}) if isinstance(value, dict) else value
         self.listening.hear_frame(StreamFrame(stream, encode_frame(stream, data)))
 
-    def ask(self, chat_id: str = "q-1", agent: str = "coder", text: str = QUESTION) -> Exchange:
+    def ask(self, chat_id: str = "q-1", agent: str = "coder", text: str = QUESTION) -> Exchange[Delta]:
         context = self.peers[agent].context
         answer = Answer(may_use_tools=self.tools)
         exchange = Exchange(agent, chat_id, text, answer, CallUsage(context), 60.0, context)
@@ -70,7 +70,7 @@ class Heard:
         return unwanted
 
 
-async def read(exchange: Exchange) -> tuple[str, str]:
+async def read(exchange: Exchange[Delta]) -> tuple[str, str]:
     """Content and thinking until the end."""
     parts = {"content": "", "reasoning_content": ""}
     while (delta := await exchange.next()) is not None:
@@ -78,8 +78,8 @@ async def read(exchange: Exchange) -> tuple[str, str]:
     return parts["content"], parts["reasoning_content"]
 
 
-async def problem_of(exchange: Exchange) -> Problem:
-    with pytest.raises(Problem) as caught:
+async def problem_of(exchange: Exchange[Delta]) -> NoAnswer:
+    with pytest.raises(NoAnswer) as caught:
         await read(exchange)
     return caught.value
 
@@ -180,8 +180,8 @@ async def test_a_refusal_of_the_gateway_ends_the_question() -> None:
     heard.say("writer", "system/error", about="q-1", error="forged")
     heard.say("system:gateway", "system/error", about="q-1", error="capability_violation")
     problem = await problem_of(exchange)
-    assert problem.status == 403
-    assert "capability_violation" in problem.message
+    assert problem.code == "refused"
+    assert "capability_violation" in problem.problem
 
 
 async def test_an_agent_with_too_much_to_do_is_told_as_busy() -> None:
@@ -189,8 +189,8 @@ async def test_an_agent_with_too_much_to_do_is_told_as_busy() -> None:
     exchange = heard.ask()
     heard.say("coder", "chat/acknowledge", about="q-1", status="refused: 100 chats are waiting already")
     problem = await problem_of(exchange)
-    assert (problem.status, problem.is_repeatable) == (429, False)
-    assert "100 chats are waiting already" in problem.message
+    assert problem.code == "agent_busy"
+    assert "100 chats are waiting already" in problem.problem
 
 
 async def test_a_reasoning_that_somebody_cancelled_ends_the_question_with_the_reason() -> None:
@@ -201,7 +201,7 @@ async def test_a_reasoning_that_somebody_cancelled_ends_the_question_with_the_re
     heard.say("coder", "reasoning/conclusion", context="r-1", cancelled=True, reason="cancelled by ada")
     problem = await problem_of(exchange)
     assert problem.code == "cancelled"
-    assert "cancelled by ada" in problem.message
+    assert "cancelled by ada" in problem.problem
 
 
 async def test_only_the_agent_that_left_ends_its_questions() -> None:
@@ -281,7 +281,7 @@ async def test_own_echoes_are_not_heard() -> None:
 async def test_closing_ends_every_question() -> None:
     heard = Heard()
     exchanges = [heard.ask("q-1"), heard.ask("q-2")]
-    heard.listening.fail_all(Problem(503, "closing", "closing"))
+    heard.listening.fail_all("closing", "closing")
     for exchange in exchanges:
         assert (await problem_of(exchange)).code == "closing"
         assert exchange.is_to_be_stopped

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.chat_api.notices import Notice, Notices
+from mew_agent.exchanges.notices import Notice, Notices
 from mew_agent.peers import PeerContext
 from protocol.context_report import ContextReport, LastCompaction
 

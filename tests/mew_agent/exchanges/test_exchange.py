@@ -3,14 +3,14 @@
 import anyio
 import pytest
 
-from mew_agent.chat_api.answer import Answer, Delta
-from mew_agent.chat_api.exchange import Exchange
-from mew_agent.chat_api.problems import Problem
-from mew_agent.chat_api.usage import CallUsage
+from mew_agent.errors import NoAnswer
+from mew_agent.exchanges.answer import Answer, Delta
+from mew_agent.exchanges.exchange import Exchange
+from mew_agent.exchanges.usage import CallUsage
 from mew_agent.peers import PeerContext
 
 
-def exchange(silence_seconds: float = 10.0, status: str = "active") -> Exchange:
+def exchange(silence_seconds: float = 10.0, status: str = "active") -> Exchange[Delta]:
     context = PeerContext(status=status)
     answer = Answer(may_use_tools=False)
     return Exchange("coder", "chat-1", "Hello?", answer, CallUsage(context), silence_seconds, context)
@@ -43,9 +43,9 @@ async def test_a_reader_is_woken_by_what_comes() -> None:
 async def test_what_came_before_a_failure_is_read_first() -> None:
     one = exchange()
     one.put(one.answer.token("Half"))
-    one.fail(Problem(502, "agent_left", "gone"))
+    one.fail(NoAnswer("coder", "agent_left", "gone"))
     assert await one.next() == Delta("content", "Half")
-    with pytest.raises(Problem, match="gone"):
+    with pytest.raises(NoAnswer, match="gone"):
         await one.next()
     one.end("Too late.")
     assert one.answer.text == ""
@@ -53,9 +53,9 @@ async def test_what_came_before_a_failure_is_read_first() -> None:
 
 async def test_silence_ends_it_and_leaves_the_agent_to_be_stopped() -> None:
     one = exchange(0.01, status="paused:lunch")
-    with anyio.fail_after(5), pytest.raises(Problem, match=r"for 0\.01 seconds \(it is paused\)") as caught:
+    with anyio.fail_after(5), pytest.raises(NoAnswer, match=r"for 0\.01 seconds \(it is paused\)") as caught:
         await one.next()
-    assert caught.value.status == 504
+    assert caught.value.code == "agent_silent"
     assert one.is_to_be_stopped
 
 

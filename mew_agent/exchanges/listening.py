@@ -1,4 +1,4 @@
-"""What the door hears in the space: which envelope and which frame belongs to which open exchange.
+"""What is heard in the space of open questions: which envelope and which frame belongs to which of them.
 
 Owns the open exchanges, who owns which stream, and the notices of each agent. Sends nothing.
 """
@@ -7,10 +7,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from mew_agent.chat_api.answer import Answer, Delta
-from mew_agent.chat_api.exchange import Exchange
-from mew_agent.chat_api.notices import Notice, Notices
-from mew_agent.chat_api.problems import BAD_GATEWAY, BUSY, FORBIDDEN, Problem
+from mew_agent.errors import NoAnswer
+from mew_agent.exchanges.exchange import Assembly, Exchange
+from mew_agent.exchanges.notices import Notice, Notices
 from mew_agent.peers import PeerContext, Peers, is_partial
 from protocol import kinds
 from protocol.codec import StreamFrame
@@ -26,7 +25,7 @@ class Listening:
     def __init__(self, me: str, peers: Peers) -> None:
         self._me = me
         self._peers = peers
-        self.exchanges: dict[str, Exchange] = {}
+        self.exchanges: dict[str, Exchange[Any]] = {}
         """Open exchanges by the id of their question, oldest first."""
         self.users_of_tools: set[str] = set()
         """Agents that were seen calling a tool."""
@@ -38,7 +37,7 @@ class Listening:
 
     # -- exchanges ---------------------------------------------------------------------------------------
 
-    def add(self, exchange: Exchange) -> None:
+    def add(self, exchange: Exchange[Any]) -> None:
         """A question is about to be asked. What happens to the agent, or happened meanwhile, is told first."""
         agent = exchange.agent
         self.exchanges[exchange.chat_id] = exchange
@@ -52,18 +51,18 @@ class Listening:
         if notices.is_paused:
             exchange.put(exchange.answer.notice(notices.paused_text()))
 
-    def abandon(self, exchange: Exchange) -> None:
+    def abandon(self, exchange: Exchange[Any]) -> None:
         """The asker left before the agent began; `hear` tells when it does."""
         self._abandoned[exchange.chat_id] = exchange.agent
         while len(self._abandoned) > MAX_ABANDONED:
             del self._abandoned[next(iter(self._abandoned))]
 
-    def fail_all(self, problem: Problem) -> None:
+    def fail_all(self, code: str, problem: str) -> None:
         """No open exchange will be answered, although its agent may be at work for it."""
         for exchange in self.exchanges.values():
-            exchange.fail(problem, is_to_be_stopped=True)
+            exchange.fail(NoAnswer(exchange.agent, code, problem), is_to_be_stopped=True)
 
-    def _of(self, agent: str) -> list[Exchange]:
+    def _of(self, agent: str) -> list[Exchange[Any]]:
         """The open exchanges with an agent, oldest first."""
         return [one for one in self.exchanges.values() if one.agent == agent and not one.is_over]
 
@@ -97,14 +96,15 @@ class Listening:
         if body.get("event") == "leave" and isinstance(name, str):
             self._notices.pop(name, None)
             for exchange in self._of(name):
-                exchange.fail(Problem(BAD_GATEWAY, "agent_left", f"'{name}' left the space before it answered"))
+                exchange.fail(NoAnswer(name, "agent_left", f"'{name}' left the space before it answered"))
 
     def _refused(self, envelope: Envelope) -> None:
         for chat_id in envelope.correlation_id or ():
             if chat_id in self.exchanges:
                 why = envelope.body.get("message") or envelope.body.get("error")
-                problem = Problem(FORBIDDEN, "refused", f"the gateway did not pass the question on: {why}")
-                self.exchanges[chat_id].fail(problem)
+                exchange = self.exchanges[chat_id]
+                told = f"the gateway did not pass the question on: {why}"
+                exchange.fail(NoAnswer(exchange.agent, "refused", told))
 
     def _status(self, agent: str, context: PeerContext) -> None:
         notice = self._notices.setdefault(agent, Notices()).hear(context)
@@ -152,7 +152,7 @@ class Listening:
         for exchange in self._of(conclusion.sender):
             if exchange.is_about(conclusion.context):
                 why = conclusion.body.get("reason") or "no reason given"
-                exchange.fail(Problem(BAD_GATEWAY, "cancelled", f"'{exchange.agent}' was told to stop: {why}"))
+                exchange.fail(NoAnswer(exchange.agent, "cancelled", f"'{exchange.agent}' was told to stop: {why}"))
 
     def _acknowledged(self, envelope: Envelope) -> None:
         status = str(envelope.body.get("status") or "")
@@ -161,7 +161,7 @@ class Listening:
                 continue
             if status.startswith("refused"):
                 why = status.partition(":")[2].strip() or "no reason given"
-                exchange.fail(Problem(BUSY, "agent_busy", f"'{exchange.agent}' refused the question: {why}"))
+                exchange.fail(NoAnswer(exchange.agent, "agent_busy", f"'{exchange.agent}' refused the question: {why}"))
             elif status == "queued":
                 exchange.is_queued = True
                 exchange.sign_of_life()
@@ -194,7 +194,7 @@ class Listening:
             elif exchange.is_queued:
                 exchange.sign_of_life()
 
-    def _shown(self, agent: str, answer: Answer, frame: Mapping[str, Any]) -> list[Delta]:
+    def _shown(self, agent: str, answer: Assembly[Any], frame: Mapping[str, Any]) -> list[Any]:
         value = frame.get("value")
         match frame.get("type"), value:
             case "token", str():
@@ -211,7 +211,7 @@ class Listening:
                 return []
 
 
-def _tool_call(answer: Answer, thought: Mapping[str, Any]) -> list[Delta]:
+def _tool_call(answer: Assembly[Any], thought: Mapping[str, Any]) -> list[Any]:
     call = thought.get("actionInput")
     call = call if isinstance(call, Mapping) else {}
     arguments = call.get("arguments", "")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mew_agent.chat_api.usage import CallUsage, context_key, usage_of
+from mew_agent.exchanges.usage import CallUsage, context_key, usage_of
 from mew_agent.peers import PeerContext
 from protocol.context_report import ContextReport
 
