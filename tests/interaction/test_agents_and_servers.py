@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-
 from mew_agent.participant import Participant
 from spaces.auth import read_token
 from tests.interaction.test_cli_processes import PATIENCE_SECONDS, Folder, until
