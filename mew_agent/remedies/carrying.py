@@ -161,6 +161,10 @@ class Remedies:
             for text in notices:
                 await self._transcript.notice(text)
 
+    def drop_notices(self) -> None:
+        """The prompts that wait are not said after all; their cadence or countdown goes on as if they had been."""
+        self._change(notices=())
+
     def new_course(self, reason: str | None) -> None:
         """The context was cleared. With a `reason` of our own the model is told when it is asked again."""
         self._renew_injection()

@@ -28,18 +28,25 @@ class ToolResults:
         self._compact = compact
 
     def withhold(self, calls: Sequence[ToolCall], results: dict[str, str]) -> None:
-        """Replace results that are too large for the present level by a notice; whether the call failed is kept."""
+        """Replace results that are too large for the present level by a notice; whether the call failed is kept.
+
+        Where the last one is such a notice, it says what a prompt would say, and prompts that wait are dropped.
+        """
         tracker = self._tracker
         snapshot = tracker.snapshot()
+        is_withheld = False
         for call in calls:
             result = results.get(call.id, "")
             size_bytes = len(result.encode(errors="replace"))
-            if withholds_tool_result(tracker.policy, tracker.policy_state, snapshot, size_bytes):
+            is_withheld = withholds_tool_result(tracker.policy, tracker.policy_state, snapshot, size_bytes)
+            if is_withheld:
                 level = tracker.report().level
                 if level == "unknown":
                     level = tracker.policy_state.level or level
                 failed = result.startswith(FAILURE)
                 results[call.id] = texts.withheld_result(size_bytes, level, failed=failed)
+        if is_withheld:
+            self._remedies.drop_notices()
 
     async def fit(self, calls: Sequence[ToolCall], results: dict[str, str]) -> None:
         """Ask the policy about each result in turn, and make room where it says so; the result itself stays.

@@ -7,11 +7,8 @@ of chats, reasoning envelopes or who asked.
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-
-import anyio
 
 from mew_agent.agent_tools.bounds import ResultBound
 from mew_agent.compaction.runner import Announce, CompactionRunner
@@ -19,8 +16,7 @@ from mew_agent.context.message_counts import Compression
 from mew_agent.context.policy import Abort, Compact, Error, Flags, Phase
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.tracker import Tracker
-from mew_agent.context.window import learn_from_overflow
-from mew_agent.errors import ContextOverflow, MewAgentError, ModelError, ModelStreamCut, PolicyStopped, ToolsUnsupported
+from mew_agent.errors import MewAgentError, ModelError, PolicyStopped, ToolsUnsupported
 from mew_agent.history import History, Pin
 from mew_agent.model.interface import (
     Model,
@@ -43,7 +39,9 @@ from mew_agent.remedies.stream_watch import StreamWatch
 from mew_agent.remedies.tool_results import ToolResults, halved
 from mew_agent.store import CallRole, Store
 from mew_agent.thinking.calls import Calls
+from mew_agent.thinking.history_lock import HistoryLock
 from mew_agent.thinking.model_calls import Listener
+from mew_agent.thinking.overflow import is_overflow, learn_window, overflow_compaction
 from mew_agent.thinking.sizes import Sizes, no_counter
 from mew_agent.thinking.transcript import Transcript
 from mew_agent.tokenizers import TextCounter
@@ -112,9 +110,10 @@ class Conversation:
         )
         self._announce = announce
         self._keep_newest_items = keep_newest_items
-        self._call_bound_seconds = call_bound_seconds
-        self._lock = anyio.Lock()
-        self._compactions = CompactionRunner(self.transcript, self._lock, self._calls.summary, announce, self.events)
+        self._lock = HistoryLock(self._calls.interrupt, call_bound_seconds)
+        self._compactions = CompactionRunner(
+            self.transcript, self._lock.lock, self._calls.summary, announce, self.events
+        )
         self._results = ToolResults(self.transcript, self.remedies, self._compact)
         self._due: Compact | None = None
         self._calls_in_turn = 0
@@ -161,7 +160,7 @@ class Conversation:
 
     async def compact(self, request: wire.Compact, requester: str) -> CompactDone:
         """Compact because somebody asked, at the next call bound."""
-        done = await self._compactions.requested(request.target_tokens, self._between_calls)
+        done = await self._compactions.requested(request.target_tokens, self._lock.between_calls)
         if not done.skipped:
             self._due = None
         return done
@@ -169,18 +168,18 @@ class Conversation:
     async def compress_to(self, part: Fraction) -> Compression:
         """Drop the oldest turns until at most this part of the window is used; the answer says by how much not."""
         self._due = None
-        return await self._compactions.drop_to(part.of(self.tracker.window.max_tokens), self._between_calls)
+        return await self._compactions.drop_to(part.of(self.tracker.window.max_tokens), self._lock.between_calls)
 
     async def forget(self, request: wire.Forget) -> int:
         """Drop entries from one end, whole call/result pairs, never the turn being answered."""
-        async with self._between_calls():
+        async with self._lock.between_calls():
             gone = await self.transcript.forget(request.direction, request.entries)
             self._due = None if gone else self._due
             return gone
 
     async def clear(self) -> None:
         """Forget everything but reminders; a question being answered is heard anew before the next call."""
-        async with self._between_calls():
+        async with self._lock.between_calls():
             await self._forget_everything(None)
 
     # -- turns -------------------------------------------------------------------------------------------
@@ -208,7 +207,7 @@ class Conversation:
         await self.settle()
         limit = self._keep_newest_items
         if limit is not None and len(self.history) > limit:
-            async with self._between_calls():
+            async with self._lock.between_calls():
                 await self.transcript.forget("oldest", len(self.history) - limit)
                 self._due = None
         self._calls_in_turn, self._is_upkeep = 0, is_upkeep
@@ -225,7 +224,7 @@ class Conversation:
         """Take a whole turn out again (a message that can never be sent must not poison all later requests)."""
         span = self.transcript.span_of_turn(turn)
         if span is not None:
-            async with self._between_calls():
+            async with self._lock.between_calls():
                 self._due = None
                 await self.transcript.remove(span)
 
@@ -258,7 +257,7 @@ class Conversation:
 
     async def aside(self, request: ModelRequest, role: CallRole) -> ModelReply:
         """Ask the model something beside the conversation, between calls; recorded apart, no figure moves."""
-        async with self._lock:
+        async with self._lock.lock:
             return await self._calls.aside(request, role)
 
     async def weigh_results(self, calls: Sequence[ToolCall], results: dict[str, str]) -> None:
@@ -275,7 +274,7 @@ class Conversation:
         """Do what was decided after the last call: before the next request, or when nothing waits any more."""
         reason = self.remedies.planned_clear
         if reason is not None:
-            async with self._between_calls():
+            async with self._lock.between_calls():
                 await self._forget_everything(reason)
             await self.announce(f"cleared:{reason}")
         elif self._due is not None:
@@ -316,15 +315,15 @@ class Conversation:
             logger.warning("%s; going on without tools", error)
             await self.announce(error.status)
         except ModelError as error:
-            if not self._is_overflow(error):
+            if not is_overflow(error, self.tracker):
                 raise
-            await self._learn_window(error)
-            if not await self._compact(self._overflow_compaction()):
+            learn_window(error, self.tracker)
+            if not await self._compact(overflow_compaction(self.tracker)):
                 raise
         return await self._call_once(listen, prepare)
 
     async def _call_once(self, listen: Listener, prepare: Prepare) -> ModelReply:
-        async with self._lock:
+        async with self._lock.lock:
             await prepare()
             reply = await self._calls.main(self._watched(listen))
         self._calls_in_turn += 1
@@ -371,17 +370,6 @@ class Conversation:
             raise PolicyStopped(self.tracker.policy.name, problem)
         if stopped.due.compact is not None:
             await self._compact(halved(stopped.due.compact, self.tracker.next_prompt_tokens))
-
-    def _is_overflow(self, error: ModelError) -> bool:
-        """A named overflow, or a server that ends the stream before it began when the window is nearly full."""
-        if isinstance(error, ContextOverflow):
-            return True
-        nearly_full = self.tracker.ledger.next_prompt_tokens * 10 >= self.tracker.window.max_tokens * 9
-        return isinstance(error, ModelStreamCut) and error.chunks == 0 and nearly_full
-
-    async def _learn_window(self, error: ModelError) -> None:
-        if isinstance(error, ContextOverflow):
-            self.tracker.window_changed(learn_from_overflow(self.tracker.window, error.limit_tokens))
 
     # -- inside: decisions -------------------------------------------------------------------------------
 
@@ -444,11 +432,6 @@ class Conversation:
             await self.notify(Notice("not_compacted", texts.NOT_COMPACTED.format(problem=problem)))
         return changed
 
-    def _overflow_compaction(self) -> Compact:
-        window = self.tracker.window.max_tokens
-        present = self.tracker.ledger.next_prompt_tokens
-        return Compact("overflow_error", min(window, present) // 2, window * 7 // 10)
-
     async def _forget_everything(self, reason: str | None) -> None:
         """The caller holds the history between two calls. A `reason` of our own is told to the model, too."""
         tokens = self.tracker.tokens
@@ -457,16 +440,3 @@ class Conversation:
         self.remedies.new_course(reason)
         await self.transcript.keep()
         self.events.tell(ContextCleared(tokens, reason))
-
-    @asynccontextmanager
-    async def _between_calls(self) -> AsyncIterator[None]:
-        """Hold the history between two calls; a call that runs past the bound is cancelled and made again later."""
-        with anyio.move_on_after(self._call_bound_seconds) as wait:
-            await self._lock.acquire()
-        if wait.cancelled_caught:
-            self._calls.interrupt()
-            await self._lock.acquire()
-        try:
-            yield
-        finally:
-            self._lock.release()

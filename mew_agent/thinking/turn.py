@@ -130,6 +130,8 @@ class Turn:
                 interruptions += 1
                 if interruptions > MAX_INTERRUPTIONS:
                     raise
+                if self._stream is not None:  # what it showed of the call so far is no answer
+                    await self._stream.write("notice", event="call_again")
                 continue
             if not reply.tool_calls:
                 return reply.text

@@ -15,6 +15,7 @@ from mew_agent.config import (
     load_agent_config,
 )
 from mew_agent.errors import ConfigError
+from mew_agent.tokenizers import TokenizerSettings
 
 WHO = {"space": "review", "id": "coder", "token": "secret-token"}
 
@@ -274,3 +275,32 @@ def test_a_policy_may_name_who_summarises() -> None:
     assert named is not None
     assert named.model == "small"
     assert loaded({"policy": "lmstudio"}).summariser_model() is None
+
+
+# -- tokenizers ------------------------------------------------------------------------------------------------
+
+
+def test_a_tokenizer_is_taken_from_the_models_name_unless_it_is_said() -> None:
+    config = loaded({})
+    assert (config.tokenizer, config.tokenizer_file) == ("auto", None)
+    assert loaded({"tokenizer": False}).tokenizer == "off", "YAML reads a bare `off` as false"
+    assert loaded({"model": "gpt-4o"}).tokenizer_settings == TokenizerSettings("gpt-4o", None)
+
+
+def test_a_vocabulary_is_looked_for_beside_the_file_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text("tokenizer: off\ntokenizer_file: vocabularies/tokenizer.json\n")
+    config, _ = load_agent_config(flags=WHO, environ={}, file=tmp_path / "agent.yaml")
+    assert config.tokenizer_file == tmp_path / "vocabularies" / "tokenizer.json"
+    config, _ = load_agent_config(flags=WHO, environ={"MEW_TOKENIZER_FILE": "/vocabularies/o200k_base.tiktoken"})
+    assert config.tokenizer_file == Path("/vocabularies/o200k_base.tiktoken")
+
+
+def test_a_tokenizer_asked_for_by_name_that_is_not_there_is_refused_at_its_place(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    file = tmp_path / "agent.yaml"
+    file.write_text("tokenizer: llama3\ntokenizer_file: missing.json\n")
+    with pytest.raises(ConfigError) as caught:
+        load_agent_config(flags=WHO, environ={}, file=file)
+    assert str(caught.value).startswith(f"{file}:2:1: there is no file {tmp_path / 'missing.json'}")
+    assert refused({"tokenizer": "llama3"}).startswith("space.yaml: a vocabulary is never downloaded")
+    assert "tokenizer: Input should be 'auto', 'off', 'gpt'" in refused({"tokenizer": "bpe"})

@@ -336,6 +336,25 @@ async def test_d22_large_results_are_withheld_at_caution_and_critical(stage: Sta
         assert "level caution" in results[2]
 
 
+@pytest.mark.parametrize(("size", "is_prompted"), [(2000, True), (2001, False)])
+async def test_a_notice_of_a_withheld_result_stands_for_the_prompt_of_that_round(
+    stage: Staged, size: int, is_prompted: bool
+) -> None:
+    """The prompt is not made up for: the cadence goes on as if it had been said."""
+
+    def fetch(size: int) -> str:
+        """Fetch so many bytes."""
+        return "x" * size
+
+    agent = {**dominds("v3", withhold_tool_results_above_bytes=2000, caution_cadence_generations=2), "upkeep": False}
+    fetching = calling(("fetch", f'{{"size": {size}}}'))
+    script = [fetching, calling(("fetch", '{"size": 1}')), calling(("fetch", '{"size": 2}')), NOTED]
+    async with stage(agent=agent, tools=[fetch], script=script, fixed_usage=prompts(*[150_000] * 4)) as s:
+        await asked(s, 1)
+        prompted = [sum(NOTICE in str(m["content"]) for m in r.body["messages"]) for r in s.main_requests]
+        assert prompted == [0, int(is_prompted), int(is_prompted), int(is_prompted) + 1]
+
+
 async def test_reminders_may_be_offered_under_any_policy_and_are_not_by_default(stage: Staged) -> None:
     async with stage() as s:
         assert not any(spec.name == "clear_mind" for spec in s.agent.tools.specs())

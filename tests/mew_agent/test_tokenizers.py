@@ -5,6 +5,7 @@ The counters' tests run where the extras are installed and are skipped elsewhere
 
 import base64
 import hashlib
+import logging
 import socket
 import sys
 from pathlib import Path
@@ -13,8 +14,18 @@ from typing import Any
 import pytest
 
 from mew_agent.errors import ConfigError
-from mew_agent.tokenizers import Family, TextCounter, TokenizerSettings, counter_for, family_of
+from mew_agent.tokenizers import (
+    Family,
+    TextCounter,
+    TokenizerSettings,
+    chosen_counter,
+    counter_for,
+    family_of,
+    refuse_unavailable,
+)
+from mew_agent.tokenizers.counters import MOST_CHARS
 from mew_agent.tokenizers.family import mistral_vocabulary_of
+from tests.support.rehearsal_vocabulary import write_vocabulary
 
 HOSTILE = {
     "nothing": "",
@@ -184,3 +195,83 @@ def test_mistral_vocabularies_come_with_their_extra() -> None:
     assert newer.name.startswith("tekken")
     assert older.name.endswith(".model.v3")
     assert newer.count("hello world") == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [" " * 2_000_000, "a" * 1_000_000, "\n" * 500_000, "The gateway writes a frame. " * 40_000],
+    ids=["blanks", "one letter", "line breaks", "prose"],
+)
+def test_no_length_breaks_a_counter(llama: TextCounter, text: str) -> None:
+    assert llama.count(text) > 0
+    pytest.importorskip("mistral_common")
+    counter = counter_for("mistral", TokenizerSettings("mistral-nemo"))
+    assert counter is not None
+    assert 0 < counter.count(text) <= len(text)
+
+
+def test_counting_prose_in_pieces_changes_nothing() -> None:
+    pytest.importorskip("mistral_common")
+    counter = counter_for("mistral", TokenizerSettings("mistral-nemo"))
+    assert counter is not None
+    sentence = " The gateway writes 17 frames (at most) to every socket."
+    whole, half = sentence * (2 * MOST_CHARS // len(sentence)), sentence * (MOST_CHARS // len(sentence))
+    assert counter.count(whole) == 2 * counter.count(half)
+
+
+# -- which one an agent gets -----------------------------------------------------------------------------------
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(record.levelname, record.getMessage()) for record in caplog.records if record.name.startswith("mew")]
+
+
+def test_a_counter_that_is_not_wanted_is_not_looked_for(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    assert chosen_counter("off", TokenizerSettings("mistral-nemo", Path("/nowhere"))) is None
+    assert chosen_counter("auto", TokenizerSettings("qwen")) is None
+    assert said(caplog) == []
+
+
+def test_the_name_of_a_model_chooses_its_tokenizer(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("mistral_common")
+    caplog.set_level(logging.INFO)
+    counter = chosen_counter("auto", TokenizerSettings("mistral-nemo"))
+    assert counter is not None
+    assert said(caplog) == [("INFO", "tokens are counted by the tokenizer of mistral (tekken_240911.json)")]
+
+
+@pytest.mark.parametrize(("file", "level"), [(None, "INFO"), (Path("/nowhere/at.all"), "WARNING")])
+def test_a_counter_that_cannot_be_had_is_one_line_in_the_log(
+    file: Path | None, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("tiktoken")
+    caplog.set_level(logging.INFO)
+    assert chosen_counter("auto", TokenizerSettings("gpt-4o", file)) is None
+    ((told, line),) = said(caplog)
+    assert told == level
+    assert line.startswith("the tokens of 'gpt-4o' are not counted (tokenizer_file: ")
+
+
+def test_a_file_that_no_known_family_could_use_is_not_dropped_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    assert chosen_counter("auto", TokenizerSettings("qwen", Path("/some/tokenizer.json"))) is None
+    ((level, line),) = said(caplog)
+    assert level == "WARNING"
+    assert "tokenizer_file /some/tokenizer.json is not used" in line
+
+
+@pytest.mark.parametrize("refusing", [chosen_counter, refuse_unavailable])
+@pytest.mark.parametrize(
+    ("wanted", "package"), [("gpt", "tiktoken"), ("llama2", "tokenizers"), ("mistral", "mistral_common")]
+)
+def test_one_that_was_asked_for_by_name_is_refused(refusing: Any, wanted: Any, package: str) -> None:
+    pytest.importorskip(package)
+    with pytest.raises(ConfigError, match="no file /nowhere"):
+        refusing(wanted, TokenizerSettings("a-model", Path("/nowhere")))
+
+
+def test_a_name_chooses_a_counter_for_a_model_of_another_name(tmp_path: Path) -> None:
+    counter = chosen_counter("llama3", TokenizerSettings("qwen", write_vocabulary(tmp_path)))
+    assert counter is not None
+    assert counter.count("two words") == 2
+    refuse_unavailable("llama3", TokenizerSettings("qwen", tmp_path / "tokenizer.json"))

@@ -305,6 +305,14 @@ def test_a_policy_file_is_looked_for_beside_the_space_and_handed_over_whole(tmp_
     assert settings["upkeep"] is False
 
 
+def test_a_vocabulary_is_looked_for_beside_the_space_and_handed_over_whole(tmp_path: Path) -> None:
+    agent = "{tokenizer: off, tokenizer_file: vocabularies/o200k_base.tiktoken}"
+    text = f"space: {{id: r}}\nparticipants:\n  coder: {{agent: {agent}, auto_start: true}}\n"
+    settings = settings_of(plan_of(tmp_path, text), "coder")
+    assert settings["tokenizer"] == "off"
+    assert settings["tokenizer_file"] == str(tmp_path / "vocabularies" / "o200k_base.tiktoken")
+
+
 @pytest.mark.parametrize(
     ("policy", "said"),
     [

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.context.projection import MESSAGE_OVERHEAD_TOKENS, Calibration, Units, features, most_tokens
+from mew_agent.context.projection import (
+    MESSAGE_OVERHEAD_TOKENS,
+    PIECE_CHARS,
+    Calibration,
+    Units,
+    features,
+    most_tokens,
+    pieces_of,
+)
 from mew_agent.model.rehearsal.tokenizer import count
 
 HOSTILE = {
@@ -220,3 +228,25 @@ def test_figures_stored_by_a_version_with_other_features_still_give_their_factor
     calibration = Calibration.restored((150.0, 100.0, 0.9, 0.3))
     assert calibration == Calibration(150.0, 100.0)
     assert calibration.k == 1.5
+
+
+@given(st.text(max_size=400), st.integers(2, 60))
+def test_pieces_of_a_text_are_the_text(text: str, most: int) -> None:
+    pieces = list(pieces_of(text, most))
+    assert "".join(pieces) == text
+    assert all(0 < len(piece) <= most for piece in pieces) or not text
+
+
+@pytest.mark.parametrize(
+    "sentence", [" The gateway wrote 17 frames (at most).", " tokens={98412};\n\tbasis := 窗口快满了 é"]
+)
+def test_a_long_text_weighs_what_its_parts_weigh(sentence: str) -> None:
+    times = 3 * PIECE_CHARS // len(sentence)
+    assert features(sentence * times).counts == tuple(count * times for count in features(sentence).counts)
+
+
+def test_a_long_text_without_a_break_weighs_what_its_features_say() -> None:
+    text = "a" * (5 * PIECE_CHARS)
+    words, letters_past, *rest = features(text).counts
+    assert (words, letters_past) == (5, 5 * (PIECE_CHARS - 7))
+    assert not any(rest)
