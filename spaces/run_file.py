@@ -70,6 +70,8 @@ class RunFile(_Section):
     ready: bool = False
     marks: dict[str, str] = Field(default_factory=dict)
     exits: dict[str, Exit] = Field(default_factory=dict)
+    fifos: tuple[str, ...] = ()
+    """FIFOs that its programs make; they go with the run."""
 
     def is_running(self, pid: int | None) -> bool:
         """Whether this process of ours still runs."""

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -78,7 +78,6 @@ class Supervisor:
     _stop: anyio.Event = field(default_factory=anyio.Event, init=False)
     _failure: ProgramFailed | None = field(default=None, init=False)
     _tasks: TaskGroup | None = field(default=None, init=False)
-    _fifos: set[Path] = field(default_factory=set, init=False)
 
     def stop(self) -> None:
         """Ask for an orderly end; `serve` returns when everything has ended."""
@@ -107,8 +106,7 @@ class Supervisor:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._end_all()
-            for fifo in self._fifos:
-                _remove_fifo(fifo)
+            _remove_fifos(self.run.fifos)
             self.run_file.unlink(missing_ok=True)
         if self._failure is not None:
             raise self._failure
@@ -188,7 +186,6 @@ class Supervisor:
                 env=program.environment,
                 start_new_session=True,
             )
-            self._fifos.update(program.fifos)
             self._note_start(program, process.pid)
             try:
                 async with anyio.create_task_group() as tasks:
@@ -242,7 +239,8 @@ class Supervisor:
             changed = pids.model_copy(update={program.role: pid})
         marks = {**self.run.marks, str(pid): started_mark(pid) or ""}
         exits = {name: exit_ for name, exit_ in self.run.exits.items() if name != program.name}
-        self._save(pids=changed, marks=marks, exits=exits)
+        fifos = tuple(dict.fromkeys((*self.run.fifos, *(str(path) for path in program.fifos))))
+        self._save(pids=changed, marks=marks, exits=exits, fifos=fifos)
 
     def _note_exit(self, program: Program, code: int | None) -> None:
         noted = Exit(code=code, at=datetime.now(UTC).isoformat(), detail=self._last_line(program))
@@ -291,6 +289,7 @@ def stop_space(path: Path, run: RunFile) -> bool:
     newest = read_run_file(path) or run
     left = {**run.processes, **newest.processes}
     stopped = stop_groups(left, run.run_id, grace_seconds=GRACE_SECONDS)
+    _remove_fifos(newest.fifos)
     path.unlink(missing_ok=True)
     return was_alive or bool(stopped)
 
@@ -331,13 +330,14 @@ async def _listens(process: Process, program: Program) -> bool:
     return False
 
 
-def _remove_fifo(path: Path) -> None:
-    """Take a FIFO away that nobody reads any more: whoever wrote into it would wait for good. Leaves other files."""
-    try:
-        if path.is_fifo():
-            path.unlink()
-    except OSError as error:
-        log.warning("%s is left: %s", path, error)
+def _remove_fifos(paths: Iterable[str]) -> None:
+    """Take FIFOs away that nobody reads any more: whoever wrote into them would wait for good. Leaves other files."""
+    for path in map(Path, paths):
+        try:
+            if path.is_fifo():
+                path.unlink()
+        except OSError as error:
+            log.warning("%s is left: %s", path, error)
 
 
 def _said_by(error: OSError) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import httpx2
+import pytest
 
 from spaces.config import parse_space
 from spaces.gateway import RunningGateway, serve_gateway
@@ -121,8 +122,9 @@ async def test_who_does_not_read_is_told_and_let_go() -> None:
 
 
 @rule("limit.history")
-async def test_so_much_is_kept_and_a_place_before_it_is_gone() -> None:
-    async with bounded(history_envelopes=3) as gateway, httpx2.AsyncClient(trust_env=False) as client:
+@pytest.mark.parametrize("limit", [{"history_envelopes": 3}, {"history_bytes": 600}])
+async def test_so_much_is_kept_and_a_place_before_it_is_gone(limit: dict[str, int]) -> None:
+    async with bounded(**limit) as gateway, httpx2.AsyncClient(trust_env=False) as client:
         headers = {"authorization": f"Bearer {gateway.token_of('bob')}"}
         address = f"{gateway.url}/participants/bob/messages"
         first = (await client.get(address, headers=headers)).json()["next"]

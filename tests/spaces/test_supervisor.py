@@ -257,6 +257,16 @@ async def test_a_space_is_stopped_from_outside_even_without_its_supervisor(tmp_p
     assert not seen[0].is_alive
 
 
+async def test_fifos_of_a_space_without_its_supervisor_go_when_it_is_stopped(tmp_path: Path) -> None:
+    fifo, path = tmp_path / "ada-in", tmp_path / "run.json"
+    os.mkfifo(fifo)
+    named = (str(fifo), str(tmp_path / "never-made"))
+    run = RunFile(space="s", gateway="http://h", ws="ws://h", started_at="then", fifos=named)
+    write_run_file(path, run)
+    assert not stop_space(path, run)
+    assert not fifo.exists()
+
+
 async def test_an_error_in_telling_stops_everything(tmp_path: Path) -> None:
     house = House(tmp_path)
     seen: list[RunFile] = []
