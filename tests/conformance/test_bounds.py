@@ -122,7 +122,7 @@ async def test_who_does_not_read_is_told_and_let_go() -> None:
 
 
 @rule("limit.history")
-@pytest.mark.parametrize("limit", [{"history_envelopes": 3}, {"history_bytes": 600}])
+@pytest.mark.parametrize("limit", [{"history_envelopes": 3}, {"history_bytes": 500}])
 async def test_so_much_is_kept_and_a_place_before_it_is_gone(limit: dict[str, int]) -> None:
     async with bounded(**limit) as gateway, httpx2.AsyncClient(trust_env=False) as client:
         headers = {"authorization": f"Bearer {gateway.token_of('bob')}"}
