@@ -1,0 +1,106 @@
+"""Rows of the test table of the system behind `mew-reference` that need an agent and the wire; ids name the rows.
+
+Where the table and the context report differ, the report stands: a size that is not known is left out, and a field
+filter keeps how and when the size is known.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Staged = Callable[..., Any]
+"""`stage(...)` of the conftest."""
+
+K = 1000
+
+
+def reference(limit: int = 128 * K) -> dict[str, Any]:
+    return {"policy": "mew-reference", "context_token_limit": limit}
+
+
+async def test_m2_a_call_without_usage_and_a_failed_one_leave_the_last_report_as_old_news(stage: Staged) -> None:
+    async with stage(agent=reference(), fixed_usage=((70, 12, 82), None)) as s:
+        await s.ask("One.")
+        assert (await s.status())["tokens"] == 82
+        await s.ask("Two.")
+        after = await s.status()
+        assert after["context"]["last_reported"]["tokens"] == 82
+        assert "tokens" not in after
+        s.server.change(status=500)
+        await s.ask("Three.")
+        failed = await s.status()
+        assert "tokens" not in failed
+        assert failed["context"]["last_reported"]["tokens"] == 82
+        assert failed["context"]["stale_messages"] > 0
+
+
+@pytest.mark.parametrize(("total", "words"), [(115_199, []), (115_200, ["near_limit"])])
+async def test_m4_near_limit_is_announced_from_nine_tenths_on(stage: Staged, total: int, words: list[str]) -> None:
+    async with stage(agent=reference(), fixed_usage=((total - 10, 10, total),)) as s:
+        await s.ask("One.")
+        await s.status()
+        said = [(status["status"], status.get("tokens")) for status in s.statuses]
+        assert [one for one in said if one[0] == "near_limit"] == [(word, total) for word in words]
+
+
+async def test_m8_a_compaction_that_frees_nothing_is_not_tried_at_every_call(stage: Staged) -> None:
+    agent = {**reference(), "conversation_history_length": 0}
+    async with stage(agent=agent, fixed_usage=((124_990, 10, 125_000),) * 6) as s:
+        for number in range(6):
+            await s.ask(f"Note number {number}.")
+            await s.status()
+        words = s.ear.words("coder")
+        assert words.count("compaction_stalled:no_history") == 1
+        assert "compacting" not in words, "nothing was ever begun"
+        assert "compaction_stalled" in words, "and every later status says that it stopped trying"
+        assert not s.summary_requests
+
+
+async def test_m9_a_target_above_the_present_size_is_skipped_between_two_statuses(stage: Staged) -> None:
+    async with stage(agent=reference(), fixed_usage=((11_990, 10, 12 * K),)) as s:
+        await s.ask("One.")
+        sent = await s.control("compact", {"target_tokens": 16_000})
+        await s.ear.first("coder", "participant/status", about=sent, status="compacted")
+        said = s.ear.of("coder", about=sent)
+        assert [str(e.body["status"]) for e in said] == ["compacting", "skipped", "compacted"]
+        done = said[1].body
+        assert (done["skipped"], done["reason"]) == (True, "already_below_target")
+        assert said[1].addressees == ("ada",)
+        assert (await s.status())["tokens"] == 12 * K
+
+
+async def test_m11_forgetting_without_a_number_takes_the_older_half_rounded_up(stage: Staged) -> None:
+    async with stage(agent=reference()) as s:
+        await s.ada.chat("It is raining.")
+        await s.ask("One.")
+        await s.ask("Two.")
+        before = (await s.status())["messages_in_context"]
+        assert before == 5
+        sent = await s.control("forget", {"direction": "oldest"})
+        await s.ear.first("coder", "participant/status", about=sent, status="compacted")
+        assert [str(e.body["status"]) for e in s.ear.of("coder", about=sent)] == ["compacting", "compacted"]
+        assert (await s.status())["messages_in_context"] == 2
+        assert next(item.content for item in s.agent.conversation.history.items) == "Two."
+
+
+async def test_m15_a_clear_says_why_and_leaves_no_figure(stage: Staged) -> None:
+    async with stage(agent=reference(), fixed_usage=((99_990, 10, 100 * K),)) as s:
+        await s.ask("One.")
+        sent = await s.control("clear", {"reason": "x"})
+        status = await s.ear.first("coder", "participant/status", about=sent, status="cleared:x")
+        assert "tokens" not in status.body
+        assert status.body["messages_in_context"] == 0
+        assert (status.body["context"]["basis"], status.body["context"]["reason"]) == ("unknown", "cleared")
+
+
+async def test_m16_a_field_filter_keeps_what_every_status_holds_and_how_the_size_is_known(stage: Staged) -> None:
+    async with stage(agent=reference()) as s:
+        await s.ask("One.")
+        sent = await s.control("request-status", {"fields": ["tokens"]})
+        status = await s.ear.first("coder", "participant/status", about=sent)
+        assert set(status.body) == {"tokens", "messages_in_context", "status", "context"}
+        assert set(status.body["context"]) == {"basis", "measured_at"}
+        sent = await s.control("request-status", {"fields": ["latency_ms"]})
+        status = await s.ear.first("coder", "participant/status", about=sent)
+        assert set(status.body) == {"latency_ms", "messages_in_context", "status"}
