@@ -96,6 +96,13 @@ class Answer:
         self._waiting.append(text)
         return [] if self._is_in_a_word else self._tell()
 
+    def begin_again(self, why: str) -> list[Delta]:
+        """The running call was cut and is made again: what it wrote so far is no answer. `why` is said if it showed."""
+        held, was_shown = self._held.strip(), bool(self._shown.strip())
+        self._end_call()
+        lines = self._reason_line(held) if held else []
+        return [*lines, *self.notice(why)] if was_shown else lines
+
     def finish(self, text: str) -> list[Delta]:
         """The final chat: what of it was not shown yet."""
         self.text = text

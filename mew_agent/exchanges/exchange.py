@@ -54,6 +54,10 @@ class Assembly(Protocol[P]):
         """Something about the agent itself."""
         ...
 
+    def begin_again(self, why: str) -> list[P]:
+        """The running call was cut and is made again: what it wrote so far is no answer."""
+        ...
+
     def finish(self, text: str) -> list[P]:
         """The final chat."""
         ...

@@ -17,6 +17,7 @@ from protocol.envelope import Envelope
 from protocol.ids import GATEWAY, STREAM_GATEWAY
 
 MAX_ABANDONED: Final = 200
+CALL_AGAIN: Final = "stopped there by a control; the answer begins anew"
 
 
 class Listening:
@@ -204,6 +205,8 @@ class Listening:
             case "status", _ if frame.get("event") == "start" and isinstance(frame.get("tools"), int):
                 answer.expect_tools(is_likely=frame["tools"] > 0)
                 return []
+            case "notice", _ if frame.get("event") == "call_again":
+                return answer.begin_again(CALL_AGAIN)
             case "thought", dict() if value.get("action") == "tool":
                 self.users_of_tools.add(agent)
                 return _tool_call(answer, value)

@@ -96,6 +96,12 @@ class Pieces:
         self._answer.notice(text)
         return [Noticed(text)]
 
+    def begin_again(self, why: str) -> list[AnswerPiece]:
+        """The running call was cut and is made again: what it wrote so far is no answer."""
+        known = len(self.notices)
+        thinking = _typed(self._answer.begin_again(why))
+        return [*thinking, *(Noticed(one) for one in self.notices[known:])]
+
     def finish(self, text: str) -> list[AnswerPiece]:
         """The final chat: what of it was not shown yet."""
         return _typed(self._answer.finish(text))

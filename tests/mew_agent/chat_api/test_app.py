@@ -148,6 +148,24 @@ async def test_a_compaction_in_the_middle_is_told_in_order_and_then_the_answer_f
     assert chunks[-1].usage.prompt_tokens < 3000
 
 
+async def test_a_call_that_a_control_stopped_and_that_is_made_again_is_told(chat: ChatStaged) -> None:
+    script = [{"text": "It rises. " * 40}, {"text": "It falls."}]
+    async with chat(call_bound_seconds=0.05, script=script, chunk_delay_seconds=0.05) as built:
+        server, chunks = built.stage.server, list[Any]()
+
+        async def ask() -> None:
+            chunks.extend(await built.stream(ASK))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await server.wait_until(lambda: bool(server.requests) and server.requests[0].chunks_sent > 3)
+            await built.stage.control("clear")
+    whole = content(chunks)
+    assert whole.startswith("It ")
+    assert whole.endswith("\n\n> stopped there by a control; the answer begins anew\n\nIt falls.")
+    assert chunks[-1].model_dump()["mew"]["notices"] == ["stopped there by a control; the answer begins anew"]
+
+
 @pytest.mark.parametrize("place", ["reasoning", "off"])
 async def test_notices_may_stand_in_the_thinking_or_be_left_out(
     place: str, chat: ChatStaged, text: Callable[[int], str]

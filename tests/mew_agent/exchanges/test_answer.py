@@ -57,6 +57,25 @@ def test_a_call_that_was_made_twice_is_not_told_a_third_time() -> None:
     assert joined(deltas).count("The tide rises.") == 1
 
 
+def test_a_call_that_is_made_again_says_so_where_its_first_text_was_shown() -> None:
+    steps = [("token", "The ti"), ("begin_again", "stopped there"), ("token", "The tide "), ("token", "rises.")]
+    answer = live()
+    deltas = told(answer, *steps, ("finish", "The tide rises."))
+    assert joined(deltas) == "The ti\n\n> stopped there\n\nThe tide rises."
+    assert answer.notices == ["stopped there"]
+
+
+def test_what_was_held_of_a_call_that_is_made_again_is_thinking() -> None:
+    answer = Answer()
+    deltas = told(answer, ("token", "The ti"), ("begin_again", "stopped there"), ("token", "Low."), ("finish", "Low."))
+    assert (joined(deltas), joined(deltas, "reasoning_content")) == ("Low.", "The ti\n")
+    assert answer.notices == []
+
+
+def test_a_call_that_had_said_nothing_is_made_again_without_a_word() -> None:
+    assert told(live(), ("begin_again", "stopped there"), ("finish", "Low.")) == [Delta("content", "Low.")]
+
+
 def test_text_before_a_tool_call_is_thinking() -> None:
     answer = Answer(hold_characters=50)
     deltas = told(answer, ("token", "Let me look."), ("tool_call", "read", '{"a": 1}'), ("token", "It is"))

@@ -174,6 +174,18 @@ async def test_a_thought_with_a_tool_call_ends_the_text_before_it() -> None:
     assert heard.listening.users_of_tools == {"coder"}
 
 
+async def test_a_call_that_an_agent_makes_again_is_told() -> None:
+    heard = Heard()
+    exchange = heard.ask()
+    heard.start()
+    heard.frame({"type": "token", "value": "The ti"})
+    heard.frame({"type": "notice", "event": "call_again"})
+    heard.frame({"type": "token", "value": "Low."})
+    heard.say("coder", "chat", about="q-1", to="bob", text="Low.")
+    told = "The ti\n\n> stopped there by a control; the answer begins anew\n\nLow."
+    assert await read(exchange) == (told, "")
+
+
 async def test_a_refusal_of_the_gateway_ends_the_question() -> None:
     heard = Heard()
     exchange = heard.ask()

@@ -35,3 +35,14 @@ def test_thinking_and_notices_are_no_answer() -> None:
     assert pieces.notices == ["compacting ..."]
     assert pieces.finish("The tide.") == [Writing("de.")]
     assert pieces.close() == []
+
+
+def test_a_call_that_is_made_again_is_noticed() -> None:
+    pieces = Pieces(may_use_tools=False)
+    pieces.token("The ti")
+    assert pieces.begin_again("stopped there") == [Noticed("stopped there")]
+    assert pieces.token("Low.")[-1] == Writing("Low.")
+    assert pieces.finish("Low.") == []
+    held = Pieces(may_use_tools=True)
+    held.token("Hm.")
+    assert held.begin_again("stopped there") == [Thinking("Hm.\n")]
