@@ -19,7 +19,15 @@ from pydantic_core import ErrorDetails
 from spaces.errors import SpaceConfigError
 from spaces.settings import AgentOptions, ParticipantConfig, SpaceConfig
 
-__all__ = ["AgentOptions", "ParticipantConfig", "SpaceConfig", "load_space", "parse_space", "with_participant"]
+__all__ = [
+    "AgentOptions",
+    "ParticipantConfig",
+    "SpaceConfig",
+    "load_space",
+    "parse_space",
+    "place_in",
+    "with_participant",
+]
 
 _PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
@@ -48,6 +56,18 @@ def parse_space(text: str, *, path: Path | str = "space.yaml") -> SpaceConfig:
         raise document.error_of(error.errors(include_url=False)[0]) from None
     _check_across(config, document)
     return config
+
+
+def place_in(path: Path | str, place: Sequence[int | str]) -> str:
+    """Where a value of a space.yaml stands, as file:line:column; the file alone when that cannot be told.
+
+    `place` is the keys and indexes that lead there; the nearest thing above stands for what the file does not have.
+    """
+    try:
+        error = _Document(Path(path).read_text(encoding="utf-8"), Path(path)).error_at(place, "")
+    except (OSError, UnicodeDecodeError, SpaceConfigError):
+        return str(path)
+    return str(path) if error.line is None else f"{path}:{error.line}:{error.column}"
 
 
 def with_participant(text: str, name: str, settings: Mapping[str, Any], *, path: Path | str = "space.yaml") -> str:

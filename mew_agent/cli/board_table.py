@@ -38,6 +38,8 @@ class _Row:
     entry: BoardEntry
     now: datetime
     fault: str | None
+    is_quiet: bool = False
+    """It reports no context, and nothing says that it should: a tool, a bridge, a keeper."""
 
     @property
     def remarks(self) -> list[str]:
@@ -47,9 +49,15 @@ class _Row:
 @dataclass(frozen=True, slots=True)
 class _Column:
     title: str
-    text: Callable[[_Row, Look], str]
+    figure: Callable[[_Row, Look], str]
     align: Literal["left", "right"] = "left"
     coloured: bool = False
+    quiet: str | None = "-"
+    """What stands there for somebody without a context; None: the same as for anybody."""
+
+    def text(self, row: _Row, look: Look) -> str:
+        """The cell of a row."""
+        return self.quiet if row.is_quiet and self.quiet is not None else self.figure(row, look)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +75,24 @@ def board_lines(
     now: datetime,
     look: Look,
     launched: Collection[str] = (),
+    agents: Collection[str] = (),
     faults: Mapping[str, str] | None = None,
     detail: bool = False,
 ) -> list[str]:
     """The board as lines of at most `look.width` columns.
 
-    Somebody who never reported is a row only if `launched` names them: they are a program that should report, not
-    a person. `faults` says per participant what is wrong with its program. `detail` adds level and messages where there
-    is room. `now` carries the zone times are shown in.
+    Somebody who never reported is a row only if `launched` names them: they are a program, not a person. Of them only
+    `agents` are expected to report a context; who has none stands below with `-`. `faults` says per participant what is
+    wrong with its program. `detail` adds level and messages where there is room. `now` carries the zone times are shown
+    in.
     """
     faults = faults or {}
     rows = [
-        _Row(entry, now, faults.get(entry.id))
+        _Row(entry, now, faults.get(entry.id), is_quiet=entry.id not in agents and not say.has_context(entry.status))
         for entry in board.participants
         if entry.status is not None or entry.id in launched or entry.id in faults
     ]
+    rows.sort(key=lambda row: row.is_quiet)
     heading = _paint(say.clip(_heading(board, now, look), look.width, mark=look.mark), _BOLD, look)
     if not rows:
         return [heading, say.clip("nobody here reports a context window yet", look.width, mark=look.mark)]
@@ -118,7 +129,8 @@ def _table(rows: list[_Row], look: Look, *, detail: bool) -> list[str]:
 def _notes(row: _Row, layout: _Layout, look: Look) -> list[str]:
     """What the columns above leave out: why a figure is missing, and the state. Broken between remarks only."""
     untold = _FILL_COLUMNS.isdisjoint(layout.columns)
-    why = [say.reason(row.entry.status)] if untold and say.percent(row.entry.status) is None else []
+    untold = untold and not row.is_quiet and say.percent(row.entry.status) is None
+    why = [say.reason(row.entry.status)] if untold else []
     lines: list[str] = []
     for remark in [*why, *row.remarks]:
         longer = f"{lines[-1]}, {remark}" if lines else _INDENT + remark
@@ -179,15 +191,17 @@ def _share(row: _Row, _: Look) -> str:
 
 
 def _name(most: int) -> _Column:
-    return _Column("PARTICIPANT"[:most], lambda row, look: say.clip(say.clean(row.entry.id), most, mark=look.mark))
+    return _Column(
+        "PARTICIPANT"[:most], lambda row, look: say.clip(say.clean(row.entry.id), most, mark=look.mark), quiet=None
+    )
 
 
 _FIGURE = _Column(
     "TOKENS", lambda row, _: f"{say.tokens(row.entry.status)} of {say.window(row.entry.status)}", align="right"
 )
 _SHORT_FIGURE = _Column("TOKENS", lambda row, _: say.tokens(row.entry.status), align="right")
-_WIDE_BAR = _Column("WINDOW", lambda row, look: _bar(row, look, 20), coloured=True)
-_SMALL_BAR = _Column("WINDOW", lambda row, look: _bar(row, look, 10), coloured=True)
+_WIDE_BAR = _Column("WINDOW", lambda row, look: _bar(row, look, 20), coloured=True, quiet=say.NO_CONTEXT)
+_SMALL_BAR = _Column("WINDOW", lambda row, look: _bar(row, look, 10), coloured=True, quiet="no context")
 _SHARE = _Column("FULL", _share, align="right", coloured=True)
 _KNOWN = _Column("KNOWN", lambda row, _: say.basis(row.entry.status))
 _NEXT = _Column(
@@ -202,7 +216,7 @@ _LAST = _Column(
 )
 _LEVEL = _Column("LEVEL", lambda row, _: say.level(row.entry.status), coloured=True)
 _MESSAGES = _Column("MESSAGES", lambda row, _: say.messages(row.entry.status), align="right")
-_STATE = _Column("STATE", lambda row, _: ", ".join(row.remarks), coloured=True)
+_STATE = _Column("STATE", lambda row, _: ", ".join(row.remarks), coloured=True, quiet=None)
 _FILL_COLUMNS = frozenset({_WIDE_BAR, _SMALL_BAR})
 
 

@@ -16,6 +16,9 @@ from protocol.payloads.participant import BoardEntry, Status
 UNLABELLED: Final = "unlabelled"
 """Basis of a figure from a participant that sends no context report: nobody said how it is known."""
 
+NO_CONTEXT: Final = "reports no context"
+"""Of somebody who takes part without a context window to speak of: a tool, a bridge, a keeper of rules."""
+
 REASONS: Final[Mapping[UnknownReason, str]] = {
     "no_call_yet": "no call yet",
     "usage_unavailable": "no usage reported",
@@ -34,6 +37,13 @@ _EXACT_NEXT: Final = frozenset({"exact", "server_counted"})
 def clean(text: str) -> str:
     """Text from the wire without control characters, so that nobody's name can drive the terminal."""
     return "".join(one for one in text if unicodedata.category(one) not in {"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def has_context(status: Status | None) -> bool:
+    """Whether a participant says anything of a context window."""
+    return status is not None and (
+        status.context is not None or status.tokens is not None or status.max_tokens is not None
+    )
 
 
 def cells(text: str) -> int:
@@ -58,6 +68,13 @@ def clip(text: str, width: int, *, mark: str = "…") -> str:
 def words(name: str) -> str:
     """A name of the wire as people read it: `near_limit` as `near limit`."""
     return clean(re.sub(r"[_\s]+", " ", name)).strip()
+
+
+def state(status: str) -> str:
+    """A status as people read it. Behind its colon stand names and messages, which stay as they are."""
+    word, colon, detail = status.partition(":")
+    told = clean(" ".join(detail.split()))
+    return f"{words(word)}: {told}" if colon and told else words(word)
 
 
 def ago(at: str | None, now: datetime) -> str | None:
@@ -177,7 +194,7 @@ def remarks(entry: BoardEntry, *, now: datetime, fault: str | None = None) -> li
 
 def _status_words(status: Status) -> list[str]:
     report = status.context
-    said = [] if (status.status or "") in _QUIET else [words(status.status or "")]
+    said = [] if (status.status or "") in _QUIET else [state(status.status or "")]
     if report is None:
         return said
     if report.reason and status.tokens is None:
@@ -193,14 +210,18 @@ def _status_words(status: Status) -> list[str]:
     if report.injection:
         left = "" if report.injection.remaining is None else f" ({report.injection.remaining} left)"
         said.append(f"{words(report.injection.kind)}{left}")
+    if report.suggestions:
+        said.append(f"could save ~{max(one.tokens_saved for one in report.suggestions):,}")
     return [one for one in said if one]
 
 
 def sentence(entry: BoardEntry, *, now: datetime, fault: str | None = None) -> str:
     """One participant in one line, for output that is not redrawn."""
     status = entry.status
+    more = ", ".join(remarks(entry, now=now, fault=fault))
+    if not has_context(status):
+        return f"{clean(entry.id)}  {NO_CONTEXT}{f'  ({more})' if more else ''}"
     fill = percent(status)
     figure = f"{tokens(status)} of {window(status)}"
     known = f"{fill}% {basis(status)}" if fill is not None else f"{basis(status)}: {reason(status)}"
-    more = ", ".join(remarks(entry, now=now, fault=fault))
     return f"{clean(entry.id)}  {figure}  {known}{f'  ({more})' if more else ''}"

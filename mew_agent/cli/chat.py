@@ -17,6 +17,8 @@ def say_to(flags: Flags, participant: str, text: str, *, timeout_seconds: float)
     if not text.strip():
         raise ConfigError("TEXT", "there is nothing to say", "some text, or `-` and text on standard input")
     with asking(flags, participant, kinds.CHAT, Chat(text=text), timeout_seconds) as question:
+        if question.is_paused:
+            terminal.warn(f"'{participant}' is paused and answers later; {question.remedy}")
         for _, body in question.answers(kinds.CHAT, loosely=True):
             terminal.say(str(body.get("text") or ""))
             return terminal.DONE

@@ -46,6 +46,9 @@ def compact(
                 announced = True
                 size = f" {words.tokens(status)} tokens" if status.tokens is not None else ""
                 terminal.say(f"{participant}: compacting{size} ...")
+            elif status.status == "compacted" and not words.has_context(status) and not status.messages_in_context:
+                terminal.say(f"{participant}: skipped, it {words.NO_CONTEXT}")
+                return terminal.SKIPPED
             elif status.status == "compacted":
                 terminal.say(f"{participant}: compacted, but may not say what it freed (no participant/compact-done)")
                 return terminal.FAILED
@@ -55,7 +58,16 @@ def compact(
 def forget(flags: Flags, participant: str, *, newest: bool, entries: int | None, timeout_seconds: float) -> int:
     """Let a participant drop entries from one end of its history."""
     payload = Forget(direction="newest" if newest else "oldest", entries=entries)
-    return _steer(flags, participant, kinds.PARTICIPANT_FORGET, payload, timeout_seconds, passing=("compacting",))
+    with asking(flags, participant, kinds.PARTICIPANT_FORGET, payload, timeout_seconds) as question:
+        entry = entry_of(question.board, participant) if question.board else None
+        before = entry.status.messages_in_context if entry is not None and entry.status is not None else None
+        status = _next_status(question, passing=("compacting",))
+        word = status.status or "answered"
+        if word == "compacted" and before is not None:
+            # The agent's word for any history that got smaller; here one wants to know by how much.
+            dropped = max(0, before - status.messages_in_context)
+            word = f"forgot {dropped:,} message{_s(dropped)}" if dropped else "had nothing to forget"
+        return _tell(participant, word, status)
 
 
 def clear(flags: Flags, participant: str, *, reason: str | None, timeout_seconds: float) -> int:
@@ -80,18 +92,25 @@ def _steer(
     kind: str,
     payload: BaseModel,
     timeout_seconds: float,
-    *,
-    passing: tuple[str, ...] = (),
 ) -> int:
-    """Ask, wait for the status that answers, and print it. `passing` are words that come before the answer."""
+    """Ask, wait for the status that answers, and print it."""
     with asking(flags, participant, kind, payload, timeout_seconds) as question:
-        for answered_by, body in question.answers(*_ANSWERS):
-            status = _read(Status, body)
-            if answered_by != kinds.PARTICIPANT_STATUS or status.status in passing:
-                continue
-            terminal.say(f"{participant}: {words.words(status.status or 'answered')}; {_figures(status)}")
-            return terminal.SKIPPED if (status.status or "").startswith("refused") else terminal.DONE
+        status = _next_status(question)
+        return _tell(participant, status.status or "answered", status)
+
+
+def _next_status(question: Question, *, passing: tuple[str, ...] = ()) -> Status:
+    """The status that answers. `passing` are words that come before the answer."""
+    for answered_by, body in question.answers(*_ANSWERS):
+        status = _read(Status, body)
+        if answered_by == kinds.PARTICIPANT_STATUS and status.status not in passing:
+            return status
     raise AssertionError("answers end with an error or a return")
+
+
+def _tell(participant: str, word: str, status: Status) -> int:
+    terminal.say(f"{participant}: {words.state(word)}{_behind(status)}")
+    return terminal.SKIPPED if (status.status or "").startswith("refused") else terminal.DONE
 
 
 def _outcome(question: Question, done: CompactDone, target_tokens: int | None) -> int:
@@ -126,6 +145,10 @@ def _following_status(question: Question) -> Status | None:
     except (PeerTimeout, NotConnected):
         pass
     return None
+
+
+def _behind(status: Status) -> str:
+    return f"; {_figures(status)}" if words.has_context(status) else ""
 
 
 def _figures(status: Status) -> str:

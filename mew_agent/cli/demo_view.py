@@ -131,7 +131,7 @@ class LiveTable:
         from rich.text import Text
 
         look = terminal.look(sys.stdout)
-        lines = board_lines(self._board, now=_now(), look=look, launched=self._names, detail=True)
+        lines = board_lines(self._board, now=_now(), look=look, launched=self._names, agents=self._names, detail=True)
         text = "\n".join(["", *lines, "", self._now_line])
         return Text.from_ansi(text, no_wrap=True, overflow="crop")
 

@@ -63,6 +63,7 @@ def init(
 def _make(template: "Template", folder: Path, given: dict[str, str], *, at_terminal: bool) -> int:
     from mew_agent.cli import terminal
     from mew_agent.cli.templates import SPACE_FILE, SPACE_NAME, Surroundings, render, settle_values
+    from mew_agent.config import REHEARSAL
     from spaces.config import parse_space
 
     variables = template.facts().variables
@@ -83,8 +84,9 @@ def _make(template: "Template", folder: Path, given: dict[str, str], *, at_termi
     _ignore(folder / ".gitignore")
     terminal.say(f"'{values[SPACE_NAME]}' is ready: .mew/{SPACE_FILE}, from the template '{template.name}'")
     terminal.say(f"  participants: {', '.join(space.participants)}")
-    _tell_secrets(variables)
-    terminal.say("next: mew up")
+    if any(one.agent is not None and one.agent.base_url != REHEARSAL for one in space.participants.values()):
+        _tell_secrets(variables)
+    terminal.say("next: mew up -i (takes part in it at once), or mew up")
     return terminal.DONE
 
 

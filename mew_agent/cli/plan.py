@@ -23,7 +23,7 @@ from mew_agent.cli.locate import space_config_path, space_folder
 from mew_agent.config import REHEARSAL, AgentConfig, Source, build_agent_config, check_model_source, environment_source
 from mew_agent.errors import ConfigError
 from spaces.auth import ensure_token, state_dir
-from spaces.config import AgentOptions, SpaceConfig, load_space
+from spaces.config import AgentOptions, SpaceConfig, load_space, place_in
 from spaces.errors import PortInUse
 from spaces.launch import BRIDGE_CONFIG, Address, Launch, Program, bridges
 from spaces.processes import started_mark
@@ -136,7 +136,7 @@ def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan
         log_level=request.log_level,
     )
     _check_programs(launch.participants(), path)
-    _check_bridges(launch, bridges(config))
+    _check_bridges(launch, bridges(config), path)
     if agents:
         sessions.mkdir(parents=True, exist_ok=True)
     return Plan(
@@ -168,7 +168,7 @@ def newcomers(plan: Plan, environ: Mapping[str, str] = os.environ) -> tuple[Plan
     launch = replace(plan.launch, config=config, tokens=tokens, agent_settings=settings)
     programs = [program for program in launch.participants() if program.name in added]
     _check_programs(programs, path)
-    _check_bridges(launch, [name for name in bridges(config) if name in added])
+    _check_bridges(launch, [name for name in bridges(config) if name in added], path)
     (plan.state / "sessions").mkdir(parents=True, exist_ok=True)
     return replace(plan, launch=launch), programs
 
@@ -205,11 +205,12 @@ def _read_agent(name: str, section: AgentOptions, space: SpaceConfig, path: Path
     facts = {model: known.model_dump(exclude_none=True) for model, known in space.models.items()}
     if facts:
         written["models"] = facts
-    where = f"{path}: participants.{name}.agent"
+    where = _place(path, name, "agent")
+    places = {key: _place(path, name, "agent", at=key) for key in section.model_fields_set}
     # The real gateway and token are not settled yet, and play no part in what can be wrong here.
     identity = Source("mew up", {"gateway": "ws://127.0.0.1", "space": "-", "id": name, "token": "-"})
     config, notices = build_agent_config(
-        [environment_source(environ), Source(where, written, folder=space_folder(path)), identity], environ=environ
+        [environment_source(environ), Source(where, written, places, space_folder(path)), identity], environ=environ
     )
     written["policy"] = config.policy  # a file of its own is named so that it is found from anywhere
     if config.tokenizer_file is not None:
@@ -251,33 +252,38 @@ def _refuse_second_start(state: Path, config: SpaceConfig) -> None:
     path.unlink(missing_ok=True)
 
 
+def _place(path: Path, name: str, *keys: str, at: str | None = None) -> str:
+    """Where a participant's setting stands, by line and by name; `at` is a key within it, which the error names."""
+    exact = () if at is None else (at,)
+    return f"{place_in(path, ('participants', name, *keys, *exact))}: {'.'.join(('participants', name, *keys))}"
+
+
 def _check_programs(programs: Sequence[Program], path: Path) -> None:
     for program in programs:
         name = program.command[0]
         found = shutil.which(name, path=program.environment.get("PATH"))
         if found is None and not (program.folder / name).is_file():
-            raise ConfigError(f"{path}: participants.{program.name}.command", f"there is no program '{name}'")
+            raise ConfigError(_place(path, program.name, "command"), f"there is no program '{name}'")
         if not program.folder.is_dir():
-            raise ConfigError(f"{path}: participants.{program.name}.cwd", f"there is no folder '{program.folder}'")
+            raise ConfigError(_place(path, program.name, "cwd"), f"there is no folder '{program.folder}'")
 
 
-def _check_bridges(launch: Launch, names: Sequence[str]) -> None:
+def _check_bridges(launch: Launch, names: Sequence[str], path: Path) -> None:
     """Bridges are ours; what can be missing is the package they need, and the server's own program."""
     if names:
         require_mcp()
     for program in launch.participants():
         if program.name not in names:
             continue
-        where = f"{launch.config_path}: participants.{program.name}.mcp_server"
         server = json.loads(program.environment[BRIDGE_CONFIG])["server"]
         if server["transport"] != "stdio":
             continue
         folder = Path(server["cwd"] or program.folder)
         if not folder.is_dir():
-            raise ConfigError(f"{where}.cwd", f"there is no folder '{folder}'")
+            raise ConfigError(_place(path, program.name, "mcp_server", "cwd"), f"there is no folder '{folder}'")
         name, search = server["command"], server["env"].get("PATH", program.environment.get("PATH"))
         if shutil.which(name, path=search) is None and not (folder / name).is_file():
-            raise ConfigError(f"{where}.command", f"there is no program '{name}'")
+            raise ConfigError(_place(path, program.name, "mcp_server", "command"), f"there is no program '{name}'")
 
 
 def _address(request: Request) -> Address:

@@ -64,7 +64,8 @@ class Question:
             try:
                 event = self.events.next(deadline=self.deadline)
             except TimeoutError:
-                raise PeerTimeout(self.participant, self.kind, self.timeout_seconds) from None
+                detail = f"it is paused; {self.remedy}" if self.is_paused else ""
+                raise PeerTimeout(self.participant, self.kind, self.timeout_seconds, detail) from None
             self.board, changed = follow(self.board, event.name, event.body)
             body = event.body if event.name == "envelope" and isinstance(event.body, Mapping) else {}
             if body.get("from") == self.participant and self._is_answered_by(body, loosely=loosely):
@@ -72,6 +73,17 @@ class Question:
                     yield str(body["kind"]), body.get("payload") or {}
             elif changed == self.participant and not self._is_here():
                 raise NotHere(self.gateway, f"'{self.participant}' left before it answered")
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the participant was last heard to be paused: it answers when it is resumed, not before."""
+        entry = entry_of(self.board, self.participant) if self.board else None
+        return entry is not None and entry.status is not None and entry.status.status == "paused"
+
+    @property
+    def remedy(self) -> str:
+        """What makes a paused participant speak."""
+        return f"`mew resume {self.participant}` lets it speak"
 
     def _is_answered_by(self, body: Mapping[str, Any], *, loosely: bool) -> bool:
         correlated = body.get("correlation_id") or ()

@@ -107,7 +107,7 @@ def _token_of(participant: str, run_path: Path | None, environ: Mapping[str, str
     return read_token(run_path.parent, participant, environ=environ) if run_path else None
 
 
-def config_of(who: Identity) -> "SpaceConfig | None":
+def config_of(who: Identity | Seat) -> "SpaceConfig | None":
     """The configuration of the space, where it runs on this machine and can be read; a fault in it is told."""
     from spaces.config import load_space
     from spaces.errors import SpacesError

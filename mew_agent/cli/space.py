@@ -61,9 +61,10 @@ def _start_and_talk(request: "Request", participant: str | None) -> int:
 
     folder = space_folder(space_config_path(request.config, request.folder))
     start_detached(request)
-    code = join(Flags(participant=participant, folder=folder))
-    terminal.say("the space keeps running; `mew down` stops it")
-    return code
+    try:
+        return join(Flags(participant=participant, folder=folder))
+    finally:  # also after Ctrl-C
+        terminal.say("the space keeps running; `mew down` stops it")
 
 
 @app.command()

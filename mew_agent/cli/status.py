@@ -11,7 +11,7 @@ from mew_agent.cli import terminal
 from mew_agent.cli.board_table import board_line, board_lines
 from mew_agent.cli.live_board import entry_of, follow
 from mew_agent.cli.options import Flags
-from mew_agent.cli.running import Seat, take_seat
+from mew_agent.cli.running import Seat, config_of, take_seat
 from protocol.payloads.participant import Board, BoardEntry
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def show_status(flags: Flags, *, watch: bool, as_json: bool) -> int:
         for entry in board.participants:
             _print_json(entry)
     else:
-        terminal.say_lines(_lines(board, seat))
+        terminal.say_lines(_lines(board, seat, _agents(seat)))
     return terminal.DONE
 
 
@@ -62,9 +62,10 @@ def _redraw(seat: Seat) -> int:
     from rich.text import Text
 
     latest: list[Board] = []
+    agents = _agents(seat)
 
     def drawn() -> "Text":
-        text = "\n".join(_lines(latest[-1], seat)) if latest else "waiting for the board ..."
+        text = "\n".join(_lines(latest[-1], seat, agents)) if latest else "waiting for the board ..."
         return Text.from_ansi(text, no_wrap=True, overflow="crop")
 
     with (
@@ -82,11 +83,20 @@ def _redraw(seat: Seat) -> int:
                 live.refresh()
 
 
-def _lines(board: Board, seat: Seat) -> list[str]:
+def _lines(board: Board, seat: Seat, agents: frozenset[str]) -> list[str]:
     run = seat.run()
     launched = run.pids.participants if run else ()
+    faults = run.faults() if run else None
     return board_lines(
-        board, now=_now(), look=terminal.look(sys.stdout), launched=launched, faults=run.faults() if run else None
+        board, now=_now(), look=terminal.look(sys.stdout), launched=launched, agents=agents, faults=faults
+    )
+
+
+def _agents(seat: Seat) -> frozenset[str]:
+    """Whom space.yaml configures as agents: they have a context, whether they have reported it yet or not."""
+    config = config_of(seat)
+    return (
+        frozenset(name for name, one in config.participants.items() if one.agent is not None) if config else frozenset()
     )
 
 

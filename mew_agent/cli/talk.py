@@ -222,7 +222,7 @@ class Talk:
         word = str(envelope.body.get("status") or "")
         if not mine and word in _QUIET_STATUSES:
             return None
-        return f"* {envelope.sender}: {words.words(word) or 'no word'}{figures_of(envelope.body)}"
+        return f"* {envelope.sender}: {words.state(word) or 'no word'}{figures_of(envelope.body)}"
 
 
 def figures_of(body: Mapping[str, Any]) -> str:
@@ -231,8 +231,10 @@ def figures_of(body: Mapping[str, Any]) -> str:
         status = Status.model_validate(body)
     except ValidationError:
         return ""
-    if status.tokens is None and status.max_tokens is None and status.context is None:
+    if not words.has_context(status):
         return ""
+    if status.tokens is not None and status.max_tokens is None:
+        return f", {words.tokens(status)} tokens ({words.basis(status)})"  # narrowed to what was asked for
     return f", {words.tokens(status)} of {words.window(status)} ({words.basis(status)})"
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spaces.config import SpaceConfig, load_space, parse_space, with_participant
+from spaces.config import SpaceConfig, load_space, parse_space, place_in, with_participant
 from spaces.errors import SpaceConfigError
 
 WHOLE = """
@@ -200,6 +200,28 @@ def test_any_text_is_a_space_or_a_config_error(text: str) -> None:
         assert isinstance(parse_space(text), SpaceConfig)
     except SpaceConfigError as error:
         assert error.problem  # noqa: PT017 - either outcome is right
+
+
+@pytest.mark.parametrize(
+    ("place", "where"),
+    [
+        (("participants", "ada"), ":3:8"),
+        (("participants", "ada", "capabilities", 0), ":3:24"),
+        (("participants", "ada", "agent"), ":3:8"),
+        (("participants", "bob"), ":3:3"),
+        (("models", "x"), ":1:1"),
+    ],
+)
+def test_a_place_in_a_file_is_that_of_the_value_or_the_nearest_above(
+    tmp_path: Path, place: tuple[str | int, ...], where: str
+) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text("space: {id: s}\nparticipants:\n  ada: {capabilities: [{kind: chat}]}\n")
+    assert place_in(path, place) == f"{path}{where}"
+
+
+def test_a_file_that_is_gone_has_no_lines(tmp_path: Path) -> None:
+    assert place_in(tmp_path / "none.yaml", ("space",)) == str(tmp_path / "none.yaml")
 
 
 @pytest.mark.parametrize(

@@ -145,10 +145,28 @@ def test_people_are_counted_and_have_no_row() -> None:
     assert "ada" not in text
 
 
-def test_a_program_that_has_not_reported_yet_is_a_row_without_figures() -> None:
-    line = row("coder", shown(entry("coder"), launched={"coder"}))
+def test_an_agent_that_has_not_reported_yet_is_a_row_without_figures() -> None:
+    line = row("coder", shown(entry("coder"), launched={"coder"}, agents={"coder"}))
     assert "? of ?" in line
     assert "nothing reported" in line
+
+
+FILES = entry("files", messages_in_context=0, status="active")
+
+
+@pytest.mark.parametrize("tool", [entry("files"), FILES])
+def test_a_tool_stands_below_the_agents_without_figures_or_questions(tool: dict[str, Any]) -> None:
+    lines = shown(tool, CODER, launched={"files"}).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["coder", "files"]
+    assert re.fullmatch(r"files +- +reports no context +- +- +- +-", lines[3])
+
+
+@pytest.mark.parametrize("width", range(30, 130, 5))
+def test_what_is_wrong_with_a_tool_is_said_at_any_width(width: int) -> None:
+    lines = shown(FILES, CODER, width=width, faults={"files": "exited with code 1"}).splitlines()
+    assert max(map(cells, lines)) <= width
+    assert "?" not in "".join(lines)
+    assert any("exited with code 1" in line for line in lines)
 
 
 def test_a_board_without_reports_says_so() -> None:

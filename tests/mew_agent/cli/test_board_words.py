@@ -36,6 +36,32 @@ def test_a_share_without_a_window_is_unknown() -> None:
     assert say.percent(Status(messages_in_context=1, tokens=5)) is None
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("near_limit", "near limit"),
+        ("cleared:new_task", "cleared: new_task"),
+        ("tool_failed:files__write_file: 'files' answered: no", "tool failed: files__write_file: 'files' answered: no"),
+        ("state_changed:redlined -> nominal", "state changed: redlined -> nominal"),
+        ("odd:", "odd"),
+    ],
+)
+def test_names_behind_the_colon_of_a_status_stay_as_they_are(status: str, said: str) -> None:
+    assert say.state(status) == said
+
+
+def test_somebody_without_a_context_is_told_without_figures() -> None:
+    entry = BoardEntry(id="files", connected=False, status=Status(messages_in_context=0, status="active"))
+    assert say.sentence(entry, now=NOW) == "files  reports no context  (not connected)"
+
+
+def test_the_largest_saving_is_told_where_there_are_suggestions() -> None:
+    saved = [{"text": "a", "tokens_saved": 12, "impact": "low"}, {"text": "b", "tokens_saved": 1_200, "impact": "high"}]
+    report = {"basis": "reported", "level": "warning", "severity": 1, "suggestions": saved}
+    status = Status.model_validate({"messages_in_context": 1, "tokens": 5, "max_tokens": 10, "context": report})
+    assert say.remarks(BoardEntry(id="x", connected=True, status=status), now=NOW) == ["warning", "could save ~1,200"]
+
+
 def test_clipped_text_shows_that_it_was_clipped() -> None:
     assert say.clip("participant", 6) == "parti…"
     assert say.clip("猫猫猫", 5) == "猫猫…"

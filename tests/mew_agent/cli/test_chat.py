@@ -5,7 +5,7 @@ import io
 import pytest
 
 from spaces.gateway import RunningGateway
-from tests.support.cli import answering, mew, seat
+from tests.support.cli import answering, board_shows, mew, seat, status
 from tests.support.gateway_client import Client, Message
 
 
@@ -26,6 +26,21 @@ async def test_the_answer_is_printed(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", repeats):
         outcome = await mew("chat", "coder", "are you there?", *seat(gateway))
     assert (outcome.code, outcome.out, outcome.err) == (0, "you said: are you there?\n", "")
+
+
+async def test_a_paused_participant_is_told_at_once_and_when_it_did_not_answer(gateway: RunningGateway) -> None:
+    async def stays_silent(_client: Client, _request: Message) -> None:
+        return None
+
+    async with answering(gateway, "coder", stays_silent) as client:
+        await status(client, "paused")
+        await board_shows(gateway, lambda board: board["coder"].status is not None)
+        outcome = await mew("chat", "coder", "hi", "--timeout", "0.2", *seat(gateway))
+    assert outcome.code == 4
+    assert outcome.err.splitlines() == [
+        "mew: 'coder' is paused and answers later; `mew resume coder` lets it speak",
+        "mew: 'coder' did not answer 'chat' within 0.2 seconds (it is paused; `mew resume coder` lets it speak)",
+    ]
 
 
 async def test_an_agent_that_does_not_correlate_is_understood(gateway: RunningGateway) -> None:

@@ -170,6 +170,31 @@ async def test_a_compaction_without_its_answer_is_no_success(gateway: RunningGat
     assert outcome.code == 1
 
 
+async def test_somebody_without_a_context_has_nothing_to_compact(gateway: RunningGateway) -> None:
+    async def tool(client: Client, request: Message) -> None:
+        await status(client, "compacting", to=request, messages_in_context=0)
+        await status(client, "compacted", to=request, messages_in_context=0)
+
+    async with answering(gateway, "coder", tool):
+        outcome = await mew("compact", "coder", *seat(gateway))
+    assert outcome.out.splitlines()[-1] == "coder: skipped, it reports no context"
+    assert outcome.code == 3
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"), [(1, "forgot 2 messages"), (2, "forgot 1 message"), (3, "had nothing to forget")]
+)
+async def test_a_forget_says_how_much_was_dropped(gateway: RunningGateway, kept: int, said: str) -> None:
+    async def forgets(client: Client, request: Message) -> None:
+        await status(client, "compacted", to=request, **{**BEFORE, "messages_in_context": kept})
+
+    async with answering(gateway, "coder", forgets) as client:
+        await status(client, **BEFORE)
+        await board_shows(gateway, lambda board: board["coder"].status is not None)
+        outcome = await mew("forget", "coder", *seat(gateway))
+    assert outcome.out == f"coder: {said}; 98,412 of 128,000 (reported)\n"
+
+
 async def test_an_answer_that_cannot_be_read_is_a_failure_in_one_line(gateway: RunningGateway) -> None:
     async def garbles(client: Client, request: Message) -> None:
         await client.say("participant/compact-done", {"freed_tokens": "many"}, correlation_id=[request["id"]])

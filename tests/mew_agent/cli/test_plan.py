@@ -140,6 +140,26 @@ def test_a_mistake_in_an_agents_section_is_named_with_its_participant(tmp_path: 
         plan_of(tmp_path, SPACE.replace("model: gpt-4o", "base_url: localhost"))
 
 
+@pytest.mark.parametrize(
+    ("settings", "place"),
+    [
+        ("agent: {model: x, policy: nosuch}", ":4:31: participants.coder.agent: "),
+        ("agent: {model: x, base_url: localhost}", ":4:33: participants.coder.agent: "),
+        ("agent: {api_key_env: NO_KEY}", ":4:26: participants.coder.agent: "),
+        ("command: no-such-program", ":4:14: participants.coder.command: "),
+        ("mcp_server: {command: no-such-program}", ":4:27: participants.coder.mcp_server.command: "),
+        ("command: 'true'\n    cwd: no-such-folder", ":5:10: participants.coder.cwd: "),
+    ],
+)
+def test_what_only_the_start_can_know_is_told_with_its_line_and_column(
+    tmp_path: Path, settings: str, place: str
+) -> None:
+    text = f"space: {{id: r}}\nparticipants:\n  coder:\n    {settings}\n    auto_start: true\n"
+    with pytest.raises(ConfigError) as refused:
+        plan_of(tmp_path, text)
+    assert f"space.yaml{place}" in str(refused.value)
+
+
 def test_keys_without_effect_are_said(tmp_path: Path) -> None:
     notices = plan_of(tmp_path, SPACE.replace("model: gpt-4o", "message_queue: {}")).notices
     assert "'message_queue' has no effect" in notices[0]
