@@ -5,10 +5,12 @@ context.
 """
 
 import logging
+import os
 import re
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Self
 
 import anyio
 import anyio.abc
@@ -20,17 +22,17 @@ from mew_agent.agent_tools.recall import RECALL_RESULT, RecallTools
 from mew_agent.agent_tools.resources import RESOURCE_TOOLS, ResourceTools
 from mew_agent.agent_tools.sources import AgentTools, OwnTools
 from mew_agent.asking.proposals import Waits
-from mew_agent.config import AgentConfig, chosen_policy
+from mew_agent.config import REHEARSAL, AgentConfig, check_model_source, chosen_policy, load_agent_config
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
-from mew_agent.errors import ConfigError, GatewayError, MewAgentError, NotPermitted
+from mew_agent.errors import GatewayError, MewAgentError, NotPermitted
 from mew_agent.history import History
 from mew_agent.model.interface import Model
+from mew_agent.opening import Parts, check_provider, parts_of
 from mew_agent.participant import Participant
-from mew_agent.policy_choice import provider_refusal
 from mew_agent.remedies.events import ContextEvent
 from mew_agent.remedies.gauge import ContextGauge
-from mew_agent.store import MemoryStore, SqliteStore, Store
+from mew_agent.store import MemoryStore, Store
 from mew_agent.thinking.conversation import CALL_BOUND_SECONDS, Conversation
 from mew_agent.thinking.prompts import DEFAULT_SYSTEM_PROMPT
 from mew_agent.thinking.turn import Turn
@@ -40,6 +42,8 @@ from protocol import kinds
 from protocol.envelope import Envelope
 
 logger = logging.getLogger("mew_agent.agent")
+
+ContextEventHandler = Callable[[ContextEvent], Coroutine[Any, Any, None]]
 
 DISCOVERY_SECONDS = 5.0
 """How long an answer may wait for peers that were never asked what they offer; each delays one answer at most."""
@@ -110,7 +114,9 @@ class Agent(Participant):
             summariser=summariser,
             load_counter=lambda: counter or chosen_counter(config.tokenizer, config.tokenizer_settings),
         )
+        self.conversation.events.listeners.append(lambda event: self._events.tell(None, event))
         self.gauge = ContextGauge(self.conversation)
+        self._parts: Parts | None = None
         offered = self.conversation.remedies.offers_reminders if config.reminders is None else config.reminders
         if offered:
             self.tools.add(self.conversation.context_tools)
@@ -126,12 +132,70 @@ class Agent(Participant):
         self._turn: Turn | None = None
         self._later_questions = 0
 
-    def on_context_event(self, handler: Callable[[ContextEvent], Coroutine[Any, Any, None]]) -> None:
-        """Call a function with everything that happens to our own context: levels, redlines, clears, compactions.
+    @classmethod
+    def of(cls, config: AgentConfig) -> Self:
+        """An agent with the model and the session that its configuration names; leaving it closes them.
 
-        Each call runs beside the answer that it is about, so that a slow handler holds nothing up.
+        Its session is taken up when it is entered. Raises `ConfigError` for a policy that is none.
+        """
+        if config.base_url == REHEARSAL:
+            config = config.model_copy(update={"model": REHEARSAL})
+        parts = parts_of(config)
+        agent = cls(config, parts.model, parts.store, summariser=parts.summariser)
+        agent._parts = parts
+        return agent
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ, **settings: Any) -> Self:
+        """The agent that the environment names, with `settings` of yours (the keys of `AgentConfig`) above it.
+
+        The environment is `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN`, which `mew up` and
+        `mew run` set, `OPENAI_API_KEY`, `OPENAI_BASE_URL` and `OPENAI_MODEL`, and `MEW_AGENT_CONFIG` (JSON of any
+        keys). `base_url="rehearsal"` thinks without a provider. Raises `ConfigError` naming what is missing or wrong.
+        """
+        config, notices = load_agent_config(flags=settings, environ=environ)
+        for notice in notices:
+            logger.warning("%s", notice)
+        check_model_source(config, where="environment")
+        return cls.of(config)
+
+    async def __aenter__(self) -> Self:
+        parts = self._parts
+        if parts is None:
+            return await super().__aenter__()
+        try:
+            await check_provider(self.config, parts.model)
+            await self.conversation.load()
+            return await super().__aenter__()
+        except BaseException:
+            await parts.aclose()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        try:
+            return await super().__aexit__(kind, error, trace)
+        finally:
+            if self._parts is not None:
+                await self._parts.aclose()
+
+    async def take_part(self) -> None:
+        """Join, answer until the connection ends for good, and leave: a whole program is `anyio.run(me.take_part)`.
+
+        Raises what joining raises, `ConfigError`, and the `GatewayError` that ended it.
+        """
+        async with self:
+            await self.run()
+
+    def on_context_event(self, handler: ContextEventHandler) -> ContextEventHandler:
+        """Decorator: call the function with all that happens to our own context: levels, redlines, clears, compactions.
+
+        `on(LevelChanged)`, `on(ContextCompacted)` and so on hear one of them, in order with everything else. Here each
+        call runs beside the answer that it is about, so that a slow handler holds nothing up.
         """
         self.conversation.events.listeners.append(lambda event: self.start_soon(handler, event))
+        return handler
 
     async def run(self) -> None:
         """Answer chats until the connection ends for good. Raises the `GatewayError` that ended it.
@@ -174,7 +238,7 @@ class Agent(Participant):
             if len(self._queue) >= MAX_QUEUED_CHATS:
                 self.start_soon(self._acknowledge, chat, f"refused: {MAX_QUEUED_CHATS} chats are waiting already")
                 return
-            if self._turn is not None or self._queue:
+            if self._turn is not None or self._queue or self.control.is_paused:
                 self.start_soon(self._acknowledge, chat, "queued")
             self._queue.append(chat)
             self._work.set()
@@ -196,6 +260,9 @@ class Agent(Participant):
     def _drop_queued(self, cancel: Envelope) -> None:
         gone = set(cancel.correlation_id or ())
         self._queue = deque(c for c in self._queue if c.id not in gone or c.sender != cancel.sender)
+        turn = self._turn
+        if turn is not None and turn.chat.id in gone and turn.chat.sender == cancel.sender:
+            turn.cancel(str(cancel.body.get("reason") or f"cancelled by {cancel.sender}"))
 
     def _cancel_reasoning(self, cancel: Envelope) -> None:
         turn = self._turn
@@ -290,40 +357,4 @@ class Agent(Participant):
 
 async def run_agent(config: AgentConfig) -> None:
     """Run an agent until it is shut down. Raises a `GatewayError` when the gateway refuses it or it was superseded."""
-    from mew_agent.model.openai_client import OpenAIModel
-
-    key = config.api_key.get_secret_value() if config.api_key else None
-    model = OpenAIModel(config.model, config.base_url, key)
-    store: Store = SqliteStore(config.store) if config.store else MemoryStore()
-    summariser: Model | None = None
-    if (named := config.summariser_model()) is not None:
-        own_key = named.api_key.get_secret_value() if named.api_key else key
-        summariser = OpenAIModel(named.model, named.base_url or config.base_url, own_key)
-    agent = Agent(config, model, store, summariser=summariser)
-    try:
-        await check_provider(config, model)
-        await agent.conversation.load()
-        async with agent:
-            await agent.run()
-    finally:
-        with anyio.CancelScope(shield=True), anyio.move_on_after(3):
-            await model.aclose()
-            if summariser is not None:
-                await summariser.aclose()
-            await store.aclose()
-
-
-async def check_provider(config: AgentConfig, model: Model) -> None:
-    """Refuse a policy that is for another provider than the one that serves the model. Raises `ConfigError`."""
-    policy = chosen_policy(config).policy
-    if policy.scope is None or config.policy_scope == "any" or config.provider is not None:
-        return
-    try:
-        window = await model.discover_window()
-    except MewAgentError:
-        window = None
-    refusal = provider_refusal(
-        policy, provider=None, scope=None, endpoint=model.identity.endpoint or "this server", window=window
-    )
-    if refusal is not None:
-        raise ConfigError("policy", refusal, f"`provider: {policy.scope}` where the server cannot be asked")
+    await Agent.of(config).take_part()

@@ -7,7 +7,7 @@ and asks, `hearing` who listens. Here is what becomes of what arrives. It knows 
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 import anyio
 
@@ -93,17 +93,22 @@ class Participant(Joining, Saying, Hearing):
         self._joins_told = 0
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Participant":
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
         """The participant that `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN` name.
 
-        `mew up` sets them for every program that it starts. Raises `ConfigError` naming those that are missing.
+        `mew up` sets them for every program that it starts, `mew run` for one that you start by hand. Raises
+        `ConfigError` naming those that are missing.
         """
         named = ("MEW_GATEWAY", "MEW_SPACE", "MEW_PARTICIPANT_ID", "MEW_TOKEN")
         missing = [name for name in named if not environ.get(name)]
         if missing:
-            raise ConfigError("environment", f"{', '.join(missing)} not set", "`mew up` sets them for its programs")
+            raise ConfigError(
+                "environment",
+                f"{', '.join(missing)} not set",
+                "`mew up` sets them for its programs, `mew run COMMAND` for yours",
+            )
         gateway, space, name, token = (environ[variable] for variable in named)
-        return Participant(gateway, space=space, id=name, token=token)
+        return cls(gateway, space=space, id=name, token=token)
 
     async def take_part(self) -> None:
         """Join, stay until the connection ends for good, and leave: a whole program is `anyio.run(me.take_part)`.

@@ -99,6 +99,18 @@ def chat(
     return say_to(flags, target, text, timeout_seconds=timeout)
 
 
+@app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@with_flags
+def run_program(
+    flags: Flags,
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="A program with its arguments.")],
+) -> None:
+    """Start a program of yours as a participant of the running space; a FILE.py runs under this Python."""
+    from mew_agent.cli.run_as import run_as
+
+    run_as(flags, command)
+
+
 @app.command()
 @with_flags
 def compact(

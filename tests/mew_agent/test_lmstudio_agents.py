@@ -12,11 +12,12 @@ from typing import Any
 import anyio
 import pytest
 
-from mew_agent.agent import Agent, check_provider, run_agent
+from mew_agent.agent import Agent, run_agent
 from mew_agent.config import AgentConfig
 from mew_agent.errors import ConfigError
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.rehearsal import RehearsalOptions, serve_rehearsal
+from mew_agent.opening import check_provider
 from mew_agent.participant import Participant
 from mew_agent.remedies.events import ContextCompacted, ContextEvent
 from protocol.codec import StreamFrame

@@ -1,0 +1,52 @@
+"""Programs of one's own, run as a participant: what they find in their environment, and whose exit code counts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a program takes another's place on POSIX systems only")
+
+WHO = ("--gateway", "http://127.0.0.1:4711/", "--space", "demo", "--participant", "ada", "--token", "secret")
+SHOW = """
+import os, sys
+from mew_agent import Participant
+me = Participant.from_environment()
+print(me.id, me.space, os.environ["MEW_GATEWAY"], os.environ["MEW_TOKEN"], sys.argv[1:], sep="|")
+sys.exit(7)
+"""
+
+
+def mew_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    root = str(Path(__file__).parents[3])
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MEW_")}
+    return subprocess.run(
+        (sys.executable, "-P", "-m", "mew_agent", "run", *WHO, *arguments),
+        cwd=folder,
+        env={**environment, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_a_python_file_finds_its_place_and_its_arguments_and_ends_with_its_own_code(tmp_path: Path) -> None:
+    (tmp_path / "show.py").write_text(SHOW, encoding="utf-8")
+    done = mew_run(tmp_path, "show.py", "--participant", "mine")
+    assert done.stdout == "ada|demo|ws://127.0.0.1:4711|secret|['--participant', 'mine']\n"
+    assert done.returncode == 7
+
+
+def test_any_program_will_do(tmp_path: Path) -> None:
+    done = mew_run(tmp_path, "sh", "-c", "echo $MEW_PARTICIPANT_ID in $MEW_SPACE")
+    assert (done.stdout, done.returncode) == ("ada in demo\n", 0)
+
+
+@pytest.mark.parametrize("command", ["no-such-program", "missing.py"])
+def test_a_program_that_is_not_there_is_named(tmp_path: Path, command: str) -> None:
+    done = mew_run(tmp_path, command)
+    assert done.stderr == f"mew: COMMAND: there is no program '{command}'\n"
+    assert done.returncode == 2
