@@ -1,7 +1,8 @@
 """Agents, tools and people in one shared space, each knowing exactly how full everybody's context window is.
 
-`Participant` joins a space and sees every peer's context; `Agent` is a participant that thinks. Names are loaded
-when they are first used, so that importing the package (and `mew --help`) costs nothing.
+`Participant` joins a space and sees every peer's context; `Agent` is a participant that thinks. Everything that a
+program needs is here: events to listen to, pieces of answers, errors. Names are loaded when they are first used, so
+that importing the package (and `mew --help`) costs nothing.
 """
 
 from importlib import import_module
@@ -11,9 +12,10 @@ from mew_agent._version import __version__
 
 if TYPE_CHECKING:
     from mew_agent.agent import Agent, run_agent
-    from mew_agent.asking.peer_offers import PeerTool, ToolResult
+    from mew_agent.asking.peer_offers import PeerPrompt, PeerResource, PeerTool, ToolResult
     from mew_agent.asking.proposals import Waits
     from mew_agent.config import AgentConfig
+    from mew_agent.context.message_counts import Compression, Occupancy
     from mew_agent.errors import (
         AnswerLost,
         BadAnswer,
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
         GatewayError,
         MewAgentError,
         ModelError,
+        ModelFailed,
+        ModelRateLimited,
+        ModelRefused,
+        ModelStreamCut,
+        ModelUnreachable,
+        NoAnswer,
         NotConnected,
         NotPermitted,
         PeerAbsent,
@@ -32,111 +40,150 @@ if TYPE_CHECKING:
         Refused,
         Rejected,
         Superseded,
+        ToolsUnsupported,
         Unauthorized,
     )
+    from mew_agent.events import (
+        ChatHeard,
+        ContextReported,
+        PeerJoined,
+        PeerLeft,
+        PeerLevelChanged,
+        ProposalMade,
+        SpaceEvent,
+    )
+    from mew_agent.exchanges.pieces import Answered, AnswerPiece, Asking, Noticed, Thinking, ToolCalled, Writing
+    from mew_agent.model.interface import Model
+    from mew_agent.model.openai_client import OpenAIModel
+    from mew_agent.offers.resources import Resource
     from mew_agent.offers.tools import Tool
     from mew_agent.participant import Participant
     from mew_agent.peers import Peer, PeerContext
     from mew_agent.remedies.events import (
         ContextCleared,
         ContextCompacted,
+        ContextEvent,
         LevelChanged,
         RedlineApproached,
         RedlineCrossed,
         SavingSuggested,
     )
-    from mew_agent.remedies.gauge import ContextGauge
+    from mew_agent.remedies.gauge import ContextGauge, UsagePoint
     from mew_agent.simple_agents.fulfiller import Fulfiller
-    from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
+    from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, Proposed
+    from mew_agent.store import MemoryStore, SqliteStore, Store
     from protocol.context_report import ContextReport
     from protocol.envelope import Envelope
     from protocol.payloads.participant import CompactDone, Status
 
-_HOMES = {
-    "Agent": "mew_agent.agent",
-    "AgentConfig": "mew_agent.config",
-    "AnswerLost": "mew_agent.errors",
-    "BadAnswer": "mew_agent.errors",
-    "CompactDone": "protocol.payloads.participant",
-    "ConfigError": "mew_agent.errors",
-    "ContextCleared": "mew_agent.remedies.events",
-    "ContextCompacted": "mew_agent.remedies.events",
-    "ContextGauge": "mew_agent.remedies.gauge",
-    "ContextOverflow": "mew_agent.errors",
-    "ContextReport": "protocol.context_report",
-    "Envelope": "protocol.envelope",
-    "Fulfiller": "mew_agent.simple_agents.fulfiller",
-    "FulfillerPolicy": "mew_agent.simple_agents.fulfiller_policy",
-    "GatewayError": "mew_agent.errors",
-    "LevelChanged": "mew_agent.remedies.events",
-    "MewAgentError": "mew_agent.errors",
-    "ModelError": "mew_agent.errors",
-    "NotConnected": "mew_agent.errors",
-    "NotPermitted": "mew_agent.errors",
-    "Participant": "mew_agent.participant",
-    "Peer": "mew_agent.peers",
-    "PeerAbsent": "mew_agent.errors",
-    "PeerContext": "mew_agent.peers",
-    "PeerError": "mew_agent.errors",
-    "PeerFailed": "mew_agent.errors",
-    "PeerTimeout": "mew_agent.errors",
-    "PeerTool": "mew_agent.asking.peer_offers",
-    "PolicyStopped": "mew_agent.errors",
-    "RedlineApproached": "mew_agent.remedies.events",
-    "RedlineCrossed": "mew_agent.remedies.events",
-    "Refused": "mew_agent.errors",
-    "Rejected": "mew_agent.errors",
-    "SavingSuggested": "mew_agent.remedies.events",
-    "Status": "protocol.payloads.participant",
-    "Superseded": "mew_agent.errors",
-    "Tool": "mew_agent.offers.tools",
-    "ToolResult": "mew_agent.asking.peer_offers",
-    "Unauthorized": "mew_agent.errors",
-    "Waits": "mew_agent.asking.proposals",
-    "run_agent": "mew_agent.agent",
+_NAMES_OF = {
+    "mew_agent.agent": "Agent run_agent",
+    "mew_agent.asking.peer_offers": "PeerPrompt PeerResource PeerTool ToolResult",
+    "mew_agent.asking.proposals": "Waits",
+    "mew_agent.config": "AgentConfig",
+    "mew_agent.context.message_counts": "Compression Occupancy",
+    "mew_agent.errors": (
+        "AnswerLost BadAnswer ConfigError ContextOverflow GatewayError MewAgentError ModelError ModelFailed "
+        "ModelRateLimited ModelRefused ModelStreamCut ModelUnreachable NoAnswer NotConnected NotPermitted "
+        "PeerAbsent PeerError PeerFailed PeerTimeout PolicyStopped Refused Rejected Superseded "
+        "ToolsUnsupported Unauthorized"
+    ),
+    "mew_agent.events": "ChatHeard ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalMade SpaceEvent",
+    "mew_agent.exchanges.pieces": "AnswerPiece Answered Asking Noticed Thinking ToolCalled Writing",
+    "mew_agent.model.interface": "Model",
+    "mew_agent.model.openai_client": "OpenAIModel",
+    "mew_agent.offers.resources": "Resource",
+    "mew_agent.offers.tools": "Tool",
+    "mew_agent.participant": "Participant",
+    "mew_agent.peers": "Peer PeerContext",
+    "mew_agent.remedies.events": (
+        "ContextCleared ContextCompacted ContextEvent LevelChanged RedlineApproached RedlineCrossed SavingSuggested"
+    ),
+    "mew_agent.remedies.gauge": "ContextGauge UsagePoint",
+    "mew_agent.simple_agents.fulfiller": "Fulfiller",
+    "mew_agent.simple_agents.fulfiller_policy": "FulfillerPolicy Proposed",
+    "mew_agent.store": "MemoryStore SqliteStore Store",
+    "protocol.context_report": "ContextReport",
+    "protocol.envelope": "Envelope",
+    "protocol.payloads.participant": "CompactDone Status",
 }
+_HOMES = {name: home for home, names in _NAMES_OF.items() for name in names.split()}
 
 __all__ = [
     "Agent",
     "AgentConfig",
     "AnswerLost",
+    "AnswerPiece",
+    "Answered",
+    "Asking",
     "BadAnswer",
+    "ChatHeard",
     "CompactDone",
+    "Compression",
     "ConfigError",
     "ContextCleared",
     "ContextCompacted",
+    "ContextEvent",
     "ContextGauge",
     "ContextOverflow",
     "ContextReport",
+    "ContextReported",
     "Envelope",
     "Fulfiller",
     "FulfillerPolicy",
     "GatewayError",
     "LevelChanged",
+    "MemoryStore",
     "MewAgentError",
+    "Model",
     "ModelError",
+    "ModelFailed",
+    "ModelRateLimited",
+    "ModelRefused",
+    "ModelStreamCut",
+    "ModelUnreachable",
+    "NoAnswer",
     "NotConnected",
     "NotPermitted",
+    "Noticed",
+    "Occupancy",
+    "OpenAIModel",
     "Participant",
     "Peer",
     "PeerAbsent",
     "PeerContext",
     "PeerError",
     "PeerFailed",
+    "PeerJoined",
+    "PeerLeft",
+    "PeerLevelChanged",
+    "PeerPrompt",
+    "PeerResource",
     "PeerTimeout",
     "PeerTool",
     "PolicyStopped",
+    "ProposalMade",
+    "Proposed",
     "RedlineApproached",
     "RedlineCrossed",
     "Refused",
     "Rejected",
+    "Resource",
     "SavingSuggested",
+    "SpaceEvent",
+    "SqliteStore",
     "Status",
+    "Store",
     "Superseded",
+    "Thinking",
     "Tool",
+    "ToolCalled",
     "ToolResult",
+    "ToolsUnsupported",
     "Unauthorized",
+    "UsagePoint",
     "Waits",
+    "Writing",
     "__version__",
     "run_agent",
 ]
@@ -147,3 +194,7 @@ def __getattr__(name: str) -> object:
     if home is None:
         raise AttributeError(f"module 'mew_agent' has no attribute '{name}'")
     return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

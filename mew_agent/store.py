@@ -104,7 +104,9 @@ class Store(Protocol):
         """Every call, or the newest so many, oldest first."""
         ...
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Close it; nothing is lost."""
+        ...
 
 
 @dataclass
@@ -117,6 +119,7 @@ class MemoryStore:
     _calls: list[CallRecord] = field(default_factory=list)
 
     async def load(self) -> Session | None:
+        """See `Store.load`."""
         if self._session is None:
             return None
         return replace(self._session, items=tuple(self._context[seq] for seq in sorted(self._context)))
@@ -130,6 +133,7 @@ class MemoryStore:
         evicted: Sequence[int] = (),
         replaced: Sequence[Item] = (),
     ) -> None:
+        """See `Store.keep`."""
         for item in added:
             self._originals[item.id] = item
             self._context[item.seq] = item
@@ -141,13 +145,16 @@ class MemoryStore:
         self._session = session
 
     async def recall(self, item_id: str) -> Item | None:
+        """See `Store.recall`."""
         return self._originals.get(item_id)
 
     async def calls(self, newest: int | None = None) -> list[CallRecord]:
+        """See `Store.calls`."""
         return self._calls[-newest:] if newest else list(self._calls)
 
     async def aclose(self) -> None:
-        return None
+        """See `Store.aclose`."""
+        return
 
 
 _TABLES = """
@@ -171,6 +178,7 @@ class SqliteStore:
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
     async def load(self) -> Session | None:
+        """See `Store.load`."""
         return await self._run(self._load)
 
     async def keep(
@@ -182,9 +190,11 @@ class SqliteStore:
         evicted: Sequence[int] = (),
         replaced: Sequence[Item] = (),
     ) -> None:
+        """See `Store.keep`."""
         await self._run(lambda db: self._keep(db, session, added, call, evicted, replaced))
 
     async def recall(self, item_id: str) -> Item | None:
+        """See `Store.recall`."""
         row = await self._run(
             lambda db: db.execute(
                 "SELECT original FROM items WHERE id = ? ORDER BY seq DESC LIMIT 1", (item_id,)
@@ -193,6 +203,7 @@ class SqliteStore:
         return _item_from(row[0]) if row else None
 
     async def calls(self, newest: int | None = None) -> list[CallRecord]:
+        """See `Store.calls`."""
         bound = -1 if newest is None else newest
         rows = await self._run(
             lambda db: db.execute("SELECT record FROM calls ORDER BY number DESC LIMIT ?", (bound,)).fetchall()
@@ -200,6 +211,7 @@ class SqliteStore:
         return [_call_from(row[0]) for row in reversed(rows)]
 
     async def aclose(self) -> None:
+        """See `Store.aclose`."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             await anyio.to_thread.run_sync(connection.close, limiter=self._one_at_a_time)

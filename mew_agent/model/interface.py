@@ -112,7 +112,9 @@ class Model(Protocol):
     """A language model behind some transport."""
 
     @property
-    def identity(self) -> ModelIdentity: ...
+    def identity(self) -> ModelIdentity:
+        """Which model it is, and where."""
+        ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Run one call. Iterate it inside `contextlib.aclosing`, so that leaving early closes it at once.
@@ -135,4 +137,6 @@ class Model(Protocol):
         """
         ...
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Close its connections."""
+        ...

@@ -92,6 +92,7 @@ class OpenAIModel:
 
     @property
     def identity(self) -> ModelIdentity:
+        """Which model it is, and its `base_url` without credentials."""
         return ModelIdentity(self._model, self._endpoint)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:

@@ -1,0 +1,82 @@
+"""The package's root: everything is there, says what it is, and costs nothing before it is used."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from types import UnionType
+
+import pytest
+
+import mew_agent
+
+ROOT = Path(mew_agent.__file__).parent
+NAMES = sorted(set(mew_agent.__all__) - {"__version__"})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_can_be_imported_and_says_what_it_is(name: str) -> None:
+    found = getattr(mew_agent, name)
+    if isinstance(found, UnionType):
+        assert all(inspect.getdoc(one) for one in found.__args__)
+        return
+    text = found.__doc__ or ""
+    assert text.strip()
+    assert not text.startswith(f"{name}("), "a signature that a dataclass made up is no description"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if inspect.isclass(getattr(mew_agent, name))])
+def test_every_public_method_says_what_it_does(name: str) -> None:
+    found = getattr(mew_agent, name)
+    silent = [
+        f"{name}.{key}"
+        for key, value in vars(found).items()
+        if not key.startswith("_") and (inspect.isfunction(value) or isinstance(value, property | classmethod))
+        if not inspect.getdoc(getattr(found, key) if not isinstance(value, property) else value)
+    ]
+    assert not silent
+
+
+def test_type_checkers_and_programs_see_the_same_names() -> None:
+    tree = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
+    (checked,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in checked.body if isinstance(node, ast.ImportFrom)]
+    seen = {(node.module, alias.name) for node in imports for alias in node.names}
+    assert seen == {(home, name) for name, home in mew_agent._HOMES.items()}
+    assert {name for _, name in seen} == set(NAMES)
+    assert dir(mew_agent) == sorted(mew_agent.__all__)
+
+
+def test_every_error_of_the_package_is_at_its_root() -> None:
+    from mew_agent import errors
+
+    ours = {name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)}
+    assert ours <= set(NAMES)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'mew_agent' has no attribute 'Agnet'"):
+        _ = mew_agent.Agnet
+
+
+@pytest.mark.parametrize(
+    ("program", "heavy"),
+    [
+        ("import mew_agent", {"pydantic", "anyio", "openai", "websockets", "starlette", "yaml", "typer"}),
+        ("from mew_agent import Participant", {"openai", "starlette", "uvicorn", "typer", "yaml", "sqlite3", "mcp"}),
+        ("from mew_agent import Agent", {"openai", "starlette", "uvicorn", "typer", "mcp"}),
+        (
+            "from mew_agent.cli.main import run; run(['--help'])",
+            {"pydantic", "anyio", "openai", "websockets", "starlette", "yaml", "rich"},
+        ),
+    ],
+)
+def test_what_is_not_used_is_not_loaded(program: str, heavy: set[str]) -> None:
+    code = f"{program}\nimport sys\nprint('LOADED', *sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=ROOT.parent
+    )
+    loaded = set(done.stdout.rpartition("LOADED")[2].split())
+    assert "mew_agent" in loaded
+    assert not heavy & loaded
