@@ -6,7 +6,6 @@ context.
 
 import logging
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
@@ -33,6 +32,7 @@ from mew_agent.participant import Participant
 from mew_agent.remedies.events import ContextEvent
 from mew_agent.remedies.gauge import ContextGauge
 from mew_agent.store import MemoryStore, Store
+from mew_agent.thinking.concerns import Concerns
 from mew_agent.thinking.conversation import CALL_BOUND_SECONDS, Conversation
 from mew_agent.thinking.prompts import DEFAULT_SYSTEM_PROMPT
 from mew_agent.thinking.turn import Turn
@@ -89,9 +89,6 @@ class Agent(Participant):
         self.config = config
         self._model = model
         self._name = config.name or config.id
-        self._mention = re.compile(
-            "|".join(rf"(?<!\w)@?{re.escape(name)}(?!\w)" for name in {self._name, config.id}), re.IGNORECASE
-        )
         self.tools = AgentTools(OwnTools(self.toolbox, config.tool_timeout_seconds))
         chosen = chosen_policy(config)
         self._window_is_configured = chosen.limit_tokens is not None
@@ -115,6 +112,13 @@ class Agent(Participant):
             load_counter=lambda: counter or chosen_counter(config.tokenizer, config.tokenizer_settings),
         )
         self.conversation.events.listeners.append(lambda event: self._events.tell(None, event))
+        self._concerns = Concerns(
+            (self._name, config.id),
+            config.answer_broadcasts,
+            self.conversation,
+            self.tools.specs,
+            about=config.system_prompt or "",
+        )
         self.gauge = ContextGauge(self.conversation)
         self._parts: Parts | None = None
         offered = self.conversation.remedies.offers_reminders if config.reminders is None else config.reminders
@@ -234,28 +238,19 @@ class Agent(Participant):
         text = chat.body.get("text")
         if not isinstance(text, str) or not text:
             return
-        if self.config.auto_respond and self._is_for_me_to_answer(chat, text):
+        verdict = self._concerns.by_rules(chat) if self.config.auto_respond else False
+        if verdict is None and len(self._queue) >= MAX_QUEUED_CHATS:
+            verdict = False
+        if verdict is not False:
             if len(self._queue) >= MAX_QUEUED_CHATS:
                 self.start_soon(self._acknowledge, chat, f"refused: {MAX_QUEUED_CHATS} chats are waiting already")
                 return
-            if self._turn is not None or self._queue or self.control.is_paused:
+            if verdict and (self._turn is not None or self._queue or self.control.is_paused):
                 self.start_soon(self._acknowledge, chat, "queued")
             self._queue.append(chat)
             self._work.set()
         elif chat.is_for(self.id):
             self._overheard.append(chat)
-
-    def _is_for_me_to_answer(self, chat: Envelope, text: str) -> bool:
-        """Named in `to`, or mentioned; a broadcast that asks something is for everybody.
-
-        An answer to somebody else (it is correlated) may mention us without meaning us: two agents that take up
-        each other's answers would never stop.
-        """
-        if chat.names(self.id):
-            return True
-        if chat.addressees:
-            return not chat.correlation_id and self._mention.search(text) is not None
-        return self._mention.search(text) is not None or "?" in text
 
     def _drop_queued(self, cancel: Envelope) -> None:
         gone = set(cancel.correlation_id or ())
@@ -279,7 +274,14 @@ class Agent(Participant):
             await self.control.until_active()
             if not self._queue:
                 continue
-            chat = self._queue.popleft()
+            chat = self._queue[0]
+            is_for_me = await self._concerns.confirmed(chat)
+            if not self._queue or self._queue[0] is not chat:
+                continue  # taken back meanwhile
+            self._queue.popleft()
+            if not is_for_me:
+                self._overheard.append(chat)
+                continue
             self._turn = Turn(
                 self,
                 self.conversation,

@@ -41,7 +41,8 @@ NO_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "mock_llm": f"use `base_url: {REHEARSAL}` to run without a provider",
         "prompts": "the prompts of the single steps are fixed; `system_prompt` is yours",
-        "chat_response": "an agent answers what is addressed to it, mentions it, or asks everybody",
+        "chat_response": "an agent answers what is addressed to it, mentions it, or asks everybody; `answer_broadcasts`"
+        " changes the last",
         "message_queue": "chats that arrive while an agent is busy are acknowledged, queued and answered in turn",
         "request_timeout": "calls to the model have bounds of their own",
     }
@@ -142,6 +143,8 @@ class AgentConfig(BaseModel):
     replace its defaults. `provider` names who serves the model, for policies that are for one only; `policy_scope: any`
     uses them anyway. `reminders` offers the tools for them (None: where the policy speaks of them), `upkeep` lets the
     model put its context in order when nobody asks anything.
+    `answer_broadcasts`: what is said to everybody and names nobody is answered where it has a question mark (`rules`),
+    where the `model` says in a small call of its own that it is for it, or `never`.
     `tokenizer` counts texts exactly: a family by name, `auto` for the one that the model's name tells if it can be had,
     or `off`; `tokenizer_file` is its vocabulary, where the extra does not bring one.
     `store` is the session's file; None keeps it in memory. `max_result_tokens` None bounds a tool's result by the room
@@ -173,6 +176,7 @@ class AgentConfig(BaseModel):
     tokenizer_file: Path | None = None
     conversation_history_length: Count | None = Field(default=None, ge=0)
     auto_respond: bool = True
+    answer_broadcasts: Literal["rules", "model", "never"] = "rules"
     max_iterations: Count = Field(default=10, gt=0)
     max_turn_seconds: Seconds = Field(default=1800.0, gt=0)
     tool_timeout_seconds: Seconds = Field(default=300.0, gt=0)

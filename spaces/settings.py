@@ -151,6 +151,7 @@ class AgentOptions(_Section):
     request_timeout_seconds: float | None = Field(default=None, gt=0)
     reasoning_enabled: bool | None = None
     auto_respond: bool | None = None
+    answer_broadcasts: Literal["rules", "model", "never"] | None = None
     log_level: str | None = None
     chat_response: dict[str, Any] | None = None
     message_queue: dict[str, Any] | None = None

@@ -5,7 +5,8 @@ a main call moves the accounts. It does not know when to call, and holds no lock
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from uuid import uuid4
 
@@ -18,7 +19,7 @@ from mew_agent.history import History, Pin
 from mew_agent.model.interface import Model, ModelReply, ModelRequest, ToolCall, ToolSpec
 from mew_agent.participant import timestamp
 from mew_agent.store import CallRecord, CallRole
-from mew_agent.thinking.model_calls import CallInterrupted, Listener, ModelCaller
+from mew_agent.thinking.model_calls import Listener, ModelCaller
 from mew_agent.thinking.transcript import Transcript
 
 
@@ -79,15 +80,10 @@ class Calls:
         last_seq, revision, call_id = history.last_seq, history.revision, str(uuid4())
         started = anyio.current_time()
         try:
-            reply = with_own_ids(await self._caller.run(request, listen), history)
+            async with self._failures_on_record(call_id, "main", revision):
+                reply = with_own_ids(await self._caller.run(request, listen), history)
         except ModelError as error:
             self.trouble = error.status
-            await self._record_failure(call_id, "main", revision, error, error.model)
-            raise
-        except CallInterrupted:
-            raise
-        except MewAgentError as stopped:
-            await self._record_failure(call_id, "main", revision, stopped, self._model.identity.model)
             raise
         self.trouble = None
         self.latency_ms = _milliseconds_since(started)
@@ -120,11 +116,8 @@ class Calls:
     async def _beside(self, request: ModelRequest, role: CallRole, caller: ModelCaller) -> ModelReply:
         call_id, started = str(uuid4()), anyio.current_time()
         revision = self._transcript.history.revision
-        try:
+        async with self._failures_on_record(call_id, role, revision):
             reply = await caller.run(request)
-        except ModelError as error:
-            await self._record_failure(call_id, role, revision, error, error.model)
-            raise
         await self._transcript.keep(call=_record(call_id, role, revision, reply, _milliseconds_since(started)))
         return reply
 
@@ -137,11 +130,20 @@ class Calls:
         request = ModelRequest(history.request_messages(self.system_prompt, note), tools)
         return request, _fingerprint(self.system_prompt, tools_text, history.pins, note)
 
-    async def _record_failure(
-        self, call_id: str, role: CallRole, revision: int, error: MewAgentError, model: str
-    ) -> None:
-        record = CallRecord(call_id, role, timestamp(), model, revision, failed=str(error))
-        await self._transcript.keep(call=record)
+    @asynccontextmanager
+    async def _failures_on_record(self, call_id: str, role: CallRole, revision: int) -> AsyncIterator[None]:
+        """Whatever ends a call before its reply is kept: an error, a control that interrupts it, a cancelled turn."""
+        model = self._model.identity.model
+        try:
+            yield
+        except MewAgentError as error:
+            model = error.model if isinstance(error, ModelError) else model
+            await self._transcript.keep(call=_failure(call_id, role, revision, str(error), model))
+            raise
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._transcript.keep(call=_failure(call_id, role, revision, "cancelled", model))
+            raise
 
 
 def with_own_ids(reply: ModelReply, history: History) -> ModelReply:
@@ -159,6 +161,10 @@ def _record(call_id: str, role: CallRole, revision: int, reply: ModelReply, late
     return CallRecord(
         call_id, role, timestamp(), reply.served_model, revision, reply.usage, latency_ms, reply.finish_reason
     )
+
+
+def _failure(call_id: str, role: CallRole, revision: int, problem: str, model: str) -> CallRecord:
+    return CallRecord(call_id, role, timestamp(), model, revision, failed=problem)
 
 
 def _milliseconds_since(started: float) -> int:
