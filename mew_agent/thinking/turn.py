@@ -66,7 +66,7 @@ class Turn:
         self._conversation = conversation
         self._transcript = conversation.transcript
         self._tools = tools
-        self._chat = chat
+        self.chat = chat
         self._max_iterations = max_iterations
         self._max_seconds = max_seconds
         self._prefix = prefix
@@ -113,8 +113,8 @@ class Turn:
             await self._participant.send(
                 kinds.CHAT,
                 {"text": answer or EMPTY_ANSWER},
-                to=(self._chat.sender,),
-                correlation_id=(self._chat.id,),
+                to=(self.chat.sender,),
+                correlation_id=(self.chat.id,),
                 wait_seconds=ANSWER_SECONDS,
             )
 
@@ -138,20 +138,22 @@ class Turn:
             await self._thought(reply)
             await self._run_tools(reply)
             await self._conversation.settle()
+        logger.warning("a turn was stopped after %d model calls", self._max_iterations)
+        await self._conversation.announce(f"turn_stopped:after {self._max_iterations} steps")
         return TOO_MANY_STEPS.format(count=self._max_iterations)
 
     async def _hear_question(self) -> None:
         """Put the question into the history, first or again after a control cleared it: it is never lost."""
         # Envelope ids are no help here: clients exist that count from 1 again after every start.
         if not any(item.seq == self._heard_seq for item in self._conversation.history.items):
-            text = self._prefix + str(self._chat.body.get("text") or "")
-            item = await self._transcript.hear(text, sender=self._chat.sender, envelope_id=self._chat.id)
+            text = self._prefix + str(self.chat.body.get("text") or "")
+            item = await self._transcript.hear(text, sender=self.chat.sender, envelope_id=self.chat.id)
             self._heard_seq = item.seq
 
     async def _run_tools(self, reply: ModelReply) -> None:
         """Run the calls of one reply side by side; results enter in the order of the calls, whatever happens."""
         results: dict[str, str] = {}
-        occasion = Occasion(self._chat.id, self.reasoning_id)
+        occasion = Occasion(self.chat.id, self.reasoning_id)
 
         async def run(call: ToolCall) -> None:
             results[call.id] = await self._tools.observe(call, occasion)
@@ -218,9 +220,9 @@ class Turn:
     async def _start_reasoning(self) -> None:
         if not self._show_reasoning or not self._participant.may_send(kinds.REASONING_START):
             return
-        text = str(self._chat.body.get("text") or "")
+        text = str(self.chat.body.get("text") or "")
         start = await self._participant.send(
-            kinds.REASONING_START, {"message": text, "input": text}, correlation_id=(self._chat.id,)
+            kinds.REASONING_START, {"message": text, "input": text}, correlation_id=(self.chat.id,)
         )
         self.reasoning_id = start.id
         self._stream = ReasoningStream(self._participant, start.id)
@@ -281,8 +283,8 @@ class Turn:
             await self._participant.send(
                 kind,
                 payload,
-                to=() if in_reasoning else (self._chat.sender,),
-                correlation_id=(self._chat.id,),
+                to=() if in_reasoning else (self.chat.sender,),
+                correlation_id=(self.chat.id,),
                 context=self.reasoning_id if in_reasoning else None,
                 wait_seconds=ASIDE_SECONDS,
             )

@@ -3,6 +3,7 @@
 The table in docs/agents.md says the same. Nothing here is made up but the model: a real gateway, an agent, its peers.
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -208,6 +209,8 @@ TABLE = (
         call(*["weigh"] * 9),
         agent={"max_iterations": 3},
         answer="I stopped after 3 steps",
+        status="turn_stopped:after 3 steps",
+        log="a turn was stopped after 3 model calls",
     ),
     Row(
         "the model takes no tools",
@@ -317,6 +320,7 @@ TABLE = (
         meanwhile=the_gateway_restarts_in_a_thought,
         options={"chunk_delay_seconds": 0.02},
         answer="word word",
+        log="connecting to ws://",
     ),
     Row(
         "the gateway restarts in the middle of a call",
@@ -324,6 +328,7 @@ TABLE = (
         before=may_call,
         meanwhile=the_gateway_restarts_in_a_call,
         result="at last",
+        log="connecting to ws://",
     ),
 )
 
@@ -332,6 +337,7 @@ TABLE = (
 async def test_a_failure_has_an_answer_a_word_and_a_line(
     row: Row, caplog: pytest.LogCaptureFixture, unused_port: int
 ) -> None:
+    caplog.set_level(logging.INFO, "mew_agent.client")
     async with scene(row, unused_port) as s:
         await row.before(s)
         answers: list[str] = []

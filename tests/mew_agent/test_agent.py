@@ -266,6 +266,17 @@ async def test_chats_while_busy_are_acknowledged_and_answered_in_order(stage: St
         assert [e.body["status"] for e in s.ear.of("coder", "chat/acknowledge", about=questions[0])] == ["processing"]
 
 
+async def test_a_chat_to_a_paused_agent_is_acknowledged_at_once(stage: Staged) -> None:
+    async with stage() as s:
+        await s.control("pause")
+        await s.ear.first("coder", "participant/status", status="paused")
+        question = await s.say("Anything new?")
+        await s.ear.first("coder", "chat/acknowledge", about=question, status="queued")
+        assert not s.main_requests
+        await s.control("resume")
+        await s.ear.first("coder", "chat", about=question)
+
+
 async def test_a_queued_chat_can_be_cancelled_by_its_sender(stage: Staged, joined: Joined) -> None:
     async with stage(chunk_delay_seconds=0.01) as s, joined("bob") as bob:
         first, second, third = [await s.say(f"Question number {number}?") for number in range(3)]

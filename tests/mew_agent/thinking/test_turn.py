@@ -199,6 +199,22 @@ async def test_cancelling_stops_the_call_at_the_server_with_one_conclusion(stage
         assert len(s.ear.of("coder", "reasoning/conclusion", about=question)) == 1
 
 
+async def test_who_asked_may_take_the_question_back_while_it_is_thought_about(
+    stage: Staged, joined: Callable[..., Participant]
+) -> None:
+    async with stage(chunk_delay_seconds=5.0, agent={"reasoning_enabled": False}) as s, joined("bob") as bob:
+        question = await s.say("Think long.")
+        await s.server.wait_until(lambda: bool(s.main_requests) and s.main_requests[0].chunks_sent > 0)
+        await bob.send("chat/cancel", {}, to="coder", correlation_id=(question.id,))
+        await bob.request_status("coder")
+        assert not s.main_requests[0].is_disconnected  # only who asked may
+        await s.ada.send("chat/cancel", {"reason": "never mind"}, to="coder", correlation_id=(question.id,))
+        await s.server.wait_until(lambda: s.main_requests[0].is_disconnected)
+        s.server.change(chunk_delay_seconds=0.0)
+        assert await s.ask("And now?")
+        assert not s.ear.of("coder", "chat", about=question)
+
+
 @pytest.mark.parametrize("who", ["another reasoning", "no context"])
 async def test_a_cancel_of_something_else_changes_nothing(stage: Staged, who: str) -> None:
     async with stage(chunk_delay_seconds=0.005) as s:
