@@ -18,7 +18,7 @@ class View {
     this._onRefused = onRefused;
     this._board = new Board();
     this._cards = new Map();
-    this._talk = new Talk();
+    this._talk = new Talk(byId("talk"), byId("no-talk"));
     this._talk.clear();
     byId("cards").replaceChildren();
     this._requests = new CompactRequests(session, (id) => this._requestChanged(id));
@@ -51,6 +51,7 @@ class View {
       const title = this._board.name ?? this._board.space;
       say(byId("space-name"), title);
       document.title = `${title} · mew`;
+      this._show(); // what follows may belong to a card
     } else if (name === "reset") {
       this._talk.note(undefined, "Some of what happened while the connection was lost is not kept any more.");
     } else if (name === "envelope") {
@@ -64,10 +65,17 @@ class View {
     const severity = before?.status ? words.severityOf(before.status) : "0";
     const change = this._board.receive(envelope, Date.now());
     this._requests.hear(envelope);
-    if (envelope.kind === "chat") this._talk.chat(envelope);
+    if (change && hasContext(change.entry) && !this._cards.has(change.entry.id)) this._show();
+    if (envelope.kind === "chat") this._chat(envelope);
+    if (envelope.kind === "reasoning/thought") this._cards.get(envelope.from)?.story.thought(envelope);
     if (envelope.kind === "system/presence" && change) this._presence(envelope, change.entry);
     if (envelope.kind === "participant/status" && change) this._warn(change.entry, severity);
     if (change?.compacted) this._compacted(envelope.ts, change.entry);
+  }
+
+  _chat(envelope) {
+    this._talk.chat(envelope);
+    for (const id of new Set([envelope.from, ...[envelope.to ?? []].flat()])) this._cards.get(id)?.story.chat(envelope);
   }
 
   _presence(envelope, entry) {
@@ -78,6 +86,7 @@ class View {
   _compacted(ts, entry) {
     const said = words.lastCompaction(entry.status.context, () => undefined).replace(/^Last compaction /, "");
     this._talk.note(ts, `${entry.id} compacted, ${said}`);
+    this._cards.get(entry.id)?.story.note(ts, `compacted, ${said}`);
   }
 
   /** Say aloud when somebody comes close to the edge. */
@@ -170,10 +179,10 @@ function showConnection({ state, untilMs }) {
 
 function showOthers(entries, me) {
   const line = byId("others");
-  const key = JSON.stringify(entries.map(({ id, connected }) => [id, connected]));
+  const key = JSON.stringify(entries.map((entry) => [entry.id, entry.connected, words.trouble(entry)]));
   if (line.dataset.shown === key) return;
   line.dataset.shown = key;
-  const named = (list) => list.flatMap(({ id }, index) => [index ? ", " : " ", name(id, me)]);
+  const named = (list) => list.flatMap((entry, index) => [index ? ", " : " ", name(entry.id, me), words.trouble(entry)]);
   const here = entries.filter((entry) => entry.connected);
   const away = entries.filter((entry) => !entry.connected && entry.id !== me); // the viewer looks on, that is enough
   line.replaceChildren(

@@ -11,7 +11,7 @@ const isRecord = (value) => typeof value === "object" && value !== null && !Arra
 
 const COUNTS = [
   "prompt_tokens", "completion_tokens", "reasoning_tokens", "cached_tokens", "compact_at_tokens",
-  "next_prompt_tokens", "turns_to_compaction", "stale_messages", "compactions",
+  "next_prompt_tokens", "turns_to_compaction", "stale_messages", "compactions", "spent_tokens", "budget_tokens",
 ];
 const NUMBERS = ["tokens_per_turn", "drift_tokens"];
 const TEXTS = ["level", "policy", "max_tokens_basis", "next_prompt_basis", "measured_at", "model"];
@@ -55,6 +55,9 @@ function readReport(context) {
   if (typeof context.injection?.kind === "string") {
     const { kind, remaining } = context.injection;
     report.injection = { kind, remaining: isCount(remaining) ? remaining : undefined };
+  }
+  if (Array.isArray(context.suggestions)) {
+    report.suggestions = context.suggestions.filter((one) => isCount(one?.tokens_saved) && typeof one.text === "string");
   }
   if (Array.isArray(context.breakdown)) {
     report.breakdown = context.breakdown.filter((part) => isCount(part?.tokens) && typeof part.part === "string");

@@ -1,9 +1,12 @@
 // One participant's card: its figures on the page, and the button to compact it.
 
 import { byId, make, makeText, say, sayOrHide } from "./dom.js";
+import { Talk } from "./talk.js";
 import { drawTrail } from "./trail.js";
 import * as words from "./words.js";
 
+const LONGEST_STORY = 60;
+const MOST_SAVINGS = 3;
 const PARTS = ["prefix", "summary", "pins", "messages", "tool_results", "reply", "unsent"];
 
 export class Card {
@@ -16,6 +19,9 @@ export class Card {
     name.textContent = id;
     this._label("compact", `Compact ${id}`);
     target.setAttribute("aria-label", `Compact ${id} to at most this many tokens`);
+    this._slots.story.setAttribute("aria-label", `What ${id} says, hears and thinks`);
+    /** What this participant says, hears and thinks. */
+    this.story = new Talk(this._slots.story, this._slots.silence, LONGEST_STORY);
     this._id = id;
     this._drawn = {};
     form.addEventListener("submit", (event) => {
@@ -43,6 +49,7 @@ export class Card {
     sayOrHide(this._slots.last, words.lastCompaction(status.context, age));
     this._once("trail", [entry.trail.length, entry.trail.at(-1), status.max_tokens], () => this._trail(entry));
     this._once("parts", status.context?.breakdown, () => this._parts(status.context?.breakdown ?? []));
+    this._once("savings", status.context?.suggestions, () => this._savings(status.context?.suggestions ?? []));
     this._figures(words.figures(status, age));
     this._answer(entry, request);
   }
@@ -89,6 +96,12 @@ export class Card {
     this._slots.parts.hidden = parts.length === 0;
     this._slots.strip.replaceChildren(...parts.map(segment));
     this._slots.legend.replaceChildren(...parts.map(legendRow));
+  }
+
+  _savings(suggestions) {
+    const best = [...suggestions].sort((a, b) => b.tokens_saved - a.tokens_saved).slice(0, MOST_SAVINGS);
+    this._slots.savings.hidden = best.length === 0;
+    this._slots.savings.replaceChildren(...best.map((one) => makeText("li", "", words.saving(one))));
   }
 
   _figures(rows) {

@@ -1,6 +1,7 @@
-// What is said in the space since this page was opened: chats, and who came, left and compacted. Newest last, bounded.
+// What is said since this page was opened, in the space or around one participant: chats, thoughts, who came, left
+// and compacted. Newest last, bounded.
 
-import { byId, make, makeText } from "./dom.js";
+import { make, makeText } from "./dom.js";
 import { grouped } from "./words.js";
 
 const LONGEST_TALK = 200;
@@ -8,9 +9,11 @@ const LONGEST_TEXT_CHARS = 4_000;
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 
 export class Talk {
-  constructor() {
-    this._list = byId("talk");
-    this._empty = byId("no-talk");
+  /** Fill `list` with at most `longest` lines; `empty` is shown while there are none. */
+  constructor(list, empty, longest = LONGEST_TALK) {
+    this._list = list;
+    this._empty = empty;
+    this._longest = longest;
   }
 
   /** Add a chat envelope. */
@@ -22,6 +25,15 @@ export class Talk {
     to.forEach((name, index) => names.append(index ? ", " : "", makeText("bdi", "name", name)));
     if (!to.length) names.append("everyone");
     this._add(make("li", "chat", this._time(envelope.ts), names, makeText("p", "said", shortened(text))));
+  }
+
+  /** Add one step of somebody's reasoning. */
+  thought(envelope) {
+    const { reasoning, message } = envelope.payload ?? {};
+    const text = [reasoning, message].find((one) => typeof one === "string" && one.trim());
+    if (text === undefined) return;
+    const names = make("span", "names", makeText("bdi", "name", String(envelope.from)), " thinks");
+    this._add(make("li", "chat thought", this._time(envelope.ts), names, makeText("p", "said", shortened(text))));
   }
 
   /** Add a line about what happened. */
@@ -61,7 +73,7 @@ export class Talk {
     // Follow the newest line, unless the reader scrolled back.
     const follows = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
     list.append(line);
-    while (list.children.length > LONGEST_TALK) list.firstElementChild.remove();
+    while (list.children.length > this._longest) list.firstElementChild.remove();
     if (follows) list.scrollTop = list.scrollHeight;
   }
 }

@@ -50,6 +50,15 @@ export const sentence = (text) => (/[.!?…]$/.test(text.trim()) ? text.trim() :
 /** The word of a status, without what follows its colon. */
 export const statusWord = (status) => plain((status.status ?? "").split(":")[0]);
 
+/** Statuses that say nothing a reader has to act on. */
+const QUIET = new Set(["", "active", "idle", "ready", "joined", "compacted"]);
+
+/** What somebody without a context says of itself, in brackets; empty when all is well. */
+export const trouble = ({ status, connected }) =>
+  connected && status && !QUIET.has(status.status ?? "")
+    ? ` (${[statusWord(status), statusDetail(status)].filter(Boolean).join(": ")})`
+    : "";
+
 /** What a status says behind its word, as in "compaction_failed:the model is unreachable". */
 const statusDetail = (status) => (status.status ?? "").split(":").slice(1).join(":").trim();
 
@@ -161,6 +170,12 @@ export function lastCompaction(report, age) {
   const freed = `freed ${marked(last.freed_tokens, last.basis !== "projected")}`;
   const why = typeof last.trigger === "string" ? ` (${plain(last.trigger)})` : "";
   return `Last compaction ${freed}${ago(when, ", ")}${why}`;
+}
+
+/** A way to save tokens; the saving is always a projection. */
+export function saving({ text, tokens_saved: tokens, impact }) {
+  const cost = typeof impact === "string" ? `, ${plain(impact)} impact` : "";
+  return `${text.trim().replace(/[.]$/, "")} (saves ~${grouped(tokens)}${cost})`;
 }
 
 /** The name of a part of the window. */

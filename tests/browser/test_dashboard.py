@@ -194,7 +194,7 @@ async def test_an_answer_to_somebody_elses_request_is_not_taken_for_ours(look: L
         await writer.say(kinds.PARTICIPANT_COMPACT_DONE, done, about=[asked["id"]])
         await coder.say(kinds.CHAT, {"text": "both were sent"})
         await writer.say(kinds.CHAT, {"text": "by both"})
-        await page.get_by_text("both were sent").wait_for()
+        await page.get_by_role("log").get_by_text("both were sent").wait_for()
         await page.get_by_text("by both").wait_for()
         await expect(slot(card(page, "coder"), "answer")).to_have_text("Compacting 98,412 tokens …")
 
@@ -249,6 +249,60 @@ async def test_those_without_a_context_share_one_line(look: Look, join: Join) ->
     await expect(page.locator("#others")).not_to_contain_text("also here")
 
 
+async def test_what_is_wrong_with_a_tool_stands_behind_its_name(look: Look, join: Join) -> None:
+    page = await look()
+    async with join("coder") as bridge:
+        await bridge.report(status="mcp_server_down:clock ended with code 1")
+        await expect(page.locator("#others")).to_have_text(
+            re.compile(r"^also here: coder \(mcp server down: clock ended with code 1\)")
+        )
+        await bridge.report(status="active")
+        await expect(page.locator("#others")).to_have_text(re.compile(r"^also here: coder\s*not"))
+
+
+async def test_spend_and_budget_countdown_and_savings_are_told(look: Look, join: Join) -> None:
+    page = await look()
+    async with join("coder") as coder:
+        saved = [
+            {"text": text, "tokens_saved": tokens, "impact": "low"}
+            for text, tokens in (("one", 10), ("drop tool outputs.", 4_200), ("two", 20), ("three", 30))
+        ]
+        counting = {"kind": "countdown", "remaining": 3, "text": "soon"}
+        more = {"spent_tokens": 61_000, "budget_tokens": 100_000, "injection": counting, "suggestions": saved}
+        await coder.report(tokens=98_412, **WINDOW, context={**REPORTED, **more})
+        shown = card(page, "coder")
+        await expect(slot(shown, "remark")).to_have_text("spent 61,000 of 100,000 · in force: countdown (3 left)")
+        await expect(slot(shown, "savings").get_by_role("listitem")).to_have_text(
+            [
+                "drop tool outputs (saves ~4,200, low impact)",
+                "three (saves ~30, low impact)",
+                "two (saves ~20, low impact)",
+            ]
+        )
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        await expect(slot(shown, "savings")).to_be_hidden()
+
+
+async def test_a_card_opens_to_what_its_participant_says_hears_and_thinks(look: Look, join: Join) -> None:
+    page = await look()
+    async with join("coder") as coder, join("writer") as writer:
+        for member in (coder, writer):
+            await member.report(tokens=98_412, **WINDOW, context=REPORTED)
+        await expect(card(page, "writer")).to_be_visible()
+        await writer.say(kinds.CHAT, {"text": "is it done?"}, to=["coder"])
+        await page.get_by_role("log").get_by_text("is it done?").wait_for()
+        await coder.say(kinds.REASONING_THOUGHT, {"message": "I look first.", "reasoning": "", "action": "act"})
+        await coder.say(kinds.CHAT, {"text": "it is"}, to=["writer"])
+        await page.get_by_role("log").get_by_text("it is", exact=True).wait_for()
+        summary = card(page, "coder").get_by_text("Conversation", exact=True)
+        await summary.focus()
+        await page.keyboard.press("Enter")
+        story = page.get_by_role("list", name="What coder says, hears and thinks")
+        await expect(story.locator(".said")).to_have_text(["is it done?", "I look first.", "it is"])
+        await expect(story.locator(".names")).to_have_text(["writer → coder", "coder thinks", "coder → writer"])
+        await expect(slot(card(page, "writer"), "story").locator(".said")).to_have_text(["is it done?", "it is"])
+
+
 async def test_what_participants_write_stays_text(look: Look, join: Join, tab: Tab) -> None:
     page = await look()
     async with join(HOSTILE) as villain:
@@ -256,10 +310,12 @@ async def test_what_participants_write_stays_text(look: Look, join: Join, tab: T
         report["breakdown"] = [{"part": "prefix", "tokens": 7, "basis": "exact"}]
         report["last_compaction"] = {**COMPACTION, "trigger": HOSTILE}
         report["injection"] = {"kind": HOSTILE, "text": HOSTILE}
+        report["suggestions"] = [{"text": HOSTILE, "tokens_saved": 1, "impact": HOSTILE}]
         await villain.report(tokens=7, **WINDOW, status=f"{HOSTILE}:{HOSTILE}", context=report)
+        await villain.say(kinds.REASONING_THOUGHT, {"message": HOSTILE, "reasoning": HOSTILE})
         await villain.say(kinds.CHAT, {"text": HOSTILE}, to=[HOSTILE])
         shown = card(page, HOSTILE)
-        for place in ("about", "word", "level", "remark", "last", "figures"):
+        for place in ("about", "word", "level", "remark", "savings", "last", "figures"):
             await expect(slot(shown, place)).to_contain_text("<img src=x onerror=")
         await shown.get_by_role("button", name="Compact").click()
         asked = await villain.heard(kinds.PARTICIPANT_COMPACT)
@@ -267,6 +323,7 @@ async def test_what_participants_write_stays_text(look: Look, join: Join, tab: T
         await villain.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[asked["id"]])
         await expect(slot(shown, "answer")).to_have_text(f"Skipped: {HOSTILE}.")
         await expect(page.get_by_role("log").locator(".said")).to_have_text(HOSTILE)
+        await expect(slot(shown, "story").locator(".said")).to_have_text([HOSTILE, HOSTILE])
         await expect(page.locator("main img")).to_have_count(0)
         assert await page.title() == "Review room · mew"
     assert tab.complaints == []
