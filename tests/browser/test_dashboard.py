@@ -78,7 +78,7 @@ async def test_a_status_narrowed_for_one_asker_changes_no_card(gateway: RunningG
         await coder.report(tokens=5_000, **WINDOW, context=REPORTED)
         await coder.report(to=["ada"], tokens=7_000)
         await coder.say(kinds.CHAT, {"text": "that was all"})
-        await page.get_by_text("that was all").wait_for()
+        await page.get_by_role("log").get_by_text("that was all").wait_for()
         await expect(slot(card(page, "coder"), "tokens")).to_have_text("5,000")
         await assert_same_integers(page, gateway, "coder")
 
@@ -364,7 +364,7 @@ async def test_nothing_is_asked_of_another_host_and_nothing_is_complained_about(
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
         await coder.say(kinds.CHAT, {"text": "see https://example.org/picture.png"})
-        await page.get_by_text("picture.png").wait_for()
+        await page.get_by_role("log").get_by_text("picture.png").wait_for()
     assert len(tab.addresses) > 5
     assert [address for address in tab.addresses if not address.startswith(f"{gateway.url}/")] == []
     assert tab.complaints == []
@@ -458,7 +458,7 @@ async def test_text_stands_out_from_its_ground_in_both_colour_schemes(
         unknown = {"basis": "unknown", "reason": "no_call_yet"}
         await writer.report(**WINDOW, status="compacting", context=unknown)
         await writer.say(kinds.CHAT, {"text": "hello"}, to=["coder"])
-        await page.get_by_text("hello", exact=True).wait_for()
+        await page.get_by_role("log").get_by_text("hello", exact=True).wait_for()
         await expect(page.get_by_role("img", name="Context of writer: Not known")).to_be_visible()
         too_faint = await page.evaluate(CONTRAST)
         assert too_faint == []
