@@ -110,6 +110,7 @@ class Agent(Participant):
             result_bound=ResultBound(config.max_result_tokens, config.long_results),
             summariser=summariser,
             load_counter=lambda: counter or chosen_counter(config.tokenizer, config.tokenizer_settings),
+            windows=config.windows,
         )
         self.conversation.events.listeners.append(lambda event: self._events.tell(None, event))
         self._concerns = Concerns(

@@ -196,6 +196,12 @@ class AgentConfig(BaseModel):
         """What counters of tokens are told."""
         return TokenizerSettings(self.model, self.tokenizer_file)
 
+    @property
+    def windows(self) -> dict[str, int]:
+        """The windows of the models that `models` tells of, in tokens by name."""
+        lengths = {name: facts.context_length or facts.input_length for name, facts in self.models.items()}
+        return {name: tokens for name, tokens in lengths.items() if tokens is not None}
+
     def summariser_model(self) -> Summariser | None:
         """Who writes the summaries: as configured, else as the policy names a model; None: the agent's own model."""
         if self.summariser is not None:

@@ -5,7 +5,7 @@ a main call moves the accounts. It does not know when to call, and holds no lock
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from uuid import uuid4
@@ -20,13 +20,17 @@ from mew_agent.model.interface import Model, ModelReply, ModelRequest, ToolCall,
 from mew_agent.participant import timestamp
 from mew_agent.store import CallRecord, CallRole
 from mew_agent.thinking.model_calls import Listener, ModelCaller
+from mew_agent.thinking.served import ServedWindows
 from mew_agent.thinking.transcript import Transcript
+
+NO_WINDOWS: Mapping[str, int] = {}
 
 
 class Calls:
     """See the module. `note()` is a text that stands before the newest turn of each main call, or empty.
 
-    `summariser` writes the summaries; None: the model itself.
+    `summariser` writes the summaries; None: the model itself. `windows` are those of models that may answer in place of
+    the one asked for, in tokens by name.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class Calls:
         tools: Callable[[], tuple[ToolSpec, ...]],
         note: Callable[[], str],
         summariser: Model | None = None,
+        windows: Mapping[str, int] = NO_WINDOWS,
     ) -> None:
         self.system_prompt = system_prompt
         self.trouble: str | None = None
@@ -48,6 +53,7 @@ class Calls:
         self._model = model
         self._transcript = transcript
         self._tracker: Tracker = transcript.tracker
+        self._served = ServedWindows(self._tracker, windows)
         self._caller = ModelCaller(model)
         self._aside = self._caller if summariser is None else ModelCaller(summariser)
         self._tools = tools
@@ -88,6 +94,7 @@ class Calls:
         self.trouble = None
         self.latency_ms = _milliseconds_since(started)
         size = await self._transcript.size_of_reply(reply)
+        self._served.answered_by(reply.served_model)
         self._tracker.call_kept(
             reply.usage,
             call_id=call_id,

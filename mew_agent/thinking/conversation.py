@@ -7,7 +7,7 @@ of chats, reasoning envelopes or who asked.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mew_agent.agent_tools.bounds import ResultBound
@@ -38,7 +38,7 @@ from mew_agent.remedies.notices import Notice, Notify, ignore_notice
 from mew_agent.remedies.stream_watch import StreamWatch
 from mew_agent.remedies.tool_results import ToolResults, halved
 from mew_agent.store import CallRole, Store
-from mew_agent.thinking.calls import Calls
+from mew_agent.thinking.calls import NO_WINDOWS, Calls
 from mew_agent.thinking.history_lock import HistoryLock
 from mew_agent.thinking.model_calls import Listener
 from mew_agent.thinking.overflow import is_overflow, learn_window, overflow_compaction
@@ -76,6 +76,7 @@ class Conversation:
     `transcript` holds what is in context; only what enters may be written to it from outside. `notify` hears what
     people who watch the reply should see. `summariser` writes summaries; None: the model itself.
     `load_counter` gets the model's tokenizer, if there is one; it is called once, in a thread.
+    `windows` are those of models that may answer in place of the one asked for.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Conversation:
         summariser: Model | None = None,
         result_bound: ResultBound | None = None,
         load_counter: Callable[[], TextCounter | None] = no_counter,
+        windows: Mapping[str, int] = NO_WINDOWS,
     ) -> None:
         self.transcript = Transcript(tracker, store, result_bound, Sizes(load_counter))
         self.tracker = tracker
@@ -107,6 +109,7 @@ class Conversation:
             tools=tools,
             note=lambda: self.remedies.note,
             summariser=summariser,
+            windows=windows,
         )
         self._announce = announce
         self._keep_newest_items = keep_newest_items

@@ -508,15 +508,44 @@ EQUALITY: list[Any] = [
     ("mew", 128 * K, total(115_199), total(115_200)),
     ("mew", 128 * K, asking(123_904), asking(123_905)),
     ("mew-reference", 128 * K, total(115_199), total(115_200)),
+    ("mew-reference", 128 * K, total(121_600), total(121_601)),
     ("dominds-v1", 128 * K, prompt(64_000), prompt(64_001)),
     ("dominds-v3", 128 * K, prompt(100_000), prompt(100_001)),
+    ("dominds-v3", 128 * K, prompt(115_200), prompt(115_201)),
     ("lmstudio", 128 * K, asking(96_000), asking(96_001)),
     ("lmstudio", 128 * K, tool(64_000, 64_000), tool(64_000, 64_001)),
+    ("lmstudio", 128 * K, tool(0, 128_000), tool(0, 128_001)),
     ("lmstudio", 128 * K, stream(115_199), stream(115_200)),
+    ("lmstudio", 128 * K, stream(127_999), stream(128_000)),
     ("lmstudio", 128 * K, total(115_199), total(115_200)),
+    ("lmstudio", 128 * K, total(127_999), total(128_000)),
     ("tachikoma", 128 * K, user(108_799), user(108_800)),
     ("tachikoma", 128 * K, user(127_999), user(128_000)),
 ]
+
+
+def answer(tokens: int) -> Line:
+    """A message of the agent itself."""
+    return {"message_tokens": tokens, "role": "assistant"}
+
+
+SECOND_STEPS: list[Any] = [
+    # preset, what came before, step at the mark, step one token on the other side
+    ("dominds-v1", prompt(70_000), prompt(64_000), prompt(63_999)),
+    ("mew", total(115_200), total(96_000), total(95_999)),
+    ("mew-reference", total(115_200), total(96_000), total(95_999)),
+    ("tachikoma", user(1), user(63_998), user(63_999)),
+    ("tachikoma", user(64_000), user(31_999), user(32_000)),
+    ("tachikoma", user(1), answer(42_666), answer(42_667)),
+]
+
+
+@pytest.mark.parametrize(("preset", "first", "before", "at"), SECOND_STEPS)
+def test_every_mark_that_looks_back_is_exact_to_the_token(preset: str, first: Line, before: Line, at: Line) -> None:
+    """The last step shows whether an alert was armed again."""
+    again = [total(115_200, at_seconds=1000)] if preset.startswith("mew") else []
+    milder, harder = (said(preset, 128 * K, {**first, "at_seconds": 0}, step, *again) for step in (before, at))
+    assert milder != harder
 
 
 @pytest.mark.parametrize(("preset", "limit", "before", "at"), EQUALITY)
