@@ -1,5 +1,6 @@
 """A bridge through the life of its server: restarts, giving up, and what the space sees of it."""
 
+import logging
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -218,6 +219,25 @@ async def test_when_the_server_is_given_up_the_bridge_leaves(
     assert [str(one) for one in failure] == [
         f"the MCP server '{sys.executable}' ended with exit code 7; it said: out of wood"
     ]
+
+
+async def test_a_request_that_its_maker_takes_back_is_stopped_in_the_server(
+    gateway: RunningGateway, joined: Callable[..., Participant], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mew_agent.bridge")
+
+    async def until_logged(text: str) -> None:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while text not in caplog.text:
+                await anyio.sleep(0.01)
+
+    async with bridged(gateway, workshop()), joined("ada") as ada:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ada.call_tool, "bob", "work")
+            await until_logged("took the tools out")
+            tasks.cancel_scope.cancel()
+        await until_logged("put the tools away")
+        assert (await ada.call_tool("bob", "add", {"a": 1, "b": 1})).text == "2"
 
 
 async def test_a_wrong_token_ends_the_bridge_and_its_server(gateway: RunningGateway) -> None:
