@@ -11,7 +11,7 @@ from mew_agent.cli.options import Flags, FolderFlag, LogLevel, help_when_alone
 if TYPE_CHECKING:
     from mew_agent.config import Source
 
-app = typer.Typer(help="Run an agent.", invoke_without_command=True, callback=help_when_alone)
+app = typer.Typer(help="Run an agent, or add a participant.", invoke_without_command=True, callback=help_when_alone)
 
 
 class SimpleType(StrEnum):
@@ -22,7 +22,7 @@ class SimpleType(StrEnum):
     FULFILLER = "fulfiller"
 
 
-@app.command()
+@app.command(short_help="Run an echo, a calculator or a fulfiller of proposals.")
 def start(
     simple_type: Annotated[SimpleType, typer.Option("--type", "-t", help="What it does.")],
     gateway: Annotated[str | None, typer.Option("--gateway", "-g", help="URL of the gateway.")] = None,
@@ -63,7 +63,7 @@ def start(
     run_until_terminated(live)
 
 
-@app.command()
+@app.command(short_help="Add a participant to a space, also to one that runs.")
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The new participant's id.")],
     *,

@@ -14,7 +14,7 @@ app = typer.Typer(help="Bring an MCP server into a space.", invoke_without_comma
 _OURS_TO_GIVE = "Accepted for scripts; what a bridge may send is said in space.yaml."
 
 
-@app.command()
+@app.command(short_help="Offer an MCP server's tools in a space.")
 def start(
     gateway: Annotated[str | None, typer.Option("--gateway", "-g", help="URL of the gateway.")] = None,
     space: Annotated[str | None, typer.Option("--space", "-s", help="Space id.")] = None,

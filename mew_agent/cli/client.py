@@ -25,7 +25,7 @@ app = typer.Typer(help="Connect by hand or from a script.", invoke_without_comma
 QUIT = "quit"
 
 
-@app.command()
+@app.command(short_help="Join a space and exchange JSON lines.")
 def connect(
     gateway: Annotated[str | None, typer.Option("--gateway", "-g", help="URL of the gateway.")] = None,
     space: Annotated[str | None, typer.Option("--space", "-s", help="Space id.")] = None,

@@ -23,7 +23,7 @@ app = typer.Typer(
 _HEAD = f"{'STEP':>6}  {'LEVEL':<12} {'BASIS':<10} {'USED':>13}  {'OF':>13}  {'FULL':>5}  ACTIONS"
 
 
-@app.command()
+@app.command(short_help="Replay a log of context sizes through a policy.")
 def simulate(
     *,
     policy: Annotated[str, typer.Option("--policy", metavar="NAME|FILE", help="A preset, or a YAML or JSON file.")],

@@ -23,7 +23,7 @@ _FOLDERS: Final = ("agents", "logs", "fifos", "tokens")
 
 
 def init(
-    template: Annotated[str | None, typer.Argument(metavar="[TEMPLATE]", help="Which template.")] = None,
+    template: Annotated[str | None, typer.Argument(metavar="TEMPLATE", help="Which template.")] = None,
     *,
     name: Annotated[str | None, typer.Option("--name", help="The space's id; else the folder's name.")] = None,
     model: Annotated[str | None, typer.Option("--model", help="The agents' model; `rehearsal` needs no key.")] = None,

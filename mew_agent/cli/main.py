@@ -34,10 +34,13 @@ app.add_typer(model.app, name="model")
 app.add_typer(context.app, name="context")
 app.add_typer(space.app, name="space")
 app.add_typer(tokens.app, name="token")
-app.command("init")(init.init)
-app.command("up")(space.up)
-app.command("down")(space.down)
-app.command("serve")(serve.serve)
+app.command("init", short_help="Make a space from a template, in `.mew` of this folder.")(init.init)
+app.command("up", short_help=space.UP)(space.up)
+app.command("down", short_help=space.DOWN)(space.down)
+app.command("serve", short_help="Offer the agents as models to OpenAI clients.")(serve.serve)
+
+SEE = "Show how full everybody's context window is."
+"""`mew status` in the list of commands."""
 
 Target = Annotated[str, typer.Argument(metavar="PARTICIPANT", help="Whom to act on.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Told to the participant.")]
@@ -47,7 +50,10 @@ Reason = Annotated[str | None, typer.Option("--reason", help="Told to the partic
 def root(
     called: typer.Context, *, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
-    """AI agents, tools and people in one shared space; everyone knows how full every agent's context window is."""
+    """AI agents, tools and people in one shared space; everyone knows how full every agent's context window is.
+
+    Exit codes: 0 done, 1 failed, 2 bad input, 3 skipped by the participant, 4 nobody answered, 130 interrupted.
+    """
     if version:
         from mew_agent._version import __version__
 
@@ -68,7 +74,7 @@ def _next_step(folder: Path) -> str:
     return "There is no space in this folder: `mew init` makes one, `mew demo` shows one."
 
 
-@app.command()
+@app.command(short_help=SEE)
 @with_flags
 def status(
     flags: Flags,
@@ -82,7 +88,7 @@ def status(
     return show_status(flags, watch=watch, as_json=as_json)
 
 
-space.app.command("status")(status)
+space.app.command("status", short_help=SEE)(status)
 
 
 @app.command()
@@ -99,11 +105,15 @@ def chat(
     return say_to(flags, target, text, timeout_seconds=timeout)
 
 
-@app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@app.command(
+    "run",
+    short_help="Start a program of yours as a participant.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
 @with_flags
 def run_program(
     flags: Flags,
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="A program with its arguments.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="A program with its arguments.")],
 ) -> None:
     """Start a program of yours as a participant of the running space; a FILE.py runs under this Python."""
     from mew_agent.cli.run_as import run_as
@@ -187,9 +197,9 @@ def resume(
     return control.resume(flags, target, reason=reason, timeout_seconds=timeout)
 
 
-@app.command()
+@app.command(short_help="Two agents fill up and are compacted: no key, under a minute.")
 def demo(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Texts; else our own docs.")] = None,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="Texts; else our own docs.")] = None,
     *,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the space running at the end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Events as JSON Lines.")] = False,

@@ -9,7 +9,7 @@ from mew_agent.cli.options import Flags, help_when_alone, with_flags
 app = typer.Typer(help="Offer a space to MCP clients.", invoke_without_command=True, callback=help_when_alone)
 
 
-@app.command()
+@app.command(short_help="Be an MCP server that speaks for a space.")
 @with_flags
 def serve(
     flags: Flags,

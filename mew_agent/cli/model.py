@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run the rehearsal model.", invoke_without_command=True, callback=help_when_alone)
 
 
-@app.command()
+@app.command(short_help="Serve the rehearsal model, which quotes what it is given.")
 def serve(
     *,
     port: PortFlag = 8100,

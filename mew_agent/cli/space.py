@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Start, stop and look at a whole space.", invoke_without_command=True, callback=help_when_alone)
 
 
-@app.command()
+UP = "Start a space: its gateway, and who has `auto_start`."
+"""`mew up` in lists of commands; likewise `DOWN`."""
+
+DOWN = "Stop the running space of this folder."
+
+
+@app.command(short_help=UP)
 def up(
     *,
     detach: Annotated[bool, typer.Option("--detach", help="Leave it running in the background.")] = False,
@@ -67,7 +73,7 @@ def _start_and_talk(request: "Request", participant: str | None) -> int:
         terminal.say("the space keeps running; `mew down` stops it")
 
 
-@app.command()
+@app.command(short_help=DOWN)
 def down(space_dir: FolderFlag = None) -> int:
     """Stop the running space of this folder, with everything it started."""
     from mew_agent.cli import terminal
@@ -84,7 +90,7 @@ def down(space_dir: FolderFlag = None) -> int:
     return terminal.DONE
 
 
-@app.command()
+@app.command(short_help="Take part in the running space from this terminal.")
 @with_flags
 def connect(flags: Flags) -> int:
     """Take part in the running space from this terminal; /help there tells what can be typed."""

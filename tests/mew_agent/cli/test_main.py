@@ -32,6 +32,18 @@ async def test_help_lists_every_command() -> None:
         assert f"\n  {group} " in outcome.out
 
 
+@pytest.mark.parametrize(
+    "group", ["", "gateway", "agent", "bridge", "client", "mcp", "model", "context", "space", "token"]
+)
+async def test_no_line_of_a_list_of_commands_is_cut_off_at_80_columns(
+    monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = (await mew(*group.split(), "--help")).out.partition("Commands:\n")[2].splitlines()
+    assert listed
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
+
+
 async def test_alone_it_shows_its_help_and_the_next_step_here(tmp_path: Path) -> None:
     help_text = (await mew("--help")).out.rstrip()
     for made, said in ((None, "`mew init`"), ("space.yaml", "`mew up`"), (".mew/run.json", "`mew space connect`")):
