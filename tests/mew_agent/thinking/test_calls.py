@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import anyio
 import pytest
 
 from mew_agent.errors import ModelError
@@ -9,7 +10,8 @@ from mew_agent.history import History
 from mew_agent.model.interface import Message, ModelReply, ModelRequest, ToolCall
 from mew_agent.store import CallRole
 from mew_agent.thinking.calls import with_own_ids
-from tests.support.talk import Talking
+from mew_agent.thinking.model_calls import CallInterrupted
+from tests.support.talk import Talk, Talking
 
 ASIDE = ModelRequest((Message("user", "Is this for you?"),))
 
@@ -73,3 +75,44 @@ def test_repeated_ids_of_tool_calls_become_new_ones() -> None:
     reply = with_own_ids(ModelReply("", (call, ToolCall("1", "look", "{}")), "tool_calls", None, "m"), history)
     assert reply.tool_calls[0].id.startswith("call_")
     assert reply.tool_calls[1].id == "1"
+
+
+async def test_of_attempts_at_one_answer_only_the_kept_one_counts(talking: Talking, text: Callable[[int], str]) -> None:
+    """The first attempt is refused as too large; the summary in between and the refusal are on record, apart."""
+    async with talking(window=100_000, window_tokens=2048) as talk:
+        while all(request.status == 200 for request in talk.server.requests):
+            await talk.turn(text(200))
+        calls = await talk.conversation.transcript.store.calls()
+        assert [call.role for call in calls if call.usage is None] == ["main"], "the refused attempt"
+        at = next(place for place, call in enumerate(calls) if call.failed)
+        refused, *between, last = (call.role for call in calls[at:])
+        assert (refused, set(between), last) == ("main", {"summary"}, "main")
+        kept = [call.usage.total_tokens for call in calls if call.role == "main" and call.usage is not None]
+        assert talk.now.tokens == kept[-1]
+        assert talk.conversation.tracker.spent_tokens == sum(kept)
+
+
+async def test_a_call_that_a_control_interrupts_or_a_turn_cancels_is_on_record(talking: Talking) -> None:
+    async with talking(call_bound_seconds=0.05, chunk_delay_seconds=5.0) as talk:
+
+        def begun(count: int) -> Callable[[], bool]:
+            return lambda: len(talk.server.requests) == count and talk.server.requests[-1].chunks_sent > 0
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(talk.turn, "A long thought.")
+            await talk.server.wait_until(begun(1))
+            tasks.cancel_scope.cancel()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(interrupted, talk)
+            await talk.server.wait_until(begun(2))
+            await talk.conversation.clear()
+        calls = await talk.conversation.transcript.store.calls()
+        assert [(call.role, call.usage, call.failed) for call in calls] == [
+            ("main", None, "cancelled"),
+            ("main", None, "a control interrupted this call"),
+        ]
+
+
+async def interrupted(talk: Talk) -> None:
+    with pytest.raises(CallInterrupted):
+        await talk.turn("Another one.")
