@@ -28,6 +28,11 @@ REASONS: Final[Mapping[UnknownReason, str]] = {
     "model_changed": "model changed",
 }
 
+_SKIPPED: Final[Mapping[str, str]] = {
+    "no_history": "nothing to compact yet",
+    "compaction_in_progress": "a compaction is running already",
+}
+
 _QUIET: Final = frozenset({"", "active", "idle", "ready", "joined", "compacted"})
 """Statuses that say nothing a reader has to act on."""
 
@@ -44,6 +49,11 @@ def has_context(status: Status | None) -> bool:
     return status is not None and (
         status.context is not None or status.tokens is not None or status.max_tokens is not None
     )
+
+
+def skipped(reason: str) -> str:
+    """Why a compaction was skipped."""
+    return _SKIPPED.get(reason, words(reason))
 
 
 def cells(text: str) -> int:

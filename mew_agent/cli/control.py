@@ -25,11 +25,6 @@ _ANSWERS: Final = (kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE)
 
 P = TypeVar("P", bound=BaseModel)
 
-_REASONS: Final[Mapping[str, str]] = {
-    "no_history": "nothing to compact yet",
-    "compaction_in_progress": "a compaction is running already",
-}
-
 
 def compact(
     flags: Flags, participant: str, *, target_tokens: int | None, reason: str | None, timeout_seconds: float
@@ -129,7 +124,7 @@ def _outcome(question: Question, done: CompactDone, target_tokens: int | None) -
 def _why_skipped(question: Question, done: CompactDone, target_tokens: int | None) -> str:
     reason = done.reason or "without a reason"
     if reason != "already_below_target" or target_tokens is None:
-        return _REASONS.get(reason, words.words(reason))
+        return words.skipped(reason)
     entry = entry_of(question.board, question.participant) if question.board else None
     size = f" ({words.tokens(entry.status)})" if entry is not None and entry.status is not None else ""
     return f"already below {target_tokens:,}{size}"

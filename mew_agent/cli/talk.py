@@ -269,5 +269,5 @@ def _freed(body: Mapping[str, Any]) -> str:
     except ValidationError:
         return "compacted"
     if done.skipped:
-        return f"skipped, {words.words(done.reason or 'without a reason')}"
+        return f"skipped, {words.skipped(done.reason or 'without a reason')}"
     return "freed an unknown number of tokens" if done.freed_tokens is None else f"freed {done.freed_tokens:,} tokens"

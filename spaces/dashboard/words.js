@@ -11,8 +11,8 @@ const REASONS = {
 };
 
 const SKIPPED = {
-  no_history: "there is nothing old enough to compact",
-  compaction_in_progress: "a compaction is already running",
+  no_history: "nothing to compact yet",
+  compaction_in_progress: "a compaction is running already",
 };
 
 const WINDOW_BASIS = {

@@ -49,6 +49,13 @@ async def test_a_key_is_never_written_and_said_to_be_read_later(
     assert "coder" in load_space(tmp_path / ".mew" / "space.yaml").participants
 
 
+async def test_nothing_is_said_of_keys_where_none_is_needed() -> None:
+    outcome = await mew("init", "note-taker", "--model", "rehearsal")
+    assert outcome.code == 0
+    assert "API_KEY" not in outcome.out
+    assert outcome.out.splitlines()[-1].startswith("next: mew up -i")
+
+
 async def test_a_space_that_is_here_is_only_overwritten_by_force(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text("space: {id: old}\n")
     refused = await mew("init", "demo")

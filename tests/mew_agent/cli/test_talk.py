@@ -137,7 +137,7 @@ def test_cancel_means_the_running_reasoning_and_else_the_last_chat(talk: Talk) -
             heard(
                 "participant/compact-done", {"status": "skipped", "skipped": True, "reason": "no_history"}, to=["ada"]
             ),
-            "* coder: skipped, no history",
+            "* coder: skipped, nothing to compact yet",
         ),
         (heard("stream/open", {"stream_id": "s"}), None),
     ],
@@ -149,6 +149,12 @@ def test_what_is_heard_reads_as_one_line_or_is_left_out(talk: Talk, envelope: En
 def test_a_figure_is_never_shown_without_how_it_is_known(talk: Talk) -> None:
     known = {"tokens": 500, "max_tokens": 1000, "messages_in_context": 3, "status": "near_limit"}
     assert talk.hear(heard("participant/status", known)) == "* coder: near limit, ~500 of ~1,000 (unlabelled)"
+
+
+def test_a_status_narrowed_to_what_was_asked_names_no_window_it_does_not_tell(talk: Talk) -> None:
+    asked = {"tokens": 650, "messages_in_context": 3, "status": "active"}
+    answer = {**asked, "context": {"basis": "reported", "level": "healthy"}}
+    assert talk.hear(heard("participant/status", answer, to=["ada"])) == "* coder: active, 650 tokens (reported)"
 
 
 def test_memory_is_bounded(talk: Talk) -> None:
