@@ -136,6 +136,7 @@ class Agent(Participant):
         self._work = anyio.Event()
         self._turn: Turn | None = None
         self._later_questions = 0
+        self._was_joined = False
 
     @classmethod
     def of(cls, config: AgentConfig) -> Self:
@@ -218,8 +219,9 @@ class Agent(Participant):
     # -- what arrives ------------------------------------------------------------------------------------
 
     async def joined(self) -> None:
-        """Right after the welcome everybody learns how full we are, or that it is not known yet."""
-        self.start_soon(self._announce)
+        """Right after the welcome everybody learns how full we are; after a lost connection, also that it was lost."""
+        self.start_soon(self._announce, "rejoined" if self._was_joined else None)
+        self._was_joined = True
 
     async def receive(self, envelope: Envelope) -> None:
         """Sort what arrives: chats to answer, chats to remember, cancellations."""

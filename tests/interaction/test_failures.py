@@ -320,6 +320,7 @@ TABLE = (
         meanwhile=the_gateway_restarts_in_a_thought,
         options={"chunk_delay_seconds": 0.02},
         answer="word word",
+        status="rejoined",
         log="connecting to ws://",
     ),
     Row(
@@ -328,6 +329,7 @@ TABLE = (
         before=may_call,
         meanwhile=the_gateway_restarts_in_a_call,
         result="at last",
+        status="rejoined",
         log="connecting to ws://",
     ),
 )
