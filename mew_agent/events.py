@@ -4,6 +4,7 @@ Owns what the events are and how they are read from envelopes. Who listens, and 
 `hearing`'s matter.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -122,6 +123,12 @@ class ProposalMade(SpaceEvent):
     arguments: Mapping[str, Any]
     envelope: Envelope
     _me: "Saying" = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        """For people: `coder proposes count_words of words with {"text": "one two"}`."""
+        whom = " and ".join(self.peers) or "everybody"
+        shown = f" with {json.dumps(self.arguments, ensure_ascii=False)}" if self.arguments else ""
+        return f"{self.sender} proposes {self.tool or self.method} of {whom}{shown}"
 
     async def fulfil(self) -> Envelope:
         """Make the request; its answer goes to whoever proposed it. Raises `NotPermitted` and `NotConnected`."""

@@ -60,6 +60,16 @@ class PeerContext:
         severity = self.report.severity if self.report else "unknown"
         return severity if isinstance(severity, int) else -1
 
+    @property
+    def turns_to_compaction(self) -> int | None:
+        """In how many turns the peer compacts by itself, by its trend; None while there is none, or if it never does."""
+        return self.report.turns_to_compaction if self.report else None
+
+    def __str__(self) -> str:
+        """For people: `98,412 of 128,000 tokens (reported)`; what is not known is `?`."""
+        used, window = (f"{number:,}" if number is not None else "?" for number in (self.tokens, self.max_tokens))
+        return f"{used} of {window} tokens ({self.basis or 'of unknown making'})"
+
 
 @dataclass(frozen=True, slots=True)
 class Peer:

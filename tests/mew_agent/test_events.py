@@ -121,6 +121,14 @@ def test_a_proposal_is_taken_apart_whatever_is_in_it(
     assert (made.method, made.tool, made.arguments) == (method, tool, arguments)
 
 
+def test_a_proposal_reads_as_who_wants_what_of_whom() -> None:
+    call = {"method": "tools/call", "params": {"name": "add", "arguments": {"a": 1}}}
+    (to_two,) = events_in(ME, envelope("mcp/proposal", call, to=("words", "sums")), None, PeerContext())
+    assert str(to_two) == 'bob proposes add of words and sums with {"a": 1}'
+    (to_all,) = events_in(ME, envelope("mcp/proposal", {"method": "tools/list"}), None, PeerContext())
+    assert str(to_all) == "bob proposes tools/list of everybody"
+
+
 def test_who_came_and_who_left_is_told_with_what_was_known() -> None:
     stays, goes, comes = Peer("stays"), peer("full", 3), Peer("comes")
     events = list(comings_and_goings({"stays": stays, "coder": goes}, {"stays": stays, "comes": comes}))

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.peers import Peers, is_partial
+from mew_agent.peers import PeerContext, Peers, is_partial
 from protocol.envelope import Envelope
+from protocol.payloads.participant import Status
 
 REPORT = {"basis": "reported", "level": "near_limit", "severity": 2, "revision": 0, "max_tokens_basis": "loaded"}
 WHOLE = {"messages_in_context": 4, "tokens": 900, "max_tokens": 1000, "status": "active", "context": REPORT}
@@ -145,3 +146,24 @@ def test_nothing_that_arrives_breaks_it(kind: str, payload: dict[str, Any], to: 
     heard = envelope(kind, payload, "coder", to)
     told = peers.receive(heard)
     assert told is None or (told.id == "coder" and not is_partial(heard))
+
+
+TOLD = {**WHOLE, "tokens": 98_412, "max_tokens": 128_000, "context": {**REPORT, "turns_to_compaction": 5}}
+REPORTED = PeerContext.of(Status.model_validate(TOLD), "2026-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("context", "text"),
+    [
+        (PeerContext(), "? of ? tokens (of unknown making)"),
+        (PeerContext(tokens=0, max_tokens=128_000), "0 of 128,000 tokens (of unknown making)"),
+        (REPORTED, "98,412 of 128,000 tokens (reported)"),
+    ],
+)
+def test_a_context_reads_as_figures_with_how_they_are_known(context: PeerContext, text: str) -> None:
+    assert str(context) == text
+
+
+def test_when_it_compacts_is_not_known_without_a_report() -> None:
+    assert PeerContext().turns_to_compaction is None
+    assert REPORTED.turns_to_compaction == 5

@@ -1,0 +1,30 @@
+"""An agent made in Python: a model of yours, tools of its own, and a word when its context fills up."""
+
+from secrets import randbelow
+from typing import Annotated
+
+import anyio
+from pydantic import Field
+
+from mew_agent import Agent, LevelChanged
+
+agent = Agent.from_environment(
+    system_prompt="You roll dice for people. Use your tool; never make up a number.",
+    context_token_limit=4096,
+)
+
+
+@agent.tool
+def roll_dice(sides: Annotated[int, Field(ge=2, le=1000)] = 6, times: Annotated[int, Field(ge=1, le=10)] = 1) -> str:
+    """Roll one die, once or several times."""
+    return " and ".join(str(1 + randbelow(sides)) for _ in range(times))
+
+
+@agent.on(LevelChanged)  # of its own context; `on_context_level` hears of everybody's
+async def tell(change: LevelChanged) -> None:
+    """Say so when there is not much room left."""
+    if change.severity and change.tokens is not None:
+        await agent.chat(f"I am {change.after}: {change.tokens:,} of {change.max_tokens:,} tokens.", to="ada")
+
+
+anyio.run(agent.take_part)

@@ -1,0 +1,39 @@
+"""Tools and a resource for everybody in the space: typed functions, whose annotations become the schema."""
+
+from collections import Counter
+from typing import Annotated
+
+import anyio
+from pydantic import Field
+
+from mew_agent import ChatHeard, Participant
+
+me = Participant.from_environment()
+spoken: Counter[str] = Counter()
+
+
+@me.tool
+def count_words(text: str) -> int:
+    """Count the words of a text."""
+    return len(text.split())
+
+
+@me.tool
+async def longest_words(text: str, how_many: Annotated[int, Field(ge=1, le=20)] = 3) -> list[str]:
+    """The longest words of a text, longest first."""
+    return sorted(set(text.split()), key=lambda word: (-len(word), word))[:how_many]
+
+
+@me.on_chat
+async def listen(chat: ChatHeard) -> None:
+    """Everybody hears everything."""
+    spoken[chat.sender] += count_words(chat.text)
+
+
+@me.resource("words://spoken", description="How many words everybody has said so far.")
+def words_spoken() -> dict[str, int]:
+    """A resource is read anew each time."""
+    return dict(spoken)
+
+
+anyio.run(me.take_part)

@@ -1,0 +1,187 @@
+"""The examples of the documentation, run as their reader runs them: one space, every program in it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mew_agent import ChatHeard, ContextReported, Participant
+from mew_agent.model.rehearsal.tokenizer import count
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "docs" / "examples"
+PATIENCE_SECONDS = 30
+WINDOW_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A copy of the folder whose space runs."""
+
+    folder: Path
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-P", "-m", "mew_agent", *arguments]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
+        return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+    def mew(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+
+    def ada(self) -> Participant:
+        """Ada, as a program of hers finds her place."""
+        shown = self.mew("run", "env").stdout.splitlines()
+        return Participant.from_environment(dict(line.split("=", 1) for line in shown if line.startswith("MEW_")))
+
+    def started_by_hand(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command("run", *arguments),
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examples]:
+    folder = tmp_path_factory.mktemp("examples")
+    shutil.copytree(EXAMPLES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".mew", "logs", "__pycache__"))
+    space = Examples(folder)
+    up = space.mew("up", "--detach", "--port", "0")
+    try:
+        assert up.returncode == 0, up.stdout + up.stderr
+        assert [name for name in ("coder", "dice", "steward", "words") if f"  {name}: joined" not in up.stdout] == []
+        yield space
+    finally:
+        assert space.mew("down").returncode == 0
+
+
+def test_ask_prints_the_answer_and_how_full_the_agent_is_then(examples: Examples) -> None:
+    done = examples.mew("run", "ask.py", "dice", 'call roll_dice with {"sides": 20, "times": 3}')
+    assert done.returncode == 0, done.stderr
+    call, answer, _, context = done.stdout.splitlines()
+    assert call == '  [roll_dice {"sides": 20, "times": 3}]'
+    rolled = re.fullmatch(r"roll_dice answered: (\d+) and (\d+) and (\d+)", answer)
+    assert rolled is not None
+    assert all(1 <= int(number) <= 20 for number in rolled.groups())
+    assert re.fullmatch(r"dice holds [\d,]+ of 4,096 tokens \(reported\)", context)
+
+
+def test_ask_says_what_is_wrong_in_a_line(examples: Examples) -> None:
+    missing = examples.mew("run", "ask.py", "ghost", "Hello?")
+    assert (missing.returncode, missing.stderr) == (1, "'ghost' is not in the space\n")
+    usage = examples.mew("run", "ask.py", "coder")
+    assert usage.stderr == "usage: mew run ask.py AGENT QUESTION\n"
+
+
+async def test_words_are_counted_for_everybody_and_what_was_said_is_a_resource(examples: Examples) -> None:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with examples.ada() as ada:
+            tools = (await ada.discover("words")).tools or ()
+            assert [tool.name for tool in tools] == ["count_words", "longest_words"]
+            assert (await ada.call_tool("words", "count_words", {"text": "one two three"})).text == "3"
+            longest = await ada.call_tool("words", "longest_words", {"text": "a bb ccc dddd", "how_many": 2})
+            assert longest.text == '["dddd", "ccc"]'
+            await ada.chat("five words for you all", to="words")
+            read = await ada.request("words", "resources/read", {"uri": "words://spoken"})
+            assert '"ada":' in read["contents"][0]["text"]
+
+
+async def test_the_steward_makes_room_before_an_agent_runs_full(examples: Examples) -> None:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with examples.ada() as ada:
+            made_room = anyio.Event()
+
+            @ada.on(ContextReported)
+            async def note(event: ContextReported) -> None:
+                last = event.context.report.last_compaction if event.context.report else None
+                if event.peer.id == "coder" and last is not None and last.trigger == "requested":
+                    made_room.set()
+
+            while not made_room.is_set():
+                answer = await ada.asking("coder", numbers(500))
+                assert answer.context.report is not None
+                assert answer.context.report.level == "healthy", "it ran full before the steward acted"
+            await until(lambda: "coder freed " in log_of(examples, "steward"))
+
+
+async def test_the_agent_made_in_python_says_when_there_is_not_much_room(examples: Examples) -> None:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with examples.ada() as ada:
+            told: list[str] = []
+
+            @ada.on_chat
+            async def listen(chat: ChatHeard) -> None:
+                if chat.sender == "dice" and chat.text.startswith("I am "):
+                    told.append(chat.text)
+
+            before = (await ada.asking("dice", "Hello.")).context.tokens
+            assert before is not None
+            await ada.asking("dice", numbers(WINDOW_TOKENS * 93 // 100 - before))
+            await until(lambda: told != [])
+            said = re.fullmatch(r"I am near_limit: (3,\d\d\d) of 4,096 tokens\.", told[0])
+            assert said is not None
+            assert int(said[1].replace(",", "")) >= WINDOW_TOKENS * 9 // 10
+
+
+async def test_approve_lets_pass_what_is_harmless_and_asks_about_the_rest(examples: Examples) -> None:
+    deciding = examples.started_by_hand("approve.py")
+    assert deciding.stdin is not None
+    assert deciding.stdout is not None
+    try:
+        assert deciding.stdout.readline() == "waiting for proposals; Ctrl-C ends it\n"
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with examples.ada() as ada:
+                counted = await ada.asking("coder", 'call count_words with {"text": "one two three"}')
+                assert counted.text.endswith("answered: 3")
+                deciding.stdin.write("y\nnot today\n")
+                deciding.stdin.flush()
+                allowed = await ada.asking("coder", 'call longest_words with {"text": "a bbb"}')
+                assert '["bbb", "a"]' in allowed.text
+                refused = await ada.asking("coder", 'call longest_words with {"text": "cc d"}')
+                assert "not today" in refused.text
+    finally:
+        deciding.terminate()
+        shown, _ = deciding.communicate(timeout=PATIENCE_SECONDS)
+    assert 'coder proposes count_words of words with {"text": "one two three"}: harmless\n' in shown
+    assert shown.count("May it? [y/N] ") == 2
+
+
+def numbers(tokens: int) -> str:
+    """A text of at most so many tokens of the rehearsal model, and hardly fewer."""
+    size = bisect_left(range(tokens), tokens, key=lambda upto: count(" ".join(map(str, range(upto)))))
+    return " ".join(map(str, range(size - 1)))
+
+
+def log_of(examples: Examples, name: str) -> str:
+    path = examples.folder / "logs" / f"{name}.log"
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """What other processes do is seen by looking again."""
+    while not condition():
+        await anyio.sleep(0.02)
