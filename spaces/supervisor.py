@@ -309,6 +309,7 @@ def prepare_log_folder(folder: Path, names: Sequence[str]) -> None:
         path = log_path(folder, name)
         if path.exists():
             path.replace(path.with_suffix(".previous.log"))
+        path.touch(mode=0o600)  # what agents say of their work is for whoever started them
 
 
 async def _listens(process: Process, program: Program) -> bool:

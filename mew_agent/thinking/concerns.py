@@ -61,22 +61,22 @@ class Concerns:
         self._tools = tools
         self._about = about
         self._ask_seconds = ask_seconds
-        self._mention = re.compile(
-            "|".join(rf"(?<!\w)@?{re.escape(name)}(?!\w)" for name in dict.fromkeys(names)), re.IGNORECASE
-        )
+        either = "|".join(re.escape(name) for name in dict.fromkeys(names))
+        self._mention = re.compile(rf"(?<!\w)@?(?:{either})(?!\w)", re.IGNORECASE)
+        self._call = re.compile(rf"(?<!\w)@(?:{either})(?!\w)", re.IGNORECASE)
 
     def by_rules(self, chat: Envelope) -> bool | None:
         """Whether a chat is for us to answer; None: the model is to be asked.
 
-        Named in `to`, or mentioned. An answer to somebody else (it is correlated) may mention us without meaning us:
-        two agents that take up each other's answers would never stop.
+        Named in `to`, or mentioned. What is said to somebody else means us only where it calls us by `@name`, and not
+        in an answer (it is correlated): two agents that take up each other's answers would never stop.
         """
         if chat.names(self._id):
             return True
         text = _text_of(chat)
         is_mentioned = self._mention.search(text) is not None
         if chat.addressees:
-            return not chat.correlation_id and is_mentioned
+            return not chat.correlation_id and self._call.search(text) is not None
         if is_mentioned:
             return True
         if self._how == "never":

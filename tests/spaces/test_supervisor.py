@@ -17,7 +17,7 @@ import pytest
 from spaces.launch import Address, Program
 from spaces.processes import RUN_VARIABLE, left_behind
 from spaces.run_file import RunFile, read_run_file, write_run_file
-from spaces.supervisor import ProgramFailed, Supervisor, log_path, stop_space
+from spaces.supervisor import ProgramFailed, Supervisor, log_path, prepare_log_folder, stop_space
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are a POSIX matter")
 
@@ -337,3 +337,8 @@ async def test_fifos_go_with_their_program_and_other_files_stay(tmp_path: Path) 
         assert fifo.is_fifo()
     assert not fifo.exists()
     assert file.read_text() == "somebody's own"
+
+
+def test_what_programs_say_can_be_read_by_whoever_started_them_only(tmp_path: Path) -> None:
+    prepare_log_folder(tmp_path / "logs", ["coder"])
+    assert log_path(tmp_path / "logs", "coder").stat().st_mode & 0o777 == 0o600

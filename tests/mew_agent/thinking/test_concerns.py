@@ -35,6 +35,7 @@ def concerns(talk: Talk, how: AnswerBroadcasts = "model", **options: Any) -> Con
         pytest.param(chat("Go.", to=("coder",)), (True, True, True), id="named in to"),
         pytest.param(chat("Go?", to=("bob",)), (False, False, False), id="to somebody else"),
         pytest.param(chat("Bob, ask @coder.", to=("bob",)), (True, True, True), id="mentioned beside"),
+        pytest.param(chat("Bob, is coder slow?", to=("bob",)), (False, False, False), id="spoken of to somebody else"),
         pytest.param(
             chat("coder said so.", to=("bob",), correlation_id=("x",)), (False, False, False), id="in an answer"
         ),
