@@ -62,7 +62,7 @@ class PeerContext:
 
     @property
     def turns_to_compaction(self) -> int | None:
-        """In how many turns the peer compacts by itself, by its trend; None while there is none, or if it never does."""
+        """In how many turns it compacts by itself, by its trend; None while that is not known, or if it never does."""
         return self.report.turns_to_compaction if self.report else None
 
     def __str__(self) -> str:

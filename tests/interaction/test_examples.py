@@ -1,5 +1,7 @@
-"""The examples of the documentation, run as their reader runs them: one space, every program in it."""
+"""The examples of the documentation and the page about them, run as their reader runs them, in one space."""
 
+import ast
+import inspect
 import os
 import re
 import shutil
@@ -13,6 +15,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+import mew_agent.events
 from mew_agent import ChatHeard, ContextReported, Participant
 from mew_agent.model.rehearsal.tokenizer import count
 
@@ -20,6 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs 
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
+PAGE = ROOT / "docs" / "python-api.md"
 PATIENCE_SECONDS = 30
 WINDOW_TOKENS = 4096
 
@@ -49,10 +53,14 @@ class Examples:
             check=False,
         )
 
+    def place(self) -> dict[str, str]:
+        """What programs that are run by hand find in their environment."""
+        shown = self.mew("run", "env").stdout.splitlines()
+        return dict(line.split("=", 1) for line in shown if line.startswith("MEW_"))
+
     def ada(self) -> Participant:
         """Ada, as a program of hers finds her place."""
-        shown = self.mew("run", "env").stdout.splitlines()
-        return Participant.from_environment(dict(line.split("=", 1) for line in shown if line.startswith("MEW_")))
+        return Participant.from_environment(self.place())
 
     def started_by_hand(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -168,6 +176,76 @@ async def test_approve_lets_pass_what_is_harmless_and_asks_about_the_rest(exampl
         shown, _ = deciding.communicate(timeout=PATIENCE_SECONDS)
     assert 'coder proposes count_words of words with {"text": "one two three"}: harmless\n' in shown
     assert shown.count("May it? [y/N] ") == 2
+
+
+def test_each_first_program_of_the_page_runs_as_it_stands(examples: Examples) -> None:
+    first, _ = programs()
+    (examples.folder / "first.py").write_text(first, encoding="utf-8")
+    done = examples.mew("run", "first.py")
+    assert done.returncode == 0, done.stderr
+    shown = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert {"coder", "dice", "steward", "words"} <= shown.keys()
+    assert shown["steward"] == "? of ? tokens (of unknown making)"
+    assert re.fullmatch(r"(\?|[\d,]+) of 4,096 tokens \(\w+\)", shown["dice"])
+
+
+async def test_the_listening_program_of_the_page_answers_and_ends_with_its_signal(examples: Examples) -> None:
+    _, listening = programs()
+    (examples.folder / "listening.py").write_text(listening, encoding="utf-8")
+    token = examples.mew("token", "create", "-p", "guest", "-c", '["chat"]').stdout.strip()
+    guest = examples.started_by_hand("--participant", "guest", "--token", token, "listening.py")
+    try:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with examples.ada() as ada:
+                await until(lambda: "guest" in ada.peers)
+                assert (await ada.asking("guest", "Hello.")).text == "You said 6 characters."
+    finally:
+        guest.terminate()
+        guest.communicate(timeout=PATIENCE_SECONDS)
+
+
+async def test_every_fragment_of_the_page_runs_in_a_space(
+    examples: Examples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One after the other, like the cells of a notebook whose `me` has joined."""
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with examples.ada() as me:
+            for name, value in examples.place().items():
+                monkeypatch.setenv(name, value)
+            names: dict[str, object] = {"me": me}
+            for code in fragments():
+                running = eval(compile(code, "python-api.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+                if inspect.isawaitable(running):
+                    await running
+    shown = capsys.readouterr().out
+    assert "'ghost' did not answer 'participant/compact' within 0.5 seconds" in shown
+    assert re.search(r"\ncoder: [\d,]+ of 4,096 tokens \(reported\)", shown)
+    assert "3 False" in shown
+
+
+def test_the_page_names_every_example_and_shows_the_class_of_every_event() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert set(re.findall(r"\(examples/(\w+\.py)\)", page)) == {path.name for path in EXAMPLES.glob("*.py")}
+    listed = page[page.index("| event |") : page.index("All decorators")]
+    events = {name for name, value in vars(mew_agent.events).items() if is_event(value)}
+    assert events == {name for name in re.findall(r"`(\w+)`", listed) if name in events}
+
+
+def is_event(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, mew_agent.events.SpaceEvent)
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def programs() -> list[str]:
+    """What a reader saves as a file."""
+    return [code for code in blocks() if "anyio.run(" in code]
+
+
+def fragments() -> list[str]:
+    return [code for code in blocks() if "anyio.run(" not in code]
 
 
 def numbers(tokens: int) -> str:

@@ -6,7 +6,7 @@ to BOARDS.
 
 import anyio
 
-from mew_agent import Envelope, Participant
+from mew_agent import ChatHeard, Participant
 
 BOARDS = (
     """
@@ -136,13 +136,12 @@ async def main() -> None:
     for tool in (maze.look, maze.move, maze.next_board, maze.restart):
         me.tool(tool)
 
-    @me.on("chat")
-    async def answer(chat: Envelope) -> None:
-        if chat.names(me.id):
-            await me.chat(obey(maze, str(chat.body.get("text"))), to=chat.sender, correlation_id=(chat.id,))
+    @me.on_chat
+    async def answer(chat: ChatHeard) -> None:
+        if chat.is_to_me:
+            await chat.reply(obey(maze, chat.text))
 
-    async with me:
-        await me.run_forever()
+    await me.take_part()
 
 
 if __name__ == "__main__":

@@ -97,8 +97,7 @@ async def main() -> None:
     me = Participant.from_environment()
     for tool in (folder.list_files, folder.read_file, folder.search_files, folder.write_file):
         me.tool(tool)
-    async with me:
-        await me.run_forever()
+    await me.take_part()
 
 
 if __name__ == "__main__":

@@ -52,8 +52,7 @@ async def main() -> None:
     me = Participant.from_environment()
     for tool in (notes.save_note, notes.read_note, notes.list_notes):
         me.tool(tool)
-    async with me:
-        await me.run_forever()
+    await me.take_part()
 
 
 if __name__ == "__main__":
