@@ -1,4 +1,4 @@
-"""The rehearsal model's tokenizer as a `tokenizer.json`, so that an agent can count its tokens as it would a model's."""
+"""The rehearsal model's tokenizer as a `tokenizer.json`, so that an agent counts its tokens as it would a model's."""
 
 from pathlib import Path
 from typing import Any
