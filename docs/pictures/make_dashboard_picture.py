@@ -224,7 +224,7 @@ async def take(page: Page, gateway: RunningGateway, out: Path, *, whole: bool) -
             kinds.PARTICIPANT_STATUS, busy.model_dump(mode="json", exclude_none=True), about=(str(asked["id"]),)
         )
         await page.locator(".word", has_text="compacting").wait_for()
-        await page.get_by_text("You will want room").wait_for()
+        await page.get_by_role("log").get_by_text("You will want room").wait_for()
         await page.locator("h1").click()
         await page.screenshot(path=out, full_page=whole, animations="disabled")
 
