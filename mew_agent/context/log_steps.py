@@ -14,6 +14,7 @@ from mew_agent.context.policy import NO_FLAGS, Flags
 
 StepKind = Literal["usage", "pre_request", "tool_result", "stream", "message", "clear", "set_limit"]
 
+_USAGE_FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
 _KINDS: Mapping[str, StepKind] = {
     "usage": "usage",
     "pre_request_tokens": "pre_request",
@@ -108,6 +109,10 @@ def _count(name: str, value: object, *, least: int = 0) -> int:
 def _usage(value: object) -> Mapping[str, Any] | None:
     if value is not None and not isinstance(value, dict):
         raise BadStep(f"'usage' should be the provider's object, or null where it reported none, got {_shown(value)}")
+    for name in _USAGE_FIGURES:
+        figure = None if value is None else value.get(name)
+        if figure is not None and (not isinstance(figure, int | float) or isinstance(figure, bool)):
+            raise BadStep(f"'usage.{name}' should be a number of tokens, or null, got {_shown(figure)}")
     return value
 
 

@@ -57,6 +57,8 @@ def test_a_line_is_one_step(line: str, step: Step) -> None:
         ('{"set_limit": null}', "got null"),
         ('{"clear": false}', "'clear' is true or left out, got false"),
         ('{"usage": 5}', "'usage' should be the provider's object"),
+        ('{"usage": {"prompt_tokens": "a"}}', "'usage.prompt_tokens' should be a number of tokens, or null, got \"a\""),
+        ('{"usage": {"total_tokens": true}}', "'usage.total_tokens' should be a number"),
         ('{"message_tokens": 1, "role": "robot"}', 'one of system, user, assistant, tool, got "robot"'),
         ('{"message_tokens": 1, "role": ["user"]}', "'role' should be one of"),
         ('{"clear": true, "user_prompt": 1}', "'user_prompt' should be true or false, got 1"),
