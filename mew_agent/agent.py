@@ -166,15 +166,15 @@ class Agent(Participant):
         return cls.of(config)
 
     async def __aenter__(self) -> Self:
-        parts = self._parts
-        if parts is None:
-            return await super().__aenter__()
+        """Join. Raises what joining raises, and `ConfigError` for a policy that is for another provider than ours."""
         try:
-            await check_provider(self.config, parts.model)
-            await self.conversation.load()
+            await check_provider(self.config, self._model)
+            if self._parts is not None:
+                await self.conversation.load()
             return await super().__aenter__()
         except BaseException:
-            await parts.aclose()
+            if self._parts is not None:
+                await self._parts.aclose()
             raise
 
     async def __aexit__(
@@ -204,11 +204,7 @@ class Agent(Participant):
         return handler
 
     async def run(self) -> None:
-        """Answer chats until the connection ends for good. Raises the `GatewayError` that ended it.
-
-        Raises `ConfigError` at once for a policy that is for another provider than ours.
-        """
-        await check_provider(self.config, self._model)
+        """Answer chats until the connection ends for good. Raises the `GatewayError` that ended it."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._discover_window)
             tasks.start_soon(self._answer_chats)
@@ -231,9 +227,10 @@ class Agent(Participant):
             case kinds.CHAT:
                 self._take_chat(envelope)
             case kinds.CHAT_CANCEL:
-                self._drop_queued(envelope)
-            case kinds.REASONING_CANCEL:
-                self._cancel_reasoning(envelope)
+                self._take_back(envelope)
+            case kinds.REASONING_CANCEL if self._turn is not None and self._turn.reasoning_id is not None:
+                if envelope.context == self._turn.reasoning_id:
+                    self._turn.cancel(_why(envelope))
             case _:
                 return
 
@@ -255,17 +252,13 @@ class Agent(Participant):
         elif chat.is_for(self.id):
             self._overheard.append(chat)
 
-    def _drop_queued(self, cancel: Envelope) -> None:
+    def _take_back(self, cancel: Envelope) -> None:
+        """Whoever asked does not want the answer any more, waiting or being worked on."""
         gone = set(cancel.correlation_id or ())
         self._queue = deque(c for c in self._queue if c.id not in gone or c.sender != cancel.sender)
         turn = self._turn
         if turn is not None and turn.chat.id in gone and turn.chat.sender == cancel.sender:
-            turn.cancel(str(cancel.body.get("reason") or f"cancelled by {cancel.sender}"))
-
-    def _cancel_reasoning(self, cancel: Envelope) -> None:
-        turn = self._turn
-        if turn is not None and turn.reasoning_id is not None and cancel.context == turn.reasoning_id:
-            turn.cancel(str(cancel.body.get("reason") or f"cancelled by {cancel.sender}"))
+            turn.cancel(_why(cancel))
 
     # -- work --------------------------------------------------------------------------------------------
 
@@ -358,6 +351,10 @@ class Agent(Participant):
             await self.conversation.window_found(window)
         elif self.conversation.lacks_window:
             await self._announce(f"policy_stopped:{NO_WINDOW.format(model=self.config.model)}")
+
+
+def _why(cancel: Envelope) -> str:
+    return str(cancel.body.get("reason") or f"cancelled by {cancel.sender}")
 
 
 async def run_agent(config: AgentConfig) -> None:

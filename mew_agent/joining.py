@@ -4,6 +4,7 @@ Owns the tasks and what ended the connection. What arrives and what is said is n
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
@@ -20,7 +21,7 @@ from protocol.envelope import Envelope
 logger = logging.getLogger("mew_agent.participant")
 
 
-class Joining:
+class Joining(ABC):
     """See the module. Entering returns when we are welcomed, or raises what makes that impossible."""
 
     def __init__(self, address: Address, *, first_connect_seconds: float) -> None:
@@ -118,6 +119,6 @@ class Joining:
         finally:
             self._ended.set()
 
+    @abstractmethod
     async def _take(self, message: Envelope | StreamFrame) -> None:
         """Everything that arrives."""
-        raise NotImplementedError

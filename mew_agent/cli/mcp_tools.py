@@ -6,7 +6,6 @@ the tools do is `desk`'s matter.
 
 import secrets
 import signal
-import socket
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError
@@ -24,6 +23,7 @@ from pydantic import Field
 from mew_agent._version import __version__
 from mew_agent.cli.desk import Desk
 from mew_agent.errors import ConfigError, MewAgentError
+from mew_agent.http_server import listen
 
 T = TypeVar("T")
 Asgi = Callable[[Any, Any, Callable[[Any], Awaitable[None]]], Awaitable[None]]
@@ -107,7 +107,10 @@ async def serve_http(server: "MCPServer[None]", port: int, token: str, ready: Ca
 
     Port 0 takes a free one; `ready` is told the URL. Raises `ConfigError` when the port is taken.
     """
-    listener = _listen(port)
+    try:
+        listener = listen("127.0.0.1", port)
+    except OSError as error:
+        raise ConfigError("--http", f"cannot listen on port {port}: {(error.strerror or str(error)).lower()}") from None
     app = guarded(server.streamable_http_app(), token)
     http = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", timeout_graceful_shutdown=1))
     ended = anyio.Event()
@@ -127,17 +130,6 @@ async def serve_http(server: "MCPServer[None]", port: int, token: str, ready: Ca
             await ended.wait()
         finally:
             http.should_exit = True
-
-
-def _listen(port: int) -> socket.socket:
-    listener = socket.socket()
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port))
-    except OSError as error:
-        listener.close()
-        raise ConfigError("--http", f"cannot listen on port {port}: {(error.strerror or str(error)).lower()}") from None
-    return listener
 
 
 def guarded(app: Asgi, token: str) -> Asgi:

@@ -48,7 +48,6 @@ class Due:
     words: list[str] = field(default_factory=list)
     compact: Compact | None = None
     restart: Restart | None = None
-    clear: Clear | None = None
     stop: Abort | Error | None = None
 
 
@@ -98,8 +97,8 @@ class Remedies:
                 self.reminders.unremind(owner)
             case Inject(level, remaining):
                 self._inject(level, remaining)
-            case Clear():
-                due.clear = action
+            case Clear(reason):
+                self.plan_clear(reason)
             case Restart(attempt, most):
                 logger.info("the reply begins again (%d of %d)", attempt, most)
                 due.restart = action

@@ -70,8 +70,6 @@ class ToolResults:
             present = tracker.next_prompt_tokens + entered_tokens
             decision = tracker.decide_while("tool_result", present, tool_result_tokens=tokens)
             due = self._remedies.carry_out(decision.actions)
-            if due.clear is not None:
-                self._remedies.plan_clear(due.clear.reason)
             if due.stop is not None:
                 problem = texts.problem_of(due.stop)
                 results[call.id] = texts.oversized_result(tokens, tracker.window.max_tokens)

@@ -301,8 +301,7 @@ class Conversation:
         await self._announce_words(due)
         if due.stop is not None:
             raise PolicyStopped(self.tracker.policy.name, await self._stopped(due.stop))
-        if due.clear is not None:
-            self.remedies.plan_clear(due.clear.reason)
+        if self.remedies.planned_clear is not None:
             await self.settle()
             await self._enter(prepare)
         elif due.compact is not None:
@@ -359,8 +358,6 @@ class Conversation:
             return
         due = self.remedies.carry_out(actions)
         await self._announce_words(due)
-        if due.clear is not None:
-            self.remedies.plan_clear(due.clear.reason)
         if due.stop is not None or due.restart is not None:
             raise _ReplyStopped(due, tokens)
         self._due = due.compact or self._due
@@ -382,8 +379,6 @@ class Conversation:
         self._advice.renew()
         due = self.remedies.carry_out(self.tracker.decide(phase, time.time(), flags).actions)
         self._due = due.compact
-        if due.clear is not None:
-            self.remedies.plan_clear(due.clear.reason)
         if due.stop is not None:
             due.words.append(f"policy_stopped:{await self._stopped(due.stop)}")
         if before != (self.tracker.policy_state, self.transcript.standing):
@@ -399,8 +394,6 @@ class Conversation:
         self._advice.renew()
         due = self.remedies.carry_out(self.tracker.decide("message_added", time.time()).actions)
         self._due = due.compact or self._due
-        if due.clear is not None:
-            self.remedies.plan_clear(due.clear.reason)
         await self._announce_words(due)
 
     async def _announce_words(self, due: Due) -> None:

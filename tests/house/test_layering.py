@@ -13,8 +13,8 @@ ALLOWED_IN_PROTOCOL = {"pydantic", "pydantic_core", "protocol"}
 VENDOR_DOORS = {
     "openai": ("mew_agent/model/openai_client.py",),
     "websockets": ("mew_agent/client.py", "spaces/"),
-    "uvicorn": ("spaces/", "mew_agent/model/rehearsal/", "mew_agent/chat_api/server.py", "mew_agent/cli/mcp_tools.py"),
-    "starlette": ("spaces/", "mew_agent/model/rehearsal/", "mew_agent/chat_api/"),
+    "uvicorn": ("spaces/", "mew_agent/model/rehearsal/", "mew_agent/http_server.py", "mew_agent/cli/mcp_tools.py"),
+    "starlette": ("spaces/", "mew_agent/model/rehearsal/", "mew_agent/chat_api/", "mew_agent/http_server.py"),
     "yaml": ("spaces/config.py", "mew_agent/config.py"),
     "mcp": ("mew_agent/bridge/session.py", "mew_agent/cli/mcp_tools.py"),
     "mcp_types": ("mew_agent/bridge/session.py",),

@@ -303,9 +303,9 @@ async def test_another_provider_is_refused_unless_told_otherwise(
             if refused:
                 with pytest.raises(ConfigError, match=r"is for lmstudio, not for .*`policy_scope: any`"):
                     await run_agent(config)
-                async with Agent(config, model) as agent:
-                    with pytest.raises(ConfigError, match="is for lmstudio"):
-                        await agent.run()
+                with pytest.raises(ConfigError, match="is for lmstudio"):
+                    async with Agent(config, model):
+                        raise AssertionError
             else:
                 await check_provider(config, model)
         finally:

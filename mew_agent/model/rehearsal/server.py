@@ -1,27 +1,24 @@
 """Running the rehearsal model on a real port.
 
-Owns the socket and the life of the HTTP server, inside somebody's event loop or as a program of its own.
+Owns its life, inside somebody's event loop or as a program of its own, and connections that break on purpose.
 It does not know what the model answers.
 """
 
 import asyncio
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
-import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.lifespan.off import LifespanOff
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from mew_agent.http_server import serving
 from mew_agent.model.rehearsal.options import RehearsalOptions
 from mew_agent.model.rehearsal.service import CLOSE_CONNECTION, RecordedRequest, RehearsalService
-
-_LONGEST_STOP_SECONDS = 5
 
 
 class RehearsalServer:
@@ -31,15 +28,13 @@ class RehearsalServer:
     replaced at any time and hold from the next request on. `requests` lists every completion request.
     """
 
-    def __init__(self, service: RehearsalService, host: str, port: int) -> None:
+    def __init__(self, service: RehearsalService, url: str) -> None:
         self._service = service
-        self.host = host
-        self.port = port
+        self.base_url = f"{url}/v1"
 
     @property
-    def base_url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}/v1"
+    def port(self) -> int:
+        return urlsplit(self.base_url).port or 0
 
     @property
     def options(self) -> RehearsalOptions:
@@ -71,16 +66,10 @@ async def serve_rehearsal(
 
     Raises OSError when the port is taken. Installs no signal handler. Open streams are cut on leaving.
     """
-    listener = _listen(host, port)
     service = RehearsalService(options or RehearsalOptions())
-    server = _server(service.app)
-    await server.startup(sockets=[listener])
-    try:
-        yield RehearsalServer(service, host, listener.getsockname()[1])
-    finally:
-        service.stopping.set()
-        with anyio.CancelScope(shield=True):
-            await server.shutdown(sockets=[listener])
+    opened = serving(service.app, host=host, port=port, stopping=service.stopping.set, http=_BreakableProtocol)
+    async with opened as url:
+        yield RehearsalServer(service, url)
 
 
 def run_rehearsal(
@@ -113,35 +102,6 @@ async def _ready_until_cancelled(server: RehearsalServer, on_ready: Callable[[Re
     if on_ready is not None:
         on_ready(server)
     await anyio.sleep_forever()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
-def _server(app: ASGIApp) -> uvicorn.Server:
-    """A loaded server whose parts are started and stopped by us: no signal handlers, no log configuration."""
-    config = uvicorn.Config(
-        app,
-        http=_BreakableProtocol,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=_LONGEST_STOP_SECONDS,
-    )
-    config.load()
-    server = uvicorn.Server(config)
-    server.lifespan = LifespanOff(config)
-    return server
 
 
 class _BreakableProtocol(H11Protocol):

@@ -102,7 +102,9 @@ def test_interventions_are_handed_back_and_words_come_in_order() -> None:
         compact=compact,
         restart=restart,
     )
-    assert Desk().carry_out(Clear("why")).clear == Clear("why")
+    desk = Desk()
+    assert desk.carry_out(Clear("why")) == Due()
+    assert desk.remedies.planned_clear == "why"
     assert Desk().carry_out(Abort("full")).stop == Abort("full")
 
 

@@ -24,7 +24,7 @@ async def test_it_serves_while_the_block_is_open_and_not_after() -> None:
     async with serve_rehearsal(RehearsalOptions(model="tiny")) as server, httpx2.AsyncClient(trust_env=False) as client:
         assert (await client.get(f"{server.base_url}/models")).json()["data"][0]["id"] == "tiny"
     with pytest.raises(OSError, match=r"."):
-        await anyio.connect_tcp(server.host, server.port)
+        await anyio.connect_tcp("127.0.0.1", server.port)
 
 
 async def test_an_error_in_the_block_comes_out_as_itself() -> None:

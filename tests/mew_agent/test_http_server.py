@@ -1,0 +1,29 @@
+"""A real server in this event loop: it answers while its block is open, and says when its port is taken."""
+
+import httpx2
+import pytest
+from starlette.responses import PlainTextResponse
+
+from mew_agent.http_server import listen, serving
+
+APP = PlainTextResponse("here")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_it_answers_until_its_block_is_left(host: str) -> None:
+    stopped: list[str] = []
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        async with serving(APP, host=host, port=0, stopping=lambda: stopped.append("now")) as url:
+            assert (await client.get(url)).text == "here"
+            assert not stopped
+        assert stopped == ["now"]
+        with pytest.raises(httpx2.ConnectError):
+            await client.get(url)
+
+
+async def test_a_taken_port_is_told_before_anything_is_served() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        taken.listen()
+        with pytest.raises(OSError, match="in use"):
+            async with serving(APP, host="127.0.0.1", port=taken.getsockname()[1], stopping=lambda: None):
+                raise AssertionError
