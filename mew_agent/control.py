@@ -31,25 +31,6 @@ from protocol.payloads.participant import (
 
 logger = logging.getLogger("mew_agent.control")
 
-ALLOWED_WHILE_PAUSED = frozenset(
-    {
-        kinds.PARTICIPANT_STATUS,
-        kinds.PARTICIPANT_RESUME,
-        kinds.PARTICIPANT_REQUEST_STATUS,
-        kinds.PARTICIPANT_CLEAR,
-        kinds.PARTICIPANT_FORGET,
-        kinds.PARTICIPANT_COMPACT_DONE,
-        kinds.PARTICIPANT_SHUTDOWN,
-        kinds.CHAT_ACKNOWLEDGE,
-        kinds.CHAT_CANCEL,
-        kinds.REASONING_CANCEL,
-        kinds.STREAM_CLOSE,
-        kinds.MCP_RESPONSE,
-        kinds.CAPABILITY_GRANT_ACK,
-    }
-)
-"""What a paused participant may still send. A response is on it: callers must not wait for a silence."""
-
 BY_NAME_OR_BROADCAST = frozenset({kinds.PARTICIPANT_PAUSE, kinds.PARTICIPANT_RESUME, kinds.PARTICIPANT_REQUEST_STATUS})
 ONLY_BY_NAME = frozenset(
     {

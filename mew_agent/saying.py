@@ -18,7 +18,7 @@ from mew_agent.asking.peer_offers import ToolResult
 from mew_agent.asking.proposals import PeerRequests, Waits
 from mew_agent.asking.questions import Question, Questions
 from mew_agent.client import SEND_TIMEOUT_SECONDS, Client
-from mew_agent.control import ALLOWED_WHILE_PAUSED, Control
+from mew_agent.control import Control
 from mew_agent.errors import BadAnswer, NotPermitted
 from mew_agent.exchanges.asking import SILENCE_SECONDS, Exchanges
 from mew_agent.exchanges.pieces import Asking
@@ -75,7 +75,7 @@ class Saying:
         """Send an envelope that was drafted; see `send`."""
         if not self.capabilities.allows(envelope):
             raise NotPermitted(self.id, envelope.kind)
-        if envelope.kind not in ALLOWED_WHILE_PAUSED:
+        if envelope.kind not in kinds.ALLOWED_WHILE_PAUSED:
             await self.control.until_active()
         await self._client.send(envelope, wait_seconds=wait_seconds)
 

@@ -67,3 +67,24 @@ def is_reserved(kind: str) -> bool:
     All of `system/*` is, but heartbeats; a join is said before there is anybody to say it, and never again.
     """
     return (kind.startswith(SYSTEM_NAMESPACE) and kind != SYSTEM_HEARTBEAT) or kind == SPACE_INVITE_ACK
+
+
+ALLOWED_WHILE_PAUSED: Final = frozenset(
+    {
+        PARTICIPANT_STATUS,
+        PARTICIPANT_RESUME,
+        PARTICIPANT_REQUEST_STATUS,
+        PARTICIPANT_CLEAR,
+        PARTICIPANT_FORGET,
+        PARTICIPANT_COMPACT_DONE,
+        PARTICIPANT_SHUTDOWN,
+        CHAT_ACKNOWLEDGE,
+        CHAT_CANCEL,
+        REASONING_CANCEL,
+        STREAM_CLOSE,
+        MCP_RESPONSE,
+        CAPABILITY_GRANT_ACK,
+    }
+)
+"""What a paused participant may still send: acknowledgements, cancellations and what ends things; a response too, so
+that no caller waits for a silence."""

@@ -13,25 +13,6 @@ from protocol.errors import PayloadError
 from protocol.payloads import read_payload
 from protocol.payloads.participant import Pause, Shutdown
 
-ALLOWED_WHILE_QUIET = frozenset(
-    {
-        kinds.PARTICIPANT_STATUS,
-        kinds.PARTICIPANT_RESUME,
-        kinds.PARTICIPANT_REQUEST_STATUS,
-        kinds.PARTICIPANT_CLEAR,
-        kinds.PARTICIPANT_FORGET,
-        kinds.PARTICIPANT_COMPACT_DONE,
-        kinds.PARTICIPANT_SHUTDOWN,
-        kinds.CHAT_ACKNOWLEDGE,
-        kinds.CHAT_CANCEL,
-        kinds.REASONING_CANCEL,
-        kinds.STREAM_CLOSE,
-        kinds.MCP_RESPONSE,
-        kinds.CAPABILITY_GRANT_ACK,
-    }
-)
-"""Acknowledgements, cancellations and what ends things; a response too, so that no caller waits for a silence."""
-
 _OBSERVED = frozenset({kinds.PARTICIPANT_PAUSE, kinds.PARTICIPANT_RESUME, kinds.PARTICIPANT_SHUTDOWN})
 
 _MAX_TIMEOUT_SECONDS = 10 * 365 * 24 * 3600.0
@@ -72,7 +53,7 @@ class Controls:
 
     def objection(self, draft: Draft, sender: str, *, now: datetime) -> str | None:
         """Why a participant may not say this now, or None."""
-        if draft.kind in ALLOWED_WHILE_QUIET:
+        if draft.kind in kinds.ALLOWED_WHILE_PAUSED:
             return None
         if sender in self._shut_down:
             return f"'{sender}' was shut down; join again to go on"

@@ -7,7 +7,7 @@ import pytest
 
 from protocol import kinds
 from protocol.envelope import Draft, Envelope
-from spaces.controls import ALLOWED_WHILE_QUIET, Controls
+from spaces.controls import Controls
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CHAT = Draft(kind="chat", payload={"text": "x"})
@@ -31,7 +31,7 @@ def test_a_paused_participant_is_quiet_until_it_is_resumed() -> None:
     assert one.objection(CHAT, "coder", now=START) is None
 
 
-@pytest.mark.parametrize("kind", sorted(ALLOWED_WHILE_QUIET))
+@pytest.mark.parametrize("kind", sorted(kinds.ALLOWED_WHILE_PAUSED))
 def test_what_ends_or_acknowledges_passes(kind: str) -> None:
     one = controls()
     one.observe(control(kinds.PARTICIPANT_PAUSE, ["coder"]), now=START)
