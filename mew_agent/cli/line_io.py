@@ -6,6 +6,7 @@ for. Knows nothing of what the lines hold.
 
 import os
 import queue
+import select
 import stat
 import sys
 import threading
@@ -28,6 +29,7 @@ MAX_WAITING_LINES: Final = 10_000
 
 _LINES_AHEAD: Final = 100
 _FULL_SECONDS: Final = 0.01
+_EMPTY_SECONDS: Final = 0.01
 
 
 class Lines(Protocol):
@@ -85,16 +87,41 @@ def lines_of_fifo(path: Path) -> Callable[[], Iterator[str]]:
     Makes the FIFO if there is nothing. Raises `ConfigError`.
     """
     make_fifo(path)
-    is_fifo = stat.S_ISFIFO(path.stat().st_mode)
+    if stat.S_ISFIFO(path.stat().st_mode):
+        return lambda: _fifo_lines(path)
+    return lambda: _file_lines(path)
 
-    def read() -> Iterator[str]:
+
+def _file_lines(path: Path) -> Iterator[str]:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        yield from file
+
+
+def _fifo_lines(path: Path) -> Iterator[str]:
+    """Never without an open end: what is written while nobody has the FIFO open is lost when its writer closes it."""
+    file = _waiting_end(path)
+    try:
         while True:
-            with path.open(encoding="utf-8", errors="replace") as file:
-                yield from file
-            if not is_fifo:
-                return
+            _wait_for_writer(file)
+            yield from file
+            used, file = file, _waiting_end(path)
+            used.close()
+    finally:
+        file.close()
 
-    return read
+
+def _waiting_end(path: Path) -> TextIO:
+    """The reading end of a FIFO, opened without waiting for a writer."""
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8", errors="replace")
+
+
+def _wait_for_writer(file: TextIO) -> None:
+    """Until there is something to read or a writer came and went; from then on reading waits as usual."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    if not any(event & select.POLLIN for _, event in poll.poll()):
+        time.sleep(_EMPTY_SECONDS)  # nothing but an end: where each poll says so at once, this is the pace
+    os.set_blocking(file.fileno(), True)
 
 
 def make_fifo(path: Path) -> None:

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
-from threading import Event
+from queue import Queue
+from threading import Event, Thread
 
 import anyio
 import anyio.to_thread
@@ -52,6 +53,36 @@ async def test_a_fifo_is_made_private_and_takes_one_writer_after_the_other(tmp_p
                 await anyio.to_thread.run_sync(path.write_text, f"{text}\n")
                 assert await lines.receive() == text
     await anyio.to_thread.run_sync(path.write_text, "\n")  # lets the reader's thread see that nobody listens
+
+
+@fifos
+def test_no_line_is_lost_between_two_writers(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    source = lines_of_fifo(path)
+    sent = [f"{number}\n" for number in range(2_000)]
+    read: Queue[str] = Queue()
+
+    def take_all() -> None:
+        for line in source():
+            read.put(line)
+
+    Thread(target=take_all, daemon=True).start()
+    for line in sent:
+        path.write_text(line)
+    assert [read.get(timeout=PATIENCE_SECONDS) for _ in sent] == sent
+
+
+@fifos
+async def test_a_last_line_without_its_end_counts_and_so_does_a_writer_that_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    async with reading(lines_of_fifo(path)) as lines:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await anyio.to_thread.run_sync(path.write_text, "")
+            await anyio.to_thread.run_sync(path.write_text, "one")
+            assert await lines.receive() == "one"
+            await anyio.to_thread.run_sync(path.write_text, "two\n")
+            assert await lines.receive() == "two"
+    await anyio.to_thread.run_sync(path.write_text, "\n")
 
 
 async def test_a_plain_file_is_read_once(tmp_path: Path) -> None:

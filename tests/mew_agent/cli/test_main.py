@@ -110,3 +110,15 @@ def test_it_runs_as_a_module_too() -> None:
         [sys.executable, "-P", "-m", "mew_agent", "--version"], capture_output=True, text=True, check=True
     )
     assert shown.stdout == f"mew {__version__}\n"
+
+
+def test_an_interruption_ends_it_with_its_code_even_from_within_generated_code(tmp_path: Path) -> None:
+    (tmp_path / "interrupted.py").write_text(
+        "from mew_agent.cli.main import app, main\n"
+        "@app.command()\n"
+        "def here() -> None:\n"
+        "    exec('raise KeyboardInterrupt')\n"
+        "main(['here'])\n"
+    )
+    done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, check=False, timeout=60)
+    assert done.returncode == 130
