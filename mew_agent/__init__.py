@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         PeerJoined,
         PeerLeft,
         PeerLevelChanged,
+        ProposalClosed,
         ProposalMade,
         SpaceEvent,
     )
@@ -88,7 +89,9 @@ _NAMES_OF = {
         "PeerAbsent PeerError PeerFailed PeerTimeout PolicyStopped Refused Rejected Superseded "
         "ToolsUnsupported Unauthorized"
     ),
-    "mew_agent.events": "ChatHeard ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalMade SpaceEvent",
+    "mew_agent.events": (
+        "ChatHeard ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade SpaceEvent"
+    ),
     "mew_agent.exchanges.pieces": "AnswerPiece Answered Asking Noticed Thinking ToolCalled Writing",
     "mew_agent.model.interface": "Model",
     "mew_agent.model.openai_client": "OpenAIModel",
@@ -162,6 +165,7 @@ __all__ = [
     "PeerTimeout",
     "PeerTool",
     "PolicyStopped",
+    "ProposalClosed",
     "ProposalMade",
     "Proposed",
     "RedlineApproached",

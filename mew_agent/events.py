@@ -1,23 +1,27 @@
 """What happens in a space, as typed events: small, frozen, and with what one does about them.
 
-Owns what the events are and how they are read from envelopes. Who listens, and in which order they are told, is
-`hearing`'s matter.
+Owns what the events are and how they are read from envelopes, and which proposals nobody has decided about yet. Who
+listens, and in which order they are told, is `hearing`'s matter.
 """
 
 import json
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from mew_agent.peers import Peer, PeerContext
+from mew_agent.voice import Voice
 from protocol import kinds
 from protocol.envelope import Envelope
 
-if TYPE_CHECKING:
-    from mew_agent.saying import Saying
-
 LOW_SEVERITY = 1
 """From here on a context is getting full."""
+
+MAX_OPEN_PROPOSALS = 1_000
+"""Of more than that the oldest are taken for forgotten: their end is not told."""
+
+HowClosed = Literal["fulfilled", "rejected", "withdrawn", "left"]
 
 
 class SpaceEvent:
@@ -33,7 +37,7 @@ class ChatHeard(SpaceEvent):
     text: str
     sender: str
     envelope: Envelope
-    _me: "Saying" = field(repr=False, compare=False)
+    _me: Voice = field(repr=False, compare=False)
 
     @property
     def is_to_me(self) -> bool:
@@ -52,7 +56,7 @@ class ChatHeard(SpaceEvent):
 
     async def reply(self, text: str) -> Envelope:
         """Answer whoever said it, and say what is answered. Raises `NotPermitted` and `NotConnected`."""
-        return await self._me.chat(text, to=self.sender, correlation_id=(self.envelope.id,))
+        return await self._me.send(kinds.CHAT, {"text": text}, to=self.sender, correlation_id=(self.envelope.id,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ class ProposalMade(SpaceEvent):
     """Somebody else would like an MCP request to be made, and may not make it. `tool` is None but for `tools/call`.
 
     `arguments` are the tool's, or the parameters of another method. Whoever may make the request can `fulfil` it,
-    everybody can `reject` it. See `Fulfiller` for deciding by rules, and for what happens when a proposal is withdrawn.
+    everybody can `reject` it, while it `is_open`. See `Fulfiller` for deciding by rules.
     """
 
     sender: str
@@ -122,7 +126,13 @@ class ProposalMade(SpaceEvent):
     tool: str | None
     arguments: Mapping[str, Any]
     envelope: Envelope
-    _me: "Saying" = field(repr=False, compare=False)
+    _me: Voice = field(repr=False, compare=False)
+    _open: "OpenProposals" = field(repr=False, compare=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has decided about it yet. A person takes their time: look again before you fulfil it."""
+        return self in self._open
 
     def __str__(self) -> str:
         """For people: `coder proposes count_words of words with {"text": "one two"}`."""
@@ -141,40 +151,103 @@ class ProposalMade(SpaceEvent):
         return await self._me.send(kinds.MCP_REJECT, {"reason": reason}, to=self.sender, correlation_id=about)
 
 
-def events_in(me: "Saying", envelope: Envelope, reporter: Peer | None, before: PeerContext) -> Iterator[SpaceEvent]:
-    """The events that one envelope brings, comings and goings apart.
+@dataclass(frozen=True, slots=True)
+class ProposalClosed(SpaceEvent):
+    """Nobody needs to decide about a proposal any more: somebody did, ourselves included, or it is not wanted now.
 
-    `reporter` is the peer whose context report it holds, None without one; `before` is that peer's report before it.
+    `how` is `fulfilled` or `rejected` (by whom, and why, is told with it), `withdrawn` by its proposer, or `left`: the
+    proposer did.
     """
-    if reporter is not None:
-        yield ContextReported(reporter, before)
-        if (change := PeerLevelChanged.between(reporter, Peer(reporter.id, context=before))) is not None:
-            yield change
-    if envelope.sender == me.id:
-        return
-    if envelope.kind == kinds.CHAT and isinstance(text := envelope.body.get("text"), str):
-        yield ChatHeard(text, envelope.sender, envelope, me)
-    elif envelope.kind == kinds.MCP_PROPOSAL:
-        yield _proposal(me, envelope)
+
+    proposal: ProposalMade
+    how: HowClosed
+    by: str
+    reason: str = ""
 
 
-def comings_and_goings(before: Mapping[str, Peer], after: Mapping[str, Peer]) -> Iterator[SpaceEvent]:
-    """Who left and who came between two moments."""
-    yield from (PeerLeft(peer) for name, peer in before.items() if name not in after)
-    yield from (PeerJoined(peer) for name, peer in after.items() if name not in before)
+class OpenProposals:
+    """The proposals of others that were heard and that nobody has decided about."""
+
+    def __init__(self) -> None:
+        self._by_id: OrderedDict[str, ProposalMade] = OrderedDict()
+
+    def __contains__(self, proposal: object) -> bool:
+        return isinstance(proposal, ProposalMade) and self._by_id.get(proposal.envelope.id) is proposal
+
+    def made(self, proposal: ProposalMade) -> None:
+        """A proposal was heard."""
+        self._by_id[proposal.envelope.id] = proposal
+        if len(self._by_id) > MAX_OPEN_PROPOSALS:
+            self._by_id.popitem(last=False)
+
+    def closed_by(self, envelope: Envelope) -> Iterator[ProposalClosed]:
+        """What an envelope decides. Only its proposer withdraws a proposal."""
+        how = _CLOSING.get(envelope.kind)
+        for name in envelope.correlation_id or () if how is not None else ():
+            proposal = self._by_id.get(name)
+            if how is None or proposal is None or (how == "withdrawn" and envelope.sender != proposal.sender):
+                continue
+            yield ProposalClosed(self._by_id.pop(name), how, envelope.sender, str(envelope.body.get("reason") or ""))
+
+    def left(self, proposer: str) -> Iterator[ProposalClosed]:
+        """Somebody left: nobody waits for what they proposed."""
+        for name, proposal in tuple(self._by_id.items()):
+            if proposal.sender == proposer:
+                yield ProposalClosed(self._by_id.pop(name), "left", proposer)
 
 
-def _proposal(me: "Saying", envelope: Envelope) -> ProposalMade:
-    method, params = str(envelope.body.get("method")), envelope.body.get("params")
-    inside = params if isinstance(params, dict) else {}
-    name = inside.get("name") if method == "tools/call" else None
-    arguments = inside.get("arguments") if name is not None else inside
-    return ProposalMade(
-        sender=envelope.sender,
-        peers=envelope.addressees,
-        method=method,
-        tool=None if name is None else str(name),
-        arguments=arguments if isinstance(arguments, dict) else {},
-        envelope=envelope,
-        _me=me,
-    )
+_CLOSING: Mapping[str, HowClosed] = {
+    kinds.MCP_REQUEST: "fulfilled",
+    kinds.MCP_REJECT: "rejected",
+    kinds.MCP_WITHDRAW: "withdrawn",
+}
+
+
+class EventReader:
+    """Reads the events in what one participant hears."""
+
+    def __init__(self, me: Voice) -> None:
+        self._me = me
+        self._open = OpenProposals()
+
+    def told(self, envelope: Envelope, reporter: Peer | None, before: PeerContext) -> Iterator[SpaceEvent]:
+        """What one envelope tells, comings and goings apart; to be read of every envelope, in order.
+
+        `reporter` is the peer whose context report it holds, None without one; `before` is that peer's report before.
+        """
+        if reporter is not None:
+            yield ContextReported(reporter, before)
+            if (change := PeerLevelChanged.between(reporter, Peer(reporter.id, context=before))) is not None:
+                yield change
+        yield from self._open.closed_by(envelope)
+        if envelope.sender == self._me.id:
+            return
+        if envelope.kind == kinds.CHAT and isinstance(text := envelope.body.get("text"), str):
+            yield ChatHeard(text, envelope.sender, envelope, self._me)
+        elif envelope.kind == kinds.MCP_PROPOSAL:
+            proposal = self._proposal(envelope)
+            self._open.made(proposal)
+            yield proposal
+
+    def moved(self, before: Mapping[str, Peer], after: Mapping[str, Peer]) -> Iterator[SpaceEvent]:
+        """Who left and who came between two moments, and what of theirs is over with that."""
+        for name in (name for name in before if name not in after):
+            yield PeerLeft(before[name])
+            yield from self._open.left(name)
+        yield from (PeerJoined(peer) for name, peer in after.items() if name not in before)
+
+    def _proposal(self, envelope: Envelope) -> ProposalMade:
+        method, params = str(envelope.body.get("method")), envelope.body.get("params")
+        inside = params if isinstance(params, dict) else {}
+        name = inside.get("name") if method == "tools/call" else None
+        arguments = inside.get("arguments") if name is not None else inside
+        return ProposalMade(
+            sender=envelope.sender,
+            peers=envelope.addressees,
+            method=method,
+            tool=None if name is None else str(name),
+            arguments=arguments if isinstance(arguments, dict) else {},
+            envelope=envelope,
+            _me=self._me,
+            _open=self._open,
+        )

@@ -11,7 +11,15 @@ from typing import Any, TypeVar, overload
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from mew_agent.events import ChatHeard, ContextReported, PeerJoined, PeerLeft, PeerLevelChanged, ProposalMade
+from mew_agent.events import (
+    ChatHeard,
+    ContextReported,
+    PeerJoined,
+    PeerLeft,
+    PeerLevelChanged,
+    ProposalClosed,
+    ProposalMade,
+)
 from mew_agent.peers import Peer, PeerContext
 from protocol.envelope import Envelope
 
@@ -24,6 +32,7 @@ ContextHandler = Callable[[Peer, PeerContext], Awaitable[None]]
 LevelHandler = Callable[[Peer, PeerContext, PeerContext], Awaitable[None]]
 PeerHandler = Callable[[Peer], Awaitable[None]]
 ProposalHandler = Callable[[ProposalMade], Awaitable[None]]
+ProposalClosedHandler = Callable[[ProposalClosed], Awaitable[None]]
 
 EVENT_BUFFER = 10_000
 """Envelopes waiting for slow handlers; beyond that the newest are dropped, with a line in the log."""
@@ -183,4 +192,9 @@ class Hearing:
     def on_proposal(self, handler: ProposalHandler) -> ProposalHandler:
         """Decorator: call the function with every `ProposalMade` by somebody else."""
         self._events.add(ProposalMade, handler)
+        return handler
+
+    def on_proposal_closed(self, handler: ProposalClosedHandler) -> ProposalClosedHandler:
+        """Decorator: call the function with every `ProposalClosed`: decided, withdrawn, or its proposer left."""
+        self._events.add(ProposalClosed, handler)
         return handler

@@ -17,7 +17,7 @@ from mew_agent.asking.questions import Question, Questions
 from mew_agent.client import Address
 from mew_agent.control import Control, Controllable
 from mew_agent.errors import ConfigError, GatewayError
-from mew_agent.events import PeerLevelChanged, SpaceEvent, comings_and_goings, events_in
+from mew_agent.events import EventReader, PeerLevelChanged, SpaceEvent
 from mew_agent.exchanges.asking import Exchanges
 from mew_agent.hearing import Hearing
 from mew_agent.joining import Joining
@@ -88,8 +88,9 @@ class Participant(Joining, Saying, Hearing):
         """How full our own context is, as we last told; nothing is known for those that have none."""
         self._questions = Questions(id)
         self.requests = PeerRequests(self, waits or Waits())
-        self.discovery = Discovery(self, is_on=discover)
+        self.discovery = Discovery(self, self.requests, is_on=discover)
         self.exchanges = Exchanges(self)
+        self._reader = EventReader(self)
         self._joins_told = 0
 
     @classmethod
@@ -203,8 +204,8 @@ class Participant(Joining, Saying, Hearing):
         await self.receive(message)
         events: list[SpaceEvent] = []
         if is_about_members and was_welcomed:
-            events += comings_and_goings(members, self.peers.snapshot())
-        events += events_in(self, message, reporter, known.context if known is not None else PeerContext())
+            events += self._reader.moved(members, self.peers.snapshot())
+        events += self._reader.told(message, reporter, known.context if known is not None else PeerContext())
         self._events.tell(message, *events)
 
     async def _welcome(self, message: Envelope) -> None:

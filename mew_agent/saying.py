@@ -4,8 +4,8 @@ Owns that nothing is sent which its capabilities do not cover, or which must wai
 ways of asking go is the business of `asking`.
 """
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -19,14 +19,15 @@ from mew_agent.asking.proposals import PeerRequests, Waits
 from mew_agent.asking.questions import Question, Questions
 from mew_agent.client import SEND_TIMEOUT_SECONDS, Client
 from mew_agent.control import Control
-from mew_agent.errors import BadAnswer, NotPermitted
+from mew_agent.errors import BadAnswer, NotPermitted, PeerAbsent
 from mew_agent.exchanges.asking import SILENCE_SECONDS, Exchanges
 from mew_agent.exchanges.pieces import Asking
-from mew_agent.peers import Peer
+from mew_agent.peers import Peer, Peers
 from protocol import kinds
 from protocol.capability import CapabilitySet
 from protocol.envelope import Envelope
 from protocol.errors import PayloadError
+from protocol.ids import GATEWAY, STREAM_GATEWAY
 from protocol.payloads import read_payload
 from protocol.payloads.base import Payload
 from protocol.payloads.participant import Compact, CompactDone, Status
@@ -39,6 +40,7 @@ class Saying:
     """See the module. What it needs is put in place by `Participant`."""
 
     id: str
+    peers: Peers
     capabilities: CapabilitySet
     control: Control
     requests: PeerRequests
@@ -73,8 +75,7 @@ class Saying:
 
     async def post(self, envelope: Envelope, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
         """Send an envelope that was drafted; see `send`."""
-        if not self.capabilities.allows(envelope):
-            raise NotPermitted(self.id, envelope.kind)
+        self._refuse_unpermitted(envelope)
         if envelope.kind not in kinds.ALLOWED_WHILE_PAUSED:
             await self.control.until_active()
         await self._client.send(envelope, wait_seconds=wait_seconds)
@@ -100,23 +101,28 @@ class Saying:
     ) -> Envelope:
         """Send an envelope and wait for `to`'s answer of kind `answer` that names it.
 
-        Raises a `PeerError` when there is none (`PeerTimeout`, `PeerAbsent` as soon as the peer leaves, `Refused` when
-        the gateway did not deliver it, `AnswerLost`), and what `send` raises.
+        Raises a `PeerError` when there is none (`PeerAbsent` at once for nobody who is here, and as soon as the peer
+        leaves, `PeerTimeout`, `Refused` when the gateway did not deliver it, `AnswerLost`), and what `send` raises.
         """
         question = Question(self.draft(kind, payload, to=(to,)), to, answer)
-        with self._questions.open(question), anyio.move_on_after(timeout_seconds):
-            await self.pose(question)
-            await question.settled.wait()
+        with anyio.move_on_after(timeout_seconds):
+            async with self.posing(question):
+                await question.settled.wait()
         return question.answered(timeout_seconds)
 
-    async def pose(self, question: Question) -> None:
-        """Send an envelope that waits for its answer. Raises `NotPermitted` and `NotConnected`."""
-        await self.post(question.sent)
-        question.is_sent = True
+    @asynccontextmanager
+    async def posing(self, question: Question) -> AsyncIterator[None]:
+        """Send an envelope that waits for its answer; while the block runs, what arrives may be it.
 
-    def waiting_for(self, question: Question) -> AbstractContextManager[None]:
-        """While the block runs, what arrives may answer the question."""
-        return self._questions.open(question)
+        Raises `NotPermitted`, `PeerAbsent` where there is nobody to answer it, and `NotConnected`.
+        """
+        self._refuse_unpermitted(question.sent)
+        if question.peer not in self.peers and question.peer not in (self.id, GATEWAY, STREAM_GATEWAY):
+            raise PeerAbsent(question.peer)
+        with self._questions.open(question):
+            await self.post(question.sent)
+            question.is_sent = True
+            yield
 
     def asking(self, agent: str, text: str, *, silence_seconds: float = SILENCE_SECONDS) -> Asking:
         """Ask an agent: `await` it for the `Answered`, or read it with `async for`, piece by piece as it is written.
@@ -208,6 +214,10 @@ class Saying:
             correlation_id=correlation_id,
             context=context,
         )
+
+    def _refuse_unpermitted(self, envelope: Envelope) -> None:
+        if not self.capabilities.allows(envelope):
+            raise NotPermitted(self.id, envelope.kind)
 
 
 def _read(answer: Envelope, model: type[Answer]) -> Answer:

@@ -17,7 +17,9 @@ async def decide(proposal: ProposalMade) -> None:
         await proposal.fulfil()
         return
     answer = await anyio.to_thread.run_sync(input, f"{proposal}. May it? [y/N] ")
-    if answer.strip().lower() in ("y", "yes"):
+    if not proposal.is_open:
+        print("nobody waits for it any more", flush=True)
+    elif answer.strip().lower() in ("y", "yes"):
         await proposal.fulfil()
     else:
         await proposal.reject(answer.strip() or "disagree")

@@ -10,21 +10,19 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 
 from mew_agent.asking.peer_offers import PeerResource, Unreadable, prompts_of, read_page, resources_of, tools_of
-from mew_agent.asking.proposals import Waits
+from mew_agent.asking.proposals import PeerRequests, Waits
 from mew_agent.errors import BadAnswer, MewAgentError, NotPermitted, PeerAbsent, PeerError, PeerFailed, Rejected
 from mew_agent.offers.local import METHOD_NOT_FOUND
 from mew_agent.peers import Peer, who_left
+from mew_agent.voice import Voice
 from protocol import kinds
 from protocol.capability import CapabilitySet
 from protocol.envelope import Draft, Envelope
-
-if TYPE_CHECKING:
-    from mew_agent.participant import Participant
 
 logger = logging.getLogger("mew_agent.asking.discovery")
 
@@ -87,8 +85,9 @@ class _Listing:
 class Discovery:
     """Asks the peers of one participant. Where `is_on` is False, only those that `discover` is called for."""
 
-    def __init__(self, me: "Participant", *, is_on: bool, pace: Pace | None = None) -> None:
+    def __init__(self, me: Voice, requests: PeerRequests, *, is_on: bool, pace: Pace | None = None) -> None:
         self._me = me
+        self._requests = requests
         self.is_on = is_on
         self.pace = pace or Pace()
         self._known: dict[str, _Known] = {}
@@ -148,7 +147,7 @@ class Discovery:
         finally:
             known.looked.set()
         for name in ("resources", "prompts"):
-            if self._me.requests.may_request(peer, f"{name}/list"):
+            if self._requests.may_request(peer, f"{name}/list"):
                 await self._ask_if_it_tells(peer, name)
         return self._me.peers[peer]
 
@@ -250,7 +249,7 @@ class Discovery:
     async def _look(self, peer: str, known: _Known) -> None:
         """Ask until there is an answer, a refusal, or no patience left."""
         try:
-            if not self._me.requests.may_ask(peer, "tools/list"):
+            if not self._requests.may_ask(peer, "tools/list"):
                 known.is_permitted = False
                 return
             answers_before = known.answers
@@ -276,7 +275,7 @@ class Discovery:
                 known.is_permitted = not isinstance(error, NotPermitted)
                 return
             except MewAgentError as error:
-                by_request = self._me.requests.may_request(peer, "tools/list")
+                by_request = self._requests.may_request(peer, "tools/list")
                 logger.info("'%s' did not tell what it offers: %s", peer, error)
                 if pause_seconds is None or not by_request:  # nobody is asked to decide twice
                     return
@@ -316,11 +315,11 @@ class Discovery:
         entries: list[Mapping[str, Any]] = []
         others: frozenset[str] = frozenset()
         cursor: str | None = None
-        waits = Waits(self.pace.answer_seconds, self._me.requests.waits.decision_seconds)
+        waits = Waits(self.pace.answer_seconds, self._requests.waits.decision_seconds)
         for _ in range(MAX_PAGES):
             params = None if cursor is None else {"cursor": cursor}
             try:
-                result = await self._me.requests.request(peer, method or f"{name}/list", params, waits=waits)
+                result = await self._requests.request(peer, method or f"{name}/list", params, waits=waits)
                 page = read_page(result, key or name)
             except PeerFailed as error:
                 if error.code != METHOD_NOT_FOUND:

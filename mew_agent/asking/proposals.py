@@ -8,21 +8,19 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 
 from mew_agent.asking.loosened import loosened
 from mew_agent.asking.questions import Question, is_refusal
-from mew_agent.errors import GatewayError, NotPermitted, PeerAbsent, PeerError, PeerFailed, Refused, Rejected
+from mew_agent.errors import GatewayError, NotPermitted, PeerError, PeerFailed, Refused, Rejected
 from mew_agent.offers.underway import CANCELLED
+from mew_agent.voice import Voice
 from protocol import kinds
 from protocol.capability import CapabilitySet
 from protocol.envelope import Envelope
 from protocol.errors import CAPABILITY_VIOLATION
-
-if TYPE_CHECKING:
-    from mew_agent.participant import Participant
 
 GOODBYE_SECONDS: Final = 2.0
 """How long taking something back may take: whoever does has been told to stop."""
@@ -91,7 +89,7 @@ class _Proposal(Question):
 class PeerRequests:
     """MCP requests of one participant to its peers."""
 
-    def __init__(self, me: "Participant", waits: Waits) -> None:
+    def __init__(self, me: Voice, waits: Waits) -> None:
         self._me = me
         self.waits = waits
         self._numbers = count(1)
@@ -157,11 +155,9 @@ class PeerRequests:
         bounds = waits or self.waits
         sent = self._draft(kinds.MCP_PROPOSAL, peer, _payload(method, params), context, correlation_id)
         proposal = _Proposal(sent, peer)
-        self._refuse_absent(peer)
         reason = "no_longer_needed"
-        with self._me.waiting_for(proposal):
+        async with self._me.posing(proposal):
             try:
-                await self._me.pose(proposal)
                 with anyio.move_on_after(bounds.decision_seconds):
                     await proposal.decided.wait()
                 if not proposal.decided.is_set():
@@ -173,7 +169,7 @@ class PeerRequests:
                     await proposal.settled.wait()
                 return _result(proposal.answered(bounds.answer_seconds, self._state_of(peer)))
             finally:
-                if proposal.is_sent and not proposal.is_fulfilled and not _is_closed(proposal):
+                if not proposal.is_fulfilled and not _is_closed(proposal):
                     await self._withdraw(proposal, reason)
 
     # -- inside ------------------------------------------------------------------------------------------
@@ -184,22 +180,16 @@ class PeerRequests:
         return self._me.draft(kind, payload, to=(peer,), context=context, correlation_id=correlation_id)
 
     async def _asked(self, question: Question, waits: Waits) -> Envelope:
-        self._refuse_absent(question.peer)
         reason = "no_longer_needed"
-        with self._me.waiting_for(question):
+        async with self._me.posing(question):
             try:
-                await self._me.pose(question)
                 with anyio.move_on_after(waits.answer_seconds):
                     await question.settled.wait()
                 reason = "timeout"
             finally:
-                if question.is_sent and not question.settled.is_set():
+                if not question.settled.is_set():
                     await self._take_back(question, reason)
         return question.answered(waits.answer_seconds, self._state_of(question.peer))
-
-    def _refuse_absent(self, peer: str) -> None:
-        if peer not in self._me.peers:
-            raise PeerAbsent(peer)
 
     def _state_of(self, peer: str, otherwise: str = "") -> str:
         """Why a peer may be silent, as far as we know."""

@@ -6,7 +6,7 @@ belongs to which question is `listening`'s matter.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 
@@ -14,13 +14,11 @@ from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerAbse
 from mew_agent.exchanges.exchange import Assembly, Exchange
 from mew_agent.exchanges.listening import Listening
 from mew_agent.exchanges.usage import CallUsage
+from mew_agent.voice import Voice
 from protocol import kinds
 from protocol.capability import CapabilitySet
 from protocol.codec import StreamFrame
 from protocol.envelope import Envelope
-
-if TYPE_CHECKING:
-    from mew_agent.participant import Participant
 
 SILENCE_SECONDS: Final = 300.0
 """How long an agent may show no sign of working on a question."""
@@ -35,7 +33,7 @@ P = TypeVar("P")
 class Exchanges:
     """Questions of one participant to agents."""
 
-    def __init__(self, me: "Participant") -> None:
+    def __init__(self, me: Voice) -> None:
         self._me = me
         self._listening = Listening(me.id, me.peers)
 

@@ -3,15 +3,13 @@
 Owns when that is worth an envelope: several changes at once are told once, and whoever joins is asked anyway.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio.lowlevel
 
 from mew_agent.offers.local import LocalOffers
+from mew_agent.voice import Voice
 from protocol import kinds
-
-if TYPE_CHECKING:
-    from mew_agent.participant import Participant
 
 LIST_CHANGED: Final = "notifications/{what}/list_changed"
 
@@ -19,7 +17,7 @@ LIST_CHANGED: Final = "notifications/{what}/list_changed"
 class ListChanges:
     """Watches the offers of one participant. Without a capability for `mcp/notification` nobody is told."""
 
-    def __init__(self, me: "Participant", offers: LocalOffers) -> None:
+    def __init__(self, me: Voice, offers: LocalOffers) -> None:
         self._me = me
         self._untold: list[str] = []
         offers.toolbox.on_change = lambda: self._changed("tools")

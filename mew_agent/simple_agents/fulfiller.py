@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import anyio
 
 from mew_agent.errors import GatewayError, NotPermitted
+from mew_agent.events import ProposalClosed, ProposalMade
 from mew_agent.participant import Participant
-from mew_agent.peers import who_left
 from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, Proposed, is_answer, read_answer
 from protocol import kinds
 from protocol.envelope import Envelope
@@ -43,38 +43,33 @@ class Fulfiller:
         self._me = me
         self.policy = policy or FulfillerPolicy()
         self._decide = decide or self._ask_by_chat
-        self._open: dict[str, tuple[str, anyio.CancelScope]] = {}
+        self._being_asked: dict[str, anyio.CancelScope] = {}
         self._made: deque[tuple[str, Envelope]] = deque(maxlen=1_000)
         self._one_at_a_time = anyio.Lock()
         self._asking: _Asking | None = None
-        me.on(kinds.MCP_PROPOSAL)(self._proposed)
-        for kind in (kinds.MCP_WITHDRAW, kinds.MCP_REQUEST, kinds.MCP_REJECT, kinds.SYSTEM_PRESENCE):
-            me.on(kind)(self._decided_elsewhere)
+        me.on_proposal(self._made_to_us)
+        me.on_proposal_closed(self._closed)
         me.on(kinds.SYSTEM_ERROR)(self._refused)
         me.on(kinds.CHAT)(self._chat)
 
     # -- what is heard -----------------------------------------------------------------------------------
 
-    async def _proposed(self, envelope: Envelope) -> None:
-        if envelope.sender == self._me.id or not self.policy.concerns(envelope.sender):
+    async def _made_to_us(self, proposal: ProposalMade) -> None:
+        if not self.policy.concerns(proposal.sender) or not proposal.is_open:
             return
-        proposal = Proposed.read(envelope)
-        match self.policy.verdict(proposal):
+        match self.policy.verdict(Proposed.read(proposal.envelope)):
             case "fulfil":
-                await self._fulfil(envelope)
+                await self._fulfil(proposal.envelope)
             case "reject":
-                await self._reject(envelope, self.policy.reason)
+                await self._reject(proposal.envelope, self.policy.reason)
             case "ask":
                 self._me.start_soon(self._ask, proposal)
 
-    async def _decided_elsewhere(self, envelope: Envelope) -> None:
+    async def _closed(self, closed: ProposalClosed) -> None:
         """It was withdrawn, or its proposer left, or somebody else was quicker: nobody needs to be asked any more."""
-        gone = who_left(envelope)
-        for name, (proposer, scope) in tuple(self._open.items()):
-            is_about = name in (envelope.correlation_id or ()) and envelope.sender != self._me.id
-            is_withdrawn = envelope.kind != kinds.MCP_WITHDRAW or envelope.sender == proposer
-            if proposer == gone or (is_about and is_withdrawn):
-                scope.cancel()
+        scope = self._being_asked.get(closed.proposal.envelope.id)
+        if scope is not None and closed.by != self._me.id:
+            scope.cancel()
 
     async def _refused(self, error: Envelope) -> None:
         """The gateway did not pass on the request with which we fulfilled: whoever proposed it must not wait for it."""
@@ -112,20 +107,22 @@ class Fulfiller:
             about = (proposal.id,)
             await self._me.send(kinds.MCP_REJECT, {"reason": reason}, to=proposal.sender, correlation_id=about)
 
-    async def _ask(self, proposal: Proposed) -> None:
+    async def _ask(self, proposal: ProposalMade) -> None:
         envelope = proposal.envelope
         with anyio.CancelScope() as scope:
-            self._open[envelope.id] = (envelope.sender, scope)
+            self._being_asked[envelope.id] = scope
             try:
                 async with self._one_at_a_time:
+                    if not proposal.is_open:
+                        return
                     reason: str | None = "timeout"
                     with anyio.move_on_after(self.policy.ask_seconds):
-                        reason = await self._decide(proposal)
+                        reason = await self._decide(Proposed.read(envelope))
             except GatewayError as error:
                 logger.warning("nobody could be asked: %s", error)
                 reason = "busy"
             finally:
-                del self._open[envelope.id]
+                del self._being_asked[envelope.id]
             if reason is None:
                 await self._fulfil(envelope)
             else:

@@ -5,14 +5,16 @@ from typing import Any
 import pytest
 
 from mew_agent.events import (
+    MAX_OPEN_PROPOSALS,
     ChatHeard,
     ContextReported,
+    EventReader,
     PeerJoined,
     PeerLeft,
     PeerLevelChanged,
+    ProposalClosed,
     ProposalMade,
-    comings_and_goings,
-    events_in,
+    SpaceEvent,
 )
 from mew_agent.participant import Participant
 from mew_agent.peers import Peer, PeerContext
@@ -32,8 +34,18 @@ UNKNOWN, HEALTHY, NEAR, FULL = peer("unknown", "unknown"), peer("healthy", 0), p
 ME = Participant("ws://h", space="demo", id="ada", token="t")
 
 
-def envelope(kind: str, payload: dict[str, Any] | None, sender: str = "bob", **more: Any) -> Envelope:
-    return Envelope.write(kind, id="1", ts="t", sender=sender, payload=payload, **more)
+def envelope(kind: str, payload: dict[str, Any] | None, sender: str = "bob", name: str = "1", **more: Any) -> Envelope:
+    return Envelope.write(kind, id=name, ts="t", sender=sender, payload=payload, **more)
+
+
+def told(
+    one: Envelope,
+    reporter: Peer | None = None,
+    before: PeerContext | None = None,
+    *,
+    reader: EventReader | None = None,
+) -> list[SpaceEvent]:
+    return list((reader or EventReader(ME)).told(one, reporter, before or PeerContext()))
 
 
 @pytest.mark.parametrize(
@@ -72,11 +84,10 @@ def test_a_change_is_another_level_and_low_is_a_worse_one(
 def test_a_chat_tells_whom_it_was_said_to(
     to: tuple[str, ...], about: tuple[str, ...], is_to_me: bool, is_to_everybody: bool, is_answer: bool
 ) -> None:
-    (heard,) = events_in(ME, envelope("chat", {"text": "hi"}, to=to, correlation_id=about), None, PeerContext())
+    (heard,) = told(envelope("chat", {"text": "hi"}, to=to, correlation_id=about))
     assert isinstance(heard, ChatHeard)
     assert (heard.text, heard.sender) == ("hi", "bob")
-    told = (heard.is_to_me, heard.is_to_everybody, heard.is_answer)
-    assert told == (is_to_me, is_to_everybody, is_answer)
+    assert (heard.is_to_me, heard.is_to_everybody, heard.is_answer) == (is_to_me, is_to_everybody, is_answer)
 
 
 @pytest.mark.parametrize(
@@ -90,15 +101,15 @@ def test_a_chat_tells_whom_it_was_said_to(
     ],
 )
 def test_our_own_words_and_what_cannot_be_read_are_no_events(silent: Envelope) -> None:
-    assert list(events_in(ME, silent, None, PeerContext())) == []
+    assert told(silent) == []
 
 
 def test_a_report_is_an_event_and_another_level_is_one_more() -> None:
     status = envelope("participant/status", {}, sender="coder")
-    reported, changed = events_in(ME, status, NEAR, HEALTHY.context)
+    reported, changed = told(status, NEAR, HEALTHY.context)
     assert reported == ContextReported(NEAR, HEALTHY.context)
     assert changed == PeerLevelChanged(NEAR, HEALTHY.context)
-    assert [type(event) for event in events_in(ME, status, NEAR, NEAR.context)] == [ContextReported]
+    assert [type(event) for event in told(status, NEAR, NEAR.context)] == [ContextReported]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +126,7 @@ def test_a_report_is_an_event_and_another_level_is_one_more() -> None:
 def test_a_proposal_is_taken_apart_whatever_is_in_it(
     payload: dict[str, Any], method: str, tool: str | None, arguments: dict[str, Any]
 ) -> None:
-    (made,) = events_in(ME, envelope("mcp/proposal", payload, to=("words",)), None, PeerContext())
+    (made,) = told(envelope("mcp/proposal", payload, to=("words",)))
     assert isinstance(made, ProposalMade)
     assert (made.sender, made.peers) == ("bob", ("words",))
     assert (made.method, made.tool, made.arguments) == (method, tool, arguments)
@@ -123,13 +134,78 @@ def test_a_proposal_is_taken_apart_whatever_is_in_it(
 
 def test_a_proposal_reads_as_who_wants_what_of_whom() -> None:
     call = {"method": "tools/call", "params": {"name": "add", "arguments": {"a": 1}}}
-    (to_two,) = events_in(ME, envelope("mcp/proposal", call, to=("words", "sums")), None, PeerContext())
+    (to_two,) = told(envelope("mcp/proposal", call, to=("words", "sums")))
     assert str(to_two) == 'bob proposes add of words and sums with {"a": 1}'
-    (to_all,) = events_in(ME, envelope("mcp/proposal", {"method": "tools/list"}), None, PeerContext())
+    (to_all,) = told(envelope("mcp/proposal", {"method": "tools/list"}))
     assert str(to_all) == "bob proposes tools/list of everybody"
 
 
 def test_who_came_and_who_left_is_told_with_what_was_known() -> None:
     stays, goes, comes = Peer("stays"), peer("full", 3), Peer("comes")
-    events = list(comings_and_goings({"stays": stays, "coder": goes}, {"stays": stays, "comes": comes}))
+    events = list(EventReader(ME).moved({"stays": stays, "coder": goes}, {"stays": stays, "comes": comes}))
     assert events == [PeerLeft(goes), PeerJoined(comes)]
+
+
+PROPOSAL = envelope("mcp/proposal", {"method": "tools/list"}, name="p", to=("words",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "sender", "how", "reason"),
+    [
+        ("mcp/request", "carol", "fulfilled", ""),
+        ("mcp/request", "ada", "fulfilled", ""),
+        ("mcp/reject", "carol", "rejected", "policy"),
+        ("mcp/withdraw", "bob", "withdrawn", "policy"),
+    ],
+)
+def test_a_proposal_is_open_until_somebody_decides_or_it_is_withdrawn(
+    kind: str, sender: str, how: str, reason: str
+) -> None:
+    reader = EventReader(ME)
+    (made,) = told(PROPOSAL, reader=reader)
+    assert isinstance(made, ProposalMade)
+    was_open = made.is_open
+    payload = {"reason": "policy"} if reason else {"method": "tools/list"}
+    deciding = envelope(kind, payload, sender=sender, correlation_id=("p",))
+    (closed,) = told(deciding, reader=reader)
+    assert closed == ProposalClosed(made, how, sender, reason)  # type: ignore[arg-type]
+    assert (was_open, made.is_open) == (True, False)
+    assert told(deciding, reader=reader) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        envelope("mcp/withdraw", {"reason": "mine to say"}, sender="eve", correlation_id=("p",)),
+        envelope("mcp/reject", {"reason": "policy"}, correlation_id=("another",)),
+        envelope("mcp/response", {"result": {}}, correlation_id=("p",)),
+        envelope("mcp/request", {"method": "tools/list"}),
+    ],
+)
+def test_what_decides_nothing_leaves_a_proposal_open(other: Envelope) -> None:
+    reader = EventReader(ME)
+    (made,) = told(PROPOSAL, reader=reader)
+    assert isinstance(made, ProposalMade)
+    assert told(other, reader=reader) == []
+    assert made.is_open
+
+
+def test_what_somebody_proposed_is_closed_when_they_leave() -> None:
+    reader = EventReader(ME)
+    (made,) = told(PROPOSAL, reader=reader)
+    assert isinstance(made, ProposalMade)
+    bob = Peer("bob")
+    assert list(reader.moved({"bob": bob}, {"bob": bob})) == []
+    assert list(reader.moved({"bob": bob}, {})) == [PeerLeft(bob), ProposalClosed(made, "left", "bob")]
+    assert not made.is_open
+
+
+def test_proposals_that_nobody_ever_decides_are_forgotten_at_last() -> None:
+    reader = EventReader(ME)
+    first, *_, last = [
+        told(envelope("mcp/proposal", {"method": "ping"}, name=str(number)), reader=reader)[0]
+        for number in range(MAX_OPEN_PROPOSALS + 1)
+    ]
+    assert isinstance(first, ProposalMade)
+    assert isinstance(last, ProposalMade)
+    assert (first.is_open, last.is_open) == (False, True)

@@ -5,13 +5,15 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from mew_agent.errors import Rejected
+from mew_agent.asking.proposals import Waits
+from mew_agent.errors import PeerTimeout, Rejected
 from mew_agent.events import (
     ChatHeard,
     ContextReported,
     PeerJoined,
     PeerLeft,
     PeerLevelChanged,
+    ProposalClosed,
     ProposalMade,
     SpaceEvent,
 )
@@ -185,6 +187,27 @@ async def test_who_comes_and_goes_is_told_but_not_who_was_here(joined: Joined) -
         with anyio.fail_after(10):
             await gone.wait()
         assert seen == ["writer came", "writer left"]
+
+
+async def test_a_proposal_that_its_proposer_gives_up_is_told_and_not_open_any_more() -> None:
+    async with space_of_peers() as (_, join), join("proposer") as me, join("ada") as ada, with_tools(join("tools")):
+        closed = list[ProposalClosed]()
+        done = anyio.Event()
+
+        @ada.on_proposal_closed
+        async def over(event: ProposalClosed) -> None:
+            closed.append(event)
+            done.set()
+
+        with anyio.fail_after(10):
+            while not {"ada", "tools"} <= set(me.peers):
+                await anyio.wait_all_tasks_blocked()
+            with pytest.raises(PeerTimeout):
+                await me.propose("tools", "tools/list", waits=Waits(decision_seconds=0.01))
+            await done.wait()
+        (event,) = closed
+        assert (event.how, event.by, event.reason) == ("withdrawn", "proposer", "timeout")
+        assert (event.proposal.method, event.proposal.is_open) == ("tools/list", False)
 
 
 async def test_a_proposal_is_fulfilled_or_rejected_by_a_function() -> None:

@@ -1,6 +1,6 @@
 """What a participant says and asks, what it may not say, and what waits while it is paused."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
@@ -9,6 +9,7 @@ from mew_agent.client import Address, Client
 from mew_agent.errors import (
     BadAnswer,
     NotPermitted,
+    PeerAbsent,
     PeerTimeout,
     Refused,
 )
@@ -19,6 +20,12 @@ from protocol.envelope import Envelope
 from spaces.gateway import RunningGateway
 
 Joined = Callable[..., Participant]
+
+
+async def until_here(me: Participant, peer: str) -> None:
+    with anyio.fail_after(10):
+        while peer not in me.peers:
+            await anyio.wait_all_tasks_blocked()
 
 
 async def test_asking_brings_the_answer_of_the_one_who_was_asked(joined: Joined) -> None:
@@ -48,13 +55,43 @@ async def test_asking_brings_the_answer_of_the_one_who_was_asked(joined: Joined)
 
 
 async def test_nobody_answering_is_told_after_the_bound(joined: Joined) -> None:
+    async with joined("ada") as ada, joined("bob"):
+        await until_here(ada, "bob")
+        with pytest.raises(PeerTimeout, match=r"'bob' did not answer 'chat' within 0\.05 seconds"):
+            await ada.ask("chat", {"text": "hello?"}, to="bob", answer="chat", timeout_seconds=0.05)
+
+
+Question = Callable[[Participant], Awaitable[object]]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda me: me.ask("chat", {"text": "hello?"}, to="ghost", answer="chat"),
+        lambda me: me.compact("ghost"),
+        lambda me: me.request_status("ghost"),
+        lambda me: me.request("ghost", "tools/list"),
+        lambda me: me.propose("ghost", "tools/list"),
+        lambda me: me.call_tool("ghost", "add"),
+        lambda me: me.discover("ghost"),
+        lambda me: me.asking("ghost", "hello?"),
+    ],
+    ids=["ask", "compact", "request_status", "request", "propose", "call_tool", "discover", "asking"],
+)
+async def test_whoever_is_not_here_is_told_at_once(joined: Joined, question: Question) -> None:
     async with joined("ada") as ada:
-        with pytest.raises(PeerTimeout, match=r"'ghost' did not answer 'chat' within 0\.05 seconds"):
-            await ada.ask("chat", {"text": "hello?"}, to="ghost", answer="chat", timeout_seconds=0.05)
+        with anyio.fail_after(10), pytest.raises(PeerAbsent, match="'ghost' is not in the space"):
+            await question(ada)
+
+
+async def test_asking_oneself_is_no_question_to_somebody_absent(joined: Joined) -> None:
+    async with joined("ada") as ada:
+        assert (await ada.compact(ada.id, timeout_seconds=10)).reason == "no_history"
 
 
 async def test_a_refusal_of_the_gateway_ends_the_waiting_at_once(joined: Joined) -> None:
-    async with joined("ada") as ada:
+    async with joined("ada") as ada, joined("bob"):
+        await until_here(ada, "bob")
         with anyio.fail_after(10), pytest.raises(Refused, match=r"refused 'chat' to 'bob' \(invalid_payload\)"):
             await ada.ask("chat", {"text": ""}, to="bob", answer="chat", timeout_seconds=600)
 
