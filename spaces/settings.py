@@ -171,6 +171,7 @@ class ParticipantConfig(_Section):
     cwd: str | None = None
     auto_start: bool = False
     restart_policy: Literal["never", "on-failure", "always"] = "never"
+    """A program that anybody asked to terminate, and that ended in order (exit code 0), has not failed."""
     agent: AgentOptions | None = None
     mcp_server: McpServer | None = None
     bridge_config: BridgeOptions = BridgeOptions()

@@ -243,7 +243,10 @@ class Supervisor:
         self._save(pids=changed, marks=marks, exits=exits, fifos=fifos)
 
     def _note_exit(self, program: Program, code: int | None) -> None:
-        noted = Exit(code=code, at=datetime.now(UTC).isoformat(), detail=self._last_line(program))
+        """Note how a program ended; its last words are quoted where it gave up, not where it was done or was ended."""
+        gave_up = code is None or code > 0
+        detail = self._last_line(program) if gave_up else ""
+        noted = Exit(code=code, at=datetime.now(UTC).isoformat(), detail=detail)
         self._say(f"{program.name} {noted.words}")
         self._save(exits={**self.run.exits, program.name: noted})
 

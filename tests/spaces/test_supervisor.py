@@ -127,6 +127,21 @@ async def test_a_participant_that_ends_is_noted_with_its_code_and_last_line(tmp_
     assert ("mew", "coder exited with code 3: no key") in house.told
 
 
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [("sys.exit(0)", "exited with code 0"), ("os.kill(os.getpid(), 9)", "was ended by signal 9")],
+    ids=["done", "ended"],
+)
+async def test_the_last_line_of_one_that_was_done_or_was_ended_is_no_cause(
+    tmp_path: Path, end: str, words: str
+) -> None:
+    house = House(tmp_path)
+    text = f"import os, sys; print('something else', flush=True); {end}"
+    async with house.serving([], [program("coder", text, folder=tmp_path)]):
+        await house.until(lambda: "coder" in house.run.exits)
+        assert house.run.faults() == {"coder": words}
+
+
 async def test_a_participant_that_cannot_be_started_does_not_stop_the_others(tmp_path: Path) -> None:
     house = House(tmp_path)
     missing = Program("ghost", ("/no/such/program",), tmp_path, dict(os.environ))
