@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from mew_agent.offers.tools import Tool
     from mew_agent.participant import Participant
     from mew_agent.peers import Peer, PeerContext
+    from mew_agent.program import run
     from mew_agent.remedies.events import (
         ContextCleared,
         ContextCompacted,
@@ -99,6 +100,7 @@ _NAMES_OF = {
     "mew_agent.offers.tools": "Tool",
     "mew_agent.participant": "Participant",
     "mew_agent.peers": "Peer PeerContext",
+    "mew_agent.program": "run",
     "mew_agent.remedies.events": (
         "ContextCleared ContextCompacted ContextEvent LevelChanged RedlineApproached RedlineCrossed SavingSuggested"
     ),
@@ -189,6 +191,7 @@ __all__ = [
     "Waits",
     "Writing",
     "__version__",
+    "run",
     "run_agent",
 ]
 

@@ -187,7 +187,7 @@ class Agent(Participant):
                 await self._parts.aclose()
 
     async def take_part(self) -> None:
-        """Join, answer until the connection ends for good, and leave: a whole program is `anyio.run(me.take_part)`.
+        """Join, answer until the connection ends for good, and leave: a whole program is `run(me.take_part)`.
 
         Raises what joining raises, `ConfigError`, and the `GatewayError` that ended it.
         """

@@ -112,7 +112,7 @@ class Participant(Joining, Saying, Hearing):
         return cls(gateway, space=space, id=name, token=token)
 
     async def take_part(self) -> None:
-        """Join, stay until the connection ends for good, and leave: a whole program is `anyio.run(me.take_part)`.
+        """Join, stay until the connection ends for good, and leave: a whole program is `run(me.take_part)`.
 
         Raises what joining raises, and the `GatewayError` that ended it.
         """

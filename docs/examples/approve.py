@@ -2,7 +2,7 @@
 
 import anyio
 
-from mew_agent import Participant, ProposalMade
+from mew_agent import Participant, ProposalMade, run
 
 HARMLESS = {"count_words"}
 
@@ -16,7 +16,7 @@ async def decide(proposal: ProposalMade) -> None:
         print(f"{proposal}: harmless", flush=True)
         await proposal.fulfil()
         return
-    answer = await anyio.to_thread.run_sync(input, f"{proposal}. May it? [y/N] ")
+    answer = await anyio.to_thread.run_sync(input, f"{proposal}. May it? [y/N] ", abandon_on_cancel=True)
     if not proposal.is_open:
         print("nobody waits for it any more", flush=True)
     elif answer.strip().lower() in ("y", "yes"):
@@ -32,4 +32,4 @@ async def main() -> None:
         await me.run_forever()
 
 
-anyio.run(main)
+run(main)

@@ -2,9 +2,7 @@
 
 import sys
 
-import anyio
-
-from mew_agent import Answered, Noticed, Participant, PeerError, Thinking, ToolCalled, Writing
+from mew_agent import Answered, Noticed, Participant, Thinking, ToolCalled, Writing, run
 
 
 async def main(agent: str, question: str) -> None:
@@ -24,7 +22,4 @@ async def main(agent: str, question: str) -> None:
 
 if len(sys.argv) != 3:
     sys.exit("usage: mew run ask.py AGENT QUESTION")
-try:
-    anyio.run(main, sys.argv[1], sys.argv[2])
-except PeerError as error:
-    sys.exit(str(error))
+run(main, sys.argv[1], sys.argv[2])

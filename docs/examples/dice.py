@@ -3,10 +3,9 @@
 from secrets import randbelow
 from typing import Annotated
 
-import anyio
 from pydantic import Field
 
-from mew_agent import Agent, LevelChanged
+from mew_agent import Agent, LevelChanged, run
 
 agent = Agent.from_environment(
     system_prompt="You roll dice for people. Use your tool; never make up a number.",
@@ -27,4 +26,4 @@ async def tell(change: LevelChanged) -> None:
         await agent.chat(f"I am {change.after}: {change.tokens:,} of {change.max_tokens:,} tokens.", to="ada")
 
 
-anyio.run(agent.take_part)
+run(agent.take_part)

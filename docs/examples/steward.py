@@ -4,9 +4,7 @@ Whoever has the capability `participant/compact` can do this; the peer needs no 
 `logs/steward.log`.
 """
 
-import anyio
-
-from mew_agent import Participant, Peer, PeerContext, PeerError
+from mew_agent import Participant, Peer, PeerContext, PeerError, run
 
 ENOUGH_TURNS = 3
 
@@ -36,4 +34,4 @@ async def outcome(peer: str, turns: int) -> str:
     return f"{peer} freed {done.freed_tokens:,} tokens"
 
 
-anyio.run(me.take_part)
+run(me.take_part)

@@ -3,10 +3,9 @@
 from collections import Counter
 from typing import Annotated
 
-import anyio
 from pydantic import Field
 
-from mew_agent import ChatHeard, Participant
+from mew_agent import ChatHeard, Participant, run
 
 me = Participant.from_environment()
 spoken: Counter[str] = Counter()
@@ -36,4 +35,4 @@ def words_spoken() -> dict[str, int]:
     return dict(spoken)
 
 
-anyio.run(me.take_part)
+run(me.take_part)

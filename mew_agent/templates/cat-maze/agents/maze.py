@@ -4,9 +4,7 @@ Run by `mew up` as a participant. Boards are text: `#` is a wall, `C` where the 
 to BOARDS.
 """
 
-import anyio
-
-from mew_agent import ChatHeard, Participant
+from mew_agent import ChatHeard, Participant, run
 
 BOARDS = (
     """
@@ -145,4 +143,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    run(main)

@@ -8,9 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-import anyio
-
-from mew_agent import Participant
+from mew_agent import Participant, run
 
 MAX_FILE_BYTES = 200_000
 MAX_LISTED = 500
@@ -101,4 +99,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    run(main)

@@ -7,9 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-import anyio
-
-from mew_agent import Participant
+from mew_agent import Participant, run
 
 MAX_NAME_LENGTH = 80
 
@@ -56,4 +54,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    run(main)

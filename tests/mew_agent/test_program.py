@@ -1,0 +1,75 @@
+"""How a whole program around a participant ends."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+PATIENCE_SECONDS = 25
+
+HEAD = """
+import anyio
+from mew_agent import PeerAbsent, run
+
+async def ask() -> None:
+    await anyio.to_thread.run_sync(input, "May it? ", abandon_on_cancel=True)
+"""
+
+WAITING = """
+async def main(name: str) -> None:
+    try:
+        print("here I am,", name, flush=True)
+        await {what}
+    finally:
+        print("goodbye", flush=True)
+
+run(main, "ada")
+"""
+
+FAILING = """
+async def main() -> None:
+    raise {error}
+
+run(main)
+"""
+
+
+@contextmanager
+def started(text: str) -> Iterator[subprocess.Popen[str]]:
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", HEAD + text]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as program:
+        try:
+            yield program
+        finally:
+            program.kill()
+
+
+@pytest.mark.parametrize("what", ["anyio.sleep(60)", "ask()"], ids=["waiting", "asking a person"])
+@pytest.mark.skipif(sys.platform == "win32", reason="no signal to send to one process there")
+def test_an_interruption_ends_it_in_order_and_quietly(what: str) -> None:
+    with started(WAITING.format(what=what)) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        assert program.stdout.readline() == "here I am, ada\n"
+        program.send_signal(signal.SIGINT)
+        assert program.wait(PATIENCE_SECONDS) == 130
+        assert program.stdout.read().removeprefix("May it? ") == "goodbye\n"
+        assert program.stderr.read() == ""
+
+
+def test_what_went_wrong_on_purpose_is_one_line() -> None:
+    with started(FAILING.format(error="PeerAbsent('ghost')")) as program:
+        shown, told = program.communicate(timeout=PATIENCE_SECONDS)
+    assert (program.returncode, shown, told) == (1, "", "'ghost' is not in the space\n")
+
+
+def test_what_nobody_expected_is_shown_with_its_place() -> None:
+    with started(FAILING.format(error="RuntimeError('mine')")) as program:
+        _, told = program.communicate(timeout=PATIENCE_SECONDS)
+    assert program.returncode == 1
+    assert "Traceback" in told
+    assert told.endswith("RuntimeError: mine\n")
