@@ -56,12 +56,12 @@ def decide(policy: "Policy", state: PolicyState, snapshot: Snapshot, phase: Phas
     if snapshot.limit_tokens is None and policy.limit_missing == "error":
         return Decision(state, (Error(f"{policy.name} cannot work without a known context window"),))
     snapshot = _allowed(policy, snapshot)
+    state = _request_begins(state, phase, flags)
     if snapshot.reason == "usage_unavailable" and phase == "after_call":
         if policy.on_missing == "error":
             return Decision(state, (Error(f"{policy.name} cannot work without reported usage"),))
         if policy.on_missing == "keep_last":
-            return Decision(state)
-    state = _request_begins(state, phase, flags)
+            return Decision(_next_is_new(state, flags))
     level = _level(policy, snapshot)[0]
     actions: list[Action] = []
     if phase in policy.phases:
@@ -79,9 +79,7 @@ def decide(policy: "Policy", state: PolicyState, snapshot: Snapshot, phase: Phas
         state = _intervene(policy, state, snapshot, rule, actions)
     elif phase == "after_call" and state.stalls and _is_a_low_call(policy, snapshot, level):
         state = replace(state, stalls=0)
-    if flags.user_prompt and state.restarts:
-        state = replace(state, restarts=0, restarting=False)
-    return Decision(state, tuple(actions))
+    return Decision(_next_is_new(state, flags), tuple(actions))
 
 
 def level_of(policy: "Policy", snapshot: Snapshot) -> tuple[str, int | None]:
@@ -158,6 +156,11 @@ def _request_begins(state: PolicyState, phase: Phase, flags: Flags) -> PolicySta
     if phase == "after_call" and state.restarting:
         return replace(state, restarting=False)
     return state
+
+
+def _next_is_new(state: PolicyState, flags: Flags) -> PolicyState:
+    """What follows answers a person's message, so that it is a request of its own."""
+    return replace(state, restarts=0, restarting=False) if flags.user_prompt and state.restarts else state
 
 
 def _tell_level(

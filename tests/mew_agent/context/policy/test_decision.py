@@ -1,5 +1,6 @@
 """What the one engine does the same for every policy. (Preset by preset: test_presets.py; `mew`: test_policy.py.)"""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,9 +40,9 @@ def test_a_figure_whose_basis_is_not_allowed_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("policy", [LMSTUDIO, TACHIKOMA], ids=lambda policy: policy.name)
-def test_a_call_without_usage_changes_nothing_for_policies_that_keep_the_last_figure(policy: Policy) -> None:
+def test_a_call_without_usage_is_but_the_end_of_a_call_for_policies_that_keep_the_last_figure(policy: Policy) -> None:
     state = PolicyState(level="critical", restarts=2, restarting=True)
-    assert decide(policy, state, UNAVAILABLE, "after_call") == Decision(state)
+    assert decide(policy, state, UNAVAILABLE, "after_call") == Decision(replace(state, restarting=False))
 
 
 def test_a_policy_may_make_missing_usage_an_error() -> None:

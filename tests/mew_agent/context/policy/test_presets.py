@@ -269,6 +269,18 @@ STREAMED = [
         ["compact restart"] * 3 + ["", "", "compact restart"],
         id="O11 the next request may restart again",
     ),
+    pytest.param(
+        8192,
+        [*[stream(7400)] * 3, NO_USAGE, asking(4000), stream(7400)],
+        ["compact restart"] * 3 + ["", "", "compact restart"],
+        id="O11 the next request may restart again where no call reports its usage",
+    ),
+    pytest.param(
+        8192,
+        [*[stream(7400)] * 3, {"usage": None, "user_prompt": True}, stream(7400)],
+        ["compact restart"] * 3 + ["", "compact restart"],
+        id="O11 a person's next message may, too",
+    ),
     pytest.param(8192, [stream(5000), NO_USAGE, stream(7373)], ["", "", "compact restart"], id="O16"),
     pytest.param(
         8192, [total(7372), total(7373), total(8191), total(8192)], ["", "compact", "compact", "abort"], id="X"
