@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from mew_agent.context.policy import PRESETS, Policy
+from mew_agent.context.policy.faults import first_fault, near
 from mew_agent.errors import ConfigError
 from mew_agent.model.interface import Window
 
@@ -35,24 +36,19 @@ def policy_from(given: Mapping[str, Any], where: str, place: Callable[[str], str
     if "based_on" in values:
         base = str(values.pop("based_on"))
         if base not in PRESETS:
-            presets = ", ".join(PRESETS)
-            raise ConfigError(place("based_on"), f"there is no preset '{base}'", f"one of {presets}")
+            problem = f"there is no preset '{base}'{near(base, PRESETS)}"
+            raise ConfigError(place("based_on"), problem, f"one of {', '.join(PRESETS)}")
         values = {**PRESETS[base].model_dump(exclude={"name"}), **values}
     if str(values.get("name")) in PRESETS:
         raise ConfigError(place("name"), f"'{values['name']}' is a preset; yours needs a name of its own")
     try:
         policy = Policy.model_validate(values)
     except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
+        key, said = first_fault(error.errors(include_url=False))
     else:
-        refuse_unknown_settings(policy, settings, place("settings"))
+        refuse_wrong_settings(policy, settings, place("settings"))
         return policy.configured(settings)
-    inside = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
-    at = place(str(detail["loc"][0])) if detail["loc"] else where
-    if detail["type"] == "missing":
-        raise ConfigError(at, f"'{inside}' is missing")
-    said = detail["msg"].removeprefix("Value error, ")
-    raise ConfigError(at, f"{inside}: {said}" if inside else said)
+    raise ConfigError(where if key is None else place(key), said)
 
 
 def choose(
@@ -70,24 +66,30 @@ def choose(
     A window that is configured for the agent stands above the settings, these above the model's facts. Raises
     `ConfigError` for a setting it does not have, and for a named provider that it is not for.
     """
-    refuse_unknown_settings(policy, settings, where)
+    refuse_wrong_settings(policy, settings, where)
     refusal = policy.refuses_provider(provider, scope) if provider is not None else None
     if refusal is not None:
         raise ConfigError(where, refusal.replace("`scope: any`", "`policy_scope: any`"))
     known = policy.setting_names()
-    values = {**{key: value for key, value in facts.items() if key in known}, **settings}
-    length = facts.get("context_length") or facts.get("input_length")
-    told = limit_tokens or policy.limit_from(values) or (int(length) if length else None)
+    of_model = {key: value for key, value in facts.items() if key in known}
+    length = int(facts.get("context_length") or facts.get("input_length") or 0) or None
+    told = limit_tokens or policy.limit_from(settings) or policy.limit_from(of_model) or length
+    refuse_wrong_settings(policy, of_model, where)
+    values = {**policy.by_first_names(of_model), **policy.by_first_names(settings)}
     return ChosenPolicy(policy.configured(values), told)
 
 
-def refuse_unknown_settings(policy: Policy, settings: Mapping[str, float], where: str) -> None:
-    """Raise `ConfigError` for the first setting that the policy does not have."""
+def refuse_wrong_settings(policy: Policy, settings: Mapping[str, float], where: str) -> None:
+    """Raise `ConfigError` for the first setting that the policy does not have, or that is given under two names."""
     for key in settings:
         if key not in policy.setting_names():
             names = policy.setting_names()
             expected = f"one of {', '.join(names)}" if names else f"nothing: {policy.name} has no settings"
-            raise ConfigError(where, f"unknown setting '{key}'", expected)
+            raise ConfigError(where, f"unknown setting '{key}'{near(key, names)}", expected)
+    try:
+        policy.by_first_names(settings)
+    except ValueError as error:
+        raise ConfigError(where, str(error), "one of them") from None
 
 
 def provider_refusal(

@@ -53,7 +53,11 @@ def simulate(
                 outcome = simulation.play(read_step(line))
             except BadStep as error:
                 raise ConfigError(f"{name}, line {number}", str(error)) from None
-            terminal.say(json.dumps(outcome.as_json()) if as_json else _row(outcome))
+            if as_json:
+                # ASCII as it is: nothing in it could be for a terminal.
+                terminal.say_lines([json.dumps(outcome.as_json())])
+            else:
+                terminal.say(_row(outcome))
 
 
 def _configured(policy: "Policy", limit: int | None, given: Iterable[str]) -> "tuple[Policy, int | None]":
@@ -62,26 +66,28 @@ def _configured(policy: "Policy", limit: int | None, given: Iterable[str]) -> "t
     from mew_agent.context.policy.threshold import whole_count
     from mew_agent.context.window import DEFAULT_WINDOW_TOKENS
     from mew_agent.errors import ConfigError
+    from mew_agent.policy_choice import refuse_wrong_settings
 
     texts = dict(_setting(text) for text in given)
     if policy.scope is not None:
         _check_provider(policy, texts.pop("provider", None), texts.pop("scope", None))
-    known = policy.setting_names()
-    values: dict[str, float] = {}
-    for key, text in texts.items():
-        if key not in known:
-            expected = f"one of {', '.join(known)}" if known else f"nothing: {policy.name} has no settings"
-            raise ConfigError("--set", f"unknown setting '{key}'", expected)
-        values[key] = _number(key, text)
-        if whole_count(values[key]) is None:
-            terminal.warn(f"--set: {key}={text} is no count of 1 or more; the default stands")
-    limit_tokens = limit if limit is not None else policy.limit_from(values)
+    refuse_wrong_settings(policy, dict.fromkeys(texts, 1), "--set")
+    values = {key: _number(key, text) for key, text in texts.items()}
+    for key, value in values.items():
+        if whole_count(value) is None:
+            terminal.warn(f"--set: {key}={texts[key]} is no count of 1 or more; the default stands")
+    told = policy.limit_from(values)
+    if limit is not None and told not in (None, limit):
+        terminal.warn(f"--limit {limit:,} stands above the {told:,} of --set")
+    limit_tokens = limit if limit is not None else told
     if limit_tokens is None and policy.limit_missing == "error":
         raise ConfigError("--limit", f"is missing: policy '{policy.name}' cannot work without a known context window")
     if limit_tokens is None and policy.limit_missing == "assume":
         limit_tokens = DEFAULT_WINDOW_TOKENS
         terminal.warn(f"no --limit: a context window of {limit_tokens:,} tokens is assumed")
-    return policy.configured(values), limit_tokens
+    if limit_tokens is None:
+        terminal.warn(f"no --limit: without a context window {policy.name} knows no level and does nothing")
+    return policy.configured(policy.by_first_names(values)), limit_tokens
 
 
 def _check_provider(policy: "Policy", provider: str | None, scope: str | None) -> None:
@@ -126,6 +132,8 @@ def _lines_of(source: Path | None) -> Iterator[tuple[str, Iterator[tuple[int, st
         number = 0
         try:
             for number, line in enumerate(stream, 1):
+                if number == 1:
+                    line = line.removeprefix("\ufeff")
                 if line.strip():
                     yield number, line
         except UnicodeDecodeError:
@@ -135,7 +143,7 @@ def _lines_of(source: Path | None) -> Iterator[tuple[str, Iterator[tuple[int, st
         yield "standard input", numbered(sys.stdin, "standard input")
         return
     try:
-        stream = source.open(encoding="utf-8-sig")
+        stream = source.open(encoding="utf-8")
     except OSError as error:
         raise ConfigError("--input", f"{source} cannot be read: {error.strerror or error}") from None
     with stream:

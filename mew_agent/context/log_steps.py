@@ -61,6 +61,11 @@ def read_step(line: str) -> Step:
         raise BadStep(f"malformed JSON: {error.msg} at column {error.colno}") from None
     except RecursionError:
         raise BadStep("malformed JSON: nested too deeply") from None
+    except BadStep:
+        raise
+    except ValueError:
+        # Python reads no number of more than some thousand digits.
+        raise BadStep("malformed JSON: a number with too many digits") from None
     if not isinstance(value, dict):
         raise BadStep(f"expected a JSON object, got {_shown(value)}")
     key = _key_of_kind(value)

@@ -23,6 +23,7 @@ from mew_agent.context.policy import (
     decide,
     level_of,
 )
+from mew_agent.context.policy.rules import SuggestRule
 from mew_agent.context.usage import Usage, normalise
 from protocol.context_report import Basis, UnknownReason
 
@@ -67,9 +68,11 @@ class Simulation:
     _spent_tokens: int = 0
     _at_seconds: float | None = None
     _conversation: CountedConversation = field(init=False)
+    _suggests: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self._conversation = CountedConversation(self.policy, self.limit_tokens or 1)
+        self._suggests = any(isinstance(rule, SuggestRule) for rule in self.policy.rules)
         if self.policy.counts_messages:
             self._measured(0, "projected")
 
@@ -157,7 +160,8 @@ class Simulation:
 
     def _message(self, step: Step) -> Decision:
         added = step.tokens or 0
-        self._conversation.add(added, step.role)
+        if self._suggests:
+            self._conversation.add(added, step.role)
         if self._next_prompt_tokens is not None:
             self._next_prompt_tokens += added
         if self._used_tokens is not None:
@@ -200,5 +204,5 @@ class Simulation:
             next_prompt_tokens=self._next_prompt_tokens,
             at_seconds=self._at_seconds,
             call_id=f"call-{self._calls}" if self._calls else None,
-            suggestions=() if self.limit_tokens is None else self._conversation.suggestions(),
+            suggestions=self._conversation.suggestions() if self._suggests and self.limit_tokens is not None else (),
         )

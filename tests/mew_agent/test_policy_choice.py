@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mew_agent.config import AgentConfig, chosen_policy
-from mew_agent.context.policy import LMSTUDIO, MEW
+from mew_agent.context.policy import LMSTUDIO, MEW, PolicyState, Snapshot, decide
 from mew_agent.context.policy.threshold import Condition
 from mew_agent.errors import ConfigError
 from mew_agent.model.interface import Window
@@ -57,6 +57,21 @@ def test_facts_that_a_policy_has_no_use_for_are_left_out_but_settings_are_refuse
     assert chosen(models={"m": {"optimal_max_tokens": 5}}).policy == MEW
     with pytest.raises(ConfigError, match="unknown setting 'optimal_max_tokens'"):
         chosen(policy_settings={"optimal_max_tokens": 5})
+
+
+def test_a_setting_with_two_names_is_one_setting() -> None:
+    facts = {"m": {"caution_remediation_cadence_generations": 7, "context_length": 272_000}}
+    own = {"caution_cadence_generations": 3, "input_length": 128_000}
+    known = chosen(policy="dominds-v3", models=facts, policy_settings=own)
+    state, prompted = PolicyState(), []
+    for call in range(5):
+        snapshot = Snapshot(110_000, "reported", known.limit_tokens, call_id=str(call))
+        state, actions = decide(known.policy, state, snapshot, "after_call")
+        prompted.append(bool(actions))
+    assert prompted == [True, False, False, True, False]
+    assert known.limit_tokens == 128_000
+    with pytest.raises(ConfigError, match="two names of one setting"):
+        chosen(policy="dominds-v3", policy_settings={**own, **facts["m"]})
 
 
 def test_a_policy_may_be_written_where_it_is_chosen() -> None:

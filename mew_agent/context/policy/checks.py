@@ -30,6 +30,8 @@ def refuse_contradictions(policy: "Policy") -> None:
     _levels(policy)
     _names(policy)
     _bases(policy)
+    if policy.ceiling.is_above(_WHOLE):
+        raise ValueError("the ceiling is above the whole window")
     for rule in policy.rules:
         match rule:
             case NearLimitRule():
@@ -88,6 +90,8 @@ def _bases(policy: "Policy") -> None:
         raise ValueError("`bases` are what a figure may be known by: reported, projected")
     if policy.name.startswith("dominds-") and policy.bases != ("reported",):
         raise ValueError(f"'{policy.name}' decides by reported figures only")
+    if "reported" not in policy.bases and set(policy.phases) == {"after_call"}:
+        raise ValueError("a call reports its figures, and this policy looks at calls alone and trusts no report")
     if policy.bases == ("reported",):
         moved = [phase for phase in policy.phases if phase in _WITHOUT_REPORT]
         asked = [rule.phase for rule in policy.rules if isinstance(rule, CompactRule | StopRule | NearLimitRule)]

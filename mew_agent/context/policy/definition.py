@@ -110,6 +110,22 @@ class Policy(Data):
             names.append(self.large_results.override)
         return tuple(dict.fromkeys(name for name in (*names, *self.limit_keys) if name))
 
+    def by_first_names(self, settings: Settings) -> dict[str, float]:
+        """The settings with those that have several names under the first one.
+
+        Raises `ValueError` where one is given under two of its names.
+        """
+        first = {
+            alias: rule.repeat.override
+            for rule in self.rules
+            if isinstance(rule, InjectRule) and isinstance(rule.repeat, Cadence) and rule.repeat.override
+            for alias in rule.repeat.aliases
+        }
+        for name in settings:
+            if first.get(name) in settings:
+                raise ValueError(f"'{first[name]}' and '{name}' are two names of one setting")
+        return {first.get(name, name): value for name, value in settings.items()}
+
     def configured(self, settings: Settings) -> "Policy":
         """The policy with a model's own values in place of its defaults.
 

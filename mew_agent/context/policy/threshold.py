@@ -34,8 +34,10 @@ class Fraction(Data):
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, given: object) -> object:
-        if not isinstance(given, str):
+        if isinstance(given, Mapping | Fraction):
             return given
+        if not isinstance(given, str):
+            raise ValueError(f"{given!r} is no part of a window; write 9/10 or 90%")
         text = given.strip()
         numerator, _, denominator = (text[:-1], "/", "100") if text.endswith("%") else text.partition("/")
         if not (numerator.strip().isascii() and numerator.strip().isdigit() and denominator.strip().isdigit()):

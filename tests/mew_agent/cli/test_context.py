@@ -189,7 +189,12 @@ BAD_FLAGS: list[tuple[tuple[str, ...], str]] = [
     (("--set", "optimal"), "sets nothing"),
     (("--set", "=5"), "sets nothing"),
     (("--set", "optimal_max_tokens=lots"), "(expected a number)"),
-    (("--set", "optimal_tokens=5"), "unknown setting 'optimal_tokens' (expected one of optimal_max_tokens"),
+    (("--set", "optimal_tokens=5"), "unknown setting 'optimal_tokens' (did you mean 'optimal_max_tokens'?)"),
+    (("--set", "size=5"), "unknown setting 'size' (expected one of optimal_max_tokens"),
+    (
+        ("--set", "caution_cadence_generations=3", "--set", "caution_remediation_cadence_generations=4"),
+        "two names of one setting (expected one of them)",
+    ),
     (("--input", "missing.jsonl"), "missing.jsonl cannot be read: No such file"),
     (("--limit", "0"), "--limit"),
     (("--set", "provider=openai"), "unknown setting 'provider'"),
@@ -206,7 +211,18 @@ async def test_a_wrong_flag_is_told_before_anything_is_printed(
     assert outcome.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("line", ["nonsense", '{"tokens": 5}', '{"stream_tokens": -1}', '{"usage": 5}', "[]"])
+BAD_LINES = [
+    "nonsense",
+    '{"tokens": 5}',
+    '{"stream_tokens": -1}',
+    '{"usage": 5}',
+    "[]",
+    f'{{"stream_tokens": {"9" * 5000}}}',
+    f'{{"usage": {{"prompt_tokens": {"9" * 5000}}}}}',
+]
+
+
+@pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: line[:30])
 async def test_a_bad_line_is_named_by_its_number_and_ends_the_replay(
     monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
@@ -223,6 +239,29 @@ async def test_a_log_may_come_from_a_file(tmp_path: Path) -> None:
     outcome = await mew("context", "simulate", "--policy", "mew", "--limit", "9", "--json", "--input", str(log))
     assert (outcome.code, outcome.out.count("\n")) == (2, 1)
     assert f"{log}, line 3: malformed JSON" in outcome.err
+
+
+async def test_a_log_may_begin_with_the_mark_that_some_shells_put_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO('\ufeff{"usage": null}\r\n{"usage": null}\r\n'))
+    outcome = await mew("context", "simulate", "--policy", "mew", "--limit", "9", "--json")
+    assert (outcome.code, outcome.out.count("\n"), outcome.err) == (0, 2, "")
+
+
+async def test_a_window_that_is_told_twice_is_the_one_of_the_flag_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    more = ("--json", "--set", "context_length=100")
+    outcome = await simulate(monkeypatch, "dominds-v3", total(1), limit=200, more=more)
+    assert json.loads(outcome.out)["limit_tokens"] == 200
+    assert outcome.err == "mew: --limit 200 stands above the 100 of --set\n"
+
+
+async def test_without_any_window_a_policy_that_needs_none_says_what_that_means(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outcome = await simulate(monkeypatch, "dominds-v1", total(1), limit=None, more=("--json",))
+    assert json.loads(outcome.out)["level"] == "unknown"
+    assert outcome.err == "mew: no --limit: without a context window dominds-v1 knows no level and does nothing\n"
 
 
 async def test_a_log_that_is_no_text_is_bad_input(tmp_path: Path) -> None:
@@ -310,7 +349,7 @@ async def test_a_file_may_be_json_and_say_everything_itself(monkeypatch: pytest.
         ("name: mew\n", "bad.yaml:1:1: 'mew' is a preset"),
         ("based_on: mew\n", "'name' is missing"),
         ("name: x\nbased_on: dominds-v2\n", "bad.yaml:2:1: there is no preset 'dominds-v2'"),
-        ("name: x\nlevles: []\n", "bad.yaml:2:1: levles: Extra inputs are not permitted"),
+        ("name: x\nlevles: []\n", "bad.yaml:2:1: unknown key 'levles' (did you mean 'levels'?)"),
         ("name: x\nbased_on: dominds-v3\nsettings: {optimal: 5}\n", "bad.yaml:3:1: unknown setting 'optimal'"),
         ("name: x\nbased_on: mew\nsettings: {context_token_limit: lots}\n", "context_token_limit is 'lots'"),
         ("name: x\nbased_on: mew\nceiling: 1/4\n", "aims above the policy's ceiling"),

@@ -47,6 +47,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a level by reports that moves with messages": ({**REPORTED, "phases": ["message_added"]}, "'message_added'"),
     "an unknown figure that is trusted": ({"bases": ["unknown"]}, "reported, projected"),
+    "calls whose reports it does not trust": ({"bases": ["projected"]}, "trusts no report"),
+    "a ceiling that nothing reaches": ({"ceiling": "2/1"}, "above the whole window"),
     "nothing that is trusted": ({"bases": []}, "reported, projected"),
     "a level that is called unknown": ({"levels": [{**LEVEL, "name": "unknown"}]}, "names of their own"),
     "a level that ends at its mark": ({"levels": [{**LEVEL, "at": {**USED, "op": "lt"}}]}, "`lt`"),

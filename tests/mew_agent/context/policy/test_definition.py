@@ -1,5 +1,7 @@
 """A policy's settings: which it has, and what they change."""
 
+import pytest
+
 from mew_agent.context.policy import DOMINDS_V1, DOMINDS_V3, LMSTUDIO, MEW, PRESETS, TACHIKOMA
 from mew_agent.context.policy.rules import Cadence, InjectRule
 
@@ -58,3 +60,12 @@ def test_only_policies_that_sum_up_messages_say_so() -> None:
 
 def test_a_provider_is_compared_without_regard_to_case() -> None:
     assert LMSTUDIO.refuses_provider("LMSTUDIO") is None
+
+
+def test_settings_with_several_names_come_under_the_first_one() -> None:
+    assert DOMINDS_V3.by_first_names({"caution_cadence_generations": 3, "optimal_max_tokens": 5}) == {
+        "caution_remediation_cadence_generations": 3,
+        "optimal_max_tokens": 5,
+    }
+    with pytest.raises(ValueError, match="two names of one setting"):
+        DOMINDS_V3.by_first_names({"caution_cadence_generations": 3, "caution_remediation_cadence_generations": 3})

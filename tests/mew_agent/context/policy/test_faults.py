@@ -1,0 +1,71 @@
+"""A fault of a policy is told in the terms of the file that it stands in."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from mew_agent.context.policy import Policy
+from mew_agent.context.policy.faults import first_fault, near
+
+USED = {"figure": "used", "op": "ge", "fraction": "9/10"}
+COMPACT = {"action": "compact", "phase": "after_call", "when": [USED], "trigger": "t", "target": "1/2"}
+LEVEL = {"name": "full", "severity": 3, "at": USED}
+PROMPT = {"action": "inject", "level": "full"}
+
+
+def told(**values: Any) -> tuple[str | None, str]:
+    with pytest.raises(ValidationError) as refused:
+        Policy.model_validate({"name": "x", **values})
+    return first_fault(refused.value.errors(include_url=False))
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "said"),
+    [
+        ({"name": 5}, "name", "name: should be a valid string"),
+        ({"levls": []}, "levls", "unknown key 'levls' (did you mean 'levels'?)"),
+        ({"basedon": "mew"}, "basedon", "unknown key 'basedon' (did you mean 'based_on'?)"),
+        ({"zzz": 1}, "zzz", "unknown key 'zzz'"),
+        ({"rules": 5}, "rules", "rules: should be a list"),
+        ({"rules": [5]}, "rules", "rules[0]: should be a mapping"),
+        ({"levels": ["full"]}, "levels", "levels[0]: should be a mapping"),
+        ({"rules": [{"phase": "stream"}]}, "rules", "rules[0]: it needs `action`"),
+        ({"rules": [{**COMPACT, "when": []}]}, "rules", "rules[0].when: should not be empty"),
+        ({"rules": [{**COMPACT, "when": [{**USED, "op": ">="}]}]}, "rules", "rules[0].when[0].op: should be 'ge'"),
+        ({"levels": [{**LEVEL, "at": {**USED, "op": None}}]}, "levels", "levels[0].at.op: should be 'ge'"),
+        ({"levels": [{"name": "full", "severity": 3}]}, "levels", "'levels[0].at' is missing"),
+        ({"levels": [{**LEVEL, "at": {**USED, "fraction": 0.9}}]}, "levels", "0.9 is no part of a window; write 9/10"),
+        (
+            {"levels": [LEVEL], "rules": [{**PROMPT, "repeat": {"kind": "nap"}}]},
+            "rules",
+            "rules[0].repeat: there is no kind 'nap'; 'cadence', 'countdown' are",
+        ),
+        (
+            {"levels": [LEVEL], "rules": [{**PROMPT, "repeat": {"kind": "cadence", "generations": 0}}]},
+            "rules",
+            "rules[0].repeat.generations: should be greater",
+        ),
+        ({"ceiling": "1/4", "rules": [COMPACT]}, None, "rule 't' aims above the policy's ceiling"),
+    ],
+)
+def test_a_fault_has_its_key_and_a_sentence(values: dict[str, Any], key: str | None, said: str) -> None:
+    found_key, found = told(**values)
+    assert (found_key, said in found) == (key, True), found
+    assert "Input" not in found
+
+
+def test_a_rule_of_no_known_kind_is_told_the_kinds() -> None:
+    _, said = told(rules=[{"action": "nap"}])
+    assert said.startswith("rules[0]: there is no action 'nap'; 'near_limit', ")
+
+
+def test_a_misspelt_key_is_told_before_the_one_that_is_missing() -> None:
+    at = {"figure": "used", "op": "ge", "fraktion": "9/10"}
+    key, said = told(levels=[{**LEVEL, "at": at}], zzz=1)
+    assert (key, said) == ("levels", "unknown key 'fraktion' in levels[0].at (did you mean 'fraction'?)")
+
+
+def test_only_a_name_that_is_like_another_gets_a_hint() -> None:
+    assert near("levls", ["rules", "levels"]) == " (did you mean 'levels'?)"
+    assert near("zzz", ["rules", "levels"]) == ""
