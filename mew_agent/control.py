@@ -7,16 +7,16 @@ conversation is behind `Controllable`; a participant without one has nothing to 
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
 import anyio
 from pydantic import BaseModel
 
 from mew_agent.errors import GatewayError, NotPermitted
 from protocol import kinds
+from protocol.controls import is_control_for, read_control
 from protocol.envelope import Envelope
 from protocol.errors import PayloadError
-from protocol.payloads import read_payload
 from protocol.payloads.participant import (
     Clear,
     Compact,
@@ -24,24 +24,14 @@ from protocol.payloads.participant import (
     Forget,
     Pause,
     RequestStatus,
+    Restart,
     Resume,
     Shutdown,
     Status,
 )
+from protocol.payloads.participant import Control as Asked
 
 logger = logging.getLogger("mew_agent.control")
-
-BY_NAME_OR_BROADCAST = frozenset({kinds.PARTICIPANT_PAUSE, kinds.PARTICIPANT_RESUME, kinds.PARTICIPANT_REQUEST_STATUS})
-ONLY_BY_NAME = frozenset(
-    {
-        kinds.PARTICIPANT_FORGET,
-        kinds.PARTICIPANT_COMPACT,
-        kinds.PARTICIPANT_CLEAR,
-        kinds.PARTICIPANT_RESTART,
-        kinds.PARTICIPANT_SHUTDOWN,
-    }
-)
-
 
 NOTHING_TO_DO = frozenset({"no_history", "compaction_in_progress", "already_below_target"})
 """Why a compaction is skipped although nothing went wrong."""
@@ -123,34 +113,15 @@ class Control:
             await self._active.wait()
 
     def is_for_us(self, envelope: Envelope) -> bool:
-        """Controls that change a conversation must name their target; the harmless three may be broadcast."""
-        if envelope.kind in ONLY_BY_NAME:
-            return envelope.names(self._me)
-        return envelope.kind in BY_NAME_OR_BROADCAST and envelope.is_for(self._me) and envelope.sender != self._me
+        """Whether a control is ours to carry out."""
+        return is_control_for(envelope, self._me)
 
     async def obey(self, envelope: Envelope) -> None:
         """Carry out one control and answer it. Never raises for what the envelope holds."""
         try:
-            match envelope.kind:
-                case kinds.PARTICIPANT_PAUSE:
-                    await self._pause(envelope, read_payload(envelope, Pause))
-                case kinds.PARTICIPANT_RESUME:
-                    await self._resume(envelope, read_payload(envelope, Resume))
-                case kinds.PARTICIPANT_REQUEST_STATUS:
-                    await self._request_status(envelope, read_payload(envelope, RequestStatus))
-                case kinds.PARTICIPANT_COMPACT:
-                    await self._compact(envelope, read_payload(envelope, Compact))
-                case kinds.PARTICIPANT_FORGET:
-                    await self._forget(envelope, read_payload(envelope, Forget))
-                case kinds.PARTICIPANT_CLEAR:
-                    await self._clear(envelope, read_payload(envelope, Clear), "cleared")
-                case kinds.PARTICIPANT_RESTART:
-                    await self._close_streams("restart")
-                    await self._clear(envelope, Clear(), "restarted")
-                case kinds.PARTICIPANT_SHUTDOWN:
-                    await self._shutdown(envelope, read_payload(envelope, Shutdown))
-                case _:
-                    logger.debug("'%s' is no control", envelope.kind)
+            asked = read_control(envelope)
+            if asked is not None:
+                await self._carry_out(envelope, asked)
         except PayloadError as error:
             logger.warning("ignored a control of '%s': %s", envelope.sender, error)
             if envelope.kind == kinds.PARTICIPANT_COMPACT:
@@ -159,6 +130,28 @@ class Control:
                 await self.announce(f"refused:{error.field}: {error.problem}", (envelope.id,), to=(envelope.sender,))
         except GatewayError as error:
             logger.warning("'%s' of '%s' stays unanswered: %s", envelope.kind, envelope.sender, error)
+
+    async def _carry_out(self, envelope: Envelope, asked: Asked) -> None:
+        match asked:
+            case Pause():
+                await self._pause(envelope, asked)
+            case Resume():
+                await self._resume(envelope)
+            case RequestStatus():
+                await self._request_status(envelope, asked)
+            case Compact():
+                await self._compact(envelope, asked)
+            case Forget():
+                await self._forget(envelope, asked)
+            case Clear():
+                await self._clear(envelope, "cleared", asked.reason)
+            case Restart():
+                await self._close_streams("restart")
+                await self._clear(envelope, "restarted")
+            case Shutdown():
+                await self._shutdown(envelope, asked)
+            case _:
+                assert_never(asked)
 
     async def announce(
         self, word: str | None = None, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
@@ -195,7 +188,7 @@ class Control:
             await self.announce("active", (envelope.id,))
             await self._answer(envelope, kinds.PARTICIPANT_RESUME, Resume(reason="timeout"))
 
-    async def _resume(self, envelope: Envelope, _: Resume) -> None:
+    async def _resume(self, envelope: Envelope) -> None:
         self._active.set()
         await self.announce("active", (envelope.id,))
 
@@ -231,15 +224,18 @@ class Control:
         await self.conversation.forget(request)
         await self.announce("compacted", (envelope.id,))
 
-    async def _clear(self, envelope: Envelope, request: Clear, word: str) -> None:
+    async def _clear(self, envelope: Envelope, word: str, reason: str | None = None) -> None:
         await self.conversation.clear()
-        await self.announce(f"{word}:{request.reason}" if request.reason else word, (envelope.id,))
+        await self.announce(_with_reason(word, reason), (envelope.id,))
 
     async def _shutdown(self, envelope: Envelope, request: Shutdown) -> None:
-        word = f"shutting_down:{request.reason}" if request.reason else "shutting_down"
-        await self.announce(word, (envelope.id,))
+        await self.announce(_with_reason("shutting_down", request.reason), (envelope.id,))
         await self._close_streams("shutdown")
         await self._leave()
+
+
+def _with_reason(word: str, reason: str | None) -> str:
+    return f"{word}:{reason}" if reason else word
 
 
 def _skipped(reason: str) -> CompactDone:

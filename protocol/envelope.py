@@ -76,10 +76,12 @@ class Envelope(Draft):
             "protocol": draft.protocol or PROTOCOL,
             "id": draft.id or id,
             "ts": draft.ts or ts,
-            "sender": draft.sender or sender,
+            "from": draft.sender or sender,
             "kind": draft.kind or "",
         }
-        return Envelope.model_construct(_fields_set=None, **values)
+        # Not `model_construct`: the sender's own keys may have any name, those of its arguments too.
+        envelope: Envelope = Envelope.__pydantic_validator__.validate_python(values, by_alias=True, by_name=False)
+        return envelope
 
     @staticmethod
     def write(

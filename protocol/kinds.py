@@ -84,7 +84,8 @@ ALLOWED_WHILE_PAUSED: Final = frozenset(
         STREAM_CLOSE,
         MCP_RESPONSE,
         CAPABILITY_GRANT_ACK,
+        SYSTEM_HEARTBEAT,
     }
 )
 """What a paused participant may still send: acknowledgements, cancellations and what ends things; a response too, so
-that no caller waits for a silence."""
+that no caller waits for a silence, and what keeps its connection awake."""

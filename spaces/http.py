@@ -226,7 +226,8 @@ class HttpRoutes:
     async def events(self, request: Request) -> Response:
         """Everything that happens, as server-sent events."""
         board, reader = self._identify(request, request.path_params["space"])
-        since = request.query_params.get("since") or request.headers.get("last-event-id") or None
+        # A browser that reconnects asks for the same URL again, so what it saw last is newer than what the URL says.
+        since = request.headers.get("last-event-id") or request.query_params.get("since") or None
         return StreamingResponse(
             event_stream(board, since, reader=reader),
             media_type="text/event-stream",

@@ -182,6 +182,9 @@ class Space:
             presence = Presence(event="join", participant=MemberPayload(id=participant, capabilities=seat.patterns))
             own = frozenset(member.connections)
             effects.append(Broadcast(self._write(kinds.SYSTEM_PRESENCE, presence, now=now), without=own))
+        pause = self._controls.pause_of(participant, now=now)
+        if pause is not None:  # whoever starts anew does not know of it
+            effects.append(Send(self._write(kinds.PARTICIPANT_PAUSE, pause, now=now, to=(participant,)), (connection,)))
         return tuple(effects)
 
     def join_virtually(
@@ -246,6 +249,9 @@ class Space:
 
     def expire(self, *, now: datetime) -> tuple[Effect, ...]:
         """End what waited long enough: streams of owners who did not come back, their right to write, their grants."""
+        for stream in self.streams:
+            if not self.is_member(stream.owner):  # opened by HTTP: its owner may still come
+                self._absent_since.setdefault(stream.owner, now)
         effects: list[Effect] = []
         for participant, since in list(self._absent_since.items()):
             if now - since >= OWNER_GRACE:

@@ -73,7 +73,7 @@ class StreamRules:
         return tuple(effects)
 
     def _open(self, envelope: Envelope, now: datetime) -> Receipt:
-        targets = read_payload(envelope, Request).target or ()
+        targets = tuple(dict.fromkeys(read_payload(envelope, Request).target or ()))
         absent = tuple(name for name in targets if not self._is_member(name))
         if absent:
             payload = ErrorPayload(

@@ -59,9 +59,10 @@ class Streams:
     def named_by(self, names: Iterable[object]) -> Stream | None:
         """The first open stream that goes by one of these: its id, its opening's or its request's."""
         for name in names:
-            for stream in self._open.values():
-                if name == stream.id or name in stream.names:
-                    return stream
+            if isinstance(name, str):  # it comes from a payload, and may be anything there
+                for stream in self._open.values():
+                    if name == stream.id or name in stream.names:
+                        return stream
         return None
 
     def owned_by(self, participant: str) -> tuple[Stream, ...]:

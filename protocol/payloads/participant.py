@@ -113,15 +113,22 @@ class Shutdown(Payload):
     reason: str | None = None
 
 
-PAYLOADS: dict[str, type[Payload]] = {
-    kinds.PARTICIPANT_STATUS: Status,
+Control = Pause | Resume | RequestStatus | Forget | Compact | Clear | Restart | Shutdown
+"""What may be asked of a participant; `protocol.controls` says of whom."""
+
+CONTROLS: dict[str, type[Control]] = {
     kinds.PARTICIPANT_PAUSE: Pause,
     kinds.PARTICIPANT_RESUME: Resume,
     kinds.PARTICIPANT_REQUEST_STATUS: RequestStatus,
     kinds.PARTICIPANT_FORGET: Forget,
     kinds.PARTICIPANT_COMPACT: Compact,
-    kinds.PARTICIPANT_COMPACT_DONE: CompactDone,
     kinds.PARTICIPANT_CLEAR: Clear,
     kinds.PARTICIPANT_RESTART: Restart,
     kinds.PARTICIPANT_SHUTDOWN: Shutdown,
+}
+
+PAYLOADS: dict[str, type[Payload]] = {
+    kinds.PARTICIPANT_STATUS: Status,
+    kinds.PARTICIPANT_COMPACT_DONE: CompactDone,
+    **CONTROLS,
 }

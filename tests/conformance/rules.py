@@ -99,6 +99,9 @@ RULES = {
     ),
     "control.resume": Rule("spec 3.9.2", "A resume from another, or the end of the timeout, ends a pause."),
     "control.shutdown": Rule("spec 3.9.10", "After a shutdown a participant is refused until it joins again."),
+    "control.pause-told": Rule(
+        "decision 19", "Who joins while it is paused is told so by the gateway, with the time left."
+    ),
     "control.board": Rule("reference", "The last status of everybody is told to late joiners."),
     # Streams
     "stream.open": Rule("spec 3.10.2", "A request opens a stream that everybody hears of before the request itself."),
@@ -132,6 +135,11 @@ RULES = {
     "http.virtual": Rule(
         "reference", "A participant with output_log is written to that file, from its first word by HTTP."
     ),
+    "http.events": Rule(
+        "decision 23", "Server-sent events bring the board, then what is said, and go on behind the last one seen."
+    ),
+    # Several spaces
+    "spaces.apart": Rule("reference; decision 2", "Spaces of one gateway share its port and nothing else."),
     # Bounds and records
     "limit.size": Rule("decision 29", "A message above the limit closes its sender alone, with 1009."),
     "limit.depth": Rule("decision 29", "Nesting above the limit is refused."),

@@ -76,7 +76,7 @@ async def test_a_refusal_has_a_status_and_a_json_body(
 
 @rule("http.answers")
 async def test_answers_tell_what_was_brought_about(gateway: RunningGateway, http: Http) -> None:
-    async with joined(gateway, "files"):
+    async with joined(gateway, "files"), joined(gateway, "coder"):
         opened_ = (await http.post("coder", {"kind": "stream/request", "payload": {"direction": "upload"}})).json()
         assert (opened_["status"], opened_["stream_id"]) == ("stream_opened", "stream-1")
         about = {"stream_id": "stream-1", "participant_id": "files"}
@@ -107,6 +107,39 @@ async def test_a_poll_goes_on_where_the_last_one_ended(http: Http) -> None:
         polled = (await http.get(f"/participants/bob/messages?since={place}", "bob")).json()
         assert ([one["payload"]["text"] for one in polled["messages"]], polled["complete"]) == ([text], True)
         place = polled["next"]
+
+
+@rule("http.events")
+async def test_events_go_on_behind_the_last_one_seen(gateway: RunningGateway, http: Http) -> None:
+    start = (await http.get("/participants/bob/messages", "bob")).json()["next"]
+    for text in ("one", "two", "three"):
+        await http.post("bob", {"kind": "chat", "payload": {"text": text}})
+    first = await events(http, gateway, f"?since={start}", count=2)
+    assert [one["data"]["payload"]["text"] for one in first] == ["one", "two"]
+    # As a browser does: the same URL, and what it saw last.
+    (later,) = await events(http, gateway, f"?since={start}", count=1, seen=first[-1]["id"])
+    assert later["data"]["payload"]["text"] == "three"
+    (board,) = await events(http, gateway, "", count=1)
+    assert (board["event"], board["data"]["space"]) == ("board", "demo")
+
+
+async def events(
+    http: Http, gateway: RunningGateway, query: str, *, count: int, seen: str = ""
+) -> list[dict[str, Any]]:
+    """The first server-sent events that bob is told."""
+    headers = {"authorization": f"Bearer {gateway.token_of('bob')}", **({"last-event-id": seen} if seen else {})}
+    found: list[dict[str, Any]] = [{}]
+    with anyio.fail_after(10):
+        async with http.client.stream("GET", f"/spaces/demo/events{query}", headers=headers) as answer:
+            async for line in answer.aiter_lines():
+                if line:
+                    key, value = line.split(": ", 1)
+                    found[-1][key] = json.loads(value) if key == "data" else value
+                elif len(found) == count:
+                    break
+                else:
+                    found.append({})
+    return found
 
 
 @rule("http.virtual")

@@ -175,6 +175,22 @@ async def test_a_paused_participant_is_held_to_it(gateway: RunningGateway) -> No
                     break
 
 
+@rule("control.pause-told", "routing.heartbeat")
+async def test_a_pause_is_told_to_who_comes_back_and_does_not_end_its_connection(gateway: RunningGateway) -> None:
+    async with joined(gateway, "ada") as ada:
+        async with joined(gateway, "coder") as coder:
+            await ada.say("participant/pause", {"reason": "wait"}, to=["coder"])
+            await coder.until("participant/pause")
+        async with joined(gateway, "coder") as coder:
+            pause = await coder.next()
+            assert (pause["kind"], pause["from"], pause["to"]) == ("participant/pause", "system:gateway", ["coder"])
+            assert pause["payload"] == {"reason": "wait"}
+            await coder.say("system/heartbeat")
+            await coder.chat("but")
+            assert (await coder.next())["payload"]["attempted_kind"] == "chat"
+        assert "participant/pause" not in [one["kind"] for one in (await ada.seen_so_far())[2:]]
+
+
 @rule("control.shutdown")
 async def test_who_was_shut_down_is_heard_after_joining_again(gateway: RunningGateway, http: Http) -> None:
     async with joined(gateway, "ada") as ada:

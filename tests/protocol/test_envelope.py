@@ -2,6 +2,9 @@
 
 import json
 
+import pytest
+
+from protocol.codec import draft_of
 from protocol.envelope import Draft, Envelope
 from protocol.payloads.chat import Chat
 
@@ -30,6 +33,14 @@ def test_scalars_become_lists() -> None:
 def test_unknown_keys_are_kept_even_when_null() -> None:
     written = json.loads(complete(kind="chat", mood="fine", odd=None).encode())
     assert (written["mood"], written["odd"]) == ("fine", None)
+
+
+@pytest.mark.parametrize("key", ["cls", "_fields_set", "self", "sender", "__class__", "model_extra", ""])
+def test_an_unknown_key_may_have_any_name(key: str) -> None:
+    read = draft_of({"kind": "chat", "payload": {"text": "hi"}, key: "mine"})
+    filled = Envelope.complete(read, id="new-id", ts="new-ts", sender="sender")
+    assert (filled.sender, filled.id) == ("sender", "new-id")
+    assert json.loads(filled.encode())[key] == "mine"
 
 
 def test_it_is_written_compactly_headers_first_and_unescaped() -> None:

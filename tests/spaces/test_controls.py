@@ -7,6 +7,7 @@ import pytest
 
 from protocol import kinds
 from protocol.envelope import Draft, Envelope
+from protocol.payloads.participant import Pause
 from spaces.controls import Controls
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -102,6 +103,16 @@ def test_a_pause_outlives_a_new_connection_but_not_a_removal() -> None:
     assert one.objection(CHAT, "coder", now=START)
     one.forget("coder")
     assert one.objection(CHAT, "coder", now=START) is None
+
+
+def test_a_pause_is_known_with_what_is_left_of_it() -> None:
+    one = controls()
+    assert one.pause_of("coder", now=START) is None
+    one.observe(control(kinds.PARTICIPANT_PAUSE, ["coder"], reason="later"), now=START)
+    assert one.pause_of("coder", now=START + timedelta(days=1)) == Pause(reason="later")
+    one.observe(control(kinds.PARTICIPANT_PAUSE, ["coder"], timeout_seconds=5), now=START)
+    assert one.pause_of("coder", now=START + timedelta(seconds=2)) == Pause(timeout_seconds=3)
+    assert one.pause_of("coder", now=START + timedelta(seconds=5)) is None
 
 
 def test_a_space_may_leave_both_to_its_participants() -> None:

@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from protocol import errors
+from protocol import errors, kinds
 from protocol.capability import BASELINE
 from protocol.ids import ParticipantId
+from protocol.payloads import PAYLOADS
 from spaces.config import SpaceConfig, parse_space
 from spaces.effects import ConnectionId
 from tests.support.space_driver import SpaceDriver
@@ -246,6 +247,18 @@ def test_an_owner_who_stays_away_loses_its_streams_and_one_who_returns_keeps_the
     assert driver.take(1) == []
 
 
+def test_a_stream_opened_by_somebody_who_never_comes_is_closed(driver: SpaceDriver) -> None:
+    driver.join(1, "ada")
+    driver.say(None, "coder", "stream/request")
+    driver.say(None, "files", "stream/request")
+    driver.wait(1)
+    driver.join(2, "coder")
+    driver.take(1)
+    driver.wait(5)
+    assert driver.take(1) == ["stream/close stream-2"]
+    assert [stream.owner for stream in driver.space.streams] == ["coder"]
+
+
 def test_frames_go_to_everybody_or_to_their_targets_and_only_from_writers(driver: SpaceDriver) -> None:
     driver.join(1, "ada")
     driver.join(3, "coder")
@@ -281,6 +294,25 @@ def test_who_was_told_to_pause_is_heard_again_when_resumed(driver: SpaceDriver) 
     assert driver.say(3, "coder", "participant/status", STATUS).accepted is not None
     driver.say(1, "ada", "participant/resume", to=["coder"])
     assert driver.say(3, "coder", "chat", {"text": "again"}).accepted is not None
+
+
+def test_who_joins_while_it_is_paused_is_told_so_and_nobody_else(driver: SpaceDriver) -> None:
+    driver.join(1, "ada")
+    driver.join(2, "coder")
+    driver.say(1, "ada", "participant/pause", {"reason": "later", "timeout_seconds": 60}, to=["coder"])
+    driver.leave(2, "coder")
+    driver.wait(20)
+    driver.take(1)
+    driver.join(3, "coder")
+    assert driver.take(1) == ["system/presence join"]
+    pause = driver.last(3)
+    assert (pause.sender, pause.kind, pause.addressees) == ("system:gateway", "participant/pause", ("coder",))
+    assert pause.body == {"reason": "later", "timeout_seconds": 40}
+    assert driver.take(3) == ["system/welcome", "participant/pause"]
+    driver.wait(41)
+    driver.leave(3, "coder")
+    driver.join(4, "coder")
+    assert driver.take(4) == ["system/welcome"]
 
 
 def test_who_was_shut_down_is_heard_again_when_it_joins(driver: SpaceDriver) -> None:
@@ -347,6 +379,40 @@ def test_a_log_listens_as_its_participant_and_a_socket_may_join_beside_it(driver
     assert (driver.space.members, driver.space.member_names) == (3, ("ada", "coder", "bob"))
     driver.say(None, "coder", "participant/clear")
     assert driver.take(7)[-1] == "system/error capability_violation"
+
+
+NAMES = st.sampled_from(["ada", "coder", "files", "nobody", "stream-1", "request", "*"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text() | NAMES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text() | NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> tuple[str, dict[str, Any], list[str]]:
+    """A kind, a payload with the keys of that kind and anything in them, and who or what it is about."""
+    kind = draw(st.sampled_from(sorted(kinds.ALL_KINDS)))
+    keys = st.sampled_from(sorted(PAYLOADS[kind].model_fields) or ["other"]) | st.just("other")
+    return kind, draw(st.dictionaries(keys, JSON, max_size=4)), draw(st.lists(NAMES, max_size=2))
+
+
+@settings(max_examples=500)
+@given(said=st.lists(messages(), max_size=8))
+def test_whatever_a_payload_holds_it_is_accepted_or_refused_and_can_be_told(
+    said: list[tuple[str, dict[str, Any], list[str]]],
+) -> None:
+    everybody = {name: {"capabilities": [{"kind": "*"}]} for name in ("ada", "coder")}
+    driver = SpaceDriver(SpaceConfig.model_validate({"space": {"id": "a"}, "participants": everybody}))
+    driver.join(1, "ada")
+    driver.say(1, "ada", "stream/request", {}, id="request")
+    for kind, payload, about in said:
+        receipt = driver.say(None, "ada", kind, payload, to=about, correlation_id=about)
+        assert (receipt.accepted is None) == (receipt.refused is not None)
+    driver.wait(10)
+    driver.join(2, "coder")
+    for envelope in (*driver.history, driver.last(2)):
+        assert envelope.encode()
 
 
 class SpaceMachine(RuleBasedStateMachine):

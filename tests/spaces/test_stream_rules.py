@@ -47,6 +47,22 @@ def test_targets_are_told_and_must_be_here(driver: SpaceDriver) -> None:
     assert [stream.id for stream in driver.space.streams] == ["stream-1", "stream-2"]
 
 
+def test_a_target_named_twice_reads_a_frame_once(driver: SpaceDriver) -> None:
+    driver.say(2, "coder", "stream/request", {"target": ["ada", "files", "ada"]})
+    assert driver.history[-2].body["target"] == ["ada", "files"]
+    driver.take(1)
+    driver.write(2, "coder", "stream-2", "x")
+    assert driver.take(1) == ["#stream-2#x"]
+
+
+@pytest.mark.parametrize("odd", [[], {}, 5, None, ["stream-1"]])
+def test_a_close_that_names_no_stream_closes_none_and_is_passed_on(driver: SpaceDriver, odd: object) -> None:
+    assert driver.say(2, "coder", "stream/close", {"stream_id": odd}).accepted is not None
+    assert [stream.id for stream in driver.space.streams] == ["stream-1"]
+    driver.say(2, "coder", "stream/close", {"stream_id": odd}, correlation_id=["request"])
+    assert list(driver.space.streams) == []
+
+
 def test_a_request_without_payload_opens_a_stream_and_a_crooked_one_does_not(driver: SpaceDriver) -> None:
     assert driver.say(2, "coder", "stream/request").answer == {"status": "stream_opened", "stream_id": "stream-2"}
     assert refused(driver, 2, "coder", "stream/request", {"direction": 5}) == errors.INVALID_PAYLOAD

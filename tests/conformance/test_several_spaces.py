@@ -1,0 +1,74 @@
+"""One gateway, two spaces: a port in common, and nothing else."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from spaces.config import SpaceConfig, parse_space
+from spaces.gateway import HostedSpace, RunningGateway, serve_gateway
+from tests.conformance.rules import rule
+from tests.support.gateway_client import Client, opened
+
+
+def space(name: str, *, write_buffer_bytes: int = 16 * 1024 * 1024) -> SpaceConfig:
+    return parse_space(
+        f"space: {{id: {name}}}\n"
+        "participants:\n"
+        '  ada: {capabilities: [{kind: "*"}]}\n'
+        "  bob: {capabilities: [{kind: chat}]}\n"
+        "  log: {output_log: ./logs/heard.log, auto_connect: true, capabilities: []}\n"
+        f"limits: {{write_buffer_bytes: {write_buffer_bytes}, message_bytes: 65536}}\n"
+    )
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[RunningGateway]:
+    blue = HostedSpace(space("blue", write_buffer_bytes=4096), tmp_path / "blue" / ".mew")
+    async with serve_gateway(space("red"), state=tmp_path / "red" / ".mew", others=[blue]) as running:
+        yield running
+
+
+def token(gateway: RunningGateway, space: str, name: str) -> str:
+    board = gateway.directory.find(space)
+    assert board is not None
+    found = board.tokens.token_of(name)
+    assert found is not None
+    return found
+
+
+async def come_in(client: Client, gateway: RunningGateway, space: str, name: str, *, ask_for: str | None) -> None:
+    await client.send({"type": "join", "space": ask_for, "token": token(gateway, space, name)})
+    welcome = await client.until("system/welcome")
+    assert welcome["payload"]["you"]["id"] == name
+
+
+@rule("spaces.apart")
+async def test_nothing_of_one_space_is_heard_known_or_changed_in_another(gateway: RunningGateway) -> None:
+    async with opened(gateway) as red, opened(gateway) as blue, opened(gateway) as other:
+        await come_in(red, gateway, "red", "ada", ask_for="red")
+        await come_in(blue, gateway, "blue", "ada", ask_for=None)
+        await come_in(other, gateway, "blue", "bob", ask_for="blue")
+        await red.say("participant/status", {"messages_in_context": 1, "tokens": 5, "max_tokens": 10})
+        await red.say("stream/request", {})
+        await red.until("stream/request")
+        await red.say("participant/pause", to=["bob"])
+        await red.say("space/kick", {"participant_id": "bob"})
+        await red.until("space/kick")
+        await blue.send("#stream-1#mine")
+        assert (await blue.error())["error"] == "unauthorized_stream_write"
+        await other.chat("still here")
+        assert (await blue.until("chat"))["payload"]["text"] == "still here"
+        assert [one["kind"] for one in await other.seen_so_far()] == ["chat"]
+    async with opened(gateway) as late:
+        await late.send({"type": "join", "space": "blue", "token": token(gateway, "blue", "bob")})
+        told = (await late.until("system/welcome"))["payload"]
+        assert (told["active_streams"], told["board"]) == ([], [])
+
+
+@rule("spaces.apart")
+async def test_a_token_of_one_space_opens_no_other(gateway: RunningGateway) -> None:
+    async with opened(gateway) as stranger:
+        await stranger.send({"type": "join", "space": "blue", "token": token(gateway, "red", "ada")})
+        assert (await stranger.error())["error"] == "unauthorized"
+        assert (await stranger.closing())[0] == 4401

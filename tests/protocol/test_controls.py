@@ -1,0 +1,46 @@
+"""What a control asks, and of whom."""
+
+from typing import Any
+
+import pytest
+
+from protocol import kinds
+from protocol.controls import MAY_NAME_NOBODY, is_control_for, read_control
+from protocol.envelope import Draft, Envelope
+from protocol.errors import PayloadError
+from protocol.payloads.participant import CONTROLS, Forget, Pause, Restart
+
+CHANGING = sorted(CONTROLS.keys() - MAY_NAME_NOBODY)
+
+
+def control(kind: str, *to: str, sender: str = "ada", **payload: Any) -> Envelope:
+    return Envelope.write(kind, id="c", ts="t", sender=sender, to=to, payload=payload)
+
+
+def test_a_control_reads_as_what_it_asks() -> None:
+    assert read_control(control(kinds.PARTICIPANT_PAUSE, timeout_seconds=5)) == Pause(timeout_seconds=5)
+    assert read_control(Draft(kind=kinds.PARTICIPANT_RESTART)) == Restart()
+    with pytest.raises(PayloadError, match=r"payload\.direction"):
+        read_control(control(kinds.PARTICIPANT_FORGET, direction="middle"))
+    assert isinstance(read_control(control(kinds.PARTICIPANT_FORGET, direction="oldest")), Forget)
+
+
+@pytest.mark.parametrize("kind", [None, kinds.CHAT, kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE])
+def test_what_is_said_in_answer_is_no_control(kind: str | None) -> None:
+    assert read_control(Draft(kind=kind, payload={"messages_in_context": 0})) is None
+    assert not is_control_for(control(kind or "x", "coder"), "coder")
+
+
+@pytest.mark.parametrize("kind", sorted(MAY_NAME_NOBODY))
+def test_the_harmless_controls_may_be_for_everybody_but_their_sender(kind: str) -> None:
+    assert is_control_for(control(kind), "coder")
+    assert is_control_for(control(kind, "files", "coder"), "coder")
+    assert not is_control_for(control(kind, "files"), "coder")
+    assert not is_control_for(control(kind, sender="coder"), "coder")
+
+
+@pytest.mark.parametrize("kind", CHANGING)
+def test_what_changes_a_conversation_must_name_whose(kind: str) -> None:
+    assert not is_control_for(control(kind), "coder")
+    assert is_control_for(control(kind, "coder"), "coder")
+    assert not is_control_for(control(kind, "files"), "coder")
