@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Refused,
         Rejected,
         Superseded,
+        TooLarge,
         ToolsUnsupported,
         Unauthorized,
     )
@@ -87,7 +88,7 @@ _NAMES_OF = {
     "mew_agent.errors": (
         "AnswerLost BadAnswer ConfigError ContextOverflow GatewayError MewAgentError ModelError ModelFailed "
         "ModelRateLimited ModelRefused ModelStreamCut ModelUnreachable NoAnswer NotConnected NotPermitted "
-        "PeerAbsent PeerError PeerFailed PeerTimeout PolicyStopped Refused Rejected Superseded "
+        "PeerAbsent PeerError PeerFailed PeerTimeout PolicyStopped Refused Rejected Superseded TooLarge "
         "ToolsUnsupported Unauthorized"
     ),
     "mew_agent.events": (
@@ -182,6 +183,7 @@ __all__ = [
     "Store",
     "Superseded",
     "Thinking",
+    "TooLarge",
     "Tool",
     "ToolCalled",
     "ToolResult",

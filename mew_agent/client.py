@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
 
-from mew_agent.errors import ConfigError, GatewayError, NotConnected, Superseded, Unauthorized
+from mew_agent.errors import ConfigError, GatewayError, NotConnected, Superseded, TooLarge, Unauthorized
 from protocol.codec import DEFAULT_MAX_BYTES, StreamFrame, decode
 from protocol.envelope import Draft, Envelope
 from protocol.errors import (
@@ -41,6 +41,7 @@ HEARTBEAT_SECONDS = 20.0
 BACKOFF_FIRST_SECONDS = 0.25
 BACKOFF_MAX_SECONDS = 15.0
 _SHORTEST_TRY_SECONDS = 0.05
+_MESSAGE_TOO_BIG = 1009
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Receive = Callable[[Envelope | StreamFrame], Awaitable[None]]
@@ -98,9 +99,14 @@ class Client:
     async def send(self, message: Envelope | bytes | str, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
         """Send an envelope or a raw stream frame, waiting for a reconnection if there is none right now.
 
-        Raises `NotConnected` when none came within `wait_seconds`, or none will ever come.
+        Raises `NotConnected` when none came within `wait_seconds`, or none will ever come, and `TooLarge` for what no
+        gateway takes, or this one refused.
         """
-        raw: bytes | str = message.encode().decode() if isinstance(message, Envelope) else message
+        raw = message.encode().decode() if isinstance(message, Envelope) else message
+        size_bytes = len(raw.encode() if isinstance(raw, str) else raw)
+        if size_bytes > DEFAULT_MAX_BYTES:
+            raise TooLarge(size_bytes, DEFAULT_MAX_BYTES)
+        refusals = 0
         with anyio.move_on_after(wait_seconds):
             while not self._over:
                 await self._joined.wait()
@@ -112,6 +118,10 @@ class Client:
                 except ConnectionClosed as error:
                     self._last_cause = _cause(error)
                     self._lose(socket)
+                    # The first refusal may have been about what somebody else sent at the same time.
+                    refusals += _code(error) == _MESSAGE_TOO_BIG
+                    if refusals > 1:
+                        raise TooLarge(size_bytes) from None
                 else:
                     return
         raise NotConnected(self.address.gateway, self._last_cause)
@@ -241,7 +251,7 @@ class Client:
                 return
 
     def _refuse_to_return(self, error: Exception) -> None:
-        code = error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else None
+        code = _code(error)
         refused = isinstance(error, InvalidStatus) and error.response.status_code in (401, 403)
         if refused or code == CLOSE_UNAUTHORIZED:
             raise Unauthorized(self.address.participant) from None
@@ -261,6 +271,11 @@ def _read(raw: bytes | str) -> Envelope | StreamFrame | None:
     if isinstance(message, Draft):
         return Envelope.complete(message, id="", ts="", sender=str(GATEWAY))
     return message
+
+
+def _code(error: Exception) -> int | None:
+    """The code with which the gateway closed the connection, if it said one."""
+    return error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else None
 
 
 def backoff_seconds(attempt: int, jitter: float) -> float:

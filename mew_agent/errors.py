@@ -7,6 +7,7 @@
     │   ├── Superseded         a newer connection took over this participant's place
     │   └── NotConnected       nothing can be sent now
     ├── NotPermitted           our own capabilities do not allow this envelope
+    ├── TooLarge               no gateway takes a message of this size
     ├── PeerError              a peer answered with an error, or did not answer
     │   ├── PeerTimeout
     │   ├── PeerAbsent         the peer is not in the space, or left before it answered
@@ -100,6 +101,18 @@ class NotPermitted(MewAgentError):
 
     def __str__(self) -> str:
         return f"'{self.participant}' has no capability that covers '{self.kind}'"
+
+
+@dataclass(eq=False)
+class TooLarge(MewAgentError):
+    """A message is larger than a gateway takes. `limit_bytes` is None where it is the gateway's own bound."""
+
+    size_bytes: int
+    limit_bytes: int | None = None
+
+    def __str__(self) -> str:
+        bound = "the gateway takes" if self.limit_bytes is None else f"the {self.limit_bytes:,} that one may have"
+        return f"a message of {self.size_bytes:,} bytes is larger than {bound}"
 
 
 @dataclass(eq=False)

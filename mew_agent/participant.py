@@ -7,6 +7,7 @@ and asks, `hearing` who listens. Here is what becomes of what arrives. It knows 
 import logging
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Self, TypeVar, overload
 
 import anyio
@@ -16,13 +17,14 @@ from mew_agent.asking.proposals import PeerRequests, Waits
 from mew_agent.asking.questions import Question, Questions
 from mew_agent.client import Address
 from mew_agent.control import Control, Controllable
-from mew_agent.errors import ConfigError, GatewayError
+from mew_agent.errors import ConfigError, GatewayError, TooLarge
 from mew_agent.events import EventReader, PeerLevelChanged, SpaceEvent
 from mew_agent.exchanges.asking import Exchanges
 from mew_agent.hearing import Hearing
 from mew_agent.joining import Joining
+from mew_agent.offers.answers import failure
 from mew_agent.offers.changes import ListChanges
-from mew_agent.offers.local import LocalOffers, Offers
+from mew_agent.offers.local import INTERNAL_ERROR, LocalOffers, Offers, RequestFailed
 from mew_agent.offers.resources import Resource, ResourceFunction
 from mew_agent.offers.tools import Tool
 from mew_agent.offers.underway import Underway
@@ -242,8 +244,15 @@ class Participant(Joining, Saying, Hearing):
 
     async def _answer_request(self, message: Envelope) -> None:
         payload = await self._underway.answer(message, self.offers, is_paused=self.control.is_paused)
-        if payload is not None:
-            await self.send(kinds.MCP_RESPONSE, payload, to=(message.sender,), correlation_id=(message.id,))
+        if payload is None:
+            return
+        answer = partial(self.send, kinds.MCP_RESPONSE, to=(message.sender,), correlation_id=(message.id,))
+        try:
+            await answer(payload)
+        except TooLarge as error:
+            await answer(
+                failure(payload.get("id"), RequestFailed(INTERNAL_ERROR, f"the result cannot be sent: {error}"))
+            )
 
     async def _close_streams(self, reason: str) -> None:
         """Hook for subclasses that own streams."""

@@ -1,4 +1,4 @@
-"""[pure] Names under which a model calls the tools of peers: one for each (peer, tool), and back.
+"""[pure] Names under which a model calls tools: those of peers, one for each (peer, tool), and back; and our own.
 
 Model servers take `[a-zA-Z0-9_-]{1,64}`. Owns the mapping; a name follows from peer and tool alone, whoever else is
 there, so that an agent that restarts offers the same names.
@@ -14,6 +14,7 @@ MAX_NAME_LENGTH: Final = 64
 SEPARATOR: Final = "__"
 
 _PLAIN: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]*")
+_ACCEPTED: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _FOREIGN: Final = re.compile(r"[^a-zA-Z0-9-]+")
 _DIGEST_BYTES: Final = 8
 
@@ -42,6 +43,12 @@ def marked_name(target: Target) -> str:
     digest = hashlib.blake2b(identity, digest_size=_DIGEST_BYTES).hexdigest()
     kept = _FOREIGN.sub("_", f"t_{target.peer}_{target.tool}")[: MAX_NAME_LENGTH - len(digest) - 1].rstrip("_")
     return f"{kept}_{digest}"
+
+
+def own_name(tool: str) -> str:
+    """The name of a function of our own: as it is, where model servers take that."""
+    fits = len(tool) <= MAX_NAME_LENGTH and _ACCEPTED.fullmatch(tool)
+    return tool if fits else marked_name(Target("", tool))
 
 
 @dataclass

@@ -5,11 +5,12 @@ Owns which source a name belongs to. It knows no model and no envelopes.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import anyio
 
+from mew_agent.agent_tools.names import own_name
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.offers.tools import FAILED, Toolbox
 
@@ -37,20 +38,26 @@ class ToolSource(Protocol):
 
 
 class OwnTools:
-    """The functions of a participant's toolbox as a source. None runs longer than `timeout_seconds`."""
+    """The functions of a participant's toolbox as a source. None runs longer than `timeout_seconds`.
+
+    Peers call them by any name; a name that no model server takes is another one for our model.
+    """
 
     def __init__(self, toolbox: Toolbox, timeout_seconds: float = OWN_TOOL_SECONDS) -> None:
         self._toolbox = toolbox
         self._timeout_seconds = timeout_seconds
+        self._names: dict[str, str] = {}
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`."""
-        return self._toolbox.specs()
+        specs = self._toolbox.specs()
+        self._names = {own_name(spec.name): spec.name for spec in specs}
+        return tuple(replace(spec, name=own_name(spec.name)) for spec in specs)
 
     async def observe(self, call: ToolCall, occasion: Occasion) -> str:
         """See `ToolSource`."""
         with anyio.move_on_after(self._timeout_seconds):
-            return await self._toolbox.observe(call.name, call.arguments)
+            return await self._toolbox.observe(self._names.get(call.name, call.name), call.arguments)
         return f"{FAILED}'{call.name}' did not finish within {self._timeout_seconds:g} seconds"
 
 

@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 from mew_agent.asking.peer_offers import OTHER_LISTS
 from mew_agent.errors import MewAgentError
 from mew_agent.offers.resources import NoSuchResource, Resources
-from mew_agent.offers.tools import BadArguments, Tool, Toolbox, UnknownTool, as_text, well_formed
+from mew_agent.offers.tools import BadArguments, Tool, Toolbox, UnknownTool, as_text, is_shaped, well_formed
 
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
@@ -111,7 +111,7 @@ def _listed(tool: Tool) -> dict[str, Any]:
 
 def _as_result(result: Any) -> dict[str, Any]:
     """An MCP result: as the tool made it if it is one, else its text. Raises for what cannot be sent."""
-    if isinstance(result, dict) and isinstance(result.get("content"), list):
+    if isinstance(result, dict) and is_shaped(result):
         sendable: dict[str, Any] = from_json(to_json(result))
         return sendable
     return {"content": [{"type": "text", "text": as_text(result)}]}

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-import anyio.to_thread
 from pydantic_core import to_json
 
 from mew_agent.errors import MewAgentError
-from mew_agent.offers.tools import well_formed
+from mew_agent.offers.tools import outcome_of, well_formed
 
 ResourceFunction = Callable[..., Any]
 
@@ -90,12 +89,8 @@ class Resource:
         return {key: self.uri, "name": self.name, **{key: value for key, value in more.items() if value}}
 
     async def read(self, uri: str, arguments: Mapping[str, str]) -> dict[str, Any]:
-        """The result of `resources/read`. A plain function runs in a worker thread. Raises what the function raises."""
-        if inspect.iscoroutinefunction(self.function):
-            value = await self.function(**arguments)
-        else:
-            value = await anyio.to_thread.run_sync(lambda: self.function(**arguments), abandon_on_cancel=True)
-            value = await value if inspect.isawaitable(value) else value
+        """The result of `resources/read`. Raises what the function raises, and what `outcome_of` does."""
+        value = await outcome_of(self.function, arguments)
         return {"contents": [{"uri": uri, **_content(value, self.mime_type)}]}
 
 

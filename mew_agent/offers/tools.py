@@ -5,10 +5,12 @@ Owns no transport: the agent offers a toolbox to its model, the MCP side of a pa
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import anyio.lowlevel
 import anyio.to_thread
 from pydantic import BaseModel, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -45,6 +47,16 @@ class BadArguments(MewAgentError):
         return f"bad arguments for '{self.name}': {self.problem}"
 
 
+@dataclass(eq=False)
+class ToolStopped(MewAgentError):
+    """A tool that ended itself in a way that would end more than itself. `how` says which."""
+
+    how: str
+
+    def __str__(self) -> str:
+        return f"it ended without a result: {self.how}"
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """One function with the model of its arguments."""
@@ -60,17 +72,22 @@ class Tool:
     def of(cls, function: ToolFunction, *, name: str | None = None, description: str | None = None) -> "Tool":
         """A tool from a typed function; its docstring is the description a model reads.
 
-        Raises `TypeError` for a function whose arguments cannot be described.
+        Raises `TypeError` for one without a name of its own, or whose arguments cannot be described.
         """
-        tool_name = name or function.__name__
+        plain = function
+        while isinstance(plain, partial):
+            plain = plain.func
+        tool_name = name or str(getattr(plain, "__name__", type(plain).__name__))
+        if tool_name == "<lambda>":
+            raise TypeError("tool '<lambda>': it needs a name, as in tool(name=...)")
         fields: dict[str, Any] = {}
-        hints = inspect.get_annotations(function, eval_str=True)
-        for place, parameter in enumerate(inspect.signature(function).parameters.values()):
+        for place, parameter in enumerate(inspect.signature(function, eval_str=True).parameters.values()):
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise TypeError(f"tool '{tool_name}': every argument needs a name; '{parameter}' has none")
             default = ... if parameter.default is parameter.empty else parameter.default
             # Behind an alias any name will do, also one that a model class uses for itself.
-            fields[f"argument_{place}"] = (hints.get(parameter.name, Any), Field(default, alias=parameter.name))
+            kind = Any if parameter.annotation is parameter.empty else parameter.annotation
+            fields[f"argument_{place}"] = (kind, Field(default, alias=parameter.name))
         try:
             arguments = create_model(f"{tool_name}_arguments", **fields)
             schema = arguments.model_json_schema()
@@ -78,18 +95,14 @@ class Tool:
             raise TypeError(f"tool '{tool_name}': {error.message.partition('. ')[0]}") from None
         return cls(
             name=tool_name,
-            description=description or inspect.getdoc(function) or f"The tool {tool_name}.",
+            description=description or inspect.getdoc(plain) or f"The tool {tool_name}.",
             function=function,
             arguments=arguments,
             schema=schema,
         )
 
     async def call(self, arguments: Mapping[str, Any]) -> Any:
-        """Check the arguments and run the function; a plain function runs in a worker thread.
-
-        Cancelling does not wait for a plain function: its result is thrown away when it comes. Raises
-        `BadArguments`, or whatever the function raises.
-        """
+        """Check the arguments and run the function; see `outcome_of`. Raises `BadArguments` and what that raises."""
         try:
             checked = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
@@ -97,11 +110,7 @@ class Tool:
             where = ".".join(str(part) for part in first["loc"]) or "arguments"
             raise BadArguments(self.name, f"{where}: {first['msg']}") from None
         keywords = {str(field.alias): getattr(checked, name) for name, field in type(checked).model_fields.items()}
-        if inspect.iscoroutinefunction(self.function):
-            coroutine: Awaitable[Any] = self.function(**keywords)
-            return await coroutine
-        result = await anyio.to_thread.run_sync(lambda: self.function(**keywords), abandon_on_cancel=True)
-        return await result if inspect.isawaitable(result) else result
+        return await outcome_of(self.function, keywords)
 
 
 @dataclass
@@ -149,6 +158,30 @@ class Toolbox:
             self.on_change()
 
 
+async def outcome_of(function: ToolFunction, keywords: Mapping[str, Any]) -> Any:
+    """Run a function of any kind; a plain one runs in a worker thread. What a generator yields is its result.
+
+    Cancelling does not wait for a plain function: its result is thrown away when it comes. Raises `ToolStopped`, or
+    whatever the function raises.
+    """
+
+    def run() -> Any:
+        result = function(**keywords)
+        return list(result) if inspect.isgenerator(result) else result
+
+    try:
+        is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        result = run() if is_async else await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+        if inspect.isasyncgen(result):
+            return [one async for one in result]
+        return await result if inspect.isawaitable(result) else result
+    except SystemExit as error:
+        raise ToolStopped(f"it called exit({error.code!r})") from error
+    except anyio.get_cancelled_exc_class():
+        await anyio.lowlevel.checkpoint_if_cancelled()  # raises where it is we who are cancelled
+        raise ToolStopped("what it waited for was cancelled") from None
+
+
 def read_arguments(name: str, arguments_json: str) -> dict[str, Any]:
     """The arguments a model wrote for a tool; nothing at all counts as none. Raises `BadArguments`."""
     try:
@@ -169,11 +202,19 @@ def as_text(result: Any) -> str:
     """A tool's result as a model reads it: MCP content parts joined, text as it is, the rest as JSON."""
     if isinstance(result, str):
         return well_formed(result)
-    if isinstance(result, Mapping) and isinstance(result.get("content"), list):
-        parts = [part.get("text", "") for part in result["content"] if isinstance(part, Mapping)]
+    if isinstance(result, Mapping) and is_shaped(result):
+        parts = [part.get("text", "") for part in result["content"]]
         if any(parts):
             return well_formed("\n".join(str(part) for part in parts))
     return well_formed(json.dumps(to_jsonable_python(result), ensure_ascii=False))
+
+
+def is_shaped(result: Mapping[str, Any]) -> bool:
+    """Whether a tool made its result in MCP's own shape; others may have a key `content`, too."""
+    content = result.get("content")
+    return isinstance(content, list) and all(
+        isinstance(part, Mapping) and isinstance(part.get("type"), str) for part in content
+    )
 
 
 def well_formed(text: str) -> str:

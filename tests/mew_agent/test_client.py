@@ -16,8 +16,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from mew_agent.client import BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, Address, Client, backoff_seconds
-from mew_agent.errors import ConfigError, GatewayError, NotConnected, Superseded, Unauthorized
-from protocol.codec import StreamFrame
+from mew_agent.errors import ConfigError, GatewayError, NotConnected, Superseded, TooLarge, Unauthorized
+from protocol.codec import DEFAULT_MAX_BYTES, StreamFrame
 from protocol.envelope import Envelope
 from spaces.auth import TokenBook
 from spaces.config import SpaceConfig
@@ -261,6 +261,24 @@ async def test_sending_without_a_connection_waits_and_then_fails(free_port: int)
     async with running(client, Inbox()):
         with pytest.raises(NotConnected):
             await client.send(chat("nobody hears this"), wait_seconds=0.05)
+
+
+async def test_what_is_larger_than_any_gateway_takes_is_not_sent(free_port: int) -> None:
+    client = Client(address(f"ws://127.0.0.1:{free_port}"))
+    with pytest.raises(TooLarge, match=r"a message of 16,777,217 bytes is larger than the 16,777,216"):
+        await client.send(bytes(DEFAULT_MAX_BYTES + 1))
+
+
+async def test_what_a_gateway_finds_too_large_is_not_sent_for_ever(space: SpaceConfig, tokens: TokenBook) -> None:
+    narrow = space.model_copy(update={"limits": space.limits.model_copy(update={"message_bytes": 40_000})})
+    async with serve_gateway(narrow, tokens=tokens, port=0) as gateway:
+        client, inbox = Client(address(gateway.ws_url, gateway.token_of("ada"))), Inbox()
+        async with running(client, inbox):
+            await inbox.until(lambda: "system/welcome" in inbox.kinds)
+            with anyio.fail_after(10), pytest.raises(TooLarge, match="larger than the gateway takes"):
+                await client.send(chat("x" * 15_000_000))  # more than the sockets in between hold
+            await client.send(chat("shorter"))
+            await inbox.until(lambda: "chat" in inbox.kinds)
 
 
 async def test_whoever_waits_to_send_learns_at_once_that_it_is_over(gateway: RunningGateway) -> None:

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from mew_agent.errors import (
     ConfigError,
     GatewayError,
+    PeerFailed,
 )
 from mew_agent.events import PeerJoined, PeerLeft, SpaceEvent
 from mew_agent.participant import Participant
 from mew_agent.peers import Peer, PeerContext
-from protocol.codec import StreamFrame, encode_frame
+from protocol.codec import DEFAULT_MAX_BYTES, StreamFrame, encode_frame
 from protocol.envelope import Envelope
 from protocol.kinds import ALL_KINDS
 from spaces.auth import TokenBook
@@ -175,6 +176,21 @@ async def test_a_tool_may_have_another_name_and_description_than_its_function(jo
         (tool,) = (await ada.discover("bob")).tools or ()
         assert (tool.name, tool.description) == ("upper", "Say it louder.")
         assert (await ada.call_tool("bob", "upper", {"text": "a"})).text == "A"
+
+
+async def test_a_result_that_no_gateway_takes_is_answered_as_that(joined: Joined) -> None:
+    async with joined("ada") as ada, joined("bob") as bob:
+
+        @bob.tool
+        def everything() -> str:
+            return "x" * DEFAULT_MAX_BYTES
+
+        with anyio.fail_after(10):
+            while "bob" not in ada.peers:
+                await anyio.wait_all_tasks_blocked()
+            with pytest.raises(PeerFailed, match="the result cannot be sent: a message of"):
+                await ada.call_tool("bob", "everything")
+        assert bob.is_joined
 
 
 async def test_a_welcome_that_cannot_be_read_fails_the_joining(gateway: RunningGateway) -> None:

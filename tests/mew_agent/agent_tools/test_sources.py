@@ -1,5 +1,7 @@
 """Tools from several sources under one set of names."""
 
+import re
+
 import anyio
 
 from mew_agent.agent_tools.sources import AgentTools, Occasion, OwnTools
@@ -74,6 +76,15 @@ async def test_a_function_of_our_own_that_hangs_is_given_up() -> None:
     assert (
         await tools.observe(ToolCall("1", "hang", ""), OCCASION) == "Error: 'hang' did not finish within 0.01 seconds"
     )
+
+
+async def test_a_function_whose_name_no_model_server_takes_gets_another_for_the_model() -> None:
+    tools = AgentTools(own("plain-name", "größe", "read.file", "x" * 65))
+    names = [spec.name for spec in tools.specs()]
+    assert names[0] == "plain-name"
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in names)
+    said = [await tools.observe(ToolCall("1", name, '{"word": "hi"}'), OCCASION) for name in names]
+    assert said == ["plain-name says hi", "größe says hi", "read.file says hi", f"{'x' * 65} says hi"]
 
 
 async def test_a_tool_that_is_gone_is_still_its_sources_matter() -> None:

@@ -46,6 +46,20 @@ async def test_who_offers_nothing_has_empty_lists() -> None:
     assert await LocalOffers().request("resources/list", {}) == {"resources": []}
 
 
+@pytest.mark.parametrize(
+    ("returned", "content"),
+    [
+        ({"content": [{"type": "text", "text": "mine"}]}, [{"type": "text", "text": "mine"}]),
+        ({"content": ["a"], "pages": 3}, [{"type": "text", "text": '{"content": ["a"], "pages": 3}'}]),
+        ({"content": [{"title": "A"}]}, [{"type": "text", "text": '{"content": [{"title": "A"}]}'}]),
+    ],
+)
+async def test_only_a_result_in_mcps_own_shape_is_sent_as_it_is(returned: Any, content: Any) -> None:
+    made = LocalOffers()
+    made.toolbox.add(Tool.of(lambda: returned, name="give"))
+    assert (await made.request("tools/call", {"name": "give"}))["content"] == content
+
+
 async def test_a_resource_is_read_by_its_uri() -> None:
     read = await offers().request("resources/read", {"uri": "file:///greeting.txt"})
     assert read == {"contents": [{"uri": "file:///greeting.txt", "mimeType": "text/plain", "text": "hello"}]}

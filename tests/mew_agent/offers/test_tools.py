@@ -1,7 +1,10 @@
 """Functions as tools: described, checked, run, and their results as text."""
 
+import asyncio
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any, Literal
 
 import anyio
@@ -9,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.offers.tools import BadArguments, Tool, Toolbox, UnknownTool, as_text, well_formed
+from mew_agent.offers.tools import BadArguments, Tool, Toolbox, ToolStopped, UnknownTool, as_text, well_formed
 
 
 async def word_count(text: str) -> int:
@@ -57,7 +60,7 @@ def test_a_function_that_cannot_be_described_is_refused_when_it_is_offered() -> 
     def opaque(x: threading.Thread) -> None: ...
     def calling(x: Callable[[], int]) -> None: ...
 
-    for function in (many, loose, nameless, opaque, calling):
+    for function in (many, loose, nameless, opaque, calling, lambda x: x):
         with pytest.raises(TypeError, match=f"tool '{function.__name__}'"):
             Tool.of(function)
 
@@ -78,6 +81,69 @@ async def test_a_plain_function_that_returns_a_coroutine_is_awaited() -> None:
             return n + 1
 
     assert await Tool.of(Counter(), name="counter").call({"n": 1}) == 2
+
+
+class Scaler:
+    """Scales values."""
+
+    def __init__(self, by: int) -> None:
+        self.by = by
+
+    async def __call__(self, value: int) -> int:
+        return value * self.by
+
+
+async def test_anything_that_can_be_called_and_described_is_a_tool() -> None:
+    threefold = Tool.of(Scaler(3))
+    assert (threefold.name, threefold.description) == ("Scaler", "Scales values.")
+    assert await threefold.call({"value": "2"}) == 6
+    counting = Tool.of(partial(word_count, text="one two"))
+    assert (counting.name, counting.description) == ("word_count", "Count the words of a text.")
+    assert await counting.call({}) == 2
+    assert await Tool.of(lambda x: x, name="same").call({"x": 1}) == 1
+
+
+async def test_what_a_generator_yields_is_its_result() -> None:
+    threads = set[int]()
+
+    def upto(n: int) -> Iterator[int]:
+        threads.add(threading.get_ident())
+        yield from range(n)
+
+    async def each(n: int) -> AsyncIterator[int]:
+        for number in range(n):
+            yield number
+
+    assert await Tool.of(upto).call({"n": 3}) == [0, 1, 2]
+    assert await Tool.of(each).call({"n": 3}) == [0, 1, 2]
+    assert threading.get_ident() not in threads
+
+
+async def test_a_tool_that_would_end_the_program_ends_only_itself() -> None:
+    def leave() -> None:
+        sys.exit(3)
+
+    async def leave_too() -> None:
+        sys.exit("no such option")
+
+    async def cancelled_inside() -> None:
+        task = asyncio.ensure_future(asyncio.sleep(60))
+        task.cancel()
+        await task
+
+    tools = Toolbox()
+    for function in (leave, leave_too, cancelled_inside):
+        tools.add(Tool.of(function))
+    assert await tools.observe("leave", "") == "Error: it ended without a result: it called exit(3)"
+    assert "exit('no such option')" in await tools.observe("leave_too", "")
+    with pytest.raises(ToolStopped, match="what it waited for was cancelled"):
+        await tools.call("cancelled_inside", {})
+
+
+async def test_a_tool_that_is_cancelled_from_outside_has_no_result() -> None:
+    with anyio.move_on_after(0) as scope:
+        await Tool.of(anyio.sleep).call({"delay": 60})
+    assert scope.cancelled_caught
 
 
 async def test_cancelling_does_not_wait_for_a_plain_function() -> None:
