@@ -23,6 +23,7 @@ from mew_agent.cli import terminal
 from mew_agent.cli.demo_story import Check, DemoFailed, Story
 from mew_agent.cli.demo_texts import Part, endless, parts_of
 from mew_agent.cli.demo_view import LiveTable, View, view_for
+from mew_agent.cli.signals import asked_like_ctrl_c
 from mew_agent.config import REHEARSAL
 from mew_agent.errors import ConfigError
 from mew_agent.participant import Participant
@@ -32,7 +33,9 @@ from spaces.run_file import RunFile, read_run_file, run_file_path
 BY_ITSELF, ON_REQUEST, YOU = "reader", "editor", "you"
 WINDOW_TOKENS = 4096
 LIMIT_SECONDS = 55.0
-START_SECONDS = 30.0
+START_SECONDS = 70.0
+"""`mew up` bounds itself; this is only for one that hangs all the same."""
+
 PACE_SECONDS = 0.6
 """Between two parts, when somebody watches."""
 
@@ -60,16 +63,14 @@ class Reading:
 def demo(files: list[Path], keep: bool, as_json: bool) -> int:
     """Play the demo. Returns the exit code; raises `ConfigError` for files that cannot be read as text."""
     readings = [read_text_file(path) for path in files or default_files()]
-    folder = Path(tempfile.mkdtemp(prefix="mew-demo-"))
-    model = write_space(folder, os.environ)
     view = view_for(as_json=as_json, names=(BY_ITSELF, ON_REQUEST))
     started = time.monotonic()
-    with running_space(folder, keep=keep) as run:
+    with asked_like_ctrl_c(), running_space(keep=keep) as (run, folder, thinks_with):
         with view:
             view.show(
                 {
                     "event": "started",
-                    "model": model,
+                    "model": thinks_with,
                     "agents": [BY_ITSELF, ON_REQUEST],
                     "files": [reading.path.name for reading in readings],
                     "gateway": run.gateway,
@@ -166,15 +167,20 @@ def write_space(folder: Path, environ: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def running_space(folder: Path, *, keep: bool) -> Iterator[RunFile]:
-    """`mew up` for the block, then `mew down` and away with the folder, unless it is to be kept and all went well."""
+def running_space(*, keep: bool) -> Iterator[tuple[RunFile, Path, str]]:
+    """`mew up` for the block, then `mew down` and away with the folder, unless it is to be kept and all went well.
+
+    Gives its run file, its folder, and what its agents think with, in words.
+    """
     kept = False
+    folder = Path(tempfile.mkdtemp(prefix="mew-demo-"))
     try:
+        thinks_with = write_space(folder, os.environ)
         run_mew("up", "--detach", "--space-dir", str(folder), "--port", "0")
         run = read_run_file(run_file_path(folder / ".mew"))
         if run is None:
             raise DemoFailed("`mew up` left no run file")
-        yield run
+        yield run, folder, thinks_with
         kept = keep
     finally:
         if not kept:
@@ -185,9 +191,17 @@ def running_space(folder: Path, *, keep: bool) -> Iterator[RunFile]:
 def run_mew(*arguments: str, check: bool = True) -> None:
     """Run one of our own commands, as a user would. Raises `DemoFailed` with what it said."""
     command = [sys.executable, "-m", "mew_agent", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)  # noqa: S603
-    if check and done.returncode:
-        raise DemoFailed((done.stderr or done.stdout).strip().removeprefix("mew: "))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:  # noqa: S603
+        try:
+            said, complained = child.communicate(timeout=START_SECONDS)
+        except BaseException as error:
+            child.terminate()  # then it undoes what it began, and only then is it done
+            child.communicate()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise DemoFailed(f"`mew {arguments[0]}` did not end within {START_SECONDS:g} seconds") from None
+            raise
+    if check and child.returncode:
+        raise DemoFailed((complained or said).strip().removeprefix("mew: "))
 
 
 # -- the end -------------------------------------------------------------------------------------------------

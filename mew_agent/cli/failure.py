@@ -44,6 +44,8 @@ def _text(error: BaseException) -> str:
             return f"{error}. Tokens of a space are in .mew/tokens/ of its folder"
         case MewAgentError() | SpacesError():
             return str(error)
+        case OSError(strerror=str(reason)):
+            return f"{error.filename}: {reason}" if error.filename is not None else reason
         case _:
             return f"{type(error).__name__}: {error} (MEW_DEBUG=1 shows where)"
 

@@ -18,7 +18,8 @@ def space_config_path(config: Path | None, folder: Path | None) -> Path:
     for path in (base / STATE_NAME / SPACE_FILE, base / SPACE_FILE):
         if path.is_file():
             return path
-    raise ConfigError(str(base.resolve()), f"there is no {SPACE_FILE} here", "--config FILE or --space-dir DIR")
+    problem = f"there is no {SPACE_FILE} here; `mew init` makes one"
+    raise ConfigError(str(base.resolve()), problem, "--config FILE or --space-dir FOLDER")
 
 
 def space_folder(config_path: Path) -> Path:

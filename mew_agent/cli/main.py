@@ -96,13 +96,13 @@ space.app.command("status", short_help=SEE)(status)
 def chat(
     flags: Flags,
     target: Annotated[str, typer.Argument(metavar="PARTICIPANT", help="Whom to talk to.")],
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say; `-` reads standard input.")],
+    words: Annotated[list[str], typer.Argument(metavar="TEXT", help="What to say; `-` reads standard input.")],
     timeout: TimeoutFlag = ANSWER_SECONDS,
 ) -> int:
     """Say something to a participant and print its answer."""
     from mew_agent.cli.chat import say_to
 
-    return say_to(flags, target, text, timeout_seconds=timeout)
+    return say_to(flags, target, " ".join(words), timeout_seconds=timeout)
 
 
 @app.command(
@@ -221,20 +221,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns its exit code; whatever goes wrong is one line on standard error."""
+    _have_outputs()
     try:
         outcome = app(args=None if arguments is None else list(arguments), prog_name="mew", standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
+        if sys.stderr.isatty():
+            sys.stderr.write("\n")  # what is typed next does not begin behind the ^C
         return 130
     except BaseException as error:
-        if isinstance(error, SystemExit | GeneratorExit) or os.environ.get("MEW_DEBUG"):
+        closed_pipe = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
+        if not closed_pipe and (isinstance(error, SystemExit | GeneratorExit) or os.environ.get("MEW_DEBUG")):
             raise
         from mew_agent.cli.failure import explain
         from mew_agent.cli.terminal import PIPE_CLOSED
 
-        code = explain(error)
+        code = PIPE_CLOSED if closed_pipe else explain(error)
         if code == PIPE_CLOSED:
             # Nobody reads any more; without this the interpreter would complain about it at the very end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
     return outcome if isinstance(outcome, int) else 0
+
+
+def _have_outputs() -> None:
+    """Where the caller closed standard output or error, what is said goes nowhere instead of failing."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - it stays open

@@ -4,12 +4,10 @@ Owns what a space needs to run: its file, addresses, tokens, each agent's settin
 nothing and prints nothing.
 """
 
-import errno
 import json
 import os
 import secrets
 import shutil
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,12 +18,12 @@ from urllib.parse import quote
 
 from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.locate import space_config_path, space_folder
+from mew_agent.cli.ports import free_port, place_to_listen
 from mew_agent.config import REHEARSAL, AgentConfig, Source, build_agent_config, check_model_source, environment_source
 from mew_agent.errors import ConfigError
 from spaces.auth import ensure_token, state_dir
 from spaces.config import AgentOptions, SpaceConfig, load_space, place_in
-from spaces.errors import PortInUse
-from spaces.launch import BRIDGE_CONFIG, Address, Launch, Program, bridges
+from spaces.launch import BRIDGE_CONFIG, Launch, Program, bridges
 from spaces.processes import started_mark
 from spaces.run_file import Pids, RunFile, read_run_file, run_file_path
 
@@ -112,20 +110,20 @@ def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan
     path = space_config_path(request.config, request.folder)
     config = load_space(path)
     state, folder = state_dir(path), space_folder(path)
-    _refuse_second_start(state, config)
+    _refuse_second_start(state)
     agents = {
         name: _read_agent(name, participant.agent, config, path, environ)
         for name, participant in config.participants.items()
         if participant.agent is not None and participant.auto_start
     }
     rehearsing = [agent.config for agent in agents.values() if agent.config.base_url == REHEARSAL]
-    model_port = _free_port("127.0.0.1") if rehearsing else None
+    model_port = free_port("127.0.0.1") if rehearsing else None
     sessions = state / "sessions"
     launch = Launch(
         config=config,
         config_path=path.resolve(),
         folder=folder,
-        address=_address(request),
+        address=place_to_listen(request.host, request.port),
         run_id=secrets.token_hex(8),
         mew=MEW,
         tokens={name: ensure_token(state, name, environ=environ) for name in config.participants},
@@ -199,6 +197,14 @@ def person_of(config: SpaceConfig) -> str | None:
     return people[0] if len(people) == 1 else None
 
 
+def check_person(config: SpaceConfig, named: str | None) -> None:
+    """Refuse to talk as somebody whom the space does not have, or as nobody. Raises `ConfigError`."""
+    if named is not None and named not in config.participants:
+        raise ConfigError("--participant", f"'{named}' is not in {config.space.id}", ", ".join(config.participants))
+    if named is None and person_of(config) is None:
+        raise ConfigError("--participant", "who talks?", "one of its people, or space.default_participant in its file")
+
+
 def _read_agent(name: str, section: AgentOptions, space: SpaceConfig, path: Path, environ: Mapping[str, str]) -> _Agent:
     """Read an agent's section as the agent itself will. Raises `ConfigError`."""
     written = section.model_dump(mode="json", exclude_none=True)
@@ -242,13 +248,15 @@ def _window_of(rehearsing: list[AgentConfig]) -> tuple[str, ...]:
     return ("--window", str(max(limits))) if limits else ()
 
 
-def _refuse_second_start(state: Path, config: SpaceConfig) -> None:
+def _refuse_second_start(state: Path) -> None:
     path = run_file_path(state)
     run = read_run_file(path)
-    if run is not None and run.is_alive:
+    if run is not None and (run.is_running(run.pids.supervisor) or run.is_running(run.pids.gateway)):
         raise ConfigError(
-            config.space.id, f"runs already, at {run.gateway} since {run.started_at}; see `mew status`, or `mew down`"
+            run.space, f"runs already, at {run.gateway} since {run.started_at}; see `mew status`, or `mew down`"
         )
+    if run is not None and run.is_alive:
+        raise ConfigError(run.space, "it ended, and left programs that still run; `mew down` stops them")
     path.unlink(missing_ok=True)
 
 
@@ -284,38 +292,3 @@ def _check_bridges(launch: Launch, names: Sequence[str], path: Path) -> None:
         name, search = server["command"], server["env"].get("PATH", program.environment.get("PATH"))
         if shutil.which(name, path=search) is None and not (folder / name).is_file():
             raise ConfigError(_place(path, program.name, "mcp_server", "command"), f"there is no program '{name}'")
-
-
-def _address(request: Request) -> Address:
-    """Where to listen; the port is tried, so that a taken one is said before anything is started."""
-    if request.port == 0:
-        return Address(request.host, _free_port(request.host))
-    try:
-        with _listener(request.host, request.port):
-            return Address(request.host, request.port)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise PortInUse(request.host, request.port) from None
-        raise ConfigError("--host, --port", f"cannot listen there: {error.strerror or error}") from None
-
-
-def _free_port(host: str) -> int:
-    try:
-        with _listener(host, 0) as listener:
-            port: int = listener.getsockname()[1]
-            return port
-    except OSError as error:
-        raise ConfigError("--host", f"cannot listen on '{host}': {error.strerror or error}") from None
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen()
-    except OSError:
-        listener.close()
-        raise
-    return listener

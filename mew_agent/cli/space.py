@@ -56,6 +56,10 @@ def up(
     request = Request(config=config, folder=space_dir, host=host, port=port, log_level=log_level)
     if interactive:
         return _start_and_talk(request, participant)
+    if participant is not None:
+        from mew_agent.errors import ConfigError
+
+        raise ConfigError("--participant", "says as whom you talk", "--interactive with it")
     return start_detached(request) if detach else start_here(request, background=background)
 
 
@@ -63,9 +67,13 @@ def _start_and_talk(request: "Request", participant: str | None) -> int:
     from mew_agent.cli import terminal
     from mew_agent.cli.connect import connect as join
     from mew_agent.cli.locate import space_config_path, space_folder
+    from mew_agent.cli.plan import check_person
     from mew_agent.cli.up import start_detached
+    from spaces.config import load_space
 
-    folder = space_folder(space_config_path(request.config, request.folder))
+    path = space_config_path(request.config, request.folder)
+    folder = space_folder(path)
+    check_person(load_space(path), participant)
     start_detached(request)
     try:
         return join(Flags(participant=participant, folder=folder))

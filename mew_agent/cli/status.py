@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def show_status(flags: Flags, *, watch: bool, as_json: bool) -> int:
     """Print the board. With `watch`, go on until the gateway stops or the user does."""
     seat = take_seat(flags)
+    _warn_of_orphans(seat)
     if watch:
         return _watch(seat, as_json=as_json)
     board = Board.model_validate(seat.api.board())
@@ -30,6 +31,12 @@ def show_status(flags: Flags, *, watch: bool, as_json: bool) -> int:
     else:
         terminal.say_lines(_lines(board, seat, _agents(seat)))
     return terminal.DONE
+
+
+def _warn_of_orphans(seat: Seat) -> None:
+    run = seat.run()
+    if run is not None and run.pids.supervisor is not None and not run.is_running(run.pids.supervisor):
+        terminal.warn("`mew up` of this space was killed: what ends now stays ended; `mew down` stops the rest")
 
 
 def _watch(seat: Seat, *, as_json: bool) -> int:

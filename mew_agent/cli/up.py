@@ -18,11 +18,12 @@ from mew_agent.cli import terminal
 from mew_agent.cli.board_words import clean
 from mew_agent.cli.http_api import GatewayApi
 from mew_agent.cli.plan import MEW, Plan, Request, make_plan, newcomers
+from mew_agent.cli.signals import asked_like_ctrl_c
 from mew_agent.errors import ConfigError, MewAgentError, NotConnected
 from spaces.errors import SpacesError
 from spaces.launch import GATEWAY, MODEL
 from spaces.run_file import RunFile, claim_run_file, read_run_file, run_file_path
-from spaces.supervisor import SELF, ProgramFailed, Supervisor, log_path, prepare_log_folder
+from spaces.supervisor import SELF, ProgramFailed, Supervisor, log_path, prepare_log_folder, stop_space
 
 READY_SECONDS: Final = 40.0
 """How long a space in the background may take until everything was started."""
@@ -46,17 +47,28 @@ def start_here(request: Request, *, background: bool = False) -> int:
         raise ConfigError("mew up", "needs a POSIX system; run `mew gateway start` and `mew agent run` by hand")
     plan = make_plan(request)
     path, run = run_file_path(plan.state), plan.run_file()
-    claim_run_file(path, run)
     supervisor = Supervisor(path, run, plan.logs)
     if not background:
         _print_notices(plan)
         supervisor.tell = _Printer([SELF, *(program.name for program in plan.launch.participants())])
         supervisor.on_ready = lambda: _announce(plan)
-    return anyio.run(_supervise, supervisor, plan)
+    with asked_like_ctrl_c():
+        claim_run_file(path, run)
+        try:
+            code = anyio.run(_supervise, supervisor, plan)
+        except KeyboardInterrupt:  # it came before anything was started, or when all had ended
+            path.unlink(missing_ok=True)
+            raise
+    if not background:
+        terminal.say(f"{plan.space}: stopped")
+    return code
 
 
 def start_detached(request: Request) -> int:
-    """Start a space in a process of its own, wait until its participants have joined, and say where it is."""
+    """Start a space in a process of its own, wait until its participants have joined, and say where it is.
+
+    Interrupted before it has said so, it stops the space again.
+    """
     if sys.platform == "win32":
         raise ConfigError("mew up", "needs a POSIX system; run `mew gateway start` and `mew agent run` by hand")
     plan = make_plan(request)
@@ -67,18 +79,23 @@ def start_detached(request: Request) -> int:
         *MEW, "up", "--background", "--config", str(plan.launch.config_path), "--host", request.host,
         "--port", str(plan.launch.address.port), "--log-level", request.log_level,
     )  # fmt: skip
-    with own_log.open("ab") as log:
-        child = subprocess.Popen(  # noqa: S603 - our own program
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=plan.launch.folder,
-            start_new_session=True,
-        )
-    _wait_ready(child, plan, own_log)
-    joined = _wait_joined(plan)
-    faults = _noted_faults(run_file_path(plan.state))
+    with asked_like_ctrl_c():
+        with own_log.open("ab") as log:
+            child = subprocess.Popen(  # noqa: S603 - our own program
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=plan.launch.folder,
+                start_new_session=True,
+            )
+        try:
+            _wait_ready(child, plan, own_log)
+            joined = _wait_joined(plan)
+            faults = _noted_faults(run_file_path(plan.state))
+        except KeyboardInterrupt:
+            _stop_again(child, plan)
+            raise
     _summarise(plan, joined, faults)
     child.returncode = 0  # it goes on without us; nobody here collects it
     return terminal.FAILED if faults else terminal.DONE
@@ -98,6 +115,8 @@ async def _supervise(supervisor: Supervisor, plan: Plan) -> int:
                 continue
             if received:
                 supervisor.force()
+            elif supervisor.tell is not None:
+                supervisor.tell(SELF, "stopping; Ctrl-C once more does not wait for anybody")
             received.append(number)
             supervisor.stop()
 
@@ -140,6 +159,17 @@ def _wait_ready(child: "subprocess.Popen[bytes]", plan: Plan, own_log: Path) -> 
     child.send_signal(signal.SIGTERM)
     child.wait()
     raise ConfigError(plan.space, f"did not start within {READY_SECONDS:g} seconds; see {plan.logs}")
+
+
+def _stop_again(child: "subprocess.Popen[bytes]", plan: Plan) -> None:
+    """End the process of a space and all that it has started."""
+    child.terminate()
+    child.wait()
+    path = run_file_path(plan.state)
+    run = read_run_file(path)
+    if run is not None and run.pids.supervisor == child.pid:
+        stop_space(path, run)
+    terminal.say(f"{plan.space}: stopped")
 
 
 def _wait_joined(plan: Plan) -> set[str]:

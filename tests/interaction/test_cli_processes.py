@@ -146,9 +146,53 @@ async def test_in_the_foreground_an_interrupt_stops_everything(folder: Folder) -
         process.send_signal(signal.SIGINT)
         assert await ended(process) == 130
         assert "gateway | gateway of 'review' listens at" in printed()
+        assert "mew     | stopping; Ctrl-C once more does not wait for anybody" in printed()
+        assert printed().endswith("review: stopped\n")
         assert "Traceback" not in printed()
     assert nothing_left(run)
     assert not folder.run_path.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("moment", ["claimed", "joined"])
+async def test_a_start_that_is_interrupted_is_undone(folder: Folder, number: signal.Signals, moment: str) -> None:
+    """`slow` never joins, so that the command still waits for it when the others have."""
+    slow = "  slow: {command: sleep, args: ['600'], auto_start: true}\n"
+    (folder.path / "space.yaml").write_text(SPACE + slow)
+
+    def has_come() -> bool:
+        run = read_run_file(folder.run_path)
+        return run is not None and (moment == "claimed" or run.ready)
+
+    async with folder.running("up", "--detach", "--port", "0") as (process, printed):
+        await until(has_come)
+        run = folder.run
+        process.send_signal(number)
+        assert await ended(process) == 130
+        assert printed() == "review: stopped\n"
+    assert nothing_left(run)
+    assert not folder.run_path.exists()
+
+
+async def test_a_start_in_the_foreground_that_is_interrupted_leaves_no_trace(folder: Folder) -> None:
+    async with folder.running("up", "--port", "0") as (process, printed):
+        await until(folder.run_path.exists)
+        process.send_signal(signal.SIGINT)
+        assert await ended(process) == 130
+        assert "Traceback" not in printed()
+    assert not folder.run_path.exists()
+
+
+async def test_a_space_of_which_only_programs_are_left_is_not_said_to_run(folder: Folder) -> None:
+    await folder.mew("up", "--detach", "--port", "0")
+    run = folder.run
+    for pid in (run.pids.supervisor, run.pids.gateway):
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+    await until(lambda: not run.is_running(run.pids.supervisor) and not run.is_running(run.pids.gateway))
+    assert "left programs that still run; `mew down` stops them" in await folder.mew("up", "--port", "0", code=2)
+    assert await folder.mew("down") == "review: stopped\n"
+    assert nothing_left(run)
 
 
 async def test_a_crashed_program_is_shown_where_its_report_is(folder: Folder) -> None:
@@ -168,7 +212,9 @@ async def test_down_stops_what_a_killed_supervisor_left(folder: Folder) -> None:
     os.kill(run.pids.supervisor, signal.SIGKILL)
     await until(lambda: not run.is_running(run.pids.supervisor))
     assert run.is_running(run.pids.gateway)
-    assert "coder" in await folder.mew("status")
+    shown = await folder.mew("status")
+    assert "mew: `mew up` of this space was killed" in shown
+    assert "coder" in shown
     assert await folder.mew("down") == "review: stopped\n"
     assert nothing_left(run)
 

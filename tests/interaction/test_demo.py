@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -82,13 +83,28 @@ def test_kept_spaces_answer_until_they_are_stopped(tmp_path: Path, scratch: Path
         assert mew("down", "--space-dir", folder, cwd=tmp_path).returncode == 0
 
 
-def test_an_interruption_ends_it_and_all_its_processes(tmp_path: Path, scratch: Path) -> None:
+def started(scratch: Path) -> bool:
+    """Whether the process of the demo's space exists, of which the command does not know yet."""
+    return any(scratch.glob("mew-demo-*/.mew/run.json"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("moment", ["as the space starts", "in the middle"])
+def test_whatever_ends_it_ends_all_its_processes(
+    tmp_path: Path, scratch: Path, number: signal.Signals, moment: str
+) -> None:
     command = [sys.executable, "-m", "mew_agent", "demo"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        child.stdout.readline()
-        child.send_signal(signal.SIGINT)
+        if moment == "in the middle":
+            child.stdout.readline()
+        while not started(scratch):
+            assert child.poll() is None
+            time.sleep(0.005)
+        child.send_signal(number)
         _, errors = child.communicate(timeout=DEMO_SECONDS)
     assert child.returncode == 130
     assert "Traceback" not in errors
     assert list(scratch.iterdir()) == []
+    left = subprocess.run(["ps", "-Ao", "args"], capture_output=True, text=True, check=True)
+    assert str(scratch) not in left.stdout

@@ -28,6 +28,12 @@ async def test_the_answer_is_printed(gateway: RunningGateway) -> None:
     assert (outcome.code, outcome.out, outcome.err) == (0, "you said: are you there?\n", "")
 
 
+async def test_words_without_quotes_are_one_text(gateway: RunningGateway) -> None:
+    async with answering(gateway, "coder", repeats):
+        outcome = await mew("chat", "coder", "are", "you", "there?", *seat(gateway))
+    assert outcome.out == "you said: are you there?\n"
+
+
 async def test_a_paused_participant_is_told_at_once_and_when_it_did_not_answer(gateway: RunningGateway) -> None:
     async def stays_silent(_client: Client, _request: Message) -> None:
         return None

@@ -56,3 +56,9 @@ def test_several_lines_become_one(capsys: pytest.CaptureFixture[str]) -> None:
 def test_our_own_mistake_says_how_to_see_more(capsys: pytest.CaptureFixture[str]) -> None:
     explain(KeyError("oops"))
     assert capsys.readouterr().err == "mew: KeyError: 'oops' (MEW_DEBUG=1 shows where)\n"
+
+
+def test_what_the_system_refuses_is_said_in_its_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain(OSError(28, "No space left on device")) == 1
+    assert explain(PermissionError(13, "Permission denied", ".mew")) == 1
+    assert capsys.readouterr().err == "mew: No space left on device\nmew: .mew: Permission denied\n"

@@ -25,7 +25,7 @@ def test_the_state_folder_comes_before_the_folder(tmp_path: Path) -> None:
 
 
 def test_without_any_the_options_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--space-dir"):
+    with pytest.raises(ConfigError, match=r"`mew init` makes one .*--space-dir"):
         space_config_path(None, tmp_path)
 
 

@@ -1,5 +1,6 @@
 """`mew` as a whole: it starts fast, and whatever goes wrong is one line and an exit code."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -99,10 +100,43 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes close differently there")
-def test_a_reader_that_stops_reading_is_no_error() -> None:
-    command = f"{sys.executable} -m mew_agent --help | true"
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("{mew} --help | true", 0), ("{mew} --version >&-", 0), ("{mew} cook 2>&-", 2)],
+    ids=["closed pipe", "no output", "no error output"],
+)
+def test_a_reader_that_is_not_there_is_no_error(command: str, code: int) -> None:
+    mew = f"{sys.executable} -m mew_agent"
+    shown = subprocess.run(
+        ["/bin/sh", "-c", command.format(mew=mew)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (shown.returncode, shown.stderr) == (code, "")
+
+
+def test_a_pipe_that_was_closed_has_its_code() -> None:
+    code = (
+        "import sys\n"
+        "from mew_agent.cli.main import app, main\n"
+        "@app.command()\n"
+        "def endless() -> None:\n"
+        "    while True:\n"
+        "        print('more', flush=True)\n"
+        "main(['endless'])\n"
+    )
+    read_end, write_end = os.pipe()
+    with subprocess.Popen([sys.executable, "-c", code], stdout=write_end, stderr=subprocess.PIPE, text=True) as child:
+        os.close(write_end)
+        os.read(read_end, 4)
+        os.close(read_end)
+        _, complaints = child.communicate(timeout=60)
+    assert (child.returncode, complaints) == (141, "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such device there")
+def test_what_cannot_be_written_is_told_in_one_line() -> None:
+    command = f"{sys.executable} -m mew_agent init --list-templates > /dev/full"
     shown = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
-    assert shown.stderr == ""
+    assert (shown.returncode, shown.stderr) == (1, "mew: No space left on device\n")
 
 
 def test_it_runs_as_a_module_too() -> None:
@@ -110,6 +144,20 @@ def test_it_runs_as_a_module_too() -> None:
         [sys.executable, "-P", "-m", "mew_agent", "--version"], capture_output=True, text=True, check=True
     )
     assert shown.stdout == f"mew {__version__}\n"
+
+
+def test_an_interruption_while_it_loads_ends_it_quietly(tmp_path: Path) -> None:
+    """The first thing that loads stands in for a moment of loading."""
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    done = subprocess.run(
+        [sys.executable, "-m", "mew_agent"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_an_interruption_ends_it_with_its_code_even_from_within_generated_code(tmp_path: Path) -> None:

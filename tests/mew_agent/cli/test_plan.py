@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from mew_agent.cli.plan import INTERPRETER, MEW, Plan, Request, check_newcomer, make_plan, newcomers, person_of
 from mew_agent.errors import ConfigError
 from spaces.config import parse_space
-from spaces.errors import PortInUse, SpaceConfigError
+from spaces.errors import SpaceConfigError
 from spaces.processes import started_mark
 from spaces.run_file import RunFile, run_file_path, write_run_file
 
@@ -220,20 +219,6 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
         plan_of(tmp_path, text)
 
 
-def test_a_taken_port_is_said_with_the_ways_out(tmp_path: Path) -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(PortInUse, match="taken by another program; use --port, or `mew down`"),
-    ):
-        plan_of(tmp_path, port=taken.getsockname()[1])
-
-
-def test_an_address_of_another_machine_is_refused(tmp_path: Path) -> None:
-    for port in (0, 1234):
-        with pytest.raises(ConfigError, match="cannot listen"):
-            plan_of(tmp_path, host="192.0.2.1", port=port)
-
-
 def test_a_space_that_runs_already_is_not_started_twice(tmp_path: Path) -> None:
     path = run_file_path(tmp_path / ".mew")
     me = os.getpid()
@@ -339,7 +324,7 @@ def test_a_vocabulary_is_looked_for_beside_the_space_and_handed_over_whole(tmp_p
         ("no-such", "participants.coder.agent: there is no policy 'no-such'"),
         ("gone.yaml", "gone.yaml: there is no such file"),
         ("bad.yaml", "bad.yaml:2:1: there is no preset 'domino'"),
-        ("{name: x, based_on: mew, max_stalls: 0}", "agent.max_stalls: max_stalls: Input should be greater than"),
+        ("{name: x, based_on: mew, max_stalls: 0}", "should be greater than or equal to 1"),
     ],
 )
 def test_a_policy_that_cannot_be_followed_is_refused_before_anything_starts(

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from spaces.run_file import run_file_path
 from tests.mew_agent.cli.test_running import running_space
 from tests.support.cli import mew
@@ -27,6 +29,24 @@ async def test_up_names_a_mistake_in_the_file_and_starts_nothing(tmp_path: Path)
             "mew: space.yaml:3:11: unknown key 'capabilites' under participants.coder (did you mean 'capabilities'?)\n"
         )
         assert outcome.code == 2
+    assert not (tmp_path / ".mew").exists()
+
+
+@pytest.mark.parametrize(
+    ("people", "flags", "said"),
+    [
+        ("ada: {}", ("--participant", "ada"), "--participant: says as whom you talk (expected --interactive with it)"),
+        ("ada: {}", ("-i", "--participant", "bob"), "--participant: 'bob' is not in s (expected ada)"),
+        ("ada: {}\n  bob: {}", ("-i",), "--participant: who talks?"),
+    ],
+)
+async def test_who_talks_is_settled_before_anything_starts(
+    tmp_path: Path, people: str, flags: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "space.yaml").write_text(f"space: {{id: s}}\nparticipants:\n  {people}\n")
+    outcome = await mew("up", *flags)
+    assert outcome.err.startswith(f"mew: {said}")
+    assert (outcome.code, outcome.out) == (2, "")
     assert not (tmp_path / ".mew").exists()
 
 

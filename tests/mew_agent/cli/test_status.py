@@ -1,12 +1,15 @@
 """The board as `mew status` shows it: once, as JSON, and as it changes."""
 
 import json
+import os
+from pathlib import Path
 
 import anyio
 
 from spaces.config import parse_space
 from spaces.gateway import RunningGateway, serve_gateway
 from tests.mew_agent.cli.conftest import SPACE
+from tests.mew_agent.cli.test_running import running_space
 from tests.support.cli import REPORT, Outcome, Output, board_shows, mew, seat, status
 from tests.support.gateway_client import Message, joined
 
@@ -45,6 +48,16 @@ async def test_as_json_each_participant_is_one_line_with_its_whole_report(gatewa
     assert entries["coder"]["status"]["context"]["basis"] == "reported"
     assert entries["coder"]["status"]["own_metric"] == 7
     assert "status" not in entries["ada"]
+
+
+async def test_a_space_whose_supervisor_was_killed_is_shown_with_what_that_means(
+    gateway: RunningGateway, tmp_path: Path
+) -> None:
+    pids = {"supervisor": 2**22 + 7, "gateway": os.getpid()}
+    running_space(tmp_path, gateway=gateway.url, ws=gateway.ws_url, pids=pids)
+    outcome = await mew("status", "--token", gateway.token_of("ada"))
+    assert outcome.err.startswith("mew: `mew up` of this space was killed")
+    assert outcome.out.startswith("review · ")
 
 
 async def printed(output: Output, *wanted: str) -> None:
