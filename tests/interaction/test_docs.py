@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,13 @@ def test_the_agents_page_names_the_failures_that_are_tested() -> None:
     table = page[page.index("## When something fails") : page.index("Each row is a test")]
     rows = re.findall(r"^\| (.*?) \|", table, re.MULTILINE)
     assert rows[1:] == [row.name for row in TABLE]
+
+
+def test_every_page_comes_with_an_installed_package() -> None:
+    """`mew demo` reads them."""
+    packaging = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    shipped = packaging["targets"]["wheel"]["force-include"]
+    assert shipped == {f"docs/{page.name}": f"mew_agent/_docs/{page.name}" for page in DOCS.glob("*.md")}
 
 
 def test_every_page_that_the_readme_names_exists() -> None:
