@@ -29,6 +29,11 @@ def state_dir(config_path: Path | str) -> Path:
     return folder if folder.name == STATE_NAME else folder / STATE_NAME
 
 
+def space_folder(state: Path) -> Path:
+    """The folder of the space that a state folder belongs to: the one around a `.mew`, else the state folder itself."""
+    return state.parent if state.name == STATE_NAME else state
+
+
 def token_path(state: Path, participant: str) -> Path:
     """The file of a participant's token."""
     return state / "tokens" / f"{participant}.token"

@@ -67,8 +67,9 @@ class Connection:
         return self._bearer is not None
 
     def attach(self, lane: Lane) -> None:
-        """Name the way out."""
+        """Name the way out. How much may wait there is what the space allows."""
         self._lane = lane
+        lane.allow_waiting(self._limits.write_buffer_bytes + self._limits.message_bytes)
         self._switchboard.attach(self.id, lane)
 
     def receive(self, data: bytes, is_text: bool) -> None:
@@ -185,7 +186,7 @@ class Connection:
             self._limits = home.config.limits
             self.id = home.open()
             if self._lane is not None:
-                home.attach(self.id, self._lane)
+                self.attach(self._lane)
 
     def _end(self, error: str, message: str, code: int) -> None:
         self._phase = _Phase.ENDED

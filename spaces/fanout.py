@@ -66,6 +66,10 @@ class Lane(ABC):
     """Put a frame behind everything written before; never waits."""
 
     @abstractmethod
+    def allow_waiting(self, max_bytes: int) -> None:
+        """Say how much may wait for the peer; beyond that it counts as a slow reader and is told on."""
+
+    @abstractmethod
     def close(self, code: int, reason: str) -> None:
         """Send a close frame behind everything written, then wait a bounded time for the peer."""
 
@@ -131,16 +135,20 @@ class Fanout:
 class AsgiLane(Lane):
     """A lane through ASGI `send`: a bounded outbox and one task, `run`, that empties it in order."""
 
-    def __init__(self, *, max_bytes: int, on_slow: OnSlow) -> None:
+    def __init__(self, *, on_slow: OnSlow) -> None:
         super().__init__()
         self._outbox: deque[bytes] = deque()
         self._waiting_bytes = 0
-        self._max_bytes = max_bytes
+        self._max_bytes = 0
         self._on_slow = on_slow
         self._closing: tuple[int, str] | None = None
         self._filled = anyio.Event()
         self.closing = anyio.Event()
         """Set when a close frame is due."""
+
+    def allow_waiting(self, max_bytes: int) -> None:
+        """Say how much may wait; until then nothing may."""
+        self._max_bytes = max_bytes
 
     def write(self, framed: bytes) -> None:
         """Put a frame behind what waits already."""

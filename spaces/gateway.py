@@ -147,7 +147,7 @@ async def serve_gateway(
     Tokens come from `tokens`, else from the state folder, else they are made up for this run. `others` are spaces
     that it serves besides; clients name the one they want, or are known by their token. It sets no signal
     handlers. `direct=False` sends through plain ASGI, as under a foreign server. Raises `PortInUse`,
-    `TokenError`, and `SpacesError` for a state that cannot be read.
+    `TokenError`, and `SpacesError` for an address that cannot be listened at and a state that cannot be read.
     """
     board = switchboard or _switchboard(HostedSpace(config, state, tokens))
     directory = Directory([board, *(_switchboard(other) for other in others)])
@@ -251,12 +251,7 @@ class _Sockets:
 
     async def _serve_directly(self, websocket: WebSocket, connection: Connection, lane: DirectLane) -> bool:
         """Serve a socket until it has joined; then its lane does. Returns whether it goes on."""
-        limits = self._limits
-        lane.limit(
-            max_waiting_bytes=limits.write_buffer_bytes + limits.message_bytes,
-            on_slow=connection.slow,
-            on_too_large=connection.too_large,
-        )
+        lane.tell(on_slow=connection.slow, on_too_large=connection.too_large)
         connection.attach(lane)
         await self._wait_for_join(websocket, connection)
         if connection.is_joined and not connection.is_gone:
@@ -269,8 +264,7 @@ class _Sockets:
         return False
 
     async def _serve_by_asgi(self, websocket: WebSocket, connection: Connection) -> None:
-        limits = self._limits
-        lane = AsgiLane(max_bytes=limits.write_buffer_bytes + limits.message_bytes, on_slow=connection.slow)
+        lane = AsgiLane(on_slow=connection.slow)
         connection.attach(lane)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lane.run, websocket.send)
@@ -378,22 +372,33 @@ def _plain_errors() -> Iterator[None]:
 
 @contextmanager
 def _bound_socket(host: str, port: int) -> Iterator[socket.socket]:
+    try:
+        listener = _listener(host, port)
+    except (OSError, UnicodeError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise PortInUse(host, port) from None
+        said = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise SpacesError(f"cannot listen at {_in_url(host)}:{port}: {said}") from None
+    with listener:
+        yield listener
+
+
+def _listener(host: str, port: int) -> socket.socket:
     family, kind, proto, _, address = min(
         socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE),
         key=lambda found: found[0] is not socket.AF_INET,
     )
-    with socket.socket(family, kind, proto) as listener:
+    listener = socket.socket(family, kind, proto)
+    try:
         if sys.platform != "win32":  # there it would let two programs share the port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise PortInUse(host, port) from None
-            raise
+        listener.bind(address)
         listener.listen(2048)
         listener.settimeout(0)
-        yield listener
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 async def _keep_time(directory: Directory) -> None:

@@ -1,8 +1,9 @@
 """Files of lines, written by one thread: whoever has something to say leaves it in a bounded queue and goes on.
 
 What is left is rendered to bytes by the thread as well, so that the event loop pays for little more than the
-leaving. A file is opened, appended to and closed for every batch: it may be truncated, moved or removed meanwhile.
-When more waits than may, lines are dropped and counted, and the count is the next line of their file.
+leaving. A file is opened, appended to and closed for every batch: it may be truncated, moved or removed meanwhile,
+with its folder. Lines that find no room, because more waits than may or the disk is full, are dropped and counted, and
+the count is the next line of their file.
 """
 
 import logging
@@ -47,7 +48,14 @@ class LineFile:
     is_private: bool = True
 
     def append(self, data: bytes) -> None:
-        """Write behind what is there. Raises `OSError`."""
+        """Write behind what is there, all of it or nothing. Raises `OSError`."""
+        try:
+            self._append(data)
+        except FileNotFoundError:  # its folder is gone
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._append(data)
+
+    def _append(self, data: bytes) -> None:
         if not self._write(data, self.max_bytes):
             self._move_aside()
             self._write(data, None)
@@ -58,10 +66,15 @@ class LineFile:
         # A file object would cost more than the writing: a batch is one write of bytes that are there already.
         file = os.open(self.path, flags, 0o600 if self.is_private else 0o666)
         try:
-            if max_bytes is not None and (size := os.fstat(file).st_size) > 0 and size + len(data) > max_bytes:
+            size = os.fstat(file).st_size
+            if max_bytes is not None and size > 0 and size + len(data) > max_bytes:
                 return False
-            while data:
-                data = data[os.write(file, data) :]
+            try:
+                while data:
+                    data = data[os.write(file, data) :]
+            except OSError:
+                os.ftruncate(file, size)  # half a line would spoil the next one too
+                raise
         finally:
             os.close(file)
         return True
@@ -92,7 +105,7 @@ class LineWriter:
         self._bytes_in = 0  # counted by who leaves lines
         self._bytes_out = 0  # counted by the thread
         self._dropped: dict[LineFile, int] = {}
-        self._failed: set[LineFile] = set()
+        self._lost: dict[LineFile, int] = {}  # the thread's own: lines that could not be written
         self._is_awake = False  # set by who leaves lines, taken back by the thread before it looks
         self._is_closing = False
         self._something = threading.Semaphore(0)
@@ -175,14 +188,15 @@ class LineWriter:
                 batches.setdefault(file, []).append(made[0])
                 batches.setdefault(other, []).append(made[1])
         for file, lines in batches.items():
+            lost = self._lost.get(file, 0)
             try:
-                file.append(b"".join(lines))
+                file.append(b"".join((_dropped_line(lost), *lines) if lost else lines))
             except OSError as error:
-                if file not in self._failed:
-                    self._failed.add(file)
+                self._lost[file] = lost + sum(one.count(b"\n") for one in lines)
+                if not lost:
                     log.warning("%s cannot be written: %s", file.path, error)
             else:
-                self._failed.discard(file)
+                self._lost.pop(file, None)
 
 
 def _dropped_line(lines: int) -> bytes:

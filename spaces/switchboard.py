@@ -19,7 +19,7 @@ from protocol.envelope import Draft
 from protocol.ids import ParticipantId
 from protocol.payloads.participant import Board
 from spaces.audit import AuditLog, Recipients, Transport
-from spaces.auth import TOKEN_BYTES, TokenBook, ensure_token, forget_token, store_token
+from spaces.auth import TOKEN_BYTES, TokenBook, ensure_token, forget_token, space_folder, store_token
 from spaces.config import SpaceConfig
 from spaces.effects import (
     Admit,
@@ -84,7 +84,8 @@ class Switchboard:
     ) -> None:
         """`epoch` names this run in history positions; a fresh one is made when it is left out.
 
-        `state` is where invitations and removals are kept; without it they last as long as this run. Without a
+        `state` is where invitations and removals are kept; without it they last as long as this run. Paths in the
+        configuration start from the folder that it belongs to, without it from the working folder. Without a
         `writer` there are no virtual participants. Raises `SpacesError` for a state that cannot be read.
         """
         self.config = config
@@ -92,6 +93,7 @@ class Switchboard:
         roster = _restore(tokens, state, config) if state is not None else Roster()
         self.space = Space(config, new_id=new_id, new_token=new_token, roster=roster)
         self._state = state
+        self._folder = Path() if state is None else space_folder(state)
         self._audit = audit
         self._writer = writer
         self.history = History(
@@ -174,7 +176,7 @@ class Switchboard:
             return
         if participant in self._virtual or not self.tokens.knows(participant):
             return
-        lane = FileLane(Path(configured.output_log), self._writer)
+        lane = FileLane(self._folder / configured.output_log, self._writer)
         try:
             lane.prepare()
         except OSError as error:

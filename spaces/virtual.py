@@ -29,6 +29,9 @@ class FileLane(Lane):
         """Leave a message to be written."""
         self._writer.put(self._file, line_of, len(framed), framed)
 
+    def allow_waiting(self, _max_bytes: int) -> None:
+        """Nothing waits here: the writer bounds what waits for all of its files."""
+
     def close(self, _code: int, _reason: str) -> None:
         """Write nothing from now on."""
         self.shut()

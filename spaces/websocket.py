@@ -61,11 +61,14 @@ class DirectLane(Lane):
         self.on_slow: Callable[[], None] | None = None
         self.on_too_large: Callable[[], None] | None = None
 
-    def limit(self, *, max_waiting_bytes: int, on_slow: Callable[[], None], on_too_large: Callable[[], None]) -> None:
-        """Be told once when more than this waits for the peer, and when it sends a message above the size limit."""
+    def tell(self, *, on_slow: Callable[[], None], on_too_large: Callable[[], None]) -> None:
+        """Be told once when more waits for the peer than may, and when it sends a message above the size limit."""
         self.on_slow = on_slow
         self.on_too_large = on_too_large
-        self._protocol.transport.set_write_buffer_limits(high=max_waiting_bytes)
+
+    def allow_waiting(self, max_bytes: int) -> None:
+        """Say how much may wait for the peer."""
+        self._protocol.transport.set_write_buffer_limits(high=max_bytes)
 
     def attach(self, on_message: OnMessage, on_gone: Callable[[], None]) -> None:
         """Take messages directly from now on; those that already wait come first, in order.

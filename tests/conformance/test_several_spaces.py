@@ -1,8 +1,10 @@
 """One gateway, two spaces: a port in common, and nothing else."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
 import pytest
 
 from spaces.config import SpaceConfig, parse_space
@@ -11,20 +13,19 @@ from tests.conformance.rules import rule
 from tests.support.gateway_client import Client, opened
 
 
-def space(name: str, *, write_buffer_bytes: int = 16 * 1024 * 1024) -> SpaceConfig:
+def space(name: str) -> SpaceConfig:
     return parse_space(
         f"space: {{id: {name}}}\n"
         "participants:\n"
         '  ada: {capabilities: [{kind: "*"}]}\n'
         "  bob: {capabilities: [{kind: chat}]}\n"
         "  log: {output_log: ./logs/heard.log, auto_connect: true, capabilities: []}\n"
-        f"limits: {{write_buffer_bytes: {write_buffer_bytes}, message_bytes: 65536}}\n"
     )
 
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[RunningGateway]:
-    blue = HostedSpace(space("blue", write_buffer_bytes=4096), tmp_path / "blue" / ".mew")
+    blue = HostedSpace(space("blue"), tmp_path / "blue" / ".mew")
     async with serve_gateway(space("red"), state=tmp_path / "red" / ".mew", others=[blue]) as running:
         yield running
 
@@ -64,6 +65,22 @@ async def test_nothing_of_one_space_is_heard_known_or_changed_in_another(gateway
         await late.send({"type": "join", "space": "blue", "token": token(gateway, "blue", "bob")})
         told = (await late.until("system/welcome"))["payload"]
         assert (told["active_streams"], told["board"]) == ([], [])
+
+
+@rule("spaces.apart", "http.virtual")
+async def test_files_that_listen_lie_in_the_folder_of_their_space(gateway: RunningGateway, tmp_path: Path) -> None:
+    for name in ("red", "blue"):
+        async with opened(gateway) as one:
+            await come_in(one, gateway, name, "ada", ask_for=name)
+            await one.chat(f"only {name}")
+            await one.until("chat")
+    for name in ("red", "blue"):
+        log = tmp_path / name / "logs" / "heard.log"
+        with anyio.fail_after(10):
+            while "only" not in log.read_text():
+                await anyio.sleep(0.01)
+        said = [json.loads(line)["payload"] for line in log.read_text().splitlines() if '"kind":"chat"' in line]
+        assert said == [{"text": f"only {name}"}]
 
 
 @rule("spaces.apart")

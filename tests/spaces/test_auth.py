@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spaces.auth import TokenBook, ensure_token, read_token, state_dir, token_path, token_variable
+from spaces.auth import TokenBook, ensure_token, read_token, space_folder, state_dir, token_path, token_variable
 from spaces.config import SpaceConfig, parse_space
 from spaces.errors import TokenError
 
@@ -17,6 +17,8 @@ def mode(path: Path) -> int:
 def test_state_lies_beside_the_space_or_where_the_space_lies(tmp_path: Path) -> None:
     assert state_dir(tmp_path / "space.yaml") == tmp_path.resolve() / ".mew"
     assert state_dir(tmp_path / ".mew" / "space.yaml") == tmp_path.resolve() / ".mew"
+    assert space_folder(tmp_path / ".mew") == tmp_path
+    assert space_folder(tmp_path / "elsewhere") == tmp_path / "elsewhere"
 
 
 def test_a_token_is_made_once_and_kept_from_others(tmp_path: Path) -> None:

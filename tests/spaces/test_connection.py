@@ -59,6 +59,19 @@ def test_every_form_of_a_join_is_welcomed(switchboard: Switchboard, join: dict[s
     assert socket.connection.is_joined
 
 
+def test_how_much_may_wait_is_what_the_space_it_joins_allows(switchboard: Switchboard) -> None:
+    generous = parse_space(
+        "space: {id: generous}\nparticipants: {eve: {tokens: [of-eve]}}\n"
+        "limits: {write_buffer_bytes: 8000000, message_bytes: 2000000}"
+    )
+    connection = Connection(Directory([switchboard, Switchboard(generous, TokenBook.made_up(generous))]))
+    lane = RecordingLane()
+    connection.attach(lane)
+    assert lane.max_waiting_bytes == 131_072
+    connection.receive(b'{"type":"join","space":"generous","token":"of-eve"}', is_text=True)
+    assert lane.max_waiting_bytes == 10_000_000
+
+
 @pytest.mark.parametrize(
     ("join", "error", "code"),
     [

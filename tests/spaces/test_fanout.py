@@ -1,5 +1,6 @@
 """Framing, fan-out, and the lane through plain ASGI."""
 
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -59,8 +60,14 @@ class Outlet:
         self.sent.append(message)
 
 
+def asgi_lane(max_bytes: int, on_slow: Callable[[], None] = lambda: None) -> AsgiLane:
+    lane = AsgiLane(on_slow=on_slow)
+    lane.allow_waiting(max_bytes)
+    return lane
+
+
 async def test_the_asgi_lane_sends_in_order_and_closes_behind_what_waits() -> None:
-    outlet, lane = Outlet(), AsgiLane(max_bytes=1_000, on_slow=lambda: None)
+    outlet, lane = Outlet(), asgi_lane(1_000)
     lane.write(frame_message("a"))
     lane.write(frame_message(b"b"))
     lane.close(4401, "unauthorized")
@@ -77,7 +84,7 @@ async def test_the_asgi_lane_sends_in_order_and_closes_behind_what_waits() -> No
 
 async def test_the_asgi_lane_notices_a_slow_reader_once_and_lets_it_go() -> None:
     noticed: list[bool] = []
-    outlet, lane = Outlet(), AsgiLane(max_bytes=10, on_slow=lambda: noticed.append(True))
+    outlet, lane = Outlet(), asgi_lane(10, lambda: noticed.append(True))
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lane.run, outlet.send)
@@ -98,7 +105,7 @@ async def test_the_asgi_lane_notices_a_slow_reader_once_and_lets_it_go() -> None
 
 
 async def test_the_asgi_lane_wakes_for_what_comes_later() -> None:
-    outlet, lane = Outlet(), AsgiLane(max_bytes=1_000, on_slow=lambda: None)
+    outlet, lane = Outlet(), asgi_lane(1_000)
     outlet.may_send.set()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:

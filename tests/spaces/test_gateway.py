@@ -36,6 +36,13 @@ async def test_a_taken_port_is_named(config: SpaceConfig, gateway: RunningGatewa
     assert caught.value.port == gateway.port
 
 
+@pytest.mark.parametrize("host", ["203.0.113.1", "x" * 70])
+async def test_an_address_of_somebody_else_is_named(config: SpaceConfig, host: str) -> None:
+    with pytest.raises(SpacesError, match=f"cannot listen at {host}:0: "):
+        async with serve_gateway(config, host=host):
+            pytest.fail("a gateway at a foreign address")
+
+
 async def test_the_port_is_free_again_at_once(config: SpaceConfig) -> None:
     async with serve_gateway(config) as first, joined(first, "ada"):
         port = first.port

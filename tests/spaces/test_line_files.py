@@ -1,7 +1,11 @@
 """Lines reach their files in order, whatever happens to the files, and never more wait than may."""
 
 import logging
+import resource
+import shutil
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +43,64 @@ def test_a_file_may_be_truncated_or_removed_meanwhile(tmp_path: Path) -> None:
     file.append(b"again\n")
     assert written(file.path) == ["again"]
     assert file.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_that_is_removed_is_made_again(tmp_path: Path) -> None:
+    file = LineFile(tmp_path / "logs" / "deep" / "log", max_bytes=10, kept=1)
+    for number in range(3):
+        file.append(line(f"line {number}"))
+        shutil.rmtree(tmp_path / "logs")
+    file.append(b"again\n")
+    assert written(file.path) == ["again"]
+
+
+@contextmanager
+def disk_with_room_for(size: int) -> Iterator[None]:
+    """No file grows beyond this many bytes: a write that begins below is cut there, the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
+    file = LineFile(tmp_path / "log")
+    file.append(line("whole"))
+    with disk_with_room_for(10), pytest.raises(OSError, match="too large"):
+        file.append(line("as long as this"))
+    assert file.path.read_text() == "whole\n"
+
+
+def test_what_could_not_be_written_is_counted_once_there_is_room_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = tmp_path / "folder"
+    there.write_text("a file where a folder should be")
+    writer, file = LineWriter(), LineFile(there / "log")
+    with caplog.at_level(logging.WARNING):
+        for text in ("a\nb", "c"):
+            writer.put(file, partial(line, text), 1)
+        until_written(writer, tmp_path)
+        there.unlink()
+        writer.put(file, partial(line, "d"), 1)
+        writer.close()
+    assert written(file.path) == ['{"event":"dropped","lines":3}', "d"]
+    assert len(caplog.records) == 1
+
+
+def until_written(writer: LineWriter, folder: Path) -> None:
+    """Wait until what was left so far was worked on: lines are made, then written, and only then the next are made."""
+    for _ in range(2):
+        made = threading.Event()
+
+        def mark(made: threading.Event = made) -> bytes:
+            made.set()
+            return b""
+
+        writer.put(LineFile(folder / "mark"), mark, 1)
+        assert made.wait(10)
 
 
 def test_a_full_file_moves_aside_and_only_some_are_kept(tmp_path: Path) -> None:
@@ -90,7 +152,8 @@ def test_a_line_that_cannot_be_made_or_written_costs_itself_alone(
     def broken() -> bytes:
         raise ValueError("no line")
 
-    writer, file, nowhere = LineWriter(), LineFile(tmp_path / "log"), LineFile(tmp_path / "none" / "log")
+    (tmp_path / "wall").touch()
+    writer, file, nowhere = LineWriter(), LineFile(tmp_path / "log"), LineFile(tmp_path / "wall" / "log")
     with caplog.at_level(logging.WARNING):
         writer.put(file, broken, 1)
         writer.put(nowhere, lambda: line("lost"), 1)

@@ -10,6 +10,11 @@ class RecordingLane(Lane):
         super().__init__()
         self.written: list[bytes | str] = []
         self.closed: tuple[int, str] | None = None
+        self.max_waiting_bytes: int | None = None
+
+    def allow_waiting(self, max_bytes: int) -> None:
+        """Keep the bound; nothing ever waits in a list."""
+        self.max_waiting_bytes = max_bytes
 
     def write(self, framed: bytes) -> None:
         """Keep a message."""
