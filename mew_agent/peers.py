@@ -3,15 +3,16 @@
 Fed with welcomes, presences, statuses, and what discovery learnt that they offer; never asks anybody anything.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from mew_agent.asking.peer_offers import PeerPrompt, PeerResource, PeerTool
+from protocol.capability import CapabilitySet
 from protocol.context_report import Basis, ContextReport
-from protocol.envelope import Envelope
+from protocol.envelope import Draft, Envelope
 from protocol.kinds import PARTICIPANT_STATUS, SYSTEM_PRESENCE, SYSTEM_WELCOME
 from protocol.payloads.participant import Status
 from protocol.payloads.system import Member, Presence, Welcome
@@ -84,6 +85,11 @@ class Peer:
     tools: tuple[PeerTool, ...] | None = None
     resources: tuple[PeerResource, ...] | None = None
     prompts: tuple[PeerPrompt, ...] | None = None
+
+    def may_send(self, kind: str, payload: Mapping[str, Any], to: str) -> bool:
+        """Whether its capabilities, as the gateway told them last, let it send this; True where none are told."""
+        said = Draft(kind=kind, payload=dict(payload), to=(to,))
+        return not self.capabilities or CapabilitySet(self.capabilities).allows(said)
 
 
 @dataclass

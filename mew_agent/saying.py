@@ -13,6 +13,7 @@ from uuid import uuid4
 import anyio
 from pydantic import BaseModel
 
+from mew_agent.asking.compactions import CompactionQuestion
 from mew_agent.asking.discovery import Discovery
 from mew_agent.asking.peer_offers import ToolResult
 from mew_agent.asking.proposals import PeerRequests, Waits
@@ -105,9 +106,7 @@ class Saying:
         leaves, `PeerTimeout`, `Refused` when the gateway did not deliver it, `AnswerLost`), and what `send` raises.
         """
         question = Question(self.draft(kind, payload, to=(to,)), to, answer)
-        with anyio.move_on_after(timeout_seconds):
-            async with self.posing(question):
-                await question.settled.wait()
+        await self._wait_for(question, timeout_seconds)
         return question.answered(timeout_seconds)
 
     @asynccontextmanager
@@ -136,15 +135,14 @@ class Saying:
     async def compact(
         self, peer: str, *, reason: str | None = None, target_tokens: int | None = None, timeout_seconds: float = 120.0
     ) -> CompactDone:
-        """Ask a peer to compact its context and wait until it has. Check `skipped` and `freed_tokens`."""
-        done = await self.ask(
-            kinds.PARTICIPANT_COMPACT,
-            Compact(reason=reason, target_tokens=target_tokens),
-            to=peer,
-            answer=kinds.PARTICIPANT_COMPACT_DONE,
-            timeout_seconds=timeout_seconds,
-        )
-        return _read(done, CompactDone)
+        """Ask a peer to compact its context and wait until it has. Check `skipped` and `freed_tokens`.
+
+        Peers that may not tell what they freed leave that out. Raises what `ask` raises, and `BadAnswer`.
+        """
+        wanted = Compact(reason=reason, target_tokens=target_tokens)
+        question = CompactionQuestion(self.draft(kinds.PARTICIPANT_COMPACT, wanted, to=(peer,)), peer)
+        await self._wait_for(question, timeout_seconds)
+        return question.outcome(timeout_seconds)
 
     async def request_status(self, peer: str, *, timeout_seconds: float = 30.0) -> Status:
         """Ask a peer for its status of this moment."""
@@ -214,6 +212,11 @@ class Saying:
             correlation_id=correlation_id,
             context=context,
         )
+
+    async def _wait_for(self, question: Question, timeout_seconds: float) -> None:
+        with anyio.move_on_after(timeout_seconds):
+            async with self.posing(question):
+                await question.settled.wait()
 
     def _refuse_unpermitted(self, envelope: Envelope) -> None:
         if not self.capabilities.allows(envelope):

@@ -71,7 +71,9 @@ class BoardTools:
 
         Without target_tokens it keeps only what it is working on and its newest turns.
         """
-        self._known(peer)
+        known = self._known(peer)
+        if not _has_context(known.context) and not self._can_tell(known):
+            raise NoHeadroom(f"'{peer}' has no context of its own that is known of, and could not tell what came of it")
         return _outcome(peer, await self._me.compact(peer, reason=reason, target_tokens=target_tokens))
 
     async def wait_for_headroom(self, peer: str, tokens: int, timeout_seconds: float = WAIT_SECONDS) -> str:
@@ -94,6 +96,13 @@ class BoardTools:
     def _may(self, kind: str) -> bool:
         """Whether we may send such a control to anybody who is here, or who may be named."""
         return any(self._me.may_send(kind, {}, (name,)) for name in (self._me.id, *self._me.peers))
+
+    def _can_tell(self, peer: Peer) -> bool:
+        """Whether a peer may say what came of a compaction; we ourselves do."""
+        me = self._me.id
+        done, status = {"status": "compacted"}, {"messages_in_context": 0}
+        told = ((kinds.PARTICIPANT_COMPACT_DONE, done), (kinds.PARTICIPANT_STATUS, status))
+        return peer.id == me or any(peer.may_send(kind, payload, me) for kind, payload in told)
 
     def _known(self, peer: str) -> Peer:
         if peer == self._me.id:

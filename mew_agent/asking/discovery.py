@@ -21,8 +21,7 @@ from mew_agent.offers.local import METHOD_NOT_FOUND
 from mew_agent.peers import Peer, who_left
 from mew_agent.voice import Voice
 from protocol import kinds
-from protocol.capability import CapabilitySet
-from protocol.envelope import Draft, Envelope
+from protocol.envelope import Envelope
 
 logger = logging.getLogger("mew_agent.asking.discovery")
 
@@ -239,12 +238,9 @@ class Discovery:
         self._me.start_soon(self._look, peer, known)
 
     def _can_answer(self, peer: str) -> bool:
-        """Whether a peer may send responses at all; gateways tell everybody's capabilities."""
+        """Whether a peer may send responses at all."""
         member = self._me.peers.get(peer)
-        if member is None:
-            return False
-        response = Draft(kind=kinds.MCP_RESPONSE, payload={"result": {}}, to=(self._me.id,))
-        return not member.capabilities or CapabilitySet(member.capabilities).allows(response)
+        return member is not None and member.may_send(kinds.MCP_RESPONSE, {"result": {}}, self._me.id)
 
     async def _look(self, peer: str, known: _Known) -> None:
         """Ask until there is an answer, a refusal, or no patience left."""

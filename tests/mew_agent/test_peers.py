@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.peers import PeerContext, Peers, is_partial
+from mew_agent.peers import Peer, PeerContext, Peers, is_partial
 from protocol.envelope import Envelope
 from protocol.payloads.participant import Status
 
@@ -111,6 +111,14 @@ def test_an_agent_without_reports_is_shown_as_it_says(peers: Peers) -> None:
 def test_my_own_status_is_no_peers(peers: Peers) -> None:
     assert peers.receive(status(WHOLE, sender="ada")) is None
     assert "ada" not in peers
+
+
+def test_what_a_peer_may_send_is_read_from_what_the_gateway_told() -> None:
+    pattern = {"kind": "chat", "to": ["ada"]}
+    assert Peer("mute").may_send("chat", {"text": "hi"}, "ada")
+    assert Peer("mute", (pattern,)).may_send("chat", {"text": "hi"}, "ada")
+    assert not Peer("mute", (pattern,)).may_send("chat", {"text": "hi"}, "bob")
+    assert not Peer("mute", (pattern,)).may_send("participant/status", {}, "ada")
 
 
 def test_joins_and_leaves_are_followed_and_a_report_survives_a_rejoin(peers: Peers) -> None:

@@ -1,7 +1,7 @@
 """The board as a model reads it, and what it can do about it."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio
@@ -23,7 +23,7 @@ space: {id: demo}
 participants:
   ada: {capabilities: [{kind: "*"}]}
   watcher: {command: mew, capabilities: [{kind: participant/request-status}]}
-  boss: {command: mew, capabilities: [{kind: participant/compact, to: [coder]}]}
+  boss: {command: mew, capabilities: [{kind: participant/compact, to: [coder, mute]}]}
   mute: {command: mew, capabilities: [{kind: chat}]}
   coder: {command: mew, capabilities: [{kind: participant/status}, {kind: participant/compact-done}]}
 """
@@ -73,7 +73,7 @@ Call = Callable[..., Any]
 
 
 @asynccontextmanager
-async def scene(name: str) -> AsyncIterator[tuple[BoardTools, Call, Participant, Made]]:
+async def scene(name: str, fourth: str | None = None) -> AsyncIterator[tuple[BoardTools, Call, Participant, Made]]:
     """The tools of one, `call(tool, arguments)`, and a `coder` with the figures of `Made`."""
     async with serve_gateway(parse_space(SPACE)) as gateway:
 
@@ -81,7 +81,8 @@ async def scene(name: str) -> AsyncIterator[tuple[BoardTools, Call, Participant,
             return Participant(gateway.ws_url, space="demo", id=who, token=gateway.token_of(who), **options)
 
         made = Made()
-        async with person(name) as me, person("ada"), person("coder", conversation=made) as coder:
+        last = person(fourth) if fourth is not None else nullcontext()
+        async with person(name) as me, person("ada"), last, person("coder", conversation=made) as coder:
             tools = BoardTools(me)
 
             async def call(tool: str, arguments: str = "{}") -> str:
@@ -134,6 +135,13 @@ async def test_nobody_of_that_name_and_no_permission_are_errors() -> None:
         )
         refused = await call("request_compaction", '{"peer": "ada"}')
         assert refused.startswith("Error: 'boss' has no capability")
+
+
+async def test_nobody_is_waited_for_who_has_no_context_and_could_not_tell() -> None:
+    async with scene("boss", "mute") as (_, call, *_rest):
+        with anyio.fail_after(10):
+            told = await call("request_compaction", '{"peer": "mute"}')
+        assert told.startswith("Error: 'mute' has no context of its own that is known of")
 
 
 async def test_room_is_waited_for_and_seen_when_it_comes() -> None:
