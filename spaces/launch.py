@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from spaces.auth import token_variable
 from spaces.config import ParticipantConfig, SpaceConfig
 from spaces.processes import RUN_VARIABLE
+from spaces.run_file import Role
 from spaces.settings import McpServer
 
 GATEWAY: Final = "gateway"
@@ -28,7 +29,6 @@ FIFOS: Final = "fifos"
 """The folder, in that of the space, of `<id>-in` and `<id>-out`."""
 
 Restart = Literal["never", "on-failure", "always"]
-Role = Literal["gateway", "model", "participant"]
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

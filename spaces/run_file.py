@@ -6,10 +6,10 @@ Owns `<state>/run.json` and its shape. It holds process ids with the moment each
 import json
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -18,6 +18,9 @@ from spaces.errors import SpacesError
 from spaces.processes import is_running
 
 RUN_FILE_NAME: Final = "run.json"
+
+Role = Literal["gateway", "model", "participant"]
+"""What a program is to its space."""
 
 
 class _Section(BaseModel):
@@ -31,6 +34,16 @@ class Pids(_Section):
     gateway: int | None = None
     model: int | None = None
     participants: dict[str, int] = Field(default_factory=dict)
+
+    @property
+    def programs(self) -> tuple[int, ...]:
+        """All but the supervisor."""
+        return tuple(pid for pid in (self.gateway, self.model, *self.participants.values()) if pid is not None)
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        """Every process."""
+        return self.programs if self.supervisor is None else (self.supervisor, *self.programs)
 
 
 class Exit(_Section):
@@ -80,13 +93,31 @@ class RunFile(_Section):
     @property
     def processes(self) -> dict[int, str | None]:
         """Every recorded process but the supervisor, with its mark."""
-        ids = (self.pids.gateway, self.pids.model, *self.pids.participants.values())
-        return {pid: self.marks.get(str(pid)) for pid in ids if pid is not None}
+        return {pid: self.marks.get(str(pid)) for pid in self.pids.programs}
 
     @property
     def is_alive(self) -> bool:
         """Whether anything of it still runs."""
         return self.is_running(self.pids.supervisor) or any(self.is_running(pid) for pid in self.processes)
+
+    def with_started(self, role: Role, name: str, pid: int, mark: str, fifos: Iterable[Path] = ()) -> "RunFile":
+        """The run once a program was started. Of an earlier start of the same one nothing stays."""
+        if role == "participant":
+            pids = self.pids.model_copy(update={"participants": {**self.pids.participants, name: pid}})
+        else:
+            pids = self.pids.model_copy(update={role: pid})
+        named = {str(one) for one in pids.all}
+        changes = {
+            "pids": pids,
+            "marks": {one: begun for one, begun in {**self.marks, str(pid): mark}.items() if one in named},
+            "exits": {one: exit_ for one, exit_ in self.exits.items() if one != name},
+            "fifos": tuple(dict.fromkeys((*self.fifos, *map(str, fifos)))),
+        }
+        return self.model_copy(update=changes)
+
+    def with_ended(self, participant: str, exit_: Exit) -> "RunFile":
+        """The run once a participant's program has ended, or could not be started."""
+        return self.model_copy(update={"exits": {**self.exits, participant: exit_}})
 
     def faults(self) -> dict[str, str]:
         """What is wrong with the programs of participants, in words, by participant."""
@@ -113,7 +144,7 @@ def read_run_file(path: Path) -> RunFile | None:
 
 
 def write_run_file(path: Path, run: RunFile) -> None:
-    """Replace the run file in one step, readable by its owner alone."""
+    """Replace the run file in one step, readable by its owner alone. Raises `SpacesError` where that cannot be."""
     with _draft(path, run) as draft:
         draft.replace(path)
 
@@ -129,15 +160,18 @@ def claim_run_file(path: Path, run: RunFile) -> None:
 
 @contextmanager
 def _draft(path: Path, run: RunFile) -> Iterator[Path]:
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(run.model_dump_json(indent=2) + "\n")
         yield draft
+    except OSError as error:
+        raise SpacesError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def find_run_file(start: Path) -> Path | None:

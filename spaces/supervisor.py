@@ -1,7 +1,8 @@
 """Starts the programs of a space, watches them, and stops them with everything they started.
 
-Owns the order (gateway first, participants last; the other way round at the end), restarts, logs, and the run
-file while the space runs. Which programs there are is `launch`; what a participant is for, nobody here knows.
+Owns the order (gateway first, participants last; the other way round at the end), restarts, and the run file while
+the space runs. Which programs there are is `launch`, what they print is kept by `program_logs`; what a participant is
+for, nobody here knows.
 """
 
 import logging
@@ -10,20 +11,21 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
-from anyio.abc import ByteReceiveStream, Process, TaskGroup
+from anyio.abc import Process, TaskGroup
 
 from spaces.errors import SpacesError
 from spaces.launch import Program
 from spaces.processes import left_behind, signal_group, started_mark, stop_groups
+from spaces.program_logs import copy_output, last_line, log_path, open_log, prepare_log_folder
 from spaces.run_file import Exit, RunFile, read_run_file, write_run_file
 
 log = logging.getLogger("spaces")
@@ -44,8 +46,6 @@ _SETTLED_SECONDS: Final = 60.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 _LAST_OUTPUT_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.02
-_LINE_BYTES: Final = 64 * 1024
-_TAIL_BYTES: Final = 4096
 
 
 @dataclass(eq=False)
@@ -95,7 +95,7 @@ class Supervisor:
         the run file is removed before this returns.
         """
         prepare_log_folder(self.log_folder, [program.name for program in (*services, *participants)])
-        self._save()
+        self._save(self.run)
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -131,7 +131,7 @@ class Supervisor:
             begun = anyio.Event()
             tasks.start_soon(self._keep, participant, begun)
             await begun.wait()
-        self._save(ready=True)
+        self._save(self.run.model_copy(update={"ready": True}))
         self.on_ready()
 
     async def _serve_once(self, program: Program, begun: anyio.Event) -> None:
@@ -145,7 +145,7 @@ class Supervisor:
         except OSError as error:
             how = f"could not be started: {_said_by(error)}"
         if not self._stop.is_set():
-            self._failure = ProgramFailed(program.label, how, self._last_line(program))
+            self._failure = ProgramFailed(program.label, how, last_line(self._log_path(program)))
             self.stop()
         begun.set()
 
@@ -160,7 +160,7 @@ class Supervisor:
                     code: int | None = await process.wait()
             except OSError as error:
                 code = None
-                self._log_path(program).write_text(f"{_said_by(error)}\n", encoding="utf-8")
+                self._log_failure(program, error)
             if self._stop.is_set():
                 return
             self._note_exit(program, code)
@@ -176,11 +176,11 @@ class Supervisor:
     @asynccontextmanager
     async def _running(self, program: Program) -> AsyncIterator[Process]:
         """A started program, noted in the run file. What it leaves behind in its group is stopped when it ends."""
-        with self._log_path(program).open("ab", buffering=0) as log:
+        with open_log(self._log_path(program)) as file:
             process = await anyio.open_process(
                 program.command,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if self.tell else log,
+                stdout=subprocess.PIPE if self.tell else file,
                 stderr=subprocess.STDOUT,
                 cwd=program.folder,
                 env=program.environment,
@@ -190,7 +190,7 @@ class Supervisor:
             try:
                 async with anyio.create_task_group() as tasks:
                     if self.tell is not None and process.stdout is not None:
-                        tasks.start_soon(self._hand_over, program, process.stdout, log)
+                        tasks.start_soon(copy_output, process.stdout, file, partial(self.tell, program.name))
                     yield process
                     await self._end_remains(process.pid)
                     tasks.cancel_scope.deadline = anyio.current_time() + _LAST_OUTPUT_SECONDS
@@ -199,22 +199,6 @@ class Supervisor:
                     if process.returncode is None:
                         await self._stop_groups({process.pid: self.run.marks.get(str(process.pid))})
                     await process.aclose()
-
-    async def _hand_over(self, program: Program, output: ByteReceiveStream, log: IO[bytes]) -> None:
-        """Log what a program prints, and tell it line by line; a line without end is cut."""
-        rest = b""
-        try:
-            async for chunk in output:
-                log.write(chunk)
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    self._tell(program.name, line)
-                if len(rest) > _LINE_BYTES:
-                    self._tell(program.name, rest)
-                    rest = b""
-        finally:
-            if rest:
-                self._tell(program.name, rest)
 
     async def _end_all(self) -> None:
         """Stop participants, then services, so that everybody can still say goodbye."""
@@ -232,46 +216,35 @@ class Supervisor:
             await anyio.to_thread.run_sync(partial(stop_groups, marks, self.run.run_id, grace_seconds=GRACE_SECONDS))
 
     def _note_start(self, program: Program, pid: int) -> None:
-        pids = self.run.pids
-        if program.role == "participant":
-            changed = pids.model_copy(update={"participants": {**pids.participants, program.name: pid}})
-        else:
-            changed = pids.model_copy(update={program.role: pid})
-        marks = {**self.run.marks, str(pid): started_mark(pid) or ""}
-        exits = {name: exit_ for name, exit_ in self.run.exits.items() if name != program.name}
-        fifos = tuple(dict.fromkeys((*self.run.fifos, *(str(path) for path in program.fifos))))
-        self._save(pids=changed, marks=marks, exits=exits, fifos=fifos)
+        self._save(self.run.with_started(program.role, program.name, pid, started_mark(pid) or "", program.fifos))
 
     def _note_exit(self, program: Program, code: int | None) -> None:
         """Note how a program ended; its last words are quoted where it gave up, not where it was done or was ended."""
         gave_up = code is None or code > 0
-        detail = self._last_line(program) if gave_up else ""
+        detail = last_line(self._log_path(program)) if gave_up else ""
         noted = Exit(code=code, at=datetime.now(UTC).isoformat(), detail=detail)
         self._say(f"{program.name} {noted.words}")
-        self._save(exits={**self.run.exits, program.name: noted})
+        self._save(self.run.with_ended(program.name, noted))
 
-    def _save(self, **changes: object) -> None:
-        self.run = self.run.model_copy(update=changes)
-        write_run_file(self.run_file, self.run)
+    def _save(self, run: RunFile) -> None:
+        """Keep what is running where. That it cannot be written stops nothing; the next change tries again."""
+        self.run = run
+        try:
+            write_run_file(self.run_file, run)
+        except SpacesError as error:
+            log.warning("%s; until it can, `mew status` tells what was before", error)
 
     def _say(self, text: str) -> None:
         if self.tell is not None:
             self.tell(SELF, text)
 
-    def _tell(self, name: str, line: bytes) -> None:
-        if self.tell is not None:
-            self.tell(name, line.decode("utf-8", errors="replace").rstrip("\r"))
+    def _log_failure(self, program: Program, error: OSError) -> None:
+        """Why a program could not be started is the last line of its log, where there can be one."""
+        with suppress(OSError):
+            self._log_path(program).write_text(f"{_said_by(error)}\n", encoding="utf-8")
 
     def _log_path(self, program: Program) -> Path:
         return log_path(self.log_folder, program.name)
-
-    def _last_line(self, program: Program) -> str:
-        try:
-            tail = self._log_path(program).read_bytes()[-_TAIL_BYTES:]
-        except OSError:
-            return ""
-        lines = [line for line in tail.decode("utf-8", errors="replace").splitlines() if line.strip()]
-        return lines[-1].strip() if lines else ""
 
 
 def stop_space(path: Path, run: RunFile) -> bool:
@@ -295,24 +268,6 @@ def stop_space(path: Path, run: RunFile) -> bool:
     _remove_fifos(newest.fifos)
     path.unlink(missing_ok=True)
     return was_alive or bool(stopped)
-
-
-def log_path(folder: Path, name: str) -> Path:
-    """The file that a program's output goes to."""
-    return folder / f"{name}.log"
-
-
-def prepare_log_folder(folder: Path, names: Sequence[str]) -> None:
-    """Make the folder; each program starts a new log, and the one of the run before is kept beside it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    ignore = folder / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n", encoding="utf-8")
-    for name in names:
-        path = log_path(folder, name)
-        if path.exists():
-            path.replace(path.with_suffix(".previous.log"))
-        path.touch(mode=0o600)  # what agents say of their work is for whoever started them
 
 
 async def _listens(process: Process, program: Program) -> bool:

@@ -22,8 +22,9 @@ from mew_agent.cli.signals import asked_like_ctrl_c
 from mew_agent.errors import ConfigError, MewAgentError, NotConnected
 from spaces.errors import SpacesError
 from spaces.launch import GATEWAY, MODEL
+from spaces.program_logs import log_path, prepare_log_folder
 from spaces.run_file import RunFile, claim_run_file, read_run_file, run_file_path
-from spaces.supervisor import SELF, ProgramFailed, Supervisor, log_path, prepare_log_folder, stop_space
+from spaces.supervisor import SELF, ProgramFailed, Supervisor, stop_space
 
 READY_SECONDS: Final = 40.0
 """How long a space in the background may take until everything was started."""

@@ -90,3 +90,24 @@ def test_of_two_who_start_a_space_at_once_one_is_told(tmp_path: Path) -> None:
     assert found is not None
     assert found.run_id == "first"
     assert [one.name for one in path.parent.iterdir()] == ["run.json"]
+
+
+def test_a_program_that_is_started_again_leaves_nothing_of_its_earlier_start() -> None:
+    run = run_of(pids={"supervisor": 1, "gateway": 2}, marks={"1": "a", "2": "b"})
+    started = run.with_started("participant", "coder", 8, "first", [Path("fifo")])
+    ended = started.with_ended("coder", Exit(code=1, at="now"))
+    assert ended.faults() == {"coder": "exited with code 1"}
+    again = ended.with_started("participant", "coder", 9, "second", [Path("fifo")])
+    assert again.pids.participants == {"coder": 9}
+    assert again.marks == {"1": "a", "2": "b", "9": "second"}
+    assert again.exits == {}
+    assert again.fifos == ("fifo",)
+    assert again.with_started("model", "model", 7, "m").processes == {2: "b", 7: "m", 9: "second"}
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".mew").touch()
+    path = run_file_path(tmp_path / ".mew")
+    for write in (write_run_file, claim_run_file):
+        with pytest.raises(SpacesError, match=r"run\.json: cannot be written: "):
+            write(path, run_of())

@@ -16,8 +16,9 @@ import pytest
 
 from spaces.launch import Address, Program
 from spaces.processes import RUN_VARIABLE, left_behind
+from spaces.program_logs import log_path
 from spaces.run_file import RunFile, read_run_file, write_run_file
-from spaces.supervisor import ProgramFailed, Supervisor, log_path, prepare_log_folder, stop_space
+from spaces.supervisor import ProgramFailed, Supervisor, stop_space
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are a POSIX matter")
 
@@ -222,16 +223,6 @@ async def test_children_of_an_ended_program_do_not_stay(tmp_path: Path) -> None:
         assert left_behind([leader], RUN_ID) == []
 
 
-async def test_a_very_long_line_is_told_in_pieces(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    text = "import sys; sys.stdout.write('x' * 200_000); sys.stdout.flush()"
-    async with house.serving([], [program("coder", text, folder=tmp_path)]):
-        await house.until(lambda: "coder" in house.run.exits)
-    pieces = [line for name, line in house.told if name == "coder"]
-    assert sum(map(len, pieces)) == 200_000
-    assert len(pieces) > 1
-
-
 async def test_two_spaces_do_not_disturb_each_other(tmp_path: Path) -> None:
     first, second = House(tmp_path / "one"), House(tmp_path / "two")
     for house in (first, second):
@@ -354,6 +345,28 @@ async def test_fifos_go_with_their_program_and_other_files_stay(tmp_path: Path) 
     assert file.read_text() == "somebody's own"
 
 
-def test_what_programs_say_can_be_read_by_whoever_started_them_only(tmp_path: Path) -> None:
-    prepare_log_folder(tmp_path / "logs", ["coder"])
-    assert log_path(tmp_path / "logs", "coder").stat().st_mode & 0o777 == 0o600
+async def test_what_cannot_be_kept_of_a_run_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    house, state = House(tmp_path), tmp_path / ".mew"
+    house.supervisor.first_pause_seconds = 0.01
+    text = (
+        "import pathlib, sys, time; mark = pathlib.Path('mark'); again = mark.exists(); mark.touch()\n"
+        "print('run', flush=True)\ntime.sleep(60) if again else input()"
+    )
+
+    def wall_in(name: str, line: str) -> None:
+        """From the first word of the program on, neither the run file nor a log can be made anew."""
+        house.told.append((name, line))
+        if line == "run" and house.told.count((name, line)) == 1:
+            for folder in (state, house.supervisor.log_folder):
+                folder.rename(folder.with_name(f"was-{folder.name}"))
+                folder.write_text("a file where a folder should be")
+
+    house.supervisor.tell = wall_in
+    async with house.serving([], [program("coder", text, folder=tmp_path, restart="always")]):
+        await house.until(lambda: any("could not be started" in line for _, line in house.told))
+        assert "run.json: cannot be written" in caplog.text
+        for folder in (state, house.supervisor.log_folder):
+            folder.unlink()
+        await house.until(lambda: house.told.count(("coder", "run")) == 2)
+        await house.until(lambda: house.supervisor.run_file.exists() and "coder" not in house.run.exits)
+        assert house.run.is_running(house.run.pids.participants["coder"])
