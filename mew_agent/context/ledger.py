@@ -15,7 +15,8 @@ from typing import Literal, NamedTuple
 
 from mew_agent.context.intervals import Intervals, Kind
 from mew_agent.context.measures import Measure
-from mew_agent.context.projection import WHOLE_PROMPT_NOISE, Calibration
+from mew_agent.context.outcomes import Anchor
+from mew_agent.context.projection import FEATURES, WHOLE_PROMPT_NOISE, Calibration, Units
 from mew_agent.context.shares import apportion, fit
 from mew_agent.context.tail import Tail
 from mew_agent.context.usage import Usage
@@ -159,6 +160,37 @@ class Ledger:
             self._lump_reviews_left = LUMP_REVIEWS
         self._reported(reported, served_model, fingerprint)
         return drift
+
+    def anchor(self, model: str) -> Anchor | None:
+        """What `resume` takes up again; None where no prompt was reported, or nothing says what was sent with it."""
+        prefix, pins, items = self._sent_prefix_features, self._sent_pins_features, self._intervals.items
+        if self.prompt_tokens is None or not isinstance(prefix, Units):
+            return None
+        return Anchor(
+            prompt_tokens=self.prompt_tokens,
+            last_seq=items[-1].seq if items else -1,
+            prefix_counts=prefix.counts,
+            pins_counts=pins.counts if isinstance(pins, Units) else (),
+            model=model,
+        )
+
+    def resume(self, anchor: Anchor, served_model: str | None) -> None:
+        """An earlier process saw this prompt reported: what was added up to its last item is one lump of it."""
+        if len(anchor.prefix_counts) != FEATURES:
+            return  # of a version that weighed texts by other features
+        self._sent_prefix_features = Units.of(anchor.prefix_counts)
+        self._sent_pins_features = Units.of(anchor.pins_counts) if anchor.pins_counts else 0.0
+        self.prefix_tokens = self.calibration.project(self._sent_prefix_features)
+        self.pins_tokens = self.calibration.project(self._sent_pins_features) if anchor.pins_counts else 0
+        sent = self._tail.take_until(anchor.last_seq)
+        if sent:
+            tokens = sum(measure.project(self.calibration) for measure in sent)
+            self._intervals.append(sent, tokens, "lump", sum([m.features for m in sent]), self.calibration)
+        self._rescale(anchor.prompt_tokens, measured_may_stay=True)
+        self._lump_reviews_left = LUMP_REVIEWS
+        self._tail.project(self.calibration)
+        self.prompt_tokens, self._served_model = anchor.prompt_tokens, served_model
+        self._cut_since_record = self._moved_since_record = False
 
     # -- what leaves -------------------------------------------------------------------------------------
 

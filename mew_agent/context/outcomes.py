@@ -8,6 +8,22 @@ from mew_agent.context.policy import PolicyState
 from protocol.context_report import LastCompaction, LastReported, PartBasis
 
 
+class Anchor(BaseModel):
+    """A reported prompt less what was cut since, so that a restarted process projects from there.
+
+    It holds the items up to `last_seq`; the counts are the features of what was sent beside them (see `projection`).
+    `model` is the one that was asked: another one's figure would say nothing.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    prompt_tokens: int
+    last_seq: int
+    prefix_counts: tuple[int, ...]
+    pins_counts: tuple[int, ...]
+    model: str
+
+
 class SavedContext(BaseModel):
     """What survives a restart of the process. Figures are tokens."""
 
@@ -23,6 +39,7 @@ class SavedContext(BaseModel):
     served_model: str | None = None
     calibrations: dict[str, tuple[float, ...]] = {}
     spent_tokens: int = 0
+    anchor: Anchor | None = None
 
 
 @dataclass(frozen=True, slots=True)

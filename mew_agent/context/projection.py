@@ -228,9 +228,9 @@ class Calibration(NamedTuple):
     def restored(cls, figures: Sequence[float]) -> "Calibration":
         """What `saved` stored; of figures stored by another version, with other features, only the sums."""
         observed, counted, *rest = figures
-        if len(rest) not in (_BESIDE, _BESIDE + _FEATURES + len(_FIRST_DOUBT)):
+        if len(rest) not in (_BESIDE, _BESIDE + FEATURES + len(_FIRST_DOUBT)):
             return cls(observed, counted)
-        weights, doubt = tuple(rest[_BESIDE : _BESIDE + _FEATURES]), tuple(rest[_BESIDE + _FEATURES :])
+        weights, doubt = tuple(rest[_BESIDE : _BESIDE + FEATURES]), tuple(rest[_BESIDE + FEATURES :])
         return cls(observed, counted, weights or None, doubt or None, *rest[:_BESIDE])
 
     def _reweighed(
@@ -275,9 +275,9 @@ def _within(figure: float, typical: float) -> float:
     return min(_K_MAX * typical, max(_K_MIN * typical, figure))
 
 
-_FEATURES: Final = len(_WEIGHTS)
+FEATURES: Final = len(_WEIGHTS)
 _BESIDE: Final = 4
-_PAIRS: Final = tuple(combinations_with_replacement(range(_FEATURES), 2))
+_PAIRS: Final = tuple(combinations_with_replacement(range(FEATURES), 2))
 """Places of the covariance as it is kept."""
 
 _FIRST_DOUBT: Final = tuple(
@@ -286,8 +286,8 @@ _FIRST_DOUBT: Final = tuple(
 )
 
 _ROWS: Final[tuple[Callable[[Sequence[float]], tuple[float, ...]], ...]] = tuple(
-    itemgetter(*(_PAIRS.index((min(row, column), max(row, column))) for column in range(_FEATURES)))
-    for row in range(_FEATURES)
+    itemgetter(*(_PAIRS.index((min(row, column), max(row, column))) for column in range(FEATURES)))
+    for row in range(FEATURES)
 )
 """Each takes a whole row out of it."""
 

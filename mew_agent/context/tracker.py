@@ -87,6 +87,8 @@ class Tracker:
     _measured_seq: int = -1
     _measured_reply_seq: int | None = None
     _reply_is_awaited: bool = False
+    _is_unmeasured: bool = False
+    """Whether the newest call reported nothing, and the policy has not heard of that yet."""
     _reply_tokens: int = 0
     _reply_seq: int | None = None
     _hidden_tokens: int = 0
@@ -135,6 +137,7 @@ class Tracker:
         self.spent_tokens += usage.total_tokens if usage is not None else 0
         if revision != self.history.revision:
             return
+        self._is_unmeasured = usage is None
         self._forget_reply()
         if usage is None and self.policy.on_missing == "keep_last" and self.tokens is not None:
             self.basis, self.reason = "projected", None
@@ -255,6 +258,8 @@ class Tracker:
         self._book_summary()
         for item in self.history.items:
             self.ledger.add(measure_of(item, counted.get(item.seq)))
+        if saved.anchor is not None and saved.anchor.model == self.model:
+            self.ledger.resume(saved.anchor, saved.served_model)
         if saved.last_reported is not None or len(self.history) or self.history.summary is not None:
             self._become_unknown("restarted")
 
@@ -271,6 +276,7 @@ class Tracker:
             served_model=self.served_model,
             calibrations={name: c.saved() for name, c in self.ledger.learnt.items()},
             spent_tokens=self.spent_tokens,
+            anchor=self.ledger.anchor(self.model),
         )
 
     # -- what can be asked -------------------------------------------------------------------------------
@@ -300,8 +306,11 @@ class Tracker:
         )
 
     def decide(self, phase: Phase, at_seconds: float, flags: Flags = NO_FLAGS) -> Decision:
-        """Ask the policy, and keep the state it answers with."""
-        return self.decide_on(self.snapshot(at_seconds), phase, flags)
+        """Ask the policy, and keep the state it answers with. It hears once of a call that reported nothing."""
+        snapshot = self.snapshot(at_seconds)
+        if phase == "after_call" and self._is_unmeasured:
+            snapshot, self._is_unmeasured = snapshot._replace(reason="usage_unavailable"), False
+        return self.decide_on(snapshot, phase, flags)
 
     def decide_while(self, phase: Phase, used_tokens: int, *, tool_result_tokens: int | None = None) -> Decision:
         """Ask the policy in the middle of something, when the context holds so much by projection."""
@@ -417,13 +426,6 @@ class Tracker:
 
     def _request_key(self) -> object:
         return (self.history.revision, self.history.last_seq, self._described)
-
-    def _counted_in(self) -> tuple[int | None, Basis]:
-        """The figure of a policy that adds messages as they come: the last one, and what entered since."""
-        if self.tokens is None:
-            return self.next_prompt_tokens or None, "projected" if self.next_prompt_tokens else "unknown"
-        unsent = self.unsent_beside_reply_tokens
-        return self.tokens + unsent, "projected" if unsent else self.basis
 
     def _current_count(self) -> int | None:
         return self._counted[0] if self._counted is not None and self._counted[1] == self._request_key() else None

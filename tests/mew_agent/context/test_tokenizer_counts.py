@@ -185,8 +185,8 @@ def test_counts_are_given_again_after_a_restart_and_for_notes() -> None:
     overhead = round(talk.tracker.ledger.calibration.overhead_tokens)
     assert talk.tracker.ledger.unsent_price(result.seq) == 31 + overhead
     again = Tracker(talk.history, MEW, Window(128_000, "configured"), "m")
-    again.restored(talk.tracker.saved(), counted={0: 1000})
-    assert again.ledger.unsent_price(0) == 1000 + overhead
+    again.restored(talk.tracker.saved(), counted={result.seq: 1000})
+    assert again.ledger.unsent_price(result.seq) == 1000 + overhead
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**5), st.integers(1, 20))

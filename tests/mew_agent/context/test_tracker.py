@@ -1,6 +1,5 @@
 """The report at every moment of its table, and what cuts, restarts and changes of model do to it."""
 
-import itertools
 from typing import Any
 
 import pytest
@@ -8,108 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mew_agent.context.measures import kept_reply_tokens, measure_of
-from mew_agent.context.outcomes import CutOutcome, SavedContext
-from mew_agent.context.policy import DOMINDS_V1, LMSTUDIO, MEW, TACHIKOMA, AnnounceNearLimit, Compact
+from mew_agent.context.policy import DOMINDS_V1, LMSTUDIO, TACHIKOMA, Compact
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.usage import Usage
 from mew_agent.context.window import resolve_window
 from mew_agent.history import History, Item, Pin, Summary
 from mew_agent.model.interface import ToolCall, Window
-from protocol.context_report import ContextReport
-
-SYSTEM = "You are an agent in a space. " * 20
-QUESTION = "What does the gateway do with a frame that is larger than it accepts? "
-
-
-class Agent:
-    """A tracker with its history, driven as a conversation drives it."""
-
-    def __init__(self, window: int = 128_000, history: History | None = None) -> None:
-        self.history = history or History()
-        self.tracker = Tracker(self.history, MEW, Window(window, "configured"), "gpt")
-        self.calls = 0
-        self._ids = itertools.count()
-
-    def ask(self, text: str = QUESTION) -> Item:
-        self.history.begin_turn()
-        return self.hear(text)
-
-    def hear(self, text: str = QUESTION) -> Item:
-        item = self.history.append("user", text, id=f"u-{next(self._ids)}", at="t")
-        self.tracker.item_added(item)
-        return item
-
-    def observe(self, text: str, call_id: str = "c") -> Item:
-        item = self.history.append("tool", text, id=f"t-{next(self._ids)}", at="t", tool_call_id=call_id)
-        self.tracker.item_added(item)
-        return item
-
-    def call(
-        self,
-        usage: Usage | None,
-        *,
-        reply: str = "The gateway refuses it and says so.",
-        calls: tuple[str, ...] = (),
-        served: str = "gpt",
-        fingerprint: str = "f",
-        revision: int | None = None,
-        thinking: bool = False,
-    ) -> Item:
-        self.calls += 1
-        self.tracker.describe_prefix(SYSTEM, "")
-        self.tracker.call_kept(
-            usage,
-            call_id=f"call-{self.calls}",
-            at=f"2026-01-01T00:00:{self.calls:02}Z",
-            last_seq=self.history.last_seq,
-            revision=self.history.revision if revision is None else revision,
-            served_model=served,
-            fingerprint=fingerprint,
-        )
-        item = self.history.append(
-            "assistant",
-            reply,
-            id=f"a-{next(self._ids)}",
-            at="t",
-            tool_calls=tuple(ToolCall(name, "read", "{}") for name in calls),
-            known_tokens=kept_reply_tokens(usage, thinking_seen=thinking),
-            thinking=thinking,
-        )
-        self.tracker.reply_added(item)
-        return item
-
-    def turn(self, total: int, completion: int = 10) -> Item:
-        self.ask()
-        return self.call(used(total, completion))
-
-    def forget(self, first: int, last: int) -> CutOutcome:
-        gone = self.history.evict(first, last, self.history.summary)
-        return self.tracker.cut(first, last, trigger="forget", freed_messages=len(gone))
-
-    def summarise(self, first: int, last: int, summary: Summary) -> CutOutcome:
-        gone = self.history.evict(first, last, summary)
-        return self.tracker.cut(first, last, trigger="requested", freed_messages=len(gone))
-
-    def stub(self, *seqs: int) -> CutOutcome:
-        return self.tracker.stubbed(self.history.stub(seqs), trigger="threshold")
-
-    def report(self) -> ContextReport:
-        return self.tracker.report()
-
-    def shown(self) -> tuple[int | None, str, str | None, int]:
-        status = self.tracker.status("active")
-        assert status.context is not None
-        return status.tokens, status.context.basis, status.context.reason, status.messages_in_context
-
-
-def used(total: int, completion: int = 10, **more: Any) -> Usage:
-    return Usage(total - completion, completion, total, **more)
-
-
-def breakdown_sum(report: ContextReport) -> int:
-    assert report.breakdown is not None
-    return sum(part.tokens for part in report.breakdown if part.part != "unsent")
-
+from tests.support.accounted import QUESTION, SYSTEM, Agent, breakdown_sum, used
 
 # -- the table, row by row ------------------------------------------------------------------------------------
 
@@ -259,46 +163,6 @@ def test_cleared_is_unknown_with_no_messages_and_the_last_report_kept() -> None:
     assert agent.tracker.decide("pre_request", 1.0).actions == ()
     agent.turn(900)
     assert agent.shown() == (900, "reported", None, 2)
-
-
-def test_a_restarted_process_knows_no_size_but_what_was_reported_last() -> None:
-    agent = Agent()
-    agent.turn(1_000)
-    agent.hear()
-    again = restarted(agent)
-    assert again.shown() == (None, "unknown", "restarted", 3)
-    report = again.report()
-    assert report.last_reported is not None
-    assert (report.last_reported.tokens, report.measured_at, report.call_id) == (
-        1_000,
-        "2026-01-01T00:00:01Z",
-        "call-1",
-    )
-    assert report.stale_messages == 1
-    assert report.next_prompt_basis == "heuristic"
-    again.turn(1_100)
-    assert again.shown() == (1_100, "reported", None, 5)
-    assert again.report().drift_tokens is None
-    assert breakdown_sum(again.report()) == 1_100
-
-
-def test_a_restart_before_any_report_still_says_restarted_when_there_is_a_history() -> None:
-    agent = Agent()
-    agent.ask()
-    agent.call(None)
-    assert restarted(agent).shown() == (None, "unknown", "restarted", 2)
-    assert restarted(Agent()).shown() == (None, "unknown", "no_call_yet", 0)
-
-
-def restarted(agent: Agent) -> Agent:
-    saved = SavedContext.model_validate_json(agent.tracker.saved().model_dump_json())
-    old = agent.history
-    again = Agent(
-        agent.tracker.window.max_tokens,
-        History(list(old.items), [], old.summary, old.revision, old.next_seq, old.turn),
-    )
-    again.tracker.restored(saved)
-    return again
 
 
 @pytest.mark.parametrize(("window", "level", "at"), [(1_000, "near_limit", 900), (2_000, "healthy", 1_800)])
@@ -653,30 +517,6 @@ def test_above_the_threshold_no_turns_are_left() -> None:
 # -- what survives --------------------------------------------------------------------------------------------
 
 
-def test_the_policy_remembers_across_a_restart_that_it_has_warned() -> None:
-    agent = Agent(1_000)
-    agent.turn(950)
-    assert AnnounceNearLimit() in agent.tracker.decide("after_call", 10.0).actions
-    again = restarted(agent)
-    assert not again.tracker.policy_state.armed
-    again.turn(960)
-    assert AnnounceNearLimit() not in again.tracker.decide("after_call", 1_000.0).actions
-
-
-def test_a_stalled_agent_is_still_stalled_after_a_restart_until_a_low_call() -> None:
-    agent = Agent(1_000)
-    agent.turn(950)
-    for _ in range(2):
-        agent.tracker.compaction_failed(at_seconds=1.0)
-    again = restarted(agent)
-    assert again.tracker.is_stalled
-    again.tracker.decide("after_call", 2.0)  # as when the server's window is found
-    assert again.tracker.is_stalled
-    again.turn(100)
-    again.tracker.decide("after_call", 3.0)
-    assert not again.tracker.is_stalled
-
-
 def test_a_larger_window_lets_a_stalled_agent_try_again() -> None:
     agent = Agent(1_000)
     for _ in range(2):
@@ -685,15 +525,6 @@ def test_a_larger_window_lets_a_stalled_agent_try_again() -> None:
     assert agent.tracker.is_stalled
     agent.tracker.window_changed(Window(2_000, "loaded"))
     assert not agent.tracker.is_stalled
-
-
-def test_what_was_learnt_of_models_survives_two_restarts_without_a_call() -> None:
-    agent = Agent()
-    agent.turn(1_000)
-    learnt = agent.tracker.ledger.calibration
-    again = restarted(restarted(agent))
-    assert again.tracker.ledger.calibration == learnt
-    assert again.tracker.saved().served_model == "gpt"
 
 
 def test_models_that_take_turns_keep_what_was_learnt_of_each() -> None:
@@ -706,18 +537,6 @@ def test_models_that_take_turns_keep_what_was_learnt_of_each() -> None:
     assert set(agent.tracker.saved().calibrations) == {"a", "b"}
     assert all(sums[0] > 0 for sums in agent.tracker.saved().calibrations.values())
     assert breakdown_sum(agent.report()) == total
-
-
-def test_compactions_and_the_last_one_survive_a_restart() -> None:
-    agent = Agent()
-    for total in (1_000, 1_400):
-        agent.turn(total)
-    outcome = agent.summarise(0, 1, Summary("One.", 1, known_tokens=4))
-    agent.tracker.compacted(outcome, at="t", at_seconds=1.0, progressed=True)
-    again = restarted(agent)
-    assert again.report().compactions == 1
-    assert again.report().last_compaction == agent.report().last_compaction
-    assert again.tracker.ledger.summary_tokens > 0
 
 
 def test_clearing_lets_a_stalled_agent_try_again_without_forgetting_the_cooldown() -> None:
@@ -775,3 +594,16 @@ def test_messages_that_entered_since_count_for_a_policy_that_adds_them() -> None
     tracker.item_added(tracker.history.append("user", "word " * 40, id="u", at="t"))
     report = tracker.report()
     assert (report.level, report.basis, report.stale_messages) == ("elevated", "reported", 1)
+
+
+def test_o16_a_call_without_usage_decides_nothing_anew_where_the_last_figure_is_kept() -> None:
+    agent = Agent(1_000)
+    agent.tracker.policy = LMSTUDIO
+    agent.turn(950)
+    assert [type(action) for action in agent.tracker.decide("after_call", 1.0).actions] == [Compact]
+    agent.ask()
+    agent.call(None)
+    assert agent.shown()[:3] == (950, "projected", None)
+    assert agent.tracker.decide("after_call", 2.0).actions == ()
+    agent.tracker.window_changed(Window(1_001, "loaded"))
+    assert [type(action) for action in agent.tracker.decide("after_call", 3.0).actions] == [Compact]

@@ -1,0 +1,106 @@
+"""What a restarted process knows of its context: what was reported, learnt and decided, and no present size."""
+
+from mew_agent.context.policy import AnnounceNearLimit
+from mew_agent.history import Summary
+from tests.support.accounted import SYSTEM, Agent, breakdown_sum, restarted, used
+
+
+def test_a_restarted_process_knows_no_size_but_what_was_reported_last() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    agent.hear()
+    again = restarted(agent)
+    assert again.shown() == (None, "unknown", "restarted", 3)
+    report = again.report()
+    assert report.last_reported is not None
+    assert (report.last_reported.tokens, report.measured_at, report.call_id) == (
+        1_000,
+        "2026-01-01T00:00:01Z",
+        "call-1",
+    )
+    assert report.stale_messages == 1
+    again.call(used(1_100))
+    assert again.shown() == (1_100, "reported", None, 4)
+    assert breakdown_sum(again.report()) == 1_100
+
+
+def test_after_a_restart_the_next_prompt_is_projected_from_the_last_report_less_what_left() -> None:
+    agent = Agent()
+    for total in (900, 1_500, 2_200):
+        agent.turn(total)
+    agent.forget(0, 1)
+    agent.hear()
+    predicted = agent.tracker.next_prompt_tokens
+    again = restarted(restarted(agent))
+    again.tracker.describe_prefix(SYSTEM, "")
+    assert (again.tracker.next_prompt_tokens, again.tracker.next_prompt_basis) == (predicted, "projected")
+    again.tracker.describe_prefix(SYSTEM, "more tools " * 60)
+    assert again.tracker.next_prompt_tokens > predicted + 60
+    assert {again.tracker.ledger.price(item.seq, item.seq).basis for item in again.history.items} == {"projected"}
+    again.call(used(predicted + 30, 20))
+    assert again.report().drift_tokens == -10
+
+
+def test_what_another_model_reported_is_no_anchor_after_a_restart() -> None:
+    agent = Agent()
+    agent.turn(50_000)
+    saved = agent.tracker.saved()
+    assert saved.anchor is not None
+    for changed in ({"model": "other"}, {"prefix_counts": (1, 2)}):
+        again = Agent(history=agent.history)
+        again.tracker.restored(saved.model_copy(update={"anchor": saved.anchor.model_copy(update=changed)}))
+        assert again.report().next_prompt_basis == "heuristic"
+        assert again.tracker.next_prompt_tokens < 1_000
+
+
+def test_a_restart_before_any_report_still_says_restarted_when_there_is_a_history() -> None:
+    agent = Agent()
+    agent.ask()
+    agent.call(None)
+    assert restarted(agent).shown() == (None, "unknown", "restarted", 2)
+    assert restarted(Agent()).shown() == (None, "unknown", "no_call_yet", 0)
+
+
+def test_the_policy_remembers_across_a_restart_that_it_has_warned() -> None:
+    agent = Agent(1_000)
+    agent.turn(950)
+    assert AnnounceNearLimit() in agent.tracker.decide("after_call", 10.0).actions
+    again = restarted(agent)
+    assert not again.tracker.policy_state.armed
+    again.turn(960)
+    assert AnnounceNearLimit() not in again.tracker.decide("after_call", 1_000.0).actions
+
+
+def test_a_stalled_agent_is_still_stalled_after_a_restart_until_a_low_call() -> None:
+    agent = Agent(1_000)
+    agent.turn(950)
+    for _ in range(2):
+        agent.tracker.compaction_failed(at_seconds=1.0)
+    again = restarted(agent)
+    assert again.tracker.is_stalled
+    again.tracker.decide("after_call", 2.0)  # as when the server's window is found
+    assert again.tracker.is_stalled
+    again.turn(100)
+    again.tracker.decide("after_call", 3.0)
+    assert not again.tracker.is_stalled
+
+
+def test_what_was_learnt_of_models_survives_two_restarts_without_a_call() -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    learnt = agent.tracker.ledger.calibration
+    again = restarted(restarted(agent))
+    assert again.tracker.ledger.calibration == learnt
+    assert again.tracker.saved().served_model == "gpt"
+
+
+def test_compactions_and_the_last_one_survive_a_restart() -> None:
+    agent = Agent()
+    for total in (1_000, 1_400):
+        agent.turn(total)
+    outcome = agent.summarise(0, 1, Summary("One.", 1, known_tokens=4))
+    agent.tracker.compacted(outcome, at="t", at_seconds=1.0, progressed=True)
+    again = restarted(agent)
+    assert again.report().compactions == 1
+    assert again.report().last_compaction == agent.report().last_compaction
+    assert again.tracker.ledger.summary_tokens > 0
