@@ -4,7 +4,7 @@ Owns columns, their order of leaving when the terminal is narrow, and colour; th
 neither the terminal nor the clock: width, colour and time come as arguments.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
@@ -74,7 +74,7 @@ def board_lines(
     *,
     now: datetime,
     look: Look,
-    launched: Collection[str] = (),
+    launched: Sequence[str] = (),
     agents: Collection[str] = (),
     faults: Mapping[str, str] | None = None,
     detail: bool = False,
@@ -82,8 +82,8 @@ def board_lines(
     """The board as lines of at most `look.width` columns.
 
     Somebody who never reported is a row only if `launched` names them: they are a program, not a person. Of them only
-    `agents` are expected to report a context; who has none stands below with `-`. `faults` says per participant what is
-    wrong with its program. `detail` adds level and messages where there is room. `now` carries the zone times are shown
+    `agents` are expected to report a context; who has none stands below with `-`. Rows stand in the order of `launched`,
+    whoever joined again in between. `faults` says per participant what is wrong with its program. `detail` adds level and messages where there is room. `now` carries the zone times are shown
     in.
     """
     faults = faults or {}
@@ -92,7 +92,8 @@ def board_lines(
         for entry in board.participants
         if entry.status is not None or entry.id in launched or entry.id in faults
     ]
-    rows.sort(key=lambda row: row.is_quiet)
+    places = {name: place for place, name in enumerate(launched)}
+    rows.sort(key=lambda row: (row.is_quiet, places.get(row.entry.id, len(places))))
     heading = _paint(say.clip(_heading(board, now, look), look.width, mark=look.mark), _BOLD, look)
     if not rows:
         return [heading, say.clip("nobody here reports a context window yet", look.width, mark=look.mark)]

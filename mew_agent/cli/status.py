@@ -92,7 +92,7 @@ def _redraw(seat: Seat) -> int:
 
 def _lines(board: Board, seat: Seat, agents: frozenset[str]) -> list[str]:
     run = seat.run()
-    launched = run.pids.participants if run else ()
+    launched = tuple(run.pids.participants) if run else ()
     faults = run.faults() if run else None
     return board_lines(
         board, now=_now(), look=terminal.look(sys.stdout), launched=launched, agents=agents, faults=faults

@@ -10,6 +10,7 @@ import { Talk } from "./talk.js";
 import * as words from "./words.js";
 
 const TICK_MS = 1_000;
+const MOST_FULL_CARDS = 9; // above that a card shows its drawings when it is opened
 
 /** One look into a space, from opening it until its token is forgotten or refused. */
 class View {
@@ -86,7 +87,8 @@ class View {
   _compacted(ts, entry) {
     const said = words.lastCompaction(entry.status.context, () => undefined).replace(/^Last compaction /, "");
     this._talk.note(ts, `${entry.id} compacted, ${said}`);
-    this._cards.get(entry.id)?.story.note(ts, `compacted, ${said}`);
+    const replaced = words.replaced(entry.status.context);
+    this._cards.get(entry.id)?.story.note(ts, `compacted, ${said}${replaced && `: ${replaced}`}`);
   }
 
   /** Say aloud when somebody comes close to the edge. */
@@ -137,6 +139,7 @@ class View {
       const elapsedMs = (wireTime) => this._board.elapsedMs(wireTime, nowMs);
       this._cards.get(entry.id).show(entry, this._requests.stateOf(entry.id), elapsedMs, receivedMs);
     }
+    byId("cards").dataset.crowded = String(withContext.length > MOST_FULL_CARDS);
     byId("no-cards").hidden = withContext.length > 0 || this._board.space === undefined;
     say(byId("glance"), words.glance(withContext));
     showOthers(entries.filter((entry) => !hasContext(entry)), this._session.participant);

@@ -47,6 +47,8 @@ export class Card {
     say(this._slots.known, words.known(status, receivedAgo, age));
     sayOrHide(this._slots.remark, words.remarks(entry, receivedAgo));
     sayOrHide(this._slots.last, words.lastCompaction(status.context, age));
+    const replaced = words.replaced(status.context);
+    sayOrHide(this._slots.replaced, replaced && `Last compaction: ${replaced}.`);
     this._once("trail", [entry.trail.length, entry.trail.at(-1), status.max_tokens], () => this._trail(entry));
     this._once("parts", status.context?.breakdown, () => this._parts(status.context?.breakdown ?? []));
     this._once("savings", status.context?.suggestions, () => this._savings(status.context?.suggestions ?? []));
@@ -54,11 +56,11 @@ export class Card {
     this._answer(entry, request);
   }
 
-  _head({ status }) {
+  _head({ status, connected }) {
     const { about, word, tokens, window, level } = this._slots;
     const count = words.counted(status.messages_in_context, "message");
     say(about, [status.context?.model, count].filter(Boolean).join(" · "));
-    sayOrHide(word, words.statusWord(status));
+    sayOrHide(word, connected ? words.statusWord(status) : "not connected");
     say(tokens, words.amount(status));
     say(window, words.ofWindow(status));
     sayOrHide(level, words.level(status));

@@ -172,6 +172,14 @@ export function lastCompaction(report, age) {
   return `Last compaction ${freed}${ago(when, ", ")}${why}`;
 }
 
+/** What the newest compaction put in the place of how much. The summary itself is its agent's; no envelope has it. */
+export function replaced(report) {
+  const last = report?.last_compaction;
+  if (!(Number.isInteger(last?.freed_messages) && last.freed_messages > 0)) return "";
+  const messages = counted(last.freed_messages, "message");
+  return last.summary_tokens > 0 ? `${messages} gave way to a summary of ~${grouped(last.summary_tokens)} tokens` : `${messages} left without a summary`;
+}
+
 /** A way to save tokens; the saving is always a projection. */
 export function saving({ text, tokens_saved: tokens, impact }) {
   const cost = typeof impact === "string" ? `, ${plain(impact)} impact` : "";

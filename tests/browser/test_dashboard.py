@@ -1,13 +1,14 @@
 """The dashboard in a real Chromium, served by a real gateway, with real members in the space."""
 
 import re
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 from playwright.async_api import Locator, Page, Route, expect
 
 from protocol import kinds
-from spaces.config import SpaceConfig
+from spaces.config import SpaceConfig, parse_space
 from spaces.gateway import RunningGateway, serve_gateway
 from tests.browser.conftest import HOSTILE, Join, Look, Tab
 
@@ -24,6 +25,11 @@ COMPACTION = {
     "freed_messages": 40,
     "basis": "exact",
 }
+
+CROWD = parse_space(
+    'space: {id: review}\nparticipants:\n  ada: {capabilities: [{kind: "*"}]}\n'
+    + "".join(f"  agent-{number}: {{capabilities: [{{kind: participant/status}}]}}\n" for number in range(10))
+)
 
 
 def card(page: Page, participant: str) -> Locator:
@@ -163,6 +169,28 @@ async def test_the_trail_has_a_notch_for_each_compaction(look: Look, join: Join)
         await expect(page.get_by_role("log")).to_contain_text("coder compacted, freed 23,020 (threshold)")
 
 
+async def test_an_open_card_tells_what_the_last_compaction_put_in_the_place_of_what(look: Look, join: Join) -> None:
+    page = await look()
+    async with join("coder") as coder:
+        await coder.report(tokens=116_000, **WINDOW, context=REPORTED)
+        await coder.say(kinds.CHAT, {"text": "this was said before"})
+        await coder.report(tokens=45_000, **WINDOW, context={**REPORTED, "last_compaction": COMPACTION})
+        shown = card(page, "coder")
+        await shown.get_by_text("Conversation", exact=True).click()
+        gave_way = "40 messages gave way to a summary of ~980 tokens"
+        await expect(slot(shown, "replaced")).to_have_text(f"Last compaction: {gave_way}.")
+        story = slot(shown, "story").get_by_role("listitem")
+        await expect(story).to_have_count(2)
+        await expect(story.first).to_contain_text("this was said before")
+        await expect(story.last).to_contain_text(f"compacted, freed 23,020 (threshold): {gave_way}")
+        dropped = {**COMPACTION, "at": "2026-01-01T11:00:00Z", "summary_tokens": 0, "freed_messages": 1}
+        await coder.report(tokens=44_000, **WINDOW, context={**REPORTED, "last_compaction": dropped})
+        await expect(slot(shown, "replaced")).to_have_text("Last compaction: 1 message left without a summary.")
+        cleared = {**dropped, "at": "2026-01-01T12:00:00Z", "freed_messages": 0}
+        await coder.report(tokens=43_000, **WINDOW, context={**REPORTED, "last_compaction": cleared})
+        await expect(slot(shown, "replaced")).to_be_hidden()
+
+
 async def test_the_compact_button_asks_in_the_viewers_name_and_shows_the_answer(look: Look, join: Join) -> None:
     page = await look()
     async with join("coder") as coder:
@@ -236,7 +264,25 @@ async def test_who_leaves_keeps_a_card_that_says_so_and_open_requests_end(look: 
     shown = card(page, "coder")
     await expect(slot(shown, "answer")).to_have_text("It left before it answered.")
     await expect(slot(shown, "remark")).to_contain_text("not connected, last heard of")
+    await expect(slot(shown, "word")).to_have_text("not connected")
     await expect(page.get_by_role("button", name="Compact coder")).to_be_disabled()
+
+
+@pytest.mark.parametrize("config", [CROWD])
+async def test_of_many_a_card_shows_its_drawings_when_it_is_opened(look: Look, join: Join) -> None:
+    page = await look()
+    async with AsyncExitStack() as members:
+        for number in range(10):
+            member = await members.enter_async_context(join(f"agent-{number}"))
+            await member.report(tokens=98_412, **WINDOW, context={**REPORTED, "last_compaction": COMPACTION})
+            if number == 8:
+                await expect(slot(card(page, "agent-8"), "last")).to_be_visible()
+        shown, other = card(page, "agent-9"), card(page, "agent-0")
+        await expect(slot(shown, "tokens")).to_be_visible()
+        await expect(slot(shown, "last")).to_be_hidden()
+        await shown.get_by_text("Figures", exact=True).click()
+        await expect(slot(shown, "last")).to_be_visible()
+        await expect(slot(other, "last")).to_be_hidden()
 
 
 async def test_those_without_a_context_share_one_line(look: Look, join: Join) -> None:

@@ -146,7 +146,7 @@ def test_people_are_counted_and_have_no_row() -> None:
 
 
 def test_an_agent_that_has_not_reported_yet_is_a_row_without_figures() -> None:
-    line = row("coder", shown(entry("coder"), launched={"coder"}, agents={"coder"}))
+    line = row("coder", shown(entry("coder"), launched=["coder"], agents={"coder"}))
     assert "? of ?" in line
     assert "nothing reported" in line
 
@@ -156,9 +156,14 @@ FILES = entry("files", messages_in_context=0, status="active")
 
 @pytest.mark.parametrize("tool", [entry("files"), FILES])
 def test_a_tool_stands_below_the_agents_without_figures_or_questions(tool: dict[str, Any]) -> None:
-    lines = shown(tool, CODER, launched={"files"}).splitlines()
+    lines = shown(tool, CODER, launched=["files"]).splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["coder", "files"]
     assert re.fullmatch(r"files +- +reports no context +- +- +- +-", lines[3])
+
+
+def test_rows_stand_as_they_were_launched_whoever_came_first() -> None:
+    lines = shown(LOCAL, entry("files"), WRITER, CODER, launched=["files", "coder", "writer"]).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["coder", "writer", "local-llm", "files"]
 
 
 @pytest.mark.parametrize("width", range(30, 130, 5))
