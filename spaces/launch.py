@@ -7,7 +7,7 @@ see of the environment. Starts nothing; who `mew` is comes as an argument, since
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -29,6 +29,9 @@ FIFOS: Final = "fifos"
 """The folder, in that of the space, of `<id>-in` and `<id>-out`."""
 
 Restart = Literal["never", "on-failure", "always"]
+
+Place = tuple[str, ...]
+"""Keys of space.yaml, from the top to where something stands."""
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -121,7 +124,21 @@ class Launch:
             if (participant.auto_start and not participant.is_person) or speaks_by_fifo(participant)
         ]
 
-    def _participant(self, name: str, participant: ParticipantConfig) -> Program:
+    def unfilled(self) -> list[tuple[Place, str]]:
+        """Each `${NAME}` that nothing fills, behind the keys that lead to it; the program gets it as it is written.
+
+        Only where no shell could fill it later: in environments, and in the address and headers of an MCP server.
+        """
+        return [
+            (("participants", program.name, *place), variable)
+            for program in self.participants()
+            for place, text in _texts_to_fill(self.config.participants[program.name])
+            for variable in _PLACEHOLDER.findall(text)
+            if variable not in self._known(program.name)
+        ]
+
+    def _known(self, name: str) -> dict[str, str]:
+        """What a participant's program finds in its environment beside what space.yaml puts there."""
         own = {
             "PORT": str(self.address.port),
             "SPACE": self.config.space.id,
@@ -132,11 +149,13 @@ class Launch:
             "MEW_TOKEN": self.tokens[name],
             "MEW_PARTICIPANT_ID": name,
         }
-        environment = {**self._common(), **own}
         if name in self.agent_settings:
-            environment["MEW_AGENT_CONFIG"] = json.dumps(self.agent_settings[name])
-        known = dict(environment)
-        environment |= {key: fill(value, known) for key, value in participant.env.items()}
+            own["MEW_AGENT_CONFIG"] = json.dumps(self.agent_settings[name])
+        return {**self._common(), **own}
+
+    def _participant(self, name: str, participant: ParticipantConfig) -> Program:
+        known = self._known(name)
+        environment = {**known, **{key: fill(value, known) for key, value in participant.env.items()}}
         fifos: tuple[Path, ...] = ()
         if participant.agent is not None:
             command = (
@@ -202,6 +221,18 @@ class Launch:
         }
         # A Python program would otherwise keep what it says to itself until its buffer is full.
         return {"PYTHONUNBUFFERED": "1", **kept, RUN_VARIABLE: self.run_id}
+
+
+def _texts_to_fill(participant: ParticipantConfig) -> Iterator[tuple[Place, str]]:
+    for key, text in participant.env.items():
+        yield ("env", key), text
+    server = participant.mcp_server
+    if server is not None:
+        for key, text in server.env.items():
+            yield ("mcp_server", "env", key), text
+        for key, text in server.headers.items():
+            yield ("mcp_server", "headers", key), text
+        yield ("mcp_server", "url"), server.url or ""
 
 
 def speaks_by_fifo(participant: ParticipantConfig) -> bool:

@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -142,7 +142,7 @@ def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan
         state=state,
         model_port=model_port,
         model_arguments=_window_of(rehearsing),
-        notices=tuple(notice for agent in agents.values() for notice in agent.notices),
+        notices=(*(notice for agent in agents.values() for notice in agent.notices), *_unfilled(launch, path)),
         person=person_of(config),
     )
 
@@ -274,6 +274,11 @@ def _check_programs(programs: Sequence[Program], path: Path) -> None:
             raise ConfigError(_place(path, program.name, "command"), f"there is no program '{name}'")
         if not program.folder.is_dir():
             raise ConfigError(_place(path, program.name, "cwd"), f"there is no folder '{program.folder}'")
+
+
+def _unfilled(launch: Launch, path: Path) -> Iterator[str]:
+    for place, variable in launch.unfilled():
+        yield f"{place_in(path, place)}: {'.'.join(place)}: no {variable} is set; it is handed over as ${{{variable}}}"
 
 
 def _check_bridges(launch: Launch, names: Sequence[str], path: Path) -> None:

@@ -102,6 +102,17 @@ def test_a_bridge_to_a_url_has_its_headers_filled_in() -> None:
     assert server == {"transport": "http", "url": "http://127.0.0.1:7000/mcp", "headers": headers}
 
 
+def test_variables_that_nobody_set_are_told_where_no_shell_could_fill_them() -> None:
+    assert launch().unfilled() == [(("participants", "tool", "env", "NOPE"), "UNSET")]
+    bare = {name: value for name, value in ENVIRON.items() if name != "SECRET"}
+    assert launch(environ=bare).unfilled() == [
+        (("participants", "tool", "env", "KEY"), "SECRET"),
+        (("participants", "tool", "env", "NOPE"), "UNSET"),
+        (("participants", "files", "mcp_server", "env", "KEY"), "SECRET"),
+        (("participants", "search", "mcp_server", "headers", "Authorization"), "SECRET"),
+    ]
+
+
 def test_what_a_bridge_hands_over_is_read_by_the_bridge() -> None:
     for name in ("files", "search"):
         handed_over = programs()[name].environment[BRIDGE_CONFIG]

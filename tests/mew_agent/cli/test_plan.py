@@ -164,6 +164,16 @@ def test_keys_without_effect_are_said(tmp_path: Path) -> None:
     assert "'message_queue' has no effect" in notices[0]
 
 
+def test_a_variable_that_nobody_set_is_said_with_its_place(tmp_path: Path) -> None:
+    tool = f"  tool: {{command: '{sys.executable}', env: {{KEY: '${{NO_KEY}}'}}, auto_start: true}}\n"
+    (notice,) = plan_of(tmp_path, SPACE + tool).notices
+    column = tool.index("'${NO_KEY}'") + 1
+    assert notice == (
+        f"{tmp_path}/space.yaml:{len(SPACE.splitlines()) + 1}:{column}: participants.tool.env.KEY: no NO_KEY is set; "
+        "it is handed over as ${NO_KEY}"
+    )
+
+
 def test_a_bridge_is_among_the_programs(tmp_path: Path) -> None:
     bridge = f"  files: {{type: mcp-bridge, mcp_server: {{command: '{sys.executable}'}}, auto_start: true}}\n"
     plan = plan_of(tmp_path, SPACE + bridge)
