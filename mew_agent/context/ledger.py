@@ -175,13 +175,16 @@ class Ledger:
         )
 
     def resume(self, anchor: Anchor, served_model: str | None) -> None:
-        """An earlier process saw this prompt reported: what was added up to its last item is one lump of it."""
+        """An earlier process saw this prompt reported: what was added up to its last item is one lump of it.
+
+        What was sent beside the items is thought to be sent again, until somebody describes that anew.
+        """
         if len(anchor.prefix_counts) != FEATURES:
             return  # of a version that weighed texts by other features
-        self._sent_prefix_features = Units.of(anchor.prefix_counts)
-        self._sent_pins_features = Units.of(anchor.pins_counts) if anchor.pins_counts else 0.0
-        self.prefix_tokens = self.calibration.project(self._sent_prefix_features)
-        self.pins_tokens = self.calibration.project(self._sent_pins_features) if anchor.pins_counts else 0
+        self.describe_prefix(
+            Units.of(anchor.prefix_counts), Units.of(anchor.pins_counts) if anchor.pins_counts else 0.0
+        )
+        self._sent_prefix_features, self._sent_pins_features = self.prefix_features, self.pins_features
         sent = self._tail.take_until(anchor.last_seq)
         if sent:
             tokens = sum(measure.project(self.calibration) for measure in sent)

@@ -260,6 +260,7 @@ class Tracker:
             self.ledger.add(measure_of(item, counted.get(item.seq)))
         if saved.anchor is not None and saved.anchor.model == self.model:
             self.ledger.resume(saved.anchor, saved.served_model)
+            self._described = None
         if saved.last_reported is not None or len(self.history) or self.history.summary is not None:
             self._become_unknown("restarted")
 

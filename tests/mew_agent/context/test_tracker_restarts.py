@@ -32,10 +32,13 @@ def test_after_a_restart_the_next_prompt_is_projected_from_the_last_report_less_
     agent.hear()
     predicted = agent.tracker.next_prompt_tokens
     again = restarted(restarted(agent))
+    assert again.tracker.next_prompt_tokens == predicted
     again.tracker.describe_prefix(SYSTEM, "")
     assert (again.tracker.next_prompt_tokens, again.tracker.next_prompt_basis) == (predicted, "projected")
     again.tracker.describe_prefix(SYSTEM, "more tools " * 60)
     assert again.tracker.next_prompt_tokens > predicted + 60
+    again.tracker.describe_prefix("", "")
+    assert again.tracker.next_prompt_tokens < predicted - 100
     assert {again.tracker.ledger.price(item.seq, item.seq).basis for item in again.history.items} == {"projected"}
     again.call(used(predicted + 30, 20))
     assert again.report().drift_tokens == -10
