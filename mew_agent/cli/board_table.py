@@ -82,9 +82,9 @@ def board_lines(
     """The board as lines of at most `look.width` columns.
 
     Somebody who never reported is a row only if `launched` names them: they are a program, not a person. Of them only
-    `agents` are expected to report a context; who has none stands below with `-`. Rows stand in the order of `launched`,
-    whoever joined again in between. `faults` says per participant what is wrong with its program. `detail` adds level and messages where there is room. `now` carries the zone times are shown
-    in.
+    `agents` are expected to report a context; who has none stands below with `-`. Rows stand in the order of
+    `launched`, whoever joined again in between. `faults` says per participant what is wrong with its program. `detail`
+    adds level and messages where there is room. `now` carries the zone times are shown in.
     """
     faults = faults or {}
     rows = [

@@ -79,7 +79,8 @@ def demo(files: list[Path], keep: bool, as_json: bool) -> int:
             checks = anyio.run(play, run, folder, readings, view)
             view.show(summary_event(checks, time.monotonic() - started))
         if not as_json:
-            terminal.say_lines(summary_lines(checks, time.monotonic() - started))
+            width = terminal.look(sys.stdout).width
+            terminal.say_lines(summary_lines(checks, time.monotonic() - started, width=width))
         if keep:
             tell_kept(view, run, folder, as_json=as_json)
     return terminal.DONE
@@ -212,8 +213,8 @@ def summary_event(checks: list[Check], seconds: float) -> dict[str, Any]:
     return {"event": "summary", "seconds": round(seconds, 1), "checks": [check.as_event() for check in checks]}
 
 
-def summary_lines(checks: list[Check], seconds: float) -> list[str]:
-    """The outcome as a small table: what was announced beside what the model then reported."""
+def summary_lines(checks: list[Check], seconds: float, *, width: int) -> list[str]:
+    """The outcome as a small table, where there is room: what was announced beside what the model then reported."""
     rows = [("COMPACTED", "WHY", "ANNOUNCED", "MODEL REPORTED", "OFF BY")]
     rows += [
         (
@@ -227,7 +228,8 @@ def summary_lines(checks: list[Check], seconds: float) -> list[str]:
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return ["", "tokens freed by each compaction:", *lines, "", f"done in {seconds:.1f} s"]
+    table = ["", "tokens freed by each compaction:", *lines] if max(map(len, lines)) <= width else []
+    return [*table, "", f"done in {seconds:.1f} s"]
 
 
 def tell_kept(view: View, run: RunFile, folder: Path, *, as_json: bool) -> None:

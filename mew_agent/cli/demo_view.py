@@ -5,6 +5,7 @@ Each view takes the story's events, one by one. They know neither the gateway no
 
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
@@ -109,7 +110,7 @@ class LiveTable:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
-            self._now_line = "done" if error is None else "stopped"
+            self._now_line = "" if error is None else "stopped"
             self._live.refresh()
             self._live.__exit__(kind, error, trace)
 
@@ -123,7 +124,8 @@ class LiveTable:
                 self._now_line = line_for(event) or ""
             case _:
                 if (line := line_for(event)) is not None and self._live is not None:
-                    self._live.console.print(line, markup=False, soft_wrap=True)
+                    for piece in wrapped(line, terminal.look(sys.stdout).width):
+                        self._live.console.print(piece, markup=False, soft_wrap=True)
         if self._live is not None:
             self._live.refresh()
 
@@ -132,7 +134,7 @@ class LiveTable:
 
         look = terminal.look(sys.stdout)
         lines = board_lines(self._board, now=_now(), look=look, launched=self._names, agents=self._names, detail=True)
-        text = "\n".join(["", *lines, "", self._now_line])
+        text = "\n".join(["", *lines, *(("", self._now_line) if self._now_line else ())])
         return Text.from_ansi(text, no_wrap=True, overflow="crop")
 
 
@@ -148,6 +150,11 @@ def line_for(event: Event) -> str | None:
     """What an event says in words; None for events that the table already shows."""
     say = _WORDS.get(str(event["event"]))
     return clean(say(event)) if say else None
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """A line broken between words, never within one."""
+    return textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _started(event: Event) -> str:

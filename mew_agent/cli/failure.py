@@ -41,13 +41,20 @@ def explain(error: BaseException) -> int:
 def _text(error: BaseException) -> str:
     match error:
         case Unauthorized():
-            return f"{error}. Tokens of a space are in .mew/tokens/ of its folder"
+            return f"{_refusal(error)}. Tokens of a space are in .mew/tokens/ of its folder"
         case MewAgentError() | SpacesError():
             return str(error)
         case OSError(strerror=str(reason)):
             return f"{error.filename}: {reason}" if error.filename is not None else reason
         case _:
             return f"{type(error).__name__}: {error} (MEW_DEBUG=1 shows where)"
+
+
+def _refusal(error: Unauthorized) -> str:
+    """What the gateway said of a token, once: its own words tell the same as ours, or that there was none at all."""
+    if error.detail.startswith("the gateway needs"):
+        return error.detail
+    return str(Unauthorized(error.participant) if error.detail.startswith("the gateway refused") else error)
 
 
 def _one_line(text: str) -> str:

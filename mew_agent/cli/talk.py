@@ -53,6 +53,8 @@ class Talk:
     """Running reasonings: id to who reasons."""
     last_chat: Envelope | None = None
     _proposals_seen: int = 0
+    _skipped: set[str] = field(default_factory=set)
+    """Who said that a compaction was skipped; the status that ends one says `compacted` all the same."""
 
     # -- typing ------------------------------------------------------------------------------------------
 
@@ -210,6 +212,8 @@ class Talk:
             case kinds.MCP_RESPONSE if mine:
                 return f"* {who} answers: {_result(body)}"
             case kinds.PARTICIPANT_COMPACT_DONE if mine:
+                if body.get("skipped") is True:
+                    self._skipped.add(who)
                 return f"* {who}: {_freed(body)}"
             case kinds.PARTICIPANT_STATUS if who != self.me:
                 return self._status(envelope, mine=mine)
@@ -220,7 +224,9 @@ class Talk:
 
     def _status(self, envelope: Envelope, *, mine: bool) -> str | None:
         word = str(envelope.body.get("status") or "")
-        if not mine and word in _QUIET_STATUSES:
+        was_skipped = envelope.sender in self._skipped
+        self._skipped.discard(envelope.sender)
+        if (not mine and word in _QUIET_STATUSES) or (was_skipped and word == "compacted"):
             return None
         return f"* {envelope.sender}: {words.state(word) or 'no word'}{figures_of(envelope.body)}"
 

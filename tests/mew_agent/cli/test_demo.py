@@ -78,8 +78,14 @@ def test_each_agent_reads_everything_and_they_begin_with_different_texts(tmp_pat
 
 
 def test_the_summary_puts_announced_beside_reported() -> None:
-    lines = summary_lines([Check("reader", "threshold", 2165, 2163), Check("editor", "requested", 1774, 1773)], 9.1)
+    lines = summary_lines(
+        [Check("reader", "threshold", 2165, 2163), Check("editor", "requested", 1774, 1773)], 9.1, width=80
+    )
     text = "\n".join(lines)
     assert "reader      by itself (threshold)   2,165       2,163            2 (0.1%)" in text
     assert "editor      you asked               1,774       1,773            1 (0.1%)" in text
     assert "done in 9.1 s" in text
+
+
+def test_the_summary_leaves_its_table_out_where_it_would_be_torn() -> None:
+    assert summary_lines([Check("reader", "threshold", 2165, 2163)], 9.1, width=40) == ["", "done in 9.1 s"]

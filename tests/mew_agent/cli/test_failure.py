@@ -44,8 +44,15 @@ def test_of_several_errors_the_first_is_told(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_refused_token_comes_with_the_place_of_the_right_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    explain(Unauthorized("coder"))
-    assert ".mew/tokens/" in capsys.readouterr().err
+    explain(Unauthorized("coder", "the gateway refused this token for 'coder'"))
+    explain(Unauthorized("coder", "the gateway needs a token for 'coder'"))
+    explain(Unauthorized("coder", "the door is shut"))
+    place = "Tokens of a space are in .mew/tokens/ of its folder"
+    assert capsys.readouterr().err.splitlines() == [
+        f"mew: the gateway refused this token for 'coder' (unauthorized). {place}",
+        f"mew: the gateway needs a token for 'coder'. {place}",
+        f"mew: the gateway refused this token for 'coder' (unauthorized): the door is shut. {place}",
+    ]
 
 
 def test_several_lines_become_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,6 +69,12 @@ async def test_a_space_that_is_here_is_only_overwritten_by_force(tmp_path: Path)
     assert token.read_text() == "kept"
 
 
+async def test_the_list_of_templates_fits_80_columns() -> None:
+    lines = (await mew("init", "--list-templates")).out.splitlines()
+    assert len(lines) == 4
+    assert max(map(len, lines)) <= 80
+
+
 async def test_a_running_space_is_not_pulled_from_under_its_participants(tmp_path: Path) -> None:
     running_space(tmp_path)
     outcome = await mew("init", "demo", "--force")

@@ -164,3 +164,12 @@ def test_memory_is_bounded(talk: Talk) -> None:
         talk.hear(heard("reasoning/start", {}, id=f"r{number}"))
     assert [len(talk.unanswered), len(talk.proposals), len(talk.reasonings)] == [200, 200, 200]
     assert 500 in talk.proposals
+
+
+def test_after_a_skipped_compaction_nobody_is_said_to_have_compacted(talk: Talk) -> None:
+    done = {"status": "skipped", "skipped": True, "reason": "no_history"}
+    skipped = heard("participant/compact-done", done, to=["ada"])
+    ended = heard("participant/status", {"messages_in_context": 2, "status": "compacted"})
+    assert talk.hear(skipped) == "* coder: skipped, nothing to compact yet"
+    assert talk.hear(ended) is None
+    assert talk.hear(ended) == "* coder: compacted"
