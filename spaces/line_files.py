@@ -49,6 +49,8 @@ class LineFile:
 
     def append(self, data: bytes) -> None:
         """Write behind what is there, all of it or nothing. Raises `OSError`."""
+        if not data:
+            return  # an envelope that nobody received has no lines, and moves no file aside
         try:
             self._append(data)
         except FileNotFoundError:  # its folder is gone

@@ -106,9 +106,15 @@ def until_written(writer: LineWriter, folder: Path) -> None:
 def test_a_full_file_moves_aside_and_only_some_are_kept(tmp_path: Path) -> None:
     file = LineFile(tmp_path / "log", max_bytes=10, kept=2)
     for number in range(5):
-        file.append(line(f"line {number}"))
-    assert [written(tmp_path / name) for name in ("log", "log.1", "log.2")] == [["line 4"], ["line 3"], ["line 2"]]
+        file.append(line(f"line {number} is long"))
+    assert [written(tmp_path / name) for name in ("log", "log.1", "log.2")] == [
+        ["line 4 is long"],
+        ["line 3 is long"],
+        ["line 2 is long"],
+    ]
     assert len(list(tmp_path.iterdir())) == 3
+    file.append(b"")
+    assert written(file.path) == ["line 4 is long"]
     nothing_kept = LineFile(tmp_path / "other", max_bytes=10)
     for number in range(3):
         nothing_kept.append(line(f"line {number}"))
