@@ -10,6 +10,7 @@ from mew_agent.agent_tools.sources import Occasion
 from mew_agent.errors import MewAgentError
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.offers.tools import Tool, Toolbox
+from mew_agent.thinking.sizes import in_thread
 from mew_agent.thinking.transcript import Transcript
 
 RECALL_RESULT: Final = "recall_result"
@@ -57,7 +58,12 @@ class RecallTools:
         if place < 0 or place >= len(whole):
             what = f"the text is not in it after character {start:,}" if find else "that is behind its end"
             raise NotKept(f"'{id}' has {len(whole):,} characters; {what}")
-        limits = transcript.result_bound.limits({id: transcript.project(whole)}, transcript.room())
-        heading_tokens = transcript.project(HEADING.format(id=id, start=place, end=len(whole), whole=len(whole)))
-        part = beginning(whole[place:], limits[id] - heading_tokens - SLACK_TOKENS, transcript.project)
+        room = transcript.room()
+
+        def read() -> str:
+            limits = transcript.result_bound.limits({id: transcript.project(whole)}, room)
+            heading_tokens = transcript.project(HEADING.format(id=id, start=place, end=len(whole), whole=len(whole)))
+            return beginning(whole[place:], limits[id] - heading_tokens - SLACK_TOKENS, transcript.project)
+
+        part = await in_thread(read)  # a result may have many megabytes
         return HEADING.format(id=id, start=place, end=place + len(part), whole=len(whole)) + part

@@ -90,8 +90,7 @@ class Turn:
     async def run(self) -> None:
         """Answer the chat. Raises a `GatewayError` when there is nobody left to answer."""
         await self._say(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"})
-        self._turn = await self._conversation.begin_turn()
-        self._conversation.notify = self._show
+        self._turn = await self._conversation.begin_turn(self._show)
         answer: str | None = None
         try:
             await self._start_reasoning()

@@ -90,18 +90,6 @@ async def test_a_cut_stream_changes_no_figure(talking: Talking, style: str, chun
         assert [call.failed is None for call in await talk.conversation.transcript.store.calls()] == [True, False]
 
 
-async def test_a_request_that_would_not_fit_is_compacted_first(talking: Talking, text: Callable[[int], str]) -> None:
-    async with talking(window_tokens=2048) as talk:
-        await filled(talk, text, below=0.6)
-        assert "compacting" not in talk.words
-        await talk.turn(text(700))
-        assert talk.words.count("compacting") == 1
-        last = talk.conversation.tracker.last_compaction
-        assert last is not None
-        assert last.trigger == "would_overflow"
-        assert all(request.status == 200 for request in talk.server.requests)
-
-
 async def test_an_overflow_teaches_the_window_and_the_call_is_made_again(
     talking: Talking, text: Callable[[int], str]
 ) -> None:
@@ -237,24 +225,3 @@ async def test_tool_calls_that_repeat_an_id_get_ids_of_their_own(talking: Talkin
             'found {"q": "a"}',
             'found {"q": "b"}',
         ]
-
-
-async def test_a_found_window_moves_the_threshold_at_once(talking: Talking) -> None:
-    async with talking() as talk:
-        await talk.turn("One.")
-        tokens = talk.now.tokens
-        await talk.conversation.window_found(Window(4000, "loaded", "server"))
-        status = talk.statuses[-1]
-        assert (status.tokens, status.max_tokens) == (tokens, 4000)
-        assert status.context is not None
-        assert (status.context.compact_at_tokens, status.context.max_tokens_basis) == (3600, "loaded")
-        count = len(talk.statuses)
-        await talk.conversation.window_found(Window(4000, "loaded", "server"))
-        assert len(talk.statuses) == count
-
-
-async def test_a_server_that_leaves_out_part_of_what_we_sent_is_told_on(talking: Talking) -> None:
-    async with talking(window=8192, fixed_usage=[(2000, 20, 2020), (1200, 20, 1220), (1250, 20, 1270)]) as talk:
-        for number in range(3):
-            await talk.turn(f"Question {number}?")
-    assert talk.words == ["active", "truncated_by_server", "active"]
