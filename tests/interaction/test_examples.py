@@ -10,6 +10,7 @@ import subprocess
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,16 +64,17 @@ class Examples:
         """Ada, as a program of hers finds her place."""
         return Participant.from_environment(self.place())
 
-    def started_by_hand(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.command("run", *arguments),
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    @contextmanager
+    def started_by_hand(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        pipe = subprocess.PIPE
+        command = self.command("run", *arguments)
+        with subprocess.Popen(
+            command, cwd=self.folder, env=self.environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        ) as program:
+            try:
+                yield program
+            finally:
+                program.kill()
 
 
 @pytest.fixture(scope="module")
@@ -158,10 +160,9 @@ async def test_the_agent_made_in_python_says_when_there_is_not_much_room(example
 
 
 async def test_approve_lets_pass_what_is_harmless_and_asks_about_the_rest(examples: Examples) -> None:
-    deciding = examples.started_by_hand("approve.py")
-    assert deciding.stdin is not None
-    assert deciding.stdout is not None
-    try:
+    with examples.started_by_hand("approve.py") as deciding:
+        assert deciding.stdin is not None
+        assert deciding.stdout is not None
         assert deciding.stdout.readline() == "waiting for proposals; Ctrl-C ends it\n"
         with anyio.fail_after(PATIENCE_SECONDS):
             async with examples.ada() as ada:
@@ -173,7 +174,6 @@ async def test_approve_lets_pass_what_is_harmless_and_asks_about_the_rest(exampl
                 assert '["bbb", "a"]' in allowed.text
                 refused = await ada.asking("coder", 'call longest_words with {"text": "cc d"}')
                 assert "not today" in refused.text
-    finally:
         deciding.send_signal(signal.SIGINT)
         shown, told = deciding.communicate(timeout=PATIENCE_SECONDS)
     assert (deciding.returncode, told) == (130, "")
@@ -192,19 +192,15 @@ def test_each_first_program_of_the_page_runs_as_it_stands(examples: Examples) ->
     assert re.fullmatch(r"(\?|[\d,]+) of 4,096 tokens \(\w+\)", shown["dice"])
 
 
-async def test_the_listening_program_of_the_page_answers_and_ends_with_its_signal(examples: Examples) -> None:
+async def test_the_listening_program_of_the_page_answers(examples: Examples) -> None:
     _, listening = programs()
     (examples.folder / "listening.py").write_text(listening, encoding="utf-8")
     token = examples.mew("token", "create", "-p", "guest", "-c", '["chat"]').stdout.strip()
-    guest = examples.started_by_hand("--participant", "guest", "--token", token, "listening.py")
-    try:
+    with examples.started_by_hand("--participant", "guest", "--token", token, "listening.py"):
         with anyio.fail_after(PATIENCE_SECONDS):
             async with examples.ada() as ada:
                 await until(lambda: "guest" in ada.peers)
                 assert (await ada.asking("guest", "Hello.")).text == "You said 6 characters."
-    finally:
-        guest.terminate()
-        guest.communicate(timeout=PATIENCE_SECONDS)
 
 
 async def test_every_fragment_of_the_page_runs_in_a_space(
