@@ -13,13 +13,17 @@ from typing import Annotated
 import typer
 
 from mew_agent.cli import agent, bridge, client, context, gateway, init, mcp_command, model, serve, space, tokens
+from mew_agent.cli.help_pages import Contents, use_pages
 from mew_agent.cli.options import Flags, TimeoutFlag, with_flags
 
+EXIT_CODES = "Exit codes: 0 done, 1 failed, 2 bad input, 3 skipped by the participant, 4 no answer, 130 interrupted."
 ANSWER_SECONDS = 120.0
 STATUS_SECONDS = 30.0
 
 app = typer.Typer(
     name="mew",
+    cls=Contents,
+    epilog=EXIT_CODES,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -50,10 +54,7 @@ Reason = Annotated[str | None, typer.Option("--reason", help="Told to the partic
 def root(
     called: typer.Context, *, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
-    """AI agents, tools and people in one shared space; everyone knows how full every agent's context window is.
-
-    Exit codes: 0 done, 1 failed, 2 bad input, 3 skipped by the participant, 4 nobody answered, 130 interrupted.
-    """
+    """AI agents, tools and people in one shared space; everyone knows how full every agent's context window is."""
     if version:
         from mew_agent._version import __version__
 
@@ -208,6 +209,9 @@ def demo(
     from mew_agent.cli.demo import demo as play
 
     return play(files or [], keep, as_json) or 0
+
+
+use_pages(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

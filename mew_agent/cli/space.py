@@ -34,15 +34,15 @@ DOWN = "Stop the running space of this folder."
 def up(
     *,
     detach: Annotated[bool, typer.Option("--detach", help="Leave it running in the background.")] = False,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", "-i", help="In the background, and talk in it from here.")
+    ] = False,
+    participant: Annotated[str | None, typer.Option("--participant", help="With -i: as whom.")] = None,
     port: PortFlag = DEFAULT_PORT,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="The space.yaml.")] = None,
     space_dir: Annotated[Path | None, typer.Option("--space-dir", "-d", help="Its folder; else this one.")] = None,
     host: HostFlag = DEFAULT_HOST,
     log_level: LogLevelFlag = LogLevel.INFO,
-    interactive: Annotated[
-        bool, typer.Option("--interactive", "-i", help="In the background, and talk in it from here.")
-    ] = False,
-    participant: Annotated[str | None, typer.Option("--participant", help="With -i: as whom.")] = None,
     background: Annotated[bool, typer.Option("--background", hidden=True)] = False,
 ) -> int:
     """Start a space's gateway and every participant with `auto_start`; Ctrl-C stops them all.
