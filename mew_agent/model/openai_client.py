@@ -1,35 +1,27 @@
 """The one door to model servers: any OpenAI-compatible endpoint behind the `Model` interface.
 
-Owns the client library, the life of a request, and the translation of every error of that library into the
-`ModelError` tree. What chunks, error bodies and model listings mean is in the pure modules beside it. It keeps no
-history and no policy. The library is imported at the first call, so importing this module costs nothing.
+Owns the client library, the life of a request, and that no error of that library gets out untranslated. What chunks,
+failures and model listings mean is in the modules beside it. It keeps no history and no policy. The library is imported
+at the first call, so importing this module costs nothing.
 """
 
 import json
-import ssl
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
 
-from mew_agent.errors import (
-    ContextOverflow,
-    ModelError,
-    ModelFailed,
-    ModelRateLimited,
-    ModelRefused,
-    ModelStreamCut,
-    ModelUnreachable,
-    ToolsUnsupported,
-)
+from mew_agent.errors import ModelError
 from mew_agent.model import dialect as dialects
 from mew_agent.model import window as windows
 from mew_agent.model.assembly import ReplyAssembly
+from mew_agent.model.connection_causes import causes, connection_cause
 from mew_agent.model.counting import PromptCounter
+from mew_agent.model.failures import Failures
 from mew_agent.model.interface import ModelEvent, ModelIdentity, ModelRequest, Window
-from mew_agent.model.refusal import one_line, overflow_of, refuses_tools, said
+from mew_agent.model.refusal import overflow_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -75,8 +67,8 @@ class OpenAIModel:
     ) -> None:
         self._model = model
         self._base_url = (base_url or OPENAI_BASE_URL).rstrip("/")
-        self._endpoint = _without_credentials(self._base_url)
         self._api_key = api_key or None
+        self._failures = Failures(_without_credentials(self._base_url), model, self._api_key)
         self._connect_timeout_seconds = connect_timeout_seconds
         self._first_chunk_timeout_seconds = first_chunk_timeout_seconds
         self._idle_timeout_seconds = idle_timeout_seconds
@@ -93,7 +85,7 @@ class OpenAIModel:
     @property
     def identity(self) -> ModelIdentity:
         """Which model it is, and its `base_url` without credentials."""
-        return ModelIdentity(self._model, self._endpoint)
+        return ModelIdentity(self._model, self._failures.endpoint)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Run one call; see `Model.stream`. Raises a `ModelError` when there is no whole reply."""
@@ -111,7 +103,7 @@ class OpenAIModel:
                     yield delta
                 self._raise_error_in(assembly)
             if assembly.finish_reason is None:
-                raise self._cut(assembly.chunks, "the stream ended without a finish reason")
+                raise self._failures.cut("the stream ended without a finish reason", chunks=assembly.chunks)
         finally:
             await _close(answer, is_reusable=assembly.finish_reason is not None)
         yield assembly.reply(request_id=_request_id(answer.response), is_streamed=True)
@@ -139,12 +131,11 @@ class OpenAIModel:
                 with anyio.fail_after(self._first_chunk_timeout_seconds):
                     answer = await self._send(request, dialect)
             except TimeoutError as error:
-                raise self._unreachable(f"no answer in {self._first_chunk_timeout_seconds:g} s") from error
+                raise self._failures.unreachable(f"no answer in {self._first_chunk_timeout_seconds:g} s") from error
             except _vendor_errors() as error:
                 other = _other_dialect(dialect, error)
                 if other is None or other in tried:
-                    failure = self._translated(error)
-                    raise (self._without_tools(failure, error) if request.tools else failure) from error
+                    raise self._translated(error, offered_tools=bool(request.tools)) from error
                 dialect = other
                 tried.add(other)
             else:
@@ -178,17 +169,17 @@ class OpenAIModel:
         finally:
             await _close(chunks, is_reusable=True)
         if media_type == "text/html":
-            raise self._failed("the answer is a web page, not a completion; is the base URL right?")
+            raise self._failures.failed("the answer is a web page, not a completion; is the base URL right?")
         return self._whole_answer(content, _request_id(chunks.response))
 
     def _whole_answer(self, content: bytes, request_id: str | None) -> _WholeAnswer:
         body = json.loads(content)
         if isinstance(body, Mapping):
             if body.get("error"):
-                raise self._error_inside(body["error"], request_id)
+                raise self._failures.inside(body["error"], request_id)
             if isinstance(body.get("choices"), list) and body["choices"]:
                 return _WholeAnswer(body, request_id)
-        raise self._failed("the answer has no choices", request_id)
+        raise self._failures.failed("the answer has no choices", request_id)
 
     async def _next_chunk(self, chunks: "Chunks", assembly: ReplyAssembly) -> Mapping[str, object] | None:
         """The next chunk; None at the end, also when the connection breaks after the finish reason."""
@@ -201,13 +192,13 @@ class OpenAIModel:
         except TimeoutError as error:
             if assembly.finish_reason is not None:
                 return None
-            raise self._cut(assembly.chunks, f"nothing came for {limit_seconds:g} s") from error
+            raise self._failures.cut(f"nothing came for {limit_seconds:g} s", chunks=assembly.chunks) from error
         except _vendor_errors() as error:
             if assembly.finish_reason is not None and _is_connection_error(error):
                 return None
             raise self._translated(error, chunks_seen=assembly.chunks) from error
         if not isinstance(chunk, Mapping):
-            raise self._failed("a chunk of the stream is not a JSON object")
+            raise self._failures.failed("a chunk of the stream is not a JSON object")
         return chunk
 
     def _connected(self) -> "openai.AsyncOpenAI":
@@ -237,93 +228,52 @@ class OpenAIModel:
                     return await client.get(url, cast_to=object, options={"max_retries": 0})
                 return await client.post(url, cast_to=object, body=body, options={"max_retries": 0})
         except TimeoutError as error:
-            raise self._unreachable(f"no answer in {self._window_timeout_seconds:g} s") from error
+            raise self._failures.unreachable(f"no answer in {self._window_timeout_seconds:g} s") from error
         except _vendor_errors() as error:
             raise self._translated(error) from error
 
-    def _translated(self, error: BaseException, *, chunks_seen: int | None = None) -> ModelError:
+    def _translated(
+        self, error: BaseException, *, chunks_seen: int | None = None, offered_tools: bool = False
+    ) -> ModelError:
         """The `ModelError` for an error of the client library; `chunks_seen` is None until a stream is open."""
         import httpx2
         import openai
 
+        failures = self._failures
         match error:
             case openai.APITimeoutError() | httpx2.TimeoutException() if chunks_seen is None:
-                return self._unreachable(self._timeout_cause(error))
+                return failures.unreachable(self._timeout_cause(error))
             case openai.APIConnectionError() | httpx2.TransportError():
-                cause = _connection_cause(error)
-                return self._unreachable(cause) if chunks_seen is None else self._cut(chunks_seen, cause)
+                cause = connection_cause(error)
+                return failures.unreachable(cause) if chunks_seen is None else failures.cut(cause, chunks=chunks_seen)
             case openai.APIStatusError():
-                return self._status_error(error)
+                return failures.of_status(
+                    error.status_code,
+                    error.body,
+                    reason=error.response.reason_phrase or "no reason given",
+                    request_id=error.request_id,
+                    wait_seconds=_seconds(error.response.headers.get("retry-after")),
+                    offered_tools=offered_tools,
+                )
             case openai.APIResponseValidationError():
-                return self._failed(f"HTTP {error.status_code}: {error.message}", http_status=error.status_code)
+                return failures.failed(f"HTTP {error.status_code}: {error.message}", http_status=error.status_code)
             case openai.APIError():
-                return self._error_inside(error.body or error.message)
+                return failures.inside(error.body or error.message)
             case json.JSONDecodeError() | UnicodeDecodeError():
-                return self._failed("the answer is not valid JSON")
+                return failures.failed("the answer is not valid JSON")
             case _:
-                return self._failed(str(error) or type(error).__name__)
+                return failures.failed(str(error) or type(error).__name__)
 
     def _timeout_cause(self, error: BaseException) -> str:
         import httpx2
 
-        if any(isinstance(cause, httpx2.ConnectTimeout) for cause in _causes(error)):
+        if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes(error)):
             return f"no connection in {self._connect_timeout_seconds:g} s"
         return f"no answer in {self._first_chunk_timeout_seconds:g} s"
 
-    def _status_error(self, error: "openai.APIStatusError") -> ModelError:
-        status, request_id = error.status_code, error.request_id
-        text = said(error.body) or error.response.reason_phrase or "no reason given"
-        detail = self._line(f"HTTP {status}: {text}")
-        if status in (401, 403):
-            return ModelRefused(self._endpoint, self._model, detail, request_id)
-        if status == 429:
-            wait_seconds = _seconds(error.response.headers.get("retry-after"))
-            return ModelRateLimited(self._endpoint, self._model, detail, request_id, wait_seconds)
-        overflow = overflow_of(status, error.body)
-        if overflow is not None:
-            return ContextOverflow(
-                self._endpoint, self._model, detail, request_id, overflow.limit_tokens, overflow.requested_tokens
-            )
-        return ModelFailed(self._endpoint, self._model, detail, request_id, status)
-
-    def _without_tools(self, failure: ModelError, error: BaseException) -> ModelError:
-        """The failure of a request that offered tools, as what it is if the tools are the reason."""
-        import openai
-
-        if not isinstance(failure, ModelFailed) or not isinstance(error, openai.APIStatusError):
-            return failure
-        if not refuses_tools(error.status_code, error.body):
-            return failure
-        return ToolsUnsupported(failure.endpoint, failure.model, failure.detail, failure.request_id)
-
-    def _error_inside(self, body: object, request_id: str | None = None) -> ModelError:
-        """An error that came in a stream or with HTTP 200: there is a body but no status."""
-        detail = self._line(said(body) or "the server reported an error without saying which")
-        overflow = overflow_of(None, body)
-        if overflow is not None:
-            return ContextOverflow(
-                self._endpoint, self._model, detail, request_id, overflow.limit_tokens, overflow.requested_tokens
-            )
-        code = str(body.get("code")) if isinstance(body, Mapping) else ""
-        if code in ("429", "rate_limit_exceeded"):
-            return ModelRateLimited(self._endpoint, self._model, detail, request_id)
-        return ModelFailed(self._endpoint, self._model, detail, request_id)
-
     def _raise_error_in(self, assembly: ReplyAssembly) -> None:
         if assembly.error is not None:
-            raise self._error_inside(assembly.error)
-
-    def _failed(self, detail: str, request_id: str | None = None, http_status: int | None = None) -> ModelFailed:
-        return ModelFailed(self._endpoint, self._model, self._line(detail), request_id, http_status)
-
-    def _unreachable(self, detail: str) -> ModelUnreachable:
-        return ModelUnreachable(self._endpoint, self._model, self._line(detail))
-
-    def _cut(self, chunks: int, detail: str) -> ModelStreamCut:
-        return ModelStreamCut(self._endpoint, self._model, self._line(detail), chunks=chunks)
-
-    def _line(self, text: str) -> str:
-        return one_line(text, self._api_key)
+            raise self._failures.inside(assembly.error)
 
 
 def _vendor_errors() -> tuple[type[Exception], ...]:
@@ -371,45 +321,6 @@ def _is_connection_error(error: Exception) -> bool:
     import openai
 
     return isinstance(error, openai.APIConnectionError | httpx2.TransportError)
-
-
-def _connection_cause(error: BaseException) -> str:
-    """In a few words why a connection could not be made or kept."""
-    import socket
-
-    import httpx2
-
-    for cause in _causes(error):
-        match cause:
-            case ConnectionRefusedError():
-                return "connection refused"
-            case socket.gaierror():
-                return "host name not found"
-            case ssl.SSLError():
-                why = getattr(cause, "verify_message", None) or getattr(cause, "reason", None) or "handshake failed"
-                return f"TLS: {why}"
-            case TimeoutError() | httpx2.TimeoutException():
-                return "timed out"
-            case httpx2.RemoteProtocolError() | httpx2.ReadError() | ConnectionResetError() | BrokenPipeError():
-                return "the server broke the connection"
-            case httpx2.UnsupportedProtocol() | httpx2.LocalProtocolError() | httpx2.ProxyError():
-                return str(cause)
-            case httpx2.DecodingError() | httpx2.TooManyRedirects():
-                return str(cause)
-            case OSError() if cause.strerror:
-                return cause.strerror.lower()
-    return "connection failed"
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The innermost causes first."""
-    inner = error.__cause__ or error.__context__
-    if inner is not None:
-        yield from _causes(inner)
-    if isinstance(error, BaseExceptionGroup):
-        for member in error.exceptions:
-            yield from _causes(member)
-    yield error
 
 
 def _request_id(response: "httpx2.Response") -> str | None:
