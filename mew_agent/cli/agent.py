@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mew_agent.cli.options import Flags, FolderFlag, LogLevel, help_when_alone
+from mew_agent.cli.options import (
+    Flags,
+    FolderFlag,
+    LogLevel,
+    OwnGatewayFlag,
+    OwnSpaceFlag,
+    OwnTokenFlag,
+    help_when_alone,
+)
 
 if TYPE_CHECKING:
     from mew_agent.config import Source
@@ -25,8 +33,8 @@ class SimpleType(StrEnum):
 @app.command(short_help="Run an echo, a calculator or a fulfiller of proposals.")
 def start(
     simple_type: Annotated[SimpleType, typer.Option("--type", "-t", help="What it does.")],
-    gateway: Annotated[str | None, typer.Option("--gateway", "-g", help="URL of the gateway.")] = None,
-    space: Annotated[str | None, typer.Option("--space", "-s", help="Space id.")] = None,
+    gateway: OwnGatewayFlag = None,
+    space: OwnSpaceFlag = None,
     agent_id: Annotated[str | None, typer.Option("--id", "-i", help="Its participant id; else TYPE-agent.")] = None,
     token: Annotated[str | None, typer.Option("--token", help="Its token; MEW_TOKEN keeps it off `ps`.")] = None,
     log_level: Annotated[LogLevel, typer.Option("--log-level", "-l", help="How much to tell.")] = LogLevel.INFO,
@@ -98,10 +106,10 @@ def add(
 
 @app.command()
 def run(
-    gateway: Annotated[str | None, typer.Option("--gateway", "-g", help="URL of the gateway.")] = None,
-    space: Annotated[str | None, typer.Option("--space", "-s", help="Space id.")] = None,
+    gateway: OwnGatewayFlag = None,
+    space: OwnSpaceFlag = None,
     agent_id: Annotated[str | None, typer.Option("--id", "-i", help="The agent's participant id.")] = None,
-    token: Annotated[str | None, typer.Option("--token", "-t", help="Its token; MEW_TOKEN keeps it off `ps`.")] = None,
+    token: OwnTokenFlag = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="YAML or JSON file of settings.")] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="Model name.")] = None,
     base_url: Annotated[

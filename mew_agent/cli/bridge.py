@@ -4,7 +4,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mew_agent.cli.options import Flags, LogLevel, LogLevelFlag, help_when_alone
+from mew_agent.cli.options import (
+    Flags,
+    LogLevel,
+    LogLevelFlag,
+    OwnGatewayFlag,
+    OwnSpaceFlag,
+    OwnTokenFlag,
+    help_when_alone,
+)
 
 if TYPE_CHECKING:
     from mew_agent.bridge.settings import BridgeSettings
@@ -16,12 +24,12 @@ _OURS_TO_GIVE = "Accepted for scripts; what a bridge may send is said in space.y
 
 @app.command(short_help="Offer an MCP server's tools in a space.")
 def start(
-    gateway: Annotated[str | None, typer.Option("--gateway", "-g", help="URL of the gateway.")] = None,
-    space: Annotated[str | None, typer.Option("--space", "-s", help="Space id.")] = None,
+    gateway: OwnGatewayFlag = None,
+    space: OwnSpaceFlag = None,
     participant: Annotated[
         str | None, typer.Option("--participant-id", "-p", help="Who the server is in the space.")
     ] = None,
-    token: Annotated[str | None, typer.Option("--token", "-t", help="Its token; MEW_TOKEN keeps it off `ps`.")] = None,
+    token: OwnTokenFlag = None,
     mcp_command: Annotated[str | None, typer.Option("--mcp-command", "-m", help="The MCP server's program.")] = None,
     mcp_args: Annotated[
         str | None, typer.Option("--mcp-args", help="Its arguments: a list with commas, or a JSON list.")

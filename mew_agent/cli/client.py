@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mew_agent.cli.options import Flags, help_when_alone
+from mew_agent.cli.options import Flags, OwnGatewayFlag, OwnSpaceFlag, OwnTokenFlag, help_when_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,9 +27,9 @@ QUIT = "quit"
 
 @app.command(short_help="Join a space and exchange JSON lines.")
 def connect(
-    gateway: Annotated[str | None, typer.Option("--gateway", "-g", help="URL of the gateway.")] = None,
-    space: Annotated[str | None, typer.Option("--space", "-s", help="Space id.")] = None,
-    token: Annotated[str | None, typer.Option("--token", "-t", help="The token; MEW_TOKEN keeps it off `ps`.")] = None,
+    gateway: OwnGatewayFlag = None,
+    space: OwnSpaceFlag = None,
+    token: OwnTokenFlag = None,
     participant: Annotated[
         str | None, typer.Option("--participant-id", "-p", help="Who connects; else the running space's person.")
     ] = None,

@@ -20,6 +20,7 @@ import anyio
 from pydantic_core import to_json
 
 from mew_agent.cli import terminal
+from mew_agent.cli.add import AGENT_CAPABILITIES
 from mew_agent.cli.demo_story import Check, DemoFailed, Story
 from mew_agent.cli.demo_texts import Part, endless, parts_of
 from mew_agent.cli.demo_view import LiveTable, View, view_for
@@ -41,15 +42,6 @@ PACE_SECONDS = 0.6
 
 MAX_FILE_BYTES = 20_000_000
 DEFAULT_REAL_MODEL = "gpt-4o-mini"
-
-AGENT_CAPABILITIES = (
-    "chat",
-    "chat/*",
-    "reasoning/*",
-    "stream/*",
-    "participant/status",
-    "participant/compact-done",
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,11 @@ SpaceFlag = Annotated[str | None, typer.Option("--space", "-s", help="Space id; 
 FolderFlag = Annotated[
     Path | None, typer.Option("--space-dir", "-d", help="The space's folder; else this one or one above it.")
 ]
+OwnGatewayFlag = Annotated[str | None, typer.Option("--gateway", "-g", help="URL of the gateway.")]
+OwnSpaceFlag = Annotated[str | None, typer.Option("--space", "-s", help="Space id.")]
+OwnTokenFlag = Annotated[str | None, typer.Option("--token", "-t", help="The token; MEW_TOKEN keeps it off `ps`.")]
+"""These three are of programs that join themselves, and are found in the environment too."""
+
 TimeoutFlag = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the answer.")]
 LogLevelFlag = Annotated[LogLevel, typer.Option("--log-level", "-l", help="How much to tell.")]
 HostFlag = Annotated[str, typer.Option("--host", help="Address to listen on.")]

@@ -107,7 +107,8 @@ class Maze:
             name for name, (down, right) in STEPS.items() if self._board[self.cat[0] + down][self.cat[1] + right] != "#"
         ]
         ways = "say `next` for another board" if self.is_solved() else f"open: {', '.join(open_ways)}"
-        where = f"board {self.level + 1} of {len(self._boards)}, {self.steps} steps"
+        steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
+        where = f"board {self.level + 1} of {len(self._boards)}, {steps}"
         return "\n".join([what, *rows, f"{where}; {ways}"])
 
 

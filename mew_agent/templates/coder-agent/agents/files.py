@@ -56,7 +56,8 @@ class Folder:
             raise ValueError(f"{path} is a folder")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
-        return f"wrote {target.relative_to(self.root).as_posix()}: {len(text.splitlines()):,} lines"
+        count = len(text.splitlines())
+        return f"wrote {target.relative_to(self.root).as_posix()}: {count:,} line{'' if count == 1 else 's'}"
 
     def _inside(self, path: str) -> Path:
         """The real place of a path. Links are followed first, so none leads out."""
