@@ -4,11 +4,9 @@ That somebody may send these kinds at all was decided before; here stands what t
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
-
-from pydantic import BaseModel
 
 from protocol import errors, kinds
 from protocol.capability import normalise
@@ -23,33 +21,17 @@ from protocol.payloads.space import Invite, InviteAck, Kick
 from protocol.payloads.system import Member, Presence
 from protocol.payloads.system import SystemError as ErrorPayload
 from protocol.timestamp import wire_timestamp
-from spaces.effects import Broadcast, ConnectionId, Effect, Enrol, Note, Receipt, Send
+from spaces.effects import Broadcast, ConnectionId, Effect, Enrol, Note, Receipt, Send, refusal
 from spaces.grants import Grant
+from spaces.members import Members
 from spaces.roster import Invited
 from spaces.seats import Seats
 from spaces.settings import SpaceConfig
-
-
-class WriteEnvelope(Protocol):
-    """Makes an envelope of the gateway."""
-
-    def __call__(
-        self,
-        kind: str,
-        payload: BaseModel | Mapping[str, Any],
-        *,
-        now: datetime,
-        to: tuple[str, ...] = (),
-        correlation_id: tuple[str, ...] = (),
-    ) -> Envelope: ...
+from spaces.voice import Voice
 
 
 class Presences(Protocol):
-    """What these rules need of a space: who is here, by which connections, and how to tell or remove somebody."""
-
-    def is_member(self, participant: str, /) -> bool: ...
-
-    def connections_of(self, participants: tuple[str, ...], /) -> tuple[ConnectionId, ...]: ...
+    """What these rules need of a space beside its members: how to tell or remove somebody."""
 
     def welcome_again(self, participant: ParticipantId, /, *, now: datetime) -> tuple[Effect, ...]: ...
 
@@ -63,14 +45,16 @@ class DelegationRules:
         self,
         config: SpaceConfig,
         seats: Seats,
+        members: Members,
+        voice: Voice,
         *,
-        write: WriteEnvelope,
         presences: Presences,
         new_token: Callable[[], str],
     ) -> None:
         self.connection_url: str | None = None
         self._seats = seats
-        self._write = write
+        self._members = members
+        self._voice = voice
         self._presences = presences
         self._new_token = new_token
         self._options = config.capabilities
@@ -93,21 +77,21 @@ class DelegationRules:
         except PayloadError as problem:
             # The reference knows missing parts of an invitation by this error.
             error = errors.INVALID_REQUEST if envelope.kind == kinds.SPACE_INVITE else errors.INVALID_PAYLOAD
-            return _refuse(error, str(problem), code=errors.VALIDATION_ERROR)
+            return refusal(error, str(problem), code=errors.VALIDATION_ERROR)
 
     def _grant(self, envelope: Envelope, now: datetime) -> Receipt:
         asked = read_payload(envelope, GrantPayload)
         _check_patterns(envelope.kind, "capabilities", asked.capabilities)
         recipient = self._known(asked.recipient)
         if recipient is None:
-            return _refuse(errors.PARTICIPANT_NOT_FOUND, f"'{asked.recipient}' is not a participant of this space")
+            return refusal(errors.PARTICIPANT_NOT_FOUND, f"'{asked.recipient}' is not a participant of this space")
         refused = self._exceeds_own(envelope.sender, asked.capabilities) if self._options.check_grants else None
         if refused is not None:
             return refused
         held = len(self._seats.of(recipient).granted)
         if held + len(asked.capabilities) > self._limits.grants_per_member:
             text = f"'{recipient}' was granted {held} capabilities; {self._limits.grants_per_member} are the limit"
-            return _refuse(errors.LIMIT_EXCEEDED, text)
+            return refusal(errors.LIMIT_EXCEEDED, text)
         names = frozenset(name for name in (envelope.id, asked.grant_id) if name)
         self._seats.grant(recipient, Grant(names, envelope.sender, asked.capabilities))
         note = Note(
@@ -125,10 +109,10 @@ class DelegationRules:
         asked = read_payload(envelope, Revoke)
         if asked.grant_id is None and not asked.capabilities:
             text = "capability/revoke: name a grant by payload.grant_id, or what to take back by payload.capabilities"
-            return _refuse(errors.INVALID_PAYLOAD, text, code=errors.VALIDATION_ERROR)
+            return refusal(errors.INVALID_PAYLOAD, text, code=errors.VALIDATION_ERROR)
         recipient = self._known(asked.recipient)
         if recipient is None:
-            return _refuse(errors.PARTICIPANT_NOT_FOUND, f"'{asked.recipient}' is not a participant of this space")
+            return refusal(errors.PARTICIPANT_NOT_FOUND, f"'{asked.recipient}' is not a participant of this space")
         taken = self._seats.revoke(recipient, grant_id=asked.grant_id, patterns=asked.capabilities or ())
         if not taken:
             return Receipt((Broadcast(envelope),), accepted=envelope)
@@ -147,7 +131,7 @@ class DelegationRules:
         name = asked.participant_id
         problem = id_problem(name, max_length=self._limits.name_chars)
         if problem:
-            return _refuse(errors.INVALID_REQUEST, f"space/invite: payload.participant_id: {problem}")
+            return refusal(errors.INVALID_REQUEST, f"space/invite: payload.participant_id: {problem}")
         wanted = asked.initial_capabilities or ()
         _check_patterns(envelope.kind, "initial_capabilities", wanted)
         if self._known(name) is not None:
@@ -156,7 +140,7 @@ class DelegationRules:
         if refused is not None:
             return refused
         if len(self._seats.roster.invited) >= self._limits.members:
-            return _refuse(errors.LIMIT_EXCEEDED, f"{self._limits.members} participants are invited already")
+            return refusal(errors.LIMIT_EXCEEDED, f"{self._limits.members} participants are invited already")
         token = self._new_token()
         place = Invited(
             capabilities=wanted,
@@ -179,8 +163,8 @@ class DelegationRules:
             Note("space_invite", envelope.id, name, envelope.sender, wanted, None, asked.reason),
             *self._acknowledge(envelope, InviteAck.model_validate(answer), hearers, now),
             Broadcast(
-                self._write(kinds.SYSTEM_PRESENCE, presence, now=now),
-                without=frozenset(self._presences.connections_of((envelope.sender,))),
+                self._voice.say(kinds.SYSTEM_PRESENCE, presence, now=now),
+                without=frozenset(self._members.connections_of((envelope.sender,))),
             ),
         )
         return Receipt(effects, accepted=envelope, answer=answer)
@@ -199,7 +183,9 @@ class DelegationRules:
     def _acknowledge(
         self, envelope: Envelope, ack: InviteAck, hearers: tuple[ConnectionId, ...], now: datetime
     ) -> tuple[Effect, ...]:
-        said = self._write(kinds.SPACE_INVITE_ACK, ack, now=now, to=(envelope.sender,), correlation_id=(envelope.id,))
+        said = self._voice.say(
+            kinds.SPACE_INVITE_ACK, ack, now=now, to=(envelope.sender,), correlation_id=(envelope.id,)
+        )
         return (Send(said, hearers, is_secret=True),) if hearers else ()
 
     def _kick(self, envelope: Envelope, now: datetime) -> Receipt:
@@ -207,22 +193,21 @@ class DelegationRules:
         participant = self._known(asked.participant_id)
         if participant is None:
             text = f"'{asked.participant_id}' is not a participant of this space"
-            return _refuse(errors.PARTICIPANT_NOT_FOUND, text)
+            return refusal(errors.PARTICIPANT_NOT_FOUND, text)
         reason = asked.reason or "removed"
         note = Note("space_kick", envelope.id, participant, envelope.sender, (), None, asked.reason)
         gone = self._presences.expel(participant, reason, now=now)
         return Receipt((note, Broadcast(envelope), *gone), accepted=envelope, answer={"participant_id": participant})
 
     def _known(self, name: str) -> ParticipantId | None:
-        return self._seats.resolve(name) or (ParticipantId(name) if self._presences.is_member(name) else None)
+        return self._seats.resolve(name) or (ParticipantId(name) if name in self._members else None)
 
     def _exceeds_own(self, sender: str, wanted: tuple[dict[str, Any], ...]) -> Receipt | None:
         own = self._seats.of(sender).patterns
         for pattern in wanted:
             if not may_pass_on(own, pattern, ignore_to=self._options.ignore_to):
                 text = f"you cannot give what you do not hold: {json.dumps(pattern, ensure_ascii=False)}"
-                payload = ErrorPayload(error=errors.GRANT_EXCEEDS_OWN, message=text, your_capabilities=own)
-                return Receipt((), refused=payload)
+                return refusal(errors.GRANT_EXCEEDS_OWN, text, your_capabilities=own)
         return None
 
 
@@ -232,7 +217,3 @@ def _check_patterns(kind: str, field: str, patterns: tuple[dict[str, Any], ...])
         # The baseline is always among the normalised, so a malformed pattern leaves one.
         if "kind" not in pattern or pattern not in normalise([pattern]):
             raise PayloadError(kind, f"payload.{field}.{index}", "a capability is an object with a 'kind'")
-
-
-def _refuse(error: str, message: str, *, code: str | None = None) -> Receipt:
-    return Receipt((), refused=ErrorPayload(error=error, message=message, code=code))

@@ -108,3 +108,8 @@ class Receipt(NamedTuple):
     """What an HTTP sender is told beyond id and timestamp."""
     decision: Decision | None = None
     """None where nobody had to ask for capabilities."""
+
+
+def refusal(error: str, message: str, *, code: str | None = None, **about: Any) -> Receipt:
+    """The receipt of an envelope that is not accepted; `about` are further keys of the error's payload."""
+    return Receipt((), refused=ErrorPayload(error=error, message=message, code=code, **about))

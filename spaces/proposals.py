@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable
 
+from protocol import errors, kinds
+from protocol.envelope import Envelope
+from spaces.effects import Receipt, refusal
+
 MAX_REMEMBERED = 10_000
 
 
@@ -14,6 +18,22 @@ class Proposals:
 
     def __len__(self) -> int:
         return len(self._proposers)
+
+    def receive(self, envelope: Envelope) -> Receipt | None:
+        """Remember a proposal, and refuse to end one that is not named or is another's. None: let it pass."""
+        if envelope.kind == kinds.MCP_PROPOSAL:
+            self.record(envelope.id, envelope.sender)
+        elif envelope.kind in (kinds.MCP_WITHDRAW, kinds.MCP_REJECT):
+            about = envelope.correlation_id or ()
+            if not about:
+                text = f"{envelope.kind}: correlation_id must name the proposal"
+                return refusal(errors.INVALID_ENVELOPE, text, code=errors.VALIDATION_ERROR)
+            foreign = self.stranger_to(about, envelope.sender)
+            if envelope.kind == kinds.MCP_WITHDRAW and foreign is not None:
+                return refusal(
+                    errors.UNAUTHORIZED, f"only its proposer withdraws '{foreign}'; mcp/reject says no to it"
+                )
+        return None
 
     def record(self, proposal_id: str, proposer: str) -> None:
         """Remember a proposal."""

@@ -8,17 +8,12 @@ A virtual connection (a log file that listens) is beside all that: it supersedes
 What envelopes of single namespaces do stands in `stream_rules`, `delegation`, `controls` and `proposals`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
-
-from pydantic import BaseModel
 
 from protocol import errors, kinds
 from protocol.codec import StreamFrame
 from protocol.envelope import Draft, Envelope
-from protocol.ids import GATEWAY, STREAM_GATEWAY, ParticipantId, SpaceId
+from protocol.ids import STREAM_GATEWAY, ParticipantId, SpaceId
 from protocol.payloads.system import Member as MemberPayload
 from protocol.payloads.system import Presence
 from protocol.payloads.system import SystemError as ErrorPayload
@@ -38,6 +33,7 @@ from spaces.effects import (
     Relay,
     Send,
 )
+from spaces.members import Member, Members
 from spaces.proposals import Proposals
 from spaces.rate import TokenBucket
 from spaces.roster import Roster
@@ -46,28 +42,13 @@ from spaces.settings import SpaceConfig
 from spaces.snapshot import MemberView, Snapshot
 from spaces.stream_rules import StreamRules
 from spaces.streams import Streams
-from spaces.validity import invalid, problem_of
+from spaces.validity import problem_of
+from spaces.voice import NewId, Voice
 
 OWNER_GRACE = timedelta(seconds=5)
 """How long a vanished participant's streams and grants wait for it to come back."""
 
-NewId = Callable[[], str]
-
-
 _NO_ROSTER = Roster()
-
-
-@dataclass(slots=True)
-class _Member:
-    """Somebody who is here, by at least one connection. `virtual` is the one that is only a log."""
-
-    connections: list[ConnectionId] = field(default_factory=list)
-    virtual: ConnectionId | None = None
-
-    @property
-    def hearing(self) -> tuple[ConnectionId, ...]:
-        """Every connection that is sent what members are sent."""
-        return tuple(self.connections) if self.virtual is None else (self.virtual, *self.connections)
 
 
 class Space:
@@ -77,53 +58,29 @@ class Space:
         """`new_id` gives ids for the gateway's own envelopes, `new_token` tokens for who is invited."""
         self.id = SpaceId(config.space.id)
         self.name = config.space.name
+        self.members = Members()
         self.board = StatusBoard()
         self.streams = Streams()
         self._config = config
         self._ignore_to = config.capabilities.ignore_to
-        self._new_id = new_id
+        self._voice = Voice(new_id)
         self._seats = Seats(config, roster)
         self._proposals = Proposals()
         self._buckets: dict[str, TokenBucket] = {}
-        self._members: dict[ParticipantId, _Member] = {}
         self._absent_since: dict[ParticipantId, datetime] = {}
         self._stream_rules = StreamRules(
-            self.streams,
-            write=self._write_as_stream_gateway,
-            is_member=self.is_member,
-            streams_per_member=config.limits.streams_per_member,
+            self.streams, self.members, self._voice, streams_per_member=config.limits.streams_per_member
         )
         self._controls = Controls(
             enforce_pause=config.control.enforce_pause,
             enforce_shutdown=config.control.enforce_shutdown,
-            is_known=lambda name: self._seats.has(name) or self.is_member(name),
+            is_known=lambda name: self._seats.has(name) or name in self.members,
         )
-        self.delegation = DelegationRules(config, self._seats, write=self._write, presences=self, new_token=new_token)
+        self.delegation = DelegationRules(
+            config, self._seats, self.members, self._voice, presences=self, new_token=new_token
+        )
 
     # Who is here
-
-    def is_member(self, participant: str) -> bool:
-        """Whether a participant is connected."""
-        return participant in self._members
-
-    def connections_of(self, participants: Iterable[str]) -> tuple[ConnectionId, ...]:
-        """The connections of those among them who are here."""
-        return tuple(
-            connection
-            for name in participants
-            if (member := self._members.get(ParticipantId(name))) is not None
-            for connection in member.hearing
-        )
-
-    @property
-    def member_names(self) -> tuple[ParticipantId, ...]:
-        """Who is here, in join order."""
-        return tuple(self._members)
-
-    @property
-    def members(self) -> int:
-        """How many are here."""
-        return len(self._members)
 
     def resolve(self, name: str) -> ParticipantId | None:
         """The participant of this id or display name; None when nobody with a place is meant."""
@@ -132,9 +89,9 @@ class Space:
     def snapshot(self, *, now: datetime) -> Snapshot:
         """The space as it is now."""
         removed = self._seats.roster.removed
-        names = dict.fromkeys([*self._members, *self._seats.names, *self.board.participants])
+        names = dict.fromkeys([*self.members, *self._seats.names, *self.board.participants])
         views = tuple(
-            MemberView(name, name in self._members, self._seats.of(name).patterns)
+            MemberView(name, name in self.members, self._seats.of(name).patterns)
             for name in names
             if name not in removed
         )
@@ -153,14 +110,14 @@ class Space:
 
     def welcome_again(self, participant: ParticipantId, /, *, now: datetime) -> tuple[Effect, ...]:
         """Tell somebody who is here what it may send now."""
-        hearing = self.connections_of((participant,))
+        hearing = self.members.connections_of((participant,))
         return (Send(self._welcome(participant, now=now), hearing),) if hearing else ()
 
     # Coming and going
 
     def join(self, connection: ConnectionId, participant: ParticipantId, *, now: datetime) -> tuple[Effect, ...]:
         """Somebody whose identity is proven comes in by a connection."""
-        member = self._members.get(participant)
+        member = self.members.get(participant)
         if member is not None and connection in member.connections:
             return (self.welcome(connection, participant, now=now),)
         seat = self._seats.of(participant)
@@ -171,7 +128,7 @@ class Space:
         effects: list[Effect] = []
         is_new = member is None or not member.connections
         if member is None:
-            member = self._members[participant] = _Member()
+            member = self.members[participant] = Member()
         elif not seat.several_connections:
             effects += self._supersede(member, participant, now=now)
             is_new = True
@@ -181,17 +138,19 @@ class Space:
         if is_new:
             presence = Presence(event="join", participant=MemberPayload(id=participant, capabilities=seat.patterns))
             own = frozenset(member.connections)
-            effects.append(Broadcast(self._write(kinds.SYSTEM_PRESENCE, presence, now=now), without=own))
+            effects.append(Broadcast(self._voice.say(kinds.SYSTEM_PRESENCE, presence, now=now), without=own))
         pause = self._controls.pause_of(participant, now=now)
         if pause is not None:  # whoever starts anew does not know of it
-            effects.append(Send(self._write(kinds.PARTICIPANT_PAUSE, pause, now=now, to=(participant,)), (connection,)))
+            effects.append(
+                Send(self._voice.say(kinds.PARTICIPANT_PAUSE, pause, now=now, to=(participant,)), (connection,))
+            )
         return tuple(effects)
 
     def join_virtually(
         self, connection: ConnectionId, participant: ParticipantId, *, now: datetime
     ) -> tuple[Effect, ...]:
         """A log begins to listen as a participant. It is a member from then on; nobody is told."""
-        member = self._members.setdefault(participant, _Member())
+        member = self.members.setdefault(participant, Member())
         if member.virtual is not None:
             return ()
         member.virtual = connection
@@ -199,20 +158,20 @@ class Space:
 
     def leave(self, connection: ConnectionId, participant: ParticipantId, *, now: datetime) -> tuple[Effect, ...]:
         """A connection is gone. One that was superseded or never joined takes nobody along."""
-        member = self._members.get(participant)
+        member = self.members.get(participant)
         if member is None or connection not in member.connections:
             return ()
         member.connections.remove(connection)
         if member.connections:
             return (Dismiss(connection),)
         if member.virtual is None:
-            del self._members[participant]
+            del self.members[participant]
         self._absent_since[participant] = now
         return Dismiss(connection), self._gone(participant, now=now)
 
     def expel(self, participant: ParticipantId, reason: str, /, *, now: datetime) -> tuple[Effect, ...]:
         """Somebody is sent out: its place, its connections, its streams and its say elsewhere end at once."""
-        member = self._members.pop(participant, None)
+        member = self.members.pop(participant, None)
         self._absent_since.pop(participant, None)
         self._controls.forget(participant)
         self._buckets.pop(participant, None)
@@ -245,12 +204,12 @@ class Space:
         """An error for one connection, about something that is no envelope of a member."""
         capabilities = () if error == errors.NOT_JOINED else None
         payload = ErrorPayload(error=error, message=message, code=code, your_capabilities=capabilities)
-        return Send(self._error(payload, participant, correlation_id, now=now), (connection,))
+        return Send(self._voice.complain(payload, participant, now=now, about=correlation_id), (connection,))
 
     def expire(self, *, now: datetime) -> tuple[Effect, ...]:
         """End what waited long enough: streams of owners who did not come back, their right to write, their grants."""
         for stream in self.streams:
-            if not self.is_member(stream.owner):  # opened by HTTP: its owner may still come
+            if stream.owner not in self.members:  # opened by HTTP: its owner may still come
                 self._absent_since.setdefault(stream.owner, now)
         effects: list[Effect] = []
         for participant, since in list(self._absent_since.items()):
@@ -307,21 +266,21 @@ class Space:
         """A stream frame of a member."""
         misplaced = self._out_of_turn(sender, connection, now)
         if misplaced is not None:
-            return (Send(self._error(misplaced, sender, None, now=now), (connection,)),)
+            return (Send(self._voice.complain(misplaced, sender, now=now), (connection,)),)
         stream = self.streams.get(frame.stream_id)
         if stream is None or sender not in stream.writers:
             what = f"there is no stream '{frame.stream_id}'" if stream is None else "its owner did not let you write"
             payload = ErrorPayload(
                 error=errors.UNAUTHORIZED_STREAM_WRITE, stream_id=frame.stream_id, message=f"not written: {what}"
             )
-            return (Send(self._error(payload, sender, None, now=now, speaker=STREAM_GATEWAY), (connection,)),)
-        return (Relay(frame, self.connections_of(stream.targets) if stream.targets else None),)
+            return (Send(self._voice.complain(payload, sender, now=now, speaker=STREAM_GATEWAY), (connection,)),)
+        return (Relay(frame, self.members.connections_of(stream.targets) if stream.targets else None),)
 
     # Inner workings
 
     def _complete(self, draft: Draft, sender: ParticipantId, now: datetime) -> Envelope:
         return Envelope.complete(
-            draft, id=draft.id or self._new_id(), ts=draft.ts or wire_timestamp(now), sender=sender
+            draft, id=draft.id or self._voice.new_id(), ts=draft.ts or wire_timestamp(now), sender=sender
         )
 
     def _act(self, envelope: Envelope, connection: ConnectionId | None, now: datetime) -> Receipt | None:
@@ -332,30 +291,16 @@ class Space:
             case "stream":
                 return self._stream_rules.receive(envelope, now=now)
             case "capability" | "space":
-                hearers = self.connections_of((envelope.sender,)) if connection is None else (connection,)
+                hearers = self.members.connections_of((envelope.sender,)) if connection is None else (connection,)
                 return self.delegation.receive(envelope, hearers=hearers, now=now)
             case "participant":
                 if envelope.kind == kinds.PARTICIPANT_STATUS:
                     self.board.post(envelope, at=now)
                 self._controls.observe(envelope, now=now)
             case "mcp":
-                return self._proposal(envelope)
+                return self._proposals.receive(envelope)
             case _:
                 pass
-        return None
-
-    def _proposal(self, envelope: Envelope) -> Receipt | None:
-        if envelope.kind == kinds.MCP_PROPOSAL:
-            self._proposals.record(envelope.id, envelope.sender)
-        elif envelope.kind in (kinds.MCP_WITHDRAW, kinds.MCP_REJECT):
-            about = envelope.correlation_id or ()
-            if not about:
-                text = f"{envelope.kind}: correlation_id must name the proposal"
-                return Receipt((), refused=invalid(errors.INVALID_ENVELOPE, text))
-            foreign = self._proposals.stranger_to(about, envelope.sender)
-            if envelope.kind == kinds.MCP_WITHDRAW and foreign is not None:
-                text = f"only its proposer withdraws '{foreign}'; mcp/reject says no to it"
-                return Receipt((), refused=ErrorPayload(error=errors.UNAUTHORIZED, message=text))
         return None
 
     def _out_of_turn(
@@ -370,7 +315,7 @@ class Space:
         if not bucket.take(now):
             text = f"'{sender}' may send {self._config.limits.envelopes_per_second:,g} envelopes and frames a second"
             return ErrorPayload(error=errors.RATE_LIMITED, message=f"{text}; this one was dropped")
-        member = self._members.get(sender)
+        member = self.members.get(sender)
         if connection is None or (member is not None and connection in member.connections):
             return None
         text = f"a newer connection speaks for '{sender}'; join again to take over"
@@ -393,22 +338,22 @@ class Space:
         decision: Decision | None = None,
     ) -> Receipt:
         """Tell the sender by the connection it used; one that used none hears it on those it has."""
-        hearers = self.connections_of([sender]) if connection is None else (connection,)
-        error = self._error(payload, sender, draft.id, now=now)
+        hearers = self.members.connections_of([sender]) if connection is None else (connection,)
+        error = self._voice.complain(payload, sender, now=now, about=draft.id)
         return Receipt((Send(error, hearers),) if hearers else (), refused=payload, decision=decision)
 
-    def _supersede(self, member: _Member, participant: ParticipantId, *, now: datetime) -> list[Effect]:
+    def _supersede(self, member: Member, participant: ParticipantId, *, now: datetime) -> list[Effect]:
         effects: list[Effect] = []
         for older in member.connections:
             payload = ErrorPayload(error=errors.SUPERSEDED, message=f"'{participant}' joined by a newer connection")
-            effects += [Send(self._error(payload, participant, None, now=now), (older,)), Dismiss(older)]
+            effects += [Send(self._voice.complain(payload, participant, now=now), (older,)), Dismiss(older)]
         member.connections.clear()
         return effects
 
-    def _no_room(self, member: _Member | None, seat: Seat) -> str | None:
+    def _no_room(self, member: Member | None, seat: Seat) -> str | None:
         limits = self._config.limits
         if member is None:
-            full = len(self._members) >= limits.members
+            full = len(self.members) >= limits.members
             return f"the space is full: {limits.members} members" if full else None
         if seat.several_connections and len(member.connections) >= limits.sockets_per_member:
             return f"you hold {limits.sockets_per_member} connections already"
@@ -416,50 +361,11 @@ class Space:
 
     def _welcome(self, participant: ParticipantId, *, now: datetime) -> Envelope:
         payload = self.snapshot(now=now).welcome(participant, self._seats.of(participant).patterns)
-        return self._write(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,))
+        return self._voice.say(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,))
 
     def _gone(self, participant: ParticipantId, *, now: datetime) -> Broadcast:
         presence = {"event": "leave", "participant": {"id": participant}}
-        return Broadcast(self._write(kinds.SYSTEM_PRESENCE, presence, now=now))
-
-    def _error(
-        self,
-        payload: ErrorPayload,
-        participant: str | None,
-        correlation_id: str | None,
-        *,
-        now: datetime,
-        speaker: ParticipantId = GATEWAY,
-    ) -> Envelope:
-        to = (participant,) if participant else ()
-        about = (correlation_id,) if correlation_id else ()
-        return self._write(kinds.SYSTEM_ERROR, payload, now=now, to=to, correlation_id=about, speaker=speaker)
-
-    def _write_as_stream_gateway(
-        self, kind: str, payload: Mapping[str, Any], now: datetime, to: tuple[str, ...], about: tuple[str, ...]
-    ) -> Envelope:
-        everybody = to or tuple(self._members)
-        return self._write(kind, payload, now=now, to=everybody, correlation_id=about, speaker=STREAM_GATEWAY)
-
-    def _write(
-        self,
-        kind: str,
-        payload: BaseModel | Mapping[str, Any],
-        *,
-        now: datetime,
-        to: tuple[str, ...] = (),
-        correlation_id: tuple[str, ...] = (),
-        speaker: ParticipantId = GATEWAY,
-    ) -> Envelope:
-        return Envelope.write(
-            kind,
-            id=self._new_id(),
-            ts=wire_timestamp(now),
-            sender=speaker,
-            payload=payload,
-            to=to,
-            correlation_id=correlation_id,
-        )
+        return Broadcast(self._voice.say(kinds.SYSTEM_PRESENCE, presence, now=now))
 
 
 def _heartbeat(seat: Seat) -> Decision:

@@ -3,27 +3,20 @@
 State is in `streams`. What a participant may send at all was decided before an envelope comes here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from protocol import errors, kinds
 from protocol.envelope import Envelope
 from protocol.errors import PayloadError
-from protocol.ids import ParticipantId
+from protocol.ids import STREAM_GATEWAY, ParticipantId
 from protocol.payloads import read_payload
 from protocol.payloads.stream import Request, TransferOwnership, WriteGrant
-from protocol.payloads.system import SystemError as ErrorPayload
-from spaces.effects import Broadcast, Effect, Receipt
-from spaces.streams import Stream, Streams
-
-
-class WriteEnvelope(Protocol):
-    """Makes an envelope of the stream gateway; an empty `to` becomes the names of all members."""
-
-    def __call__(
-        self, kind: str, payload: Mapping[str, Any], now: datetime, to: tuple[str, ...], about: tuple[str, ...], /
-    ) -> Envelope: ...
+from spaces.effects import Broadcast, Effect, Receipt, refusal
+from spaces.members import Members
+from spaces.streams import Streams
+from spaces.voice import Voice
 
 
 class StreamRules:
@@ -32,14 +25,14 @@ class StreamRules:
     def __init__(
         self,
         streams: Streams,
+        members: Members,
+        voice: Voice,
         *,
-        write: WriteEnvelope,
-        is_member: Callable[[str], bool],
         streams_per_member: int,
     ) -> None:
         self._streams = streams
-        self._write = write
-        self._is_member = is_member
+        self._members = members
+        self._voice = voice
         self._streams_per_member = streams_per_member
 
     def receive(self, envelope: Envelope, *, now: datetime) -> Receipt:
@@ -57,7 +50,7 @@ class StreamRules:
                 case _:
                     return Receipt((Broadcast(envelope),), accepted=envelope)
         except PayloadError as problem:
-            return _refuse(errors.INVALID_PAYLOAD, str(problem), code=errors.VALIDATION_ERROR)
+            return refusal(errors.INVALID_PAYLOAD, str(problem), code=errors.VALIDATION_ERROR)
 
     def forget(self, participant: ParticipantId, *, now: datetime) -> tuple[Effect, ...]:
         """Close the streams of somebody who is gone for good, and take its right to write elsewhere."""
@@ -67,21 +60,18 @@ class StreamRules:
                 self._streams.close(stream.id)
                 payload = {"stream_id": stream.id, "reason": "owner_disconnected"}
                 about = (*sorted(stream.names), stream.id)
-                effects.append(Broadcast(self._write(kinds.STREAM_CLOSE, payload, now, (), about)))
+                effects.append(Broadcast(self._say(kinds.STREAM_CLOSE, payload, now, about)))
             elif participant in stream.writers:
                 self._streams.stop_writing(stream, participant)
         return tuple(effects)
 
     def _open(self, envelope: Envelope, now: datetime) -> Receipt:
         targets = tuple(dict.fromkeys(read_payload(envelope, Request).target or ()))
-        absent = tuple(name for name in targets if not self._is_member(name))
+        absent = tuple(name for name in targets if name not in self._members)
         if absent:
-            payload = ErrorPayload(
-                error=errors.TARGET_NOT_FOUND, targets=absent, message=f"not in this space: {', '.join(absent)}"
-            )
-            return Receipt((), refused=payload)
+            return refusal(errors.TARGET_NOT_FOUND, f"not in this space: {', '.join(absent)}", targets=absent)
         if len(self._streams.owned_by(envelope.sender)) >= self._streams_per_member:
-            return _refuse(errors.LIMIT_EXCEEDED, f"you own {self._streams_per_member} open streams already")
+            return refusal(errors.LIMIT_EXCEEDED, f"you own {self._streams_per_member} open streams already")
         stream = self._streams.open(envelope, targets=targets, now=now)
         payload_open: dict[str, Any] = {
             "stream_id": stream.id,
@@ -91,7 +81,7 @@ class StreamRules:
         }
         if targets:
             payload_open["target"] = list(targets)
-        opened = self._write(kinds.STREAM_OPEN, payload_open, now, (envelope.sender,), (envelope.id,))
+        opened = self._say(kinds.STREAM_OPEN, payload_open, now, (envelope.id,), to=(envelope.sender,))
         self._streams.name(stream, opened.id)
         return Receipt(
             (Broadcast(opened), Broadcast(envelope)),
@@ -103,7 +93,8 @@ class StreamRules:
         stream = self._streams.named_by((envelope.body.get("stream_id"), *(envelope.correlation_id or ())))
         if stream is not None:
             if envelope.sender not in (stream.owner, *stream.writers):
-                return _refuse(errors.UNAUTHORIZED, f"only its owner and writers may close '{stream.id}'", stream)
+                text = f"only its owner and writers may close '{stream.id}'"
+                return refusal(errors.UNAUTHORIZED, text, stream_id=stream.id)
             self._streams.close(stream.id)
         return Receipt((Broadcast(envelope),), accepted=envelope)
 
@@ -119,7 +110,8 @@ class StreamRules:
         if is_grant:
             stream = self._streams.let_write(stream, participant)
         elif participant == stream.owner:
-            return _refuse(errors.INVALID_REQUEST, "the owner always writes; transfer the stream instead", stream)
+            text = "the owner always writes; transfer the stream instead"
+            return refusal(errors.INVALID_REQUEST, text, stream_id=stream.id)
         else:
             stream = self._streams.stop_writing(stream, participant)
         kind = kinds.STREAM_WRITE_GRANTED if is_grant else kinds.STREAM_WRITE_REVOKED
@@ -157,11 +149,13 @@ class StreamRules:
     def _refusal(self, envelope: Envelope, stream_id: str, beneficiary: str | None) -> Receipt | None:
         stream = self._streams.get(stream_id)
         if stream is None:
-            return _refuse(errors.STREAM_NOT_FOUND, f"there is no stream '{stream_id}'")
+            return refusal(errors.STREAM_NOT_FOUND, f"there is no stream '{stream_id}'")
         if envelope.sender != stream.owner:
-            return _refuse(errors.UNAUTHORIZED, f"only its owner, '{stream.owner}', may do that", stream)
-        if beneficiary is not None and not self._is_member(beneficiary):
-            return _refuse(errors.PARTICIPANT_NOT_FOUND, f"'{beneficiary}' is not in this space", stream)
+            text = f"only its owner, '{stream.owner}', may do that"
+            return refusal(errors.UNAUTHORIZED, text, stream_id=stream.id)
+        if beneficiary is not None and beneficiary not in self._members:
+            text = f"'{beneficiary}' is not in this space"
+            return refusal(errors.PARTICIPANT_NOT_FOUND, text, stream_id=stream.id)
         return None
 
     def _acknowledge(
@@ -176,11 +170,25 @@ class StreamRules:
     ) -> Receipt:
         """The acknowledgement takes the place of the request: nobody sees both."""
         said = payload if reason is None else {**payload, "reason": reason}
-        acknowledged = self._write(kind, said, now, (), (envelope.id,))
+        acknowledged = self._say(kind, said, now, (envelope.id,))
         answer = {"status": status, **{key: value for key, value in payload.items() if key != "participant_id"}}
         return Receipt((Broadcast(acknowledged),), accepted=envelope, answer=answer)
 
-
-def _refuse(error: str, message: str, stream: Stream | None = None, *, code: str | None = None) -> Receipt:
-    stream_id = stream.id if stream is not None else None
-    return Receipt((), refused=ErrorPayload(error=error, message=message, stream_id=stream_id, code=code))
+    def _say(
+        self,
+        kind: str,
+        payload: Mapping[str, Any],
+        now: datetime,
+        correlation_id: tuple[str, ...],
+        *,
+        to: tuple[str, ...] = (),
+    ) -> Envelope:
+        """What the gateway says of streams names everybody it is for, as the reference's does."""
+        return self._voice.say(
+            kind,
+            payload,
+            now=now,
+            to=to or tuple(self._members),
+            correlation_id=correlation_id,
+            speaker=STREAM_GATEWAY,
+        )

@@ -44,9 +44,9 @@ from spaces.roster_file import read_roster, write_roster
 from spaces.snapshot import Snapshot
 from spaces.space import Space
 from spaces.virtual import FileLane
+from spaces.voice import NewId
 
 Clock = Callable[[], datetime]
-NewId = Callable[[], str]
 
 log = logging.getLogger("spaces")
 
@@ -327,7 +327,7 @@ class Switchboard:
         if decision is not None and isinstance(first, Broadcast) and accepted is first.envelope:
             # What nearly every envelope is: allowed and passed on. One line-making for all of it.
             data = accepted.encode()
-            members = self.space.members
+            members = len(self.space.members)
             is_crowd = members > audit.names_wanted_up_to and not first.without
             heard = members if is_crowd else self._recipients(audit, first)
             audit.passed(accepted, data, sender, transport, heard, decision, now=now)
@@ -342,10 +342,10 @@ class Switchboard:
 
     def _recipients(self, audit: AuditLog, effect: Broadcast) -> Recipients:
         left_out = {self._owners[one] for one in effect.without if one in self._owners} if effect.without else ()
-        count = self.space.members - len(left_out)
+        count = len(self.space.members) - len(left_out)
         if count > audit.names_wanted_up_to:
             return count
-        return tuple(name for name in self.space.member_names if name not in left_out)
+        return tuple(name for name in self.space.members if name not in left_out)
 
     def _enrol(self, participant: ParticipantId, token: str, roster: Roster) -> None:
         """A token begins to count. That it could not be stored is said here; it counts until the gateway stops."""

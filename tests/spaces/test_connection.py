@@ -125,8 +125,8 @@ def test_a_joined_socket_cannot_become_somebody_else(switchboard: Switchboard) -
     socket.send({"type": "join", "token": switchboard.tokens.token_of("ada")})
     assert socket.told() == ["system/welcome", "unauthorized"]
     socket.connection.gone()
-    assert not switchboard.space.is_member("coder")
-    assert not switchboard.space.is_member("ada")
+    assert "coder" not in switchboard.space.members
+    assert "ada" not in switchboard.space.members
 
 
 def test_before_the_join_nothing_is_heard_but_everything_is_answered(switchboard: Switchboard) -> None:

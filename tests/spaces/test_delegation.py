@@ -282,7 +282,7 @@ def test_who_is_kicked_hears_why_and_is_gone_at_once_with_everything(driver: Spa
     assert driver.take(3) == ["space/kick"]
     assert driver.closed == {3: errors.CLOSE_REMOVED}
     assert driver.take(1) == ["space/kick", "system/presence leave", "stream/close stream-1"]
-    assert not driver.space.is_member("coder")
+    assert "coder" not in driver.space.members
     assert [one.id for one in driver.space.snapshot(now=driver.now).participants] == ["ada", "bob"]
     driver.leave(3, "coder")
     assert driver.take(1) == []

@@ -1,6 +1,35 @@
 """Who proposed what."""
 
+import pytest
+
+from protocol import errors, kinds
+from protocol.envelope import Envelope
 from spaces.proposals import Proposals
+
+
+def said(kind: str, sender: str, *about: str) -> Envelope:
+    return Envelope.write(kind, id="p1", ts="t", sender=sender, correlation_id=about)
+
+
+def test_a_proposal_is_withdrawn_by_its_proposer_and_rejected_by_anybody() -> None:
+    proposals = Proposals()
+    assert proposals.receive(said(kinds.MCP_PROPOSAL, "coder")) is None
+    refused = proposals.receive(said(kinds.MCP_WITHDRAW, "bob", "p1"))
+    assert refused is not None
+    assert refused.refused is not None
+    assert (refused.refused.error, refused.accepted) == (errors.UNAUTHORIZED, None)
+    assert "'p1'" in (refused.refused.message or "")
+    assert proposals.receive(said(kinds.MCP_WITHDRAW, "coder", "p1")) is None
+    assert proposals.receive(said(kinds.MCP_REJECT, "bob", "p1")) is None
+    assert proposals.receive(said(kinds.MCP_REQUEST, "bob", "p1")) is None
+
+
+@pytest.mark.parametrize("kind", [kinds.MCP_WITHDRAW, kinds.MCP_REJECT])
+def test_an_ending_names_its_proposal(kind: str) -> None:
+    receipt = Proposals().receive(said(kind, "bob"))
+    assert receipt is not None
+    assert receipt.refused is not None
+    assert receipt.refused.error == errors.INVALID_ENVELOPE
 
 
 def test_a_proposal_belongs_to_its_proposer_and_an_unknown_one_to_nobody() -> None:

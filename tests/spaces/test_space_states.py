@@ -136,7 +136,7 @@ class PermissionMachine(RuleBasedStateMachine):
 
     @invariant()
     def who_is_here_is_who_came_and_neither_left_nor_was_sent_out(self) -> None:
-        assert set(self.driver.space.member_names) == set(self.connection)
+        assert set(self.driver.space.members) == set(self.connection)
         assert set(self.driver.admitted) == set(self.connection.values())
 
     @invariant()
