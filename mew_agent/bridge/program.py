@@ -51,6 +51,7 @@ class ServerProgram:
     name: str
     process: Process
     _said: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
+    _has_said_all: anyio.Event = field(default_factory=anyio.Event)
 
     @property
     def said(self) -> str:
@@ -71,9 +72,10 @@ class ServerProgram:
         await self.process.stdin.send(line.encode() + b"\n")
 
     async def how_it_ended(self) -> str:
-        """Why its output ended, in words. Waits a moment for the process to end too."""
+        """Why its output ended, in words. Waits a moment for the process to end too, and for what it said last."""
         with anyio.move_on_after(_LAST_WORDS_SECONDS):
             await self.process.wait()
+            await self._has_said_all.wait()
         match self.process.returncode:
             case None:
                 return "closed its output"
@@ -90,6 +92,7 @@ class ServerProgram:
             if text:
                 self._said.append(text)
                 logger.info("server: %s", text)
+        self._has_said_all.set()
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ import anyio.lowlevel
 import anyio.to_thread
 from pydantic import BaseModel, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import to_jsonable_python
 
 from mew_agent.errors import MewAgentError
@@ -57,6 +58,18 @@ class ToolStopped(MewAgentError):
         return f"it ended without a result: {self.how}"
 
 
+class _Untitled(GenerateJsonSchema):
+    """Leaves out titles that only repeat a name: they would take a part of every prompt."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def generate(self, schema: Any, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
+        generated = super().generate(schema, mode)
+        del generated["title"]
+        return generated
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """One function with the model of its arguments."""
@@ -90,7 +103,7 @@ class Tool:
             fields[f"argument_{place}"] = (kind, Field(default, alias=parameter.name))
         try:
             arguments = create_model(f"{tool_name}_arguments", **fields)
-            schema = arguments.model_json_schema()
+            schema = arguments.model_json_schema(schema_generator=_Untitled)
         except PydanticUserError as error:
             raise TypeError(f"tool '{tool_name}': {error.message.partition('. ')[0]}") from None
         return cls(

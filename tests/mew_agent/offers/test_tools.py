@@ -5,12 +5,13 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 
 from mew_agent.offers.tools import BadArguments, Tool, Toolbox, ToolStopped, UnknownTool, as_text, well_formed
 
@@ -37,6 +38,19 @@ def test_a_default_makes_an_argument_optional_and_a_name_can_be_given() -> None:
     assert tool.schema["properties"]["by"]["enum"] == ["two", "ten"]
     assert (tool.name, tool.description) == ("times", "Multiplies.")
     assert Tool.of(scale).description == "The tool scale."
+
+
+def test_a_schema_says_nothing_twice() -> None:
+    def look(path: str, depth: Annotated[int, Field(title="How deep", ge=1)] = 1) -> None: ...
+
+    assert Tool.of(look).schema == {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string"},
+            "depth": {"type": "integer", "minimum": 1, "default": 1, "title": "How deep"},
+        },
+        "required": ["path"],
+    }
 
 
 def test_any_name_of_an_argument_will_do() -> None:

@@ -166,7 +166,7 @@ async def test_a_tool_loop_compacts_before_it_would_overflow(stage: Staged, text
         return text(350)
 
     script = [{"tool_calls": [{"name": "page", "arguments": f'{{"number": {n}}}'}]} for n in range(3)]
-    async with stage(tools=[page], window_tokens=2500, agent={"system_prompt": "Read."}) as s:
+    async with stage(tools=[page], window_tokens=2300, agent={"system_prompt": "Read."}) as s:
         for _ in range(5):
             await s.ask(text(120))
         s.server.change(script=[*script, {"text": "It is about water."}])
