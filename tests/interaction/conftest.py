@@ -1,8 +1,18 @@
 """What tests of whole processes share."""
 
+import signal
 import socket
+from collections.abc import Iterator
 
 import pytest
+
+
+@pytest.fixture
+def hangups_are_heard() -> Iterator[None]:
+    """`nohup` has a run ignore them, and every program that a test starts would inherit that; a handler is not."""
+    before = signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture

@@ -153,6 +153,7 @@ async def test_in_the_foreground_an_interrupt_stops_everything(folder: Folder) -
     assert not folder.run_path.exists()
 
 
+@pytest.mark.usefixtures("hangups_are_heard")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("moment", ["claimed", "joined"])
 async def test_a_start_that_is_interrupted_is_undone(folder: Folder, number: signal.Signals, moment: str) -> None:
@@ -296,6 +297,8 @@ async def test_in_a_terminal_a_watch_is_redrawn_in_place_and_gives_the_cursor_ba
         assert await ended(process) == 130
         await read_until(b"\x1b[?25h")
     finally:
+        if process.returncode is None:
+            process.kill()
         await process.aclose()
         os.close(screen)
     assert b"\x1b[?25l" in shown

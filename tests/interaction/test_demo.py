@@ -88,6 +88,7 @@ def started(scratch: Path) -> bool:
     return any(scratch.glob("mew-demo-*/.mew/run.json"))
 
 
+@pytest.mark.usefixtures("hangups_are_heard")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("moment", ["as the space starts", "in the middle"])
 def test_whatever_ends_it_ends_all_its_processes(
