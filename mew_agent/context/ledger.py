@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from mew_agent.context.drift import Drift, drift_of, is_doubtful
 from mew_agent.context.intervals import Intervals, Kind
 from mew_agent.context.measures import Measure
 from mew_agent.context.outcomes import Anchor
@@ -26,18 +27,8 @@ __all__ = ["Drift", "Ledger", "Measure", "Parts", "Price", "PriceBasis", "TailBa
 PriceBasis = Literal["exact", "projected"]
 TailBasis = Literal["tokenizer", "projected", "heuristic"]
 
-DRIFT_TOLERANCE_TOKENS = 64
-DOUBT_TOKENS = 16
-DOUBT_TOKENS_PER_ITEM = 4
-DOUBT_SHARE = (1, 4)
-"""An interval whose growth is further from its projection than all of these is not trusted to be the items alone:
-a server that drops old messages shows only in the totals. The share is of what had to be projected in it."""
-
 LUMP_REVIEWS = 8
 """After how many further intervals a lump is no longer shared anew."""
-
-TRUNCATION_FALL = (4, 5)
-"""A prompt below 4/5 of the previous one, with nothing cut, was shortened by the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +37,6 @@ class Price:
 
     tokens: int
     basis: PriceBasis
-
-
-class Drift(NamedTuple):
-    """What a call taught: predicted minus reported prompt tokens, and what follows from it."""
-
-    tokens: int
-    rebased: bool
-    truncated_by_server: bool
 
 
 class Parts(NamedTuple):
@@ -136,8 +119,13 @@ class Ledger:
         drift = None
         doubtful = False
         if before is not None:
-            drift = self._drift(before + sum(self._prefix_change()) + tail_tokens, reported, before, same_terms)
-            doubtful = drift.rebased or self._is_doubtful(drift.tokens, sent_now)
+            predicted = before + sum(self._prefix_change()) + tail_tokens
+            is_ours = self._cut_since_record or self._thinking_items > 0
+            drift = drift_of(predicted, reported, before, may_be_truncated=same_terms and not is_ours)
+            # Nothing is asked of an interval after an inexact cut: it will be no interval.
+            doubtful = drift.rebased or (
+                not self._moved_since_record and is_doubtful(drift.tokens, sent_now, self.calibration)
+            )
         if not same_terms or doubtful:
             self._intervals.doubt_all()
         if not same_model and self.learnt:
@@ -289,24 +277,6 @@ class Ledger:
         return self._tail.tokens
 
     # -- inside: a report --------------------------------------------------------------------------------
-
-    def _drift(self, predicted: int, reported: int, before: int, same_terms: bool) -> Drift:
-        tokens = predicted - reported
-        bound = max(DRIFT_TOLERANCE_TOKENS, reported * 2 // 100)
-        keep, whole = TRUNCATION_FALL
-        fell = reported * whole < before * keep
-        truncated = fell and same_terms and not self._cut_since_record and not self._thinking_items
-        return Drift(tokens, abs(tokens) > bound, truncated)
-
-    def _is_doubtful(self, drift_tokens: int, sent_now: Sequence[Measure]) -> bool:
-        """Whether an interval's growth may hold more than its items; nothing is asked of it after an inexact cut."""
-        if self._moved_since_record:
-            return False
-        off = abs(drift_tokens)
-        if off <= max(DOUBT_TOKENS, DOUBT_TOKENS_PER_ITEM * len(sent_now)):
-            return False
-        part, whole = DOUBT_SHARE
-        return off > sum(m.project(self.calibration) for m in sent_now if m.known_tokens is None) * part // whole
 
     def _learn(self, grown: int, sent: Sequence[Measure], units: float) -> None:
         before = self.calibration

@@ -57,3 +57,17 @@ class CutOutcome:
     summary_tokens: int
     freed_messages: int
     basis: PartBasis
+
+    def as_last_compaction(self, at: str) -> LastCompaction:
+        """What reports show of it, if it was a whole compaction that ended then."""
+        return LastCompaction(
+            at=at,
+            trigger=self.trigger,
+            tokens_before=self.tokens_before,
+            tokens_after=self.tokens_after,
+            freed_tokens=self.freed_tokens,
+            freed_gross_tokens=self.freed_gross_tokens,
+            summary_tokens=self.summary_tokens,
+            freed_messages=self.freed_messages,
+            basis=self.basis,
+        )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
+from mew_agent.context.kept_reply import KeptReply
 from mew_agent.context.ledger import Drift, Ledger, Measure
 from mew_agent.context.measures import measure_of
 from mew_agent.context.outcomes import CutOutcome, SavedContext
@@ -86,12 +87,9 @@ class Tracker:
     _counted: tuple[int, object] | None = None
     _measured_seq: int = -1
     _measured_reply_seq: int | None = None
-    _reply_is_awaited: bool = False
     _is_unmeasured: bool = False
     """Whether the newest call reported nothing, and the policy has not heard of that yet."""
-    _reply_tokens: int = 0
-    _reply_seq: int | None = None
-    _hidden_tokens: int = 0
+    _reply: KeptReply = field(default_factory=KeptReply)
     _booked_summary: Summary | None = None
     _trend: Trend = field(default_factory=Trend)
 
@@ -133,12 +131,12 @@ class Tracker:
         fingerprint: str,
     ) -> None:
         """A main call ended well. `last_seq` is the newest item it sent, `revision` the history it was made from."""
-        self._reply_is_awaited = False
+        self._reply.is_awaited = False
         self.spent_tokens += usage.total_tokens if usage is not None else 0
         if revision != self.history.revision:
             return
         self._is_unmeasured = usage is None
-        self._forget_reply()
+        self._reply.forget()
         if usage is None and self.policy.on_missing == "keep_last" and self.tokens is not None:
             self.basis, self.reason = "projected", None
             return
@@ -151,21 +149,15 @@ class Tracker:
         self.measured_revision, self._measured_seq, self._measured_reply_seq = revision, last_seq, None
         self.tokens, self.basis, self.reason = usage.total_tokens, "reported", None
         self._last_reported = usage.total_tokens, at, call_id
-        self._reply_tokens, self._reply_is_awaited = max(0, usage.total_tokens - usage.prompt_tokens), True
+        self._reply.reported(usage)
         self._trend.note(usage.total_tokens, turn=self.history.turn)
 
     def reply_added(self, item: Item, counted_tokens: int | None = None, units: Units | None = None) -> None:
         """The reply of the call just kept entered the history; its tokens are part of the reported total."""
         measure = measure_of(item, counted_tokens, units)
         self.ledger.add(measure)
-        if not self._reply_is_awaited:
-            return
-        self._reply_is_awaited = False
-        self._reply_seq = self._measured_reply_seq = item.seq
-        kept = measure.sized_tokens(self.ledger.calibration)
-        if kept is None:
-            kept = min(self._reply_tokens, self.ledger.calibration.project(measure.features, messages=0))
-        self._hidden_tokens = max(0, self._reply_tokens - kept)
+        if self._reply.enter(measure, self.ledger.calibration):
+            self._measured_reply_seq = item.seq
 
     def cut(self, first_seq: int, last_seq: int, *, trigger: str, freed_messages: int) -> CutOutcome:
         """The history evicted first_seq..last_seq (and maybe took a summary): book it. See `stubbed` for stubs."""
@@ -173,8 +165,8 @@ class Tracker:
         price = self.ledger.cut(first_seq, last_seq)
         resummarised = self.history.summary != self._booked_summary
         summary_tokens = self._book_summary() if resummarised else 0
-        if self._reply_seq is not None and first_seq <= self._reply_seq <= last_seq:
-            self._forget_reply()
+        if self._reply.is_in(first_seq, last_seq):
+            self._reply.forget()
         freed = self._book_freed(held, next_before)
         return CutOutcome(
             trigger,
@@ -197,17 +189,7 @@ class Tracker:
     def compacted(self, outcome: CutOutcome, *, at: str, at_seconds: float, progressed: bool) -> None:
         """A whole compaction ended: it becomes `last_compaction`."""
         self.compactions += 1
-        self.last_compaction = LastCompaction(
-            at=at,
-            trigger=outcome.trigger,
-            tokens_before=outcome.tokens_before,
-            tokens_after=outcome.tokens_after,
-            freed_tokens=outcome.freed_tokens,
-            freed_gross_tokens=outcome.freed_gross_tokens,
-            summary_tokens=outcome.summary_tokens,
-            freed_messages=outcome.freed_messages,
-            basis=outcome.basis,
-        )
+        self.last_compaction = outcome.as_last_compaction(at)
         self.policy_state = after_compaction(self.policy_state, progressed=progressed, at_seconds=at_seconds)
 
     def compaction_failed(self, *, at_seconds: float) -> None:
@@ -219,7 +201,7 @@ class Tracker:
         self.ledger.clear()
         self._booked_summary = None
         self._become_unknown("cleared")
-        self._forget_reply()
+        self._reply.forget()
         self.policy_state = after_clear(self.policy_state)
         self.spent_tokens = 0
         self._trend.forget()
@@ -233,7 +215,7 @@ class Tracker:
     def model_changed(self, model: str, window: Window) -> None:
         """Another model serves from now on; the old model's count says nothing about it."""
         self.model, self.window = model, window
-        self._forget_reply()
+        self._reply.forget()
         if self.reason != "no_call_yet":
             self._become_unknown("model_changed")
         self._trend.forget()
@@ -291,7 +273,7 @@ class Tracker:
             basis = "unknown" if used_tokens is None else "reported"
         elif used_tokens is not None:
             if policy.measure == "prompt":
-                used_tokens -= self._reply_tokens
+                used_tokens -= self._reply.tokens
             if policy.counts_messages:
                 used_tokens += self.unsent_beside_reply_tokens
         return Snapshot(
@@ -299,7 +281,7 @@ class Tracker:
             basis,
             self.limit_tokens,
             self.reason,
-            self._hidden_tokens if policy.measure == "total" else 0,
+            self._reply.hidden_tokens if policy.measure == "total" else 0,
             self.next_prompt_tokens,
             at_seconds,
             self.call_id,
@@ -384,8 +366,8 @@ class Tracker:
     @property
     def unsent_beside_reply_tokens(self) -> int:
         """The unsent tail without the kept reply, which the reported total holds already."""
-        unsent = self.ledger.unsent_tokens
-        return unsent if self._reply_seq is None else max(0, unsent - self.ledger.unsent_price(self._reply_seq))
+        unsent, reply = self.ledger.unsent_tokens, self._reply.seq
+        return unsent if reply is None else max(0, unsent - self.ledger.unsent_price(reply))
 
     @property
     def stale_messages(self) -> int:
@@ -434,15 +416,11 @@ class Tracker:
     @property
     def _held_tokens(self) -> int:
         """The last reported prompt and its reply, minus what was cut since."""
-        return (self.ledger.prompt_tokens or 0) + self._reply_tokens
+        return (self.ledger.prompt_tokens or 0) + self._reply.tokens
 
     def _become_unknown(self, reason: UnknownReason) -> None:
         self.tokens, self.basis, self.reason = None, "unknown", reason
-        self._hidden_tokens = 0
-
-    def _forget_reply(self) -> None:
-        """There is no reply any more whose tokens are part of the present figure."""
-        self._reply_tokens, self._reply_seq, self._hidden_tokens = 0, None, 0
+        self._reply.hidden_tokens = 0
 
     def _book_summary(self) -> int:
         self._booked_summary = summary = self.history.summary
