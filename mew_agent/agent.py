@@ -1,12 +1,11 @@
-"""An agent: a participant that thinks. Puts the parts together and decides which chats it answers, one by one.
+"""An agent: a participant that thinks. Puts the parts together and answers one chat after the other.
 
-Owns the queue of chats and the life from configuration to shutdown. It does not know how a turn goes or what is in
+Owns the life from configuration to shutdown. It does not know which chats are for it, how a turn goes or what is in
 context.
 """
 
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -34,6 +33,7 @@ from mew_agent.remedies.gauge import ContextGauge
 from mew_agent.store import MemoryStore, Store
 from mew_agent.thinking.concerns import Concerns
 from mew_agent.thinking.conversation import CALL_BOUND_SECONDS, Conversation
+from mew_agent.thinking.inbox import Inbox, is_about
 from mew_agent.thinking.prompts import DEFAULT_SYSTEM_PROMPT
 from mew_agent.thinking.turn import Turn
 from mew_agent.thinking.upkeep import keep_up
@@ -48,14 +48,10 @@ ContextEventHandler = Callable[[ContextEvent], Coroutine[Any, Any, None]]
 DISCOVERY_SECONDS = 5.0
 """How long an answer may wait for peers that were never asked what they offer; each delays one answer at most."""
 
-MAX_QUEUED_CHATS = 100
 NO_WINDOW = "the context window of '{model}' is not known; `context_token_limit` tells it"
 
 MAX_LATER_QUESTIONS = 2
 """How often a server that did not tell a loaded window is asked again after an answer."""
-
-MAX_OVERHEARD_CHATS = 200
-"""Beyond it the oldest of what was said around us is not remembered."""
 
 
 class Agent(Participant):
@@ -113,13 +109,14 @@ class Agent(Participant):
             windows=config.windows,
         )
         self.conversation.events.listeners.append(lambda event: self._events.tell(None, event))
-        self._concerns = Concerns(
+        concerns = Concerns(
             (self._name, config.id),
             config.answer_broadcasts,
             self.conversation,
             self.tools.specs,
             about=config.system_prompt or "",
         )
+        self._inbox = Inbox(config.id, concerns, answers=config.auto_respond)
         self.gauge = ContextGauge(self.conversation)
         self._parts: Parts | None = None
         offered = self.conversation.remedies.offers_reminders if config.reminders is None else config.reminders
@@ -131,9 +128,6 @@ class Agent(Participant):
         self.tools.add(ResourceTools(self))
         self.tools.add(PeerTools(self, self._names_of_others))
         self.control.conversation = self.conversation
-        self._queue: deque[Envelope] = deque()
-        self._overheard: deque[Envelope] = deque(maxlen=MAX_OVERHEARD_CHATS)
-        self._work = anyio.Event()
         self._turn: Turn | None = None
         self._later_questions = 0
         self._was_joined = False
@@ -223,83 +217,30 @@ class Agent(Participant):
         """Sort what arrives: chats to answer, chats to remember, cancellations."""
         if envelope.sender == self.id:
             return
+        turn = self._turn
         match envelope.kind:
             case kinds.CHAT:
-                self._take_chat(envelope)
+                told = self._inbox.take(envelope, is_busy=turn is not None or self.control.is_paused)
+                if told is not None:
+                    self.start_soon(self._acknowledge, envelope, told)
             case kinds.CHAT_CANCEL:
-                self._take_back(envelope)
-            case kinds.REASONING_CANCEL if self._turn is not None and self._turn.reasoning_id is not None:
-                if envelope.context == self._turn.reasoning_id:
-                    self._turn.cancel(_why(envelope))
+                self._inbox.take_back(envelope)
+                if turn is not None and is_about(envelope, turn.chat):
+                    turn.cancel(_why(envelope))
+            case kinds.REASONING_CANCEL if turn is not None and turn.reasoning_id is not None:
+                if envelope.context == turn.reasoning_id:
+                    turn.cancel(_why(envelope))
             case _:
                 return
-
-    def _take_chat(self, chat: Envelope) -> None:
-        text = chat.body.get("text")
-        if not isinstance(text, str) or not text:
-            return
-        verdict = self._concerns.by_rules(chat) if self.config.auto_respond else False
-        if verdict is None and len(self._queue) >= MAX_QUEUED_CHATS:
-            verdict = False
-        if verdict is not False:
-            if len(self._queue) >= MAX_QUEUED_CHATS:
-                self.start_soon(self._acknowledge, chat, f"refused: {MAX_QUEUED_CHATS} chats are waiting already")
-                return
-            if verdict and (self._turn is not None or self._queue or self.control.is_paused):
-                self.start_soon(self._acknowledge, chat, "queued")
-            self._queue.append(chat)
-            self._work.set()
-        elif chat.is_for(self.id):
-            self._overheard.append(chat)
-
-    def _take_back(self, cancel: Envelope) -> None:
-        """Whoever asked does not want the answer any more, waiting or being worked on."""
-        gone = set(cancel.correlation_id or ())
-        self._queue = deque(c for c in self._queue if c.id not in gone or c.sender != cancel.sender)
-        turn = self._turn
-        if turn is not None and turn.chat.id in gone and turn.chat.sender == cancel.sender:
-            turn.cancel(_why(cancel))
 
     # -- work --------------------------------------------------------------------------------------------
 
     async def _answer_chats(self) -> None:
         while True:
-            if not self._queue:
-                self._work = anyio.Event()
-                await self._work.wait()
-            await self.control.until_active()
-            if not self._queue:
-                continue
-            chat = self._queue[0]
-            is_for_me = await self._concerns.confirmed(chat)
-            if not self._queue or self._queue[0] is not chat:
-                continue  # taken back meanwhile
-            self._queue.popleft()
-            if not is_for_me:
-                self._overheard.append(chat)
-                continue
-            self._turn = Turn(
-                self,
-                self.conversation,
-                self.tools,
-                chat,
-                max_iterations=self.config.max_iterations,
-                show_reasoning=self.config.reasoning_enabled,
-                max_seconds=self.config.max_turn_seconds,
-                prefix=f"{context_line(self.control.status())}\n\n" if self.config.context_line else "",
-            )
+            chat = await self._inbox.next(self.control.until_active)
+            self._turn = self._turn_for(chat)
             try:
-                await self._remember_overheard()
-                await self.discovery.settle(DISCOVERY_SECONDS)
-                if self.conversation.lacks_window:
-                    await self._discover_window()
-                had_trouble = self.conversation.trouble is not None
-                await self._turn.run()
-                if self._may_tell_its_window_now(had_trouble=had_trouble):
-                    await self._discover_window()
-                await self.conversation.settle()
-                if self.config.upkeep and not self._queue and not self.control.is_paused:
-                    await keep_up(self.conversation, max_iterations=self.config.max_iterations)
+                await self._answer(self._turn)
             except (GatewayError, NotPermitted) as error:
                 logger.warning("an answer to '%s' was not sent: %s", chat.sender, error)
             except Exception:  # one chat must not end the others
@@ -307,16 +248,38 @@ class Agent(Participant):
             finally:
                 self._turn = None
 
+    def _turn_for(self, chat: Envelope) -> Turn:
+        return Turn(
+            self,
+            self.conversation,
+            self.tools,
+            chat,
+            max_iterations=self.config.max_iterations,
+            show_reasoning=self.config.reasoning_enabled,
+            max_seconds=self.config.max_turn_seconds,
+            prefix=f"{context_line(self.control.status())}\n\n" if self.config.context_line else "",
+        )
+
+    async def _answer(self, turn: Turn) -> None:
+        """Answer one chat, after what was said around it was heard, and put the context in order behind it."""
+        for remark in self._inbox.overheard():
+            text = str(remark.body["text"])
+            await self.conversation.transcript.hear(text, sender=remark.sender, envelope_id=remark.id)
+        await self.discovery.settle(DISCOVERY_SECONDS)
+        if self.conversation.lacks_window:
+            await self._discover_window()
+        had_trouble = self.conversation.trouble is not None
+        await turn.run()
+        if self._may_tell_its_window_now(had_trouble=had_trouble):
+            await self._discover_window()
+        await self.conversation.settle()
+        if self.config.upkeep and not self._inbox and not self.control.is_paused:
+            await keep_up(self.conversation, max_iterations=self.config.max_iterations)
+
     def _names_of_others(self) -> frozenset[str]:
         """Names of tools that no peer's tool may have."""
         own = (spec.name for spec in self.conversation.context_tools.specs())
         return frozenset((*self.toolbox.tools, *BOARD_TOOLS, *RESOURCE_TOOLS, RECALL_RESULT, *own))
-
-    async def _remember_overheard(self) -> None:
-        """What was said to everybody meanwhile enters the context before the next question."""
-        while self._overheard:
-            chat = self._overheard.popleft()
-            await self.conversation.transcript.hear(str(chat.body["text"]), sender=chat.sender, envelope_id=chat.id)
 
     async def _acknowledge(self, chat: Envelope, status: str) -> None:
         if self.may_send(kinds.CHAT_ACKNOWLEDGE):

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mew_agent import Participant
-from mew_agent.agent import MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS, Agent, run_agent
+from mew_agent.agent import Agent, run_agent
 from mew_agent.config import AgentConfig
 from mew_agent.errors import NotConnected, Superseded, Unauthorized
 from mew_agent.model.openai_client import OpenAIModel
@@ -20,6 +20,7 @@ from mew_agent.model.rehearsal import RehearsalOptions, RehearsalServer, serve_r
 from mew_agent.model.rehearsal.tokenizer import count_message
 from mew_agent.peers import Peer, PeerContext
 from mew_agent.store import SqliteStore
+from mew_agent.thinking.inbox import MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS
 from protocol.envelope import Envelope
 from protocol.kinds import ALL_KINDS
 from spaces.auth import TokenBook
