@@ -1,9 +1,10 @@
-"""Where a space's file is, from what was typed."""
+"""Where a space's file is, from what was typed, and where in it a setting stands."""
 
 from pathlib import Path
 
 from mew_agent.errors import ConfigError
 from spaces.auth import STATE_NAME
+from spaces.config import place_in
 
 SPACE_FILE = "space.yaml"
 
@@ -26,3 +27,9 @@ def space_folder(config_path: Path) -> Path:
     """The folder a space belongs to: where its file lies, or the one above when that is `.mew`."""
     folder = config_path.resolve().parent
     return folder.parent if folder.name == STATE_NAME else folder
+
+
+def place_of(path: Path, name: str, *keys: str, at: str | None = None) -> str:
+    """Where a participant's setting stands, by line and by name; `at` is a key within it, which the error names."""
+    exact = () if at is None else (at,)
+    return f"{place_in(path, ('participants', name, *keys, *exact))}: {'.'.join(('participants', name, *keys))}"

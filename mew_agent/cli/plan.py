@@ -13,16 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from mew_agent.bridge.settings import require_mcp
-from mew_agent.cli.locate import space_config_path, space_folder
+from mew_agent.cli.agent_sections import check_rehearsal, handed_over, read_section, window_for
+from mew_agent.cli.locate import place_of, space_config_path, space_folder
 from mew_agent.cli.ports import free_port, place_to_listen
-from mew_agent.config import REHEARSAL, AgentConfig, Source, build_agent_config, check_model_source, environment_source
+from mew_agent.config import REHEARSAL
 from mew_agent.errors import ConfigError
 from spaces.auth import ensure_token, state_dir
-from spaces.config import AgentOptions, SpaceConfig, load_space, place_in
+from spaces.config import SpaceConfig, load_space, place_in
 from spaces.launch import BRIDGE_CONFIG, Launch, Program, bridges
 from spaces.processes import started_mark
 from spaces.run_file import Pids, RunFile, read_run_file, run_file_path
@@ -96,15 +97,6 @@ class Plan:
         return f"{page}#" + "&".join(f"{key}={quote(value, safe='')}" for key, value in told.items())
 
 
-@dataclass(frozen=True, slots=True)
-class _Agent:
-    """An agent's section of space.yaml, as it is written and as it will be understood."""
-
-    written: Mapping[str, Any]
-    config: AgentConfig
-    notices: tuple[str, ...]
-
-
 def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan:
     """Check everything. Raises `ConfigError`, `SpaceConfigError`, `TokenError` or `PortInUse`."""
     path = space_config_path(request.config, request.folder)
@@ -112,7 +104,7 @@ def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan
     state, folder = state_dir(path), space_folder(path)
     _refuse_second_start(state)
     agents = {
-        name: _read_agent(name, participant.agent, config, path, environ)
+        name: read_section(name, participant.agent, config, path, environ)
         for name, participant in config.participants.items()
         if participant.agent is not None and participant.auto_start
     }
@@ -129,7 +121,7 @@ def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan
         tokens={name: ensure_token(state, name, environ=environ) for name in config.participants},
         environ={**environ, INTERPRETER: sys.executable},
         agent_settings={
-            name: _handed_over(agent, sessions / f"{name}.db", model_port) for name, agent in agents.items()
+            name: handed_over(agent, sessions / f"{name}.db", model_port) for name, agent in agents.items()
         },
         log_level=request.log_level,
     )
@@ -141,7 +133,7 @@ def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan
         launch=launch,
         state=state,
         model_port=model_port,
-        model_arguments=_window_of(rehearsing),
+        model_arguments=window_for(rehearsing),
         notices=(*(notice for agent in agents.values() for notice in agent.notices), *_unfilled(launch, path)),
         person=person_of(config),
     )
@@ -160,9 +152,9 @@ def newcomers(plan: Plan, environ: Mapping[str, str] = os.environ) -> tuple[Plan
     for name, participant in added.items():
         tokens[name] = ensure_token(plan.state, name, environ=environ)
         if participant.agent is not None and participant.auto_start:
-            agent = _read_agent(name, participant.agent, config, path, environ)
+            agent = read_section(name, participant.agent, config, path, environ)
             check_rehearsal(agent.config, runs=plan.model_port is not None)
-            settings[name] = _handed_over(agent, plan.state / "sessions" / f"{name}.db", plan.model_port)
+            settings[name] = handed_over(agent, plan.state / "sessions" / f"{name}.db", plan.model_port)
     launch = replace(plan.launch, config=config, tokens=tokens, agent_settings=settings)
     programs = [program for program in launch.participants() if program.name in added]
     _check_programs(programs, path)
@@ -178,15 +170,7 @@ def check_newcomer(name: str, config: SpaceConfig, path: Path, *, rehearses: boo
     if not found and command != "mew":
         raise ConfigError(name, f"there is no program '{command}'")
     if section is not None:
-        check_rehearsal(_read_agent(name, section, config, path, os.environ).config, runs=rehearses)
-
-
-def check_rehearsal(agent: AgentConfig, *, runs: bool) -> None:
-    """An agent on the rehearsal model needs one that runs. Raises `ConfigError`."""
-    if agent.base_url == REHEARSAL and not runs:
-        raise ConfigError(
-            agent.id, "this space was started without a rehearsal model; `mew down` and `mew up` start one"
-        )
+        check_rehearsal(read_section(name, section, config, path, os.environ).config, runs=rehearses)
 
 
 def person_of(config: SpaceConfig) -> str | None:
@@ -205,49 +189,6 @@ def check_person(config: SpaceConfig, named: str | None) -> None:
         raise ConfigError("--participant", "who talks?", "one of its people, or space.default_participant in its file")
 
 
-def _read_agent(name: str, section: AgentOptions, space: SpaceConfig, path: Path, environ: Mapping[str, str]) -> _Agent:
-    """Read an agent's section as the agent itself will. Raises `ConfigError`."""
-    written = section.model_dump(mode="json", exclude_none=True)
-    facts = {model: known.model_dump(exclude_none=True) for model, known in space.models.items()}
-    if facts:
-        written["models"] = facts
-    where = _place(path, name, "agent")
-    places = {key: _place(path, name, "agent", at=key) for key in section.model_fields_set}
-    # The real gateway and token are not settled yet, and play no part in what can be wrong here.
-    identity = Source("mew up", {"gateway": "ws://127.0.0.1", "space": "-", "id": name, "token": "-"})
-    config, notices = build_agent_config(
-        [environment_source(environ), Source(where, written, places, space_folder(path)), identity], environ=environ
-    )
-    written["policy"] = config.policy  # a file of its own is named so that it is found from anywhere
-    if config.tokenizer_file is not None:
-        written["tokenizer_file"] = str(config.tokenizer_file.absolute())
-    check_model_source(config, where=where)
-    known = space.models.get(config.model)
-    length = (known.context_length or known.input_length) if known is not None else None
-    if length is not None and config.context_token_limit is None:
-        written["context_token_limit"] = length
-        config = config.model_copy(update={"context_token_limit": length})
-    return _Agent(written, config, notices)
-
-
-def _handed_over(agent: _Agent, store: Path, model_port: int | None) -> dict[str, Any]:
-    """The settings given to the agent's process; a rehearsal gets the address of the space's own model."""
-    settings = {"store": str(store), **agent.written}
-    if agent.config.base_url == REHEARSAL:
-        settings.pop("api_key_env", None)
-        settings |= {"base_url": f"http://127.0.0.1:{model_port}/v1", "api_key": REHEARSAL, "model": REHEARSAL}
-        facts = agent.written.get("models", {}).get(agent.config.model)
-        if facts is not None:
-            settings["models"] = {REHEARSAL: facts}
-    return settings
-
-
-def _window_of(rehearsing: list[AgentConfig]) -> tuple[str, ...]:
-    """The rehearsal model's window is at least what any of its agents was told to count on."""
-    limits = [one.context_token_limit for one in rehearsing if one.context_token_limit]
-    return ("--window", str(max(limits))) if limits else ()
-
-
 def _refuse_second_start(state: Path) -> None:
     path = run_file_path(state)
     run = read_run_file(path)
@@ -260,20 +201,14 @@ def _refuse_second_start(state: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _place(path: Path, name: str, *keys: str, at: str | None = None) -> str:
-    """Where a participant's setting stands, by line and by name; `at` is a key within it, which the error names."""
-    exact = () if at is None else (at,)
-    return f"{place_in(path, ('participants', name, *keys, *exact))}: {'.'.join(('participants', name, *keys))}"
-
-
 def _check_programs(programs: Sequence[Program], path: Path) -> None:
     for program in programs:
         name = program.command[0]
         found = shutil.which(name, path=program.environment.get("PATH"))
         if found is None and not (program.folder / name).is_file():
-            raise ConfigError(_place(path, program.name, "command"), f"there is no program '{name}'")
+            raise ConfigError(place_of(path, program.name, "command"), f"there is no program '{name}'")
         if not program.folder.is_dir():
-            raise ConfigError(_place(path, program.name, "cwd"), f"there is no folder '{program.folder}'")
+            raise ConfigError(place_of(path, program.name, "cwd"), f"there is no folder '{program.folder}'")
 
 
 def _unfilled(launch: Launch, path: Path) -> Iterator[str]:
@@ -293,7 +228,7 @@ def _check_bridges(launch: Launch, names: Sequence[str], path: Path) -> None:
             continue
         folder = Path(server["cwd"] or program.folder)
         if not folder.is_dir():
-            raise ConfigError(_place(path, program.name, "mcp_server", "cwd"), f"there is no folder '{folder}'")
+            raise ConfigError(place_of(path, program.name, "mcp_server", "cwd"), f"there is no folder '{folder}'")
         name, search = server["command"], server["env"].get("PATH", program.environment.get("PATH"))
         if shutil.which(name, path=search) is None and not (folder / name).is_file():
-            raise ConfigError(_place(path, program.name, "mcp_server", "command"), f"there is no program '{name}'")
+            raise ConfigError(place_of(path, program.name, "mcp_server", "command"), f"there is no program '{name}'")
