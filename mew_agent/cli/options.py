@@ -23,7 +23,7 @@ class LogLevel(StrEnum):
 
 
 ParticipantFlag = Annotated[
-    str | None, typer.Option("--participant", help="Who asks; else the person of the running space.")
+    str | None, typer.Option("--participant", help="As whom; else the person of the running space.")
 ]
 TokenFlag = Annotated[str | None, typer.Option("--token", help="Their token; else the one in .mew/tokens.")]
 GatewayFlag = Annotated[str | None, typer.Option("--gateway", "-g", help="URL; else the running space's.")]
