@@ -20,7 +20,10 @@ app = typer.Typer(
     help="Try out how policies deal with a context.", invoke_without_command=True, callback=help_when_alone
 )
 
-_HEAD = f"{'STEP':>6}  {'LEVEL':<12} {'BASIS':<10} {'USED':>13}  {'OF':>13}  {'FULL':>5}  ACTIONS"
+_FIGURES = "{:>6}  {:<10}  {:<9}  {:>10}  {:>10}  {:>5}"
+_HEAD = _FIGURES.format("STEP", "LEVEL", "BASIS", "USED", "OF", "FULL")
+_BEFORE_ACTIONS = " " * 8
+"""Where the actions stand in a line of their own, if they do not fit beside the figures."""
 
 
 @app.command(short_help="Replay a log of context sizes through a policy.")
@@ -36,6 +39,7 @@ def simulate(
 ) -> None:
     """Replay a log of context sizes (JSON Lines) through a policy and print what it would have done at each step."""
     import json
+    import sys
 
     from mew_agent.cli import terminal
     from mew_agent.config import load_policy
@@ -46,8 +50,9 @@ def simulate(
     chosen, limit_tokens = _configured(load_policy(policy), limit, settings or ())
     simulation = Simulation(chosen, limit_tokens)
     with _lines_of(source) as (name, lines):
+        width = terminal.look(sys.stdout).width
         if not as_json:
-            terminal.say(_HEAD)
+            terminal.say(_beside(_HEAD, "ACTIONS", width))
         for number, line in lines:
             try:
                 outcome = simulation.play(read_step(line))
@@ -57,7 +62,7 @@ def simulate(
                 # ASCII as it is: nothing in it could be for a terminal.
                 terminal.say_lines([json.dumps(outcome.as_json())])
             else:
-                terminal.say(_row(outcome))
+                terminal.say(_row(outcome, width))
 
 
 def _configured(policy: "Policy", limit: int | None, given: Iterable[str]) -> "tuple[Policy, int | None]":
@@ -150,15 +155,17 @@ def _lines_of(source: Path | None) -> Iterator[tuple[str, Iterator[tuple[int, st
         yield str(source), numbered(stream, str(source))
 
 
-def _row(outcome: "Outcome") -> str:
+def _row(outcome: "Outcome", width: int) -> str:
     used, limit = outcome.used_tokens, outcome.limit_tokens
     full = "" if used is None or limit is None else f"{used * 100 // limit}%"
-    said = ", ".join(_words(action) for action in outcome.actions)
-    row = (
-        f"{outcome.step:>6}  {outcome.level:<12} {outcome.basis:<10} {_shown(used):>13}  {_shown(limit):>13}"
-        f"  {full:>5}  {said}"
-    )
-    return row.rstrip()
+    figures = _FIGURES.format(outcome.step, outcome.level, outcome.basis, _shown(used), _shown(limit), full)
+    return _beside(figures, ", ".join(_words(action) for action in outcome.actions), width)
+
+
+def _beside(figures: str, said: str, width: int) -> str:
+    """What is said stands beside the figures, or below them where a line is not that wide."""
+    row = f"{figures}  {said}".rstrip()
+    return row if len(row) <= width or not said else f"{figures.rstrip()}\n{_BEFORE_ACTIONS}{said}"
 
 
 def _shown(tokens: int | None) -> str:

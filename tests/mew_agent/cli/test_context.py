@@ -294,6 +294,17 @@ async def test_without_json_it_is_a_table_for_people(monkeypatch: pytest.MonkeyP
     assert head.index("ACTIONS") == first.index("inject")
 
 
+async def test_in_a_narrow_terminal_the_actions_stand_below_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    outcome = await simulate(monkeypatch, "lmstudio", {"stream_tokens": 1_900_000}, total(1), limit=2_000_000)
+    head, actions, first, said, second = outcome.out.splitlines()
+    assert (head.split()[-1], actions.strip()) == ("FULL", "ACTIONS")
+    assert first.split() == ["1", "near_limit", "projected", "1,900,000", "2,000,000", "95%"]
+    assert said == " " * actions.index("ACTIONS") + "compact to 950,000, restart (1 of 3)"
+    assert second.split() == ["2", "healthy", "reported", "1", "2,000,000", "0%"]
+    assert all(len(line) <= 60 for line in outcome.out.splitlines())
+
+
 @pytest.mark.parametrize(
     ("policy", "steps", "words"),
     [
