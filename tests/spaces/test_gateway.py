@@ -13,7 +13,7 @@ import pytest
 from spaces.auth import TokenBook, token_path
 from spaces.config import SpaceConfig, parse_space
 from spaces.directory import Directory
-from spaces.errors import PortInUse, SpacesError
+from spaces.errors import SpacesError
 from spaces.gateway import HostedSpace, RunningGateway, create_app, serve_gateway
 from spaces.switchboard import Switchboard
 from tests.support.gateway_client import joined, opened
@@ -27,27 +27,6 @@ async def test_it_tells_where_it_listens_and_whose_token_is_which(gateway: Runni
     with pytest.raises(KeyError):
         gateway.token_of("ghost")
     assert {line.id for line in gateway.board().participants} == set(gateway.config.participants)
-
-
-async def test_a_taken_port_is_named(config: SpaceConfig, gateway: RunningGateway) -> None:
-    with pytest.raises(PortInUse) as caught:
-        async with serve_gateway(config, port=gateway.port):
-            pytest.fail("two gateways on one port")
-    assert caught.value.port == gateway.port
-
-
-@pytest.mark.parametrize("host", ["203.0.113.1", "x" * 70])
-async def test_an_address_of_somebody_else_is_named(config: SpaceConfig, host: str) -> None:
-    with pytest.raises(SpacesError, match=f"cannot listen at {host}:0: "):
-        async with serve_gateway(config, host=host):
-            pytest.fail("a gateway at a foreign address")
-
-
-async def test_the_port_is_free_again_at_once(config: SpaceConfig) -> None:
-    async with serve_gateway(config) as first, joined(first, "ada"):
-        port = first.port
-    async with serve_gateway(config, port=port) as second:
-        assert second.port == port
 
 
 async def test_an_error_in_the_block_comes_out_as_itself(config: SpaceConfig) -> None:
@@ -72,41 +51,6 @@ async def test_open_event_streams_do_not_hold_up_the_end(config: SpaceConfig) ->
                 assert (await anext(lines)).startswith("id: ")
             assert [line async for line in lines][-1] == ""
             await answer.aclose()
-
-
-async def test_a_space_in_the_query_must_be_the_one_served(gateway: RunningGateway) -> None:
-    from websockets.asyncio.client import connect
-
-    headers = {"Authorization": "Bearer token-of-coder"}
-    async with connect(gateway.ws_url + "/ws?space=other", additional_headers=headers) as one:
-        with anyio.fail_after(5):
-            assert "space_not_found" in str(await one.recv())
-
-
-async def test_ten_sockets_at_once_hear_one_order(gateway: RunningGateway) -> None:
-    heard: list[list[str]] = []
-
-    async def take_part(number: int) -> None:
-        async with joined(gateway, "ada") as one:
-            ready.append(number)
-            with anyio.fail_after(10):
-                await everybody.wait()
-            for index in range(20):
-                await one.chat(f"{number}-{index}")
-            heard.append([(await one.until("chat"))["payload"]["text"] for _ in range(200)])
-
-    ready: list[int] = []
-    everybody = anyio.Event()
-    async with anyio.create_task_group() as tasks:
-        for number in range(10):
-            tasks.start_soon(take_part, number)
-        with anyio.fail_after(10):
-            while len(ready) < 10:
-                await anyio.lowlevel.checkpoint()
-        everybody.set()
-    assert all(one == heard[0] for one in heard)
-    for number in range(10):
-        assert [text for text in heard[0] if text.startswith(f"{number}-")] == [f"{number}-{i}" for i in range(20)]
 
 
 async def test_the_application_runs_under_any_server_and_lives_as_long_as_it(config: SpaceConfig) -> None:
@@ -178,14 +122,6 @@ async def test_two_spaces_of_one_name_are_refused(config: SpaceConfig) -> None:
     with pytest.raises(SpacesError, match="name of its own"):
         async with serve_gateway(config, others=[HostedSpace(config)]):
             pass
-
-
-async def test_nobody_in_is_nobody_out(gateway: RunningGateway) -> None:
-    async with joined(gateway, "ada") as ada:
-        async with opened(gateway):
-            pass
-        await ada.chat("only me")
-        assert (await ada.next())["kind"] == "chat"
 
 
 async def test_logs_are_written_into_the_state_folder(config: SpaceConfig, tmp_path: Path) -> None:
