@@ -7,17 +7,17 @@ What peers said is kept with them (`Peer.tools`); how a request travels is `prop
 
 import logging
 import random
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import anyio
 
-from mew_agent.asking.peer_offers import PeerResource, Unreadable, prompts_of, read_page, resources_of, tools_of
-from mew_agent.asking.proposals import PeerRequests, Waits
-from mew_agent.errors import BadAnswer, MewAgentError, NotPermitted, PeerAbsent, PeerError, PeerFailed, Rejected
-from mew_agent.offers.local import METHOD_NOT_FOUND
+from mew_agent.asking.lists import listing_of
+from mew_agent.asking.overhearing import Overhearing
+from mew_agent.asking.peer_offers import Listing, PeerResource
+from mew_agent.asking.proposals import PeerRequests
+from mew_agent.errors import MewAgentError, NotPermitted, PeerAbsent, PeerError, Rejected
 from mew_agent.peers import Peer, who_left
 from mew_agent.voice import Voice
 from protocol import kinds
@@ -25,17 +25,9 @@ from protocol.envelope import Envelope
 
 logger = logging.getLogger("mew_agent.asking.discovery")
 
-MAX_PAGES: Final = 50
-MAX_OVERHEARD: Final = 1_000
-"""Requests of others whose answers are waited for; of more than that the oldest are forgotten."""
-
 CHANGES: Final[Mapping[str, str]] = {
     f"notifications/{name}/list_changed": name for name in ("tools", "resources", "prompts")
 }
-
-Listed = Callable[[str, tuple[Mapping[str, Any], ...]], tuple[Any, ...]]
-_READERS: Final[Mapping[str, Listed]] = {"tools": tools_of, "resources": resources_of, "prompts": prompts_of}
-_TEMPLATES: Final = ("resources/templates/list", "resourceTemplates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +65,6 @@ class _Known:
     """Set when the peer was asked for the first time, whatever it answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    """One whole list of a peer, and which others it said that it has."""
-
-    offers: tuple[Any, ...]
-    others: frozenset[str] = frozenset()
-
-
 class Discovery:
     """Asks the peers of one participant. Where `is_on` is False, only those that `discover` is called for."""
 
@@ -90,7 +74,7 @@ class Discovery:
         self.is_on = is_on
         self.pace = pace or Pace()
         self._known: dict[str, _Known] = {}
-        self._asked_by_others: OrderedDict[str, str] = OrderedDict()
+        self._overhearing = Overhearing()
         self._slots: anyio.CapacityLimiter | None = None
 
     # -- what happens ------------------------------------------------------------------------------------
@@ -113,9 +97,10 @@ class Discovery:
             case kinds.MCP_NOTIFICATION if envelope.body.get("method") in CHANGES and envelope.is_for(me.id):
                 self._list_changed(envelope.sender, CHANGES[str(envelope.body.get("method"))])
             case kinds.MCP_REQUEST if self.is_on and envelope.sender != me.id:
-                self._others_ask(envelope)
-            case kinds.MCP_RESPONSE if self._asked_by_others:
-                self._overhear(envelope)
+                self._overhearing.request(envelope)
+            case kinds.MCP_RESPONSE:
+                for peer, listing in self._overhearing.response(envelope):
+                    self._overheard(peer, listing)
             case _:
                 return
 
@@ -154,7 +139,8 @@ class Discovery:
         """Ask a peer for its resources and templates now. Raises what `Participant.request` raises."""
         resources: tuple[PeerResource, ...] = (await self._list(peer, "resources")).offers
         try:
-            templates = (await self._list(peer, "resources", *_TEMPLATES)).offers
+            method, key = "resources/templates/list", "resourceTemplates"
+            templates = (await self._list(peer, "resources", method=method, key=key)).offers
         except PeerError as error:
             logger.debug("'%s' does not tell its templates: %s", peer, error)
             templates = ()
@@ -193,29 +179,11 @@ class Discovery:
         if (member.resources if what == "resources" else member.prompts) is not None:
             self._me.start_soon(self._ask_if_it_tells, peer, what)
 
-    def _others_ask(self, request: Envelope) -> None:
-        """Somebody else asks a peer for its tools."""
-        params = request.body.get("params")
-        is_first_page = not isinstance(params, Mapping) or params.get("cursor") is None
-        if request.body.get("method") == "tools/list" and is_first_page and len(request.addressees) == 1:
-            self._asked_by_others[request.id] = request.addressees[0]
-            if len(self._asked_by_others) > MAX_OVERHEARD:
-                self._asked_by_others.popitem(last=False)
-
-    def _overhear(self, response: Envelope) -> None:
-        """What a peer answers somebody else is what it would answer us; a list of several pages is asked for."""
-        for name in response.correlation_id or ():
-            peer = self._asked_by_others.get(name)
-            known = self._known.get(response.sender)
-            if peer != response.sender or known is None:
-                continue
-            del self._asked_by_others[name]
-            try:
-                page = read_page(response.body.get("result"), "tools")
-            except Unreadable:
-                return
-            if page.cursor is None:
-                self._learnt(peer, known, _Listing(tools_of(peer, page.entries), page.others))
+    def _overheard(self, peer: str, listing: Listing) -> None:
+        """A peer told somebody else its tools."""
+        known = self._known.get(peer)
+        if known is not None:
+            self._learnt(peer, known, listing)
 
     def _forget(self, peer: str) -> None:
         known = self._known.pop(peer, None)
@@ -296,7 +264,7 @@ class Discovery:
         except PeerError as error:
             logger.debug("'%s' does not tell its %s: %s", peer, name, error)
 
-    def _learnt(self, peer: str, known: _Known, listing: _Listing) -> None:
+    def _learnt(self, peer: str, known: _Known, listing: Listing) -> None:
         """A peer's tools are known, if it did not join anew meanwhile."""
         known.asked_at = anyio.current_time()
         known.answers += 1
@@ -306,29 +274,8 @@ class Discovery:
             self._me.peers.offers(peer, tools=listing.offers)
         known.looked.set()
 
-    async def _list(self, peer: str, name: str, method: str = "", key: str = "") -> _Listing:
-        """The whole list; a peer that does not know the method has none. Raises `PeerError` and `NotPermitted`."""
-        entries: list[Mapping[str, Any]] = []
-        others: frozenset[str] = frozenset()
-        cursor: str | None = None
-        waits = Waits(self.pace.answer_seconds, self._requests.waits.decision_seconds)
-        for _ in range(MAX_PAGES):
-            params = None if cursor is None else {"cursor": cursor}
-            try:
-                result = await self._requests.request(peer, method or f"{name}/list", params, waits=waits)
-                page = read_page(result, key or name)
-            except PeerFailed as error:
-                if error.code != METHOD_NOT_FOUND:
-                    raise
-                break
-            except Unreadable as error:
-                raise BadAnswer(peer, str(error)) from None
-            entries += page.entries
-            others |= page.others
-            if page.cursor is None or page.cursor == cursor:
-                break
-            cursor = page.cursor
-        return _Listing(_READERS[name](peer, tuple(entries)), others)
+    async def _list(self, peer: str, name: str, *, method: str = "", key: str = "") -> Listing:
+        return await listing_of(self._requests, peer, name, self.pace.answer_seconds, method=method, key=key)
 
     def _slot(self) -> anyio.CapacityLimiter:
         if self._slots is None:

@@ -67,6 +67,14 @@ class Page:
     others: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One whole list of a peer, and which others it said that it has."""
+
+    offers: tuple[Any, ...]
+    others: frozenset[str] = frozenset()
+
+
 def read_page(result: object, name: str) -> Page:
     """A page of a list: `{name: [...], nextCursor}`, or only the list. What is no object in it is left out.
 

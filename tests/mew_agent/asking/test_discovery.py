@@ -48,7 +48,7 @@ def resources(me: Participant, peer: str) -> list[str] | None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while not condition():
             await anyio.sleep(0.005)
 
@@ -84,19 +84,6 @@ async def test_a_list_is_read_page_by_page() -> None:
     async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker") as me:
         await me.discover("more")
         assert names(me, "more") == ["a", "b", "c", "d"]
-
-
-async def test_a_list_that_never_ends_is_left_after_so_many_pages() -> None:
-    class Endless(Shelf):
-        async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-            self.asked.append(method)
-            return {"tools": [{"name": str(len(self.asked))}], "nextCursor": str(len(self.asked))}
-
-    async with space_of_peers() as (_, join), join("more", offers=Endless()), join("asker") as me:
-        await me.discover("more")
-        tools = names(me, "more")
-        assert tools is not None
-        assert len(tools) == 50
 
 
 async def test_a_peer_that_knows_no_tools_is_asked_once() -> None:
@@ -185,19 +172,6 @@ async def test_who_may_only_propose_proposes_once_to_each() -> None:
         assert sorted(p.addressees[0] for p in ear.of("proposer", "mcp/proposal")) == ["ada", "more"]
 
 
-async def test_bare_lists_are_read_too() -> None:
-    async with space_of_peers() as (_, join), join("bob") as bob, join("asker") as me:
-
-        class Nothing:
-            async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-                return [{"name": "bare"}] if method == "tools/list" else []  # type: ignore[return-value]
-
-        bob.offers = Nothing()
-        await until(lambda: "bob" in me.peers)
-        await me.discover("bob")
-        assert names(me, "bob") == ["bare"]
-
-
 # -- as little as possible ---------------------------------------------------------------------------------
 
 
@@ -215,7 +189,7 @@ async def test_a_list_that_somebody_else_was_told_is_not_asked_for_again(monkeyp
         members = [await stack.enter_async_context(join(f"p{number}", discover=True)) for number in range(6)]
         await until(lambda: all(len(one.peers) == 6 for one in members))
         for number, one in enumerate(members):
-            one.discovery.pace = replace(QUICK, stagger_seconds=0.0 if number == 0 else 2.0)
+            one.discovery.pace = replace(QUICK, stagger_seconds=0.0 if number == 0 else 60.0)
         shelf = Shelf(["one", "two"])
         async with join("p6", offers=shelf):
             await until(lambda: all(names(one, "p6") == ["one", "two"] for one in members))
