@@ -19,7 +19,7 @@ from protocol.envelope import Draft
 from protocol.ids import ParticipantId
 from protocol.payloads.participant import Board
 from spaces.audit import AuditLog, Recipients, Transport
-from spaces.auth import TOKEN_BYTES, TokenBook, ensure_token, forget_token, space_folder, store_token
+from spaces.auth import TOKEN_BYTES, TokenBook, space_folder
 from spaces.config import SpaceConfig
 from spaces.effects import (
     Admit,
@@ -35,12 +35,11 @@ from spaces.effects import (
     Relay,
     Send,
 )
-from spaces.errors import TokenError
 from spaces.fanout import Fanout, Lane, frame_json, frame_message
 from spaces.history import History
 from spaces.line_files import LineWriter
+from spaces.register import Register
 from spaces.roster import Roster
-from spaces.roster_file import read_roster, write_roster
 from spaces.snapshot import Snapshot
 from spaces.space import Space
 from spaces.virtual import FileLane
@@ -90,9 +89,8 @@ class Switchboard:
         """
         self.config = config
         self.tokens = tokens
-        roster = _restore(tokens, state, config) if state is not None else Roster()
-        self.space = Space(config, new_id=new_id, new_token=new_token, roster=roster)
-        self._state = state
+        self._register = Register(config, tokens, state)
+        self.space = Space(config, new_id=new_id, new_token=new_token, roster=self._register.roster)
         self._folder = Path() if state is None else space_folder(state)
         self._audit = audit
         self._writer = writer
@@ -304,7 +302,7 @@ class Switchboard:
     def _change_permissions(self, effect: Enrol | Expel | Note) -> None:
         match effect:
             case Enrol(participant, token, roster):
-                self._enrol(participant, token, roster)
+                self._register.enrol(participant, token, roster)
             case Expel(participant, roster, _):
                 self._expel(participant, roster)
             case Note():
@@ -347,28 +345,12 @@ class Switchboard:
             return count
         return tuple(name for name in self.space.members if name not in left_out)
 
-    def _enrol(self, participant: ParticipantId, token: str, roster: Roster) -> None:
-        """A token begins to count. That it could not be stored is said here; it counts until the gateway stops."""
-        self.tokens.add(participant, token)
-        if self._state is not None:
-            try:
-                store_token(self._state, participant, token)
-                write_roster(self._state, roster)
-            except (OSError, TokenError) as error:
-                log.error("the invitation of %s is not kept beyond this run: %s", participant, error)
-
     def _expel(self, participant: ParticipantId, roster: Roster) -> None:
         """Tokens stop counting, and sockets that had been superseded close as well."""
-        self.tokens.remove(participant)
+        self._register.strike(participant, roster)
         self._virtual.pop(participant, None)
         for connection in [one for one, owner in self._owners.items() if owner == participant]:
             self._do(Close(connection, errors.CLOSE_REMOVED, errors.REMOVED))
-        if self._state is not None:
-            try:
-                forget_token(self._state, participant)
-                write_roster(self._state, roster)
-            except OSError as error:
-                log.error("the removal of %s is not kept beyond this run: %s", participant, error)
 
     def _send(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         for connection in connections:
@@ -389,15 +371,3 @@ class Switchboard:
         )
         lane.finish(frame_json(send.envelope.encode()), errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
         self.leave(connection)
-
-
-def _restore(tokens: TokenBook, state: Path, config: SpaceConfig) -> Roster:
-    """What is kept of earlier runs, and the tokens that go with it. Raises `SpacesError`."""
-    roster = read_roster(state)
-    for participant in roster.removed:
-        tokens.remove(participant)
-    for participant in roster.invited:
-        if roster.place_of(participant, is_configured=participant in config.participants) is not None:
-            tokens.remove(participant)
-            tokens.add(participant, ensure_token(state, participant))
-    return roster
