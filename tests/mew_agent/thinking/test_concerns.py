@@ -90,7 +90,7 @@ async def test_where_the_model_does_not_say_the_rules_decide(
 async def test_a_model_that_takes_too_long_is_not_waited_for(talking: Talking) -> None:
     async with talking(chunk_delay_seconds=60.0) as talk:
         with anyio.fail_after(15):
-            assert await concerns(talk, ask_seconds=0.2).confirmed(chat("Who is there?"))
+            assert await concerns(talk, ask_seconds=1.5).confirmed(chat("Who is there?"))
         calls = await talk.conversation.transcript.store.calls()
         assert [(call.role, call.failed) for call in calls] == [("classification", "cancelled")]
         await talk.server.wait_until(lambda: talk.server.requests[0].is_disconnected)
