@@ -22,7 +22,9 @@ from spaces.run_file import RunFile, read_run_file, run_file_path
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 
 MEW = (sys.executable, "-P", "-m", "mew_agent")
-PATIENCE_SECONDS = 40
+PATIENCE_SECONDS = 120
+"""More than a start may take by its own bounds: only what hangs comes this far."""
+
 SPACE = """
 space: {id: review, name: Review room}
 participants:

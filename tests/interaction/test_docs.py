@@ -12,7 +12,7 @@ import pytest
 from tests.interaction.test_failures import TABLE
 
 DOCS = Path(__file__).parents[2] / "docs"
-COMMAND_SECONDS = 60
+COMMAND_SECONDS = 120
 
 
 def commands(page: Path) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 
 MEW = (sys.executable, "-P", "-m", "mew_agent")
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 Mew = Callable[..., str]
 
