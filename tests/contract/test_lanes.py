@@ -18,7 +18,7 @@ participants:
   ada: {capabilities: [{kind: "*"}]}
   bob: {capabilities: [{kind: chat}]}
   coder: {command: mew, capabilities: [{kind: chat}, {kind: "stream/*"}]}
-limits: {message_bytes: 65536, write_buffer_bytes: 65536, join_timeout_seconds: 0.3}
+limits: {message_bytes: 65536, write_buffer_bytes: 65536, join_timeout_seconds: 1.0}
 """
 
 

@@ -21,7 +21,7 @@ participants:
       - {kind: participant/status}
       - {kind: mcp/request, to: [files]}
   files: {command: mew, capabilities: [{kind: "mcp/*"}, {kind: "stream/*"}]}
-limits: {message_bytes: 65536, write_buffer_bytes: 65536, http_body_bytes: 4096, join_timeout_seconds: 0.3}
+limits: {message_bytes: 65536, write_buffer_bytes: 65536, http_body_bytes: 4096, join_timeout_seconds: 1.0}
 """
 
 
