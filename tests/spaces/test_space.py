@@ -397,7 +397,7 @@ def messages(draw: st.DrawFn) -> tuple[str, dict[str, Any], list[str]]:
     return kind, draw(st.dictionaries(keys, JSON, max_size=4)), draw(st.lists(NAMES, max_size=2))
 
 
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(said=st.lists(messages(), max_size=8))
 def test_whatever_a_payload_holds_it_is_accepted_or_refused_and_can_be_told(
     said: list[tuple[str, dict[str, Any], list[str]]],
