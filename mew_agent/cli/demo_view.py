@@ -46,8 +46,8 @@ def view_for(*, as_json: bool, names: tuple[str, ...]) -> View:
     return PlainLines()
 
 
-class JsonLines:
-    """One JSON object per event."""
+class _Lines:
+    """A view that holds nothing open."""
 
     def __enter__(self) -> Self:
         return self
@@ -56,22 +56,18 @@ class JsonLines:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         return None
+
+
+class JsonLines(_Lines):
+    """One JSON object per event."""
 
     def show(self, event: Event) -> None:
         sys.stdout.write(json.dumps(event, ensure_ascii=False) + "\n")
         sys.stdout.flush()
 
 
-class PlainLines:
+class PlainLines(_Lines):
     """One line per event that a reader of a log wants to see."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
     def show(self, event: Event) -> None:
         if event["event"] == "status":
