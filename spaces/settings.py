@@ -278,6 +278,8 @@ class Limits(_Section):
     streams_per_member: int = Field(default=256, ge=1)
     grants_per_member: int = Field(default=1024, ge=1)
     """Patterns that somebody may be granted on top of its own."""
+    kept_payload_bytes: int = Field(default=64 * 1024, ge=256)
+    """The payload of what is kept for those who come later: stream requests, grants, invitations, statuses."""
     envelopes_per_second: float = Field(default=5_000.0, gt=0)
     """Of one participant, frames included; `envelope_burst` is how many may come at once."""
     envelope_burst: int = Field(default=10_000, ge=1)

@@ -10,6 +10,8 @@ What envelopes of single namespaces do stands in `stream_rules`, `delegation`, `
 
 from datetime import datetime, timedelta
 
+from pydantic_core import to_json
+
 from protocol import errors, kinds
 from protocol.codec import StreamFrame
 from protocol.envelope import Draft, Envelope
@@ -32,6 +34,7 @@ from spaces.effects import (
     Receipt,
     Relay,
     Send,
+    refusal,
 )
 from spaces.members import Member, Members
 from spaces.proposals import Proposals
@@ -49,6 +52,9 @@ OWNER_GRACE = timedelta(seconds=5)
 """How long a vanished participant's streams and grants wait for it to come back."""
 
 _NO_ROSTER = Roster()
+
+_KEPT = frozenset({kinds.STREAM_REQUEST, kinds.CAPABILITY_GRANT, kinds.SPACE_INVITE})
+"""Kinds whose payloads late joiners are told of, long after they were said."""
 
 
 class Space:
@@ -288,13 +294,16 @@ class Space:
         match envelope.kind.partition("/")[0]:
             case "chat" | "reasoning":
                 return None
+            case "stream" | "capability" | "space" if envelope.kind in _KEPT and self._is_too_long_to_keep(envelope):
+                text = f"{envelope.kind}: of a payload {self._config.limits.kept_payload_bytes:,} bytes can be kept"
+                return refusal(errors.LIMIT_EXCEEDED, text)
             case "stream":
                 return self._stream_rules.receive(envelope, now=now)
             case "capability" | "space":
                 hearers = self.members.connections_of((envelope.sender,)) if connection is None else (connection,)
                 return self.delegation.receive(envelope, hearers=hearers, now=now)
             case "participant":
-                if envelope.kind == kinds.PARTICIPANT_STATUS:
+                if envelope.kind == kinds.PARTICIPANT_STATUS and not self._is_too_long_to_keep(envelope):
                     self.board.post(envelope, at=now)
                 self._controls.observe(envelope, now=now)
             case "mcp":
@@ -302,6 +311,9 @@ class Space:
             case _:
                 pass
         return None
+
+    def _is_too_long_to_keep(self, envelope: Envelope) -> bool:
+        return len(to_json(envelope.payload)) > self._config.limits.kept_payload_bytes
 
     def _out_of_turn(
         self, sender: ParticipantId, connection: ConnectionId | None, now: datetime

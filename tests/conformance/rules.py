@@ -152,6 +152,7 @@ RULES = {
     ),
     "limit.sockets": Rule("decision 29", "Above its number of sockets a person is turned away with 4429."),
     "limit.grants": Rule("decision 29", "Nobody is granted more patterns than the limit."),
+    "limit.kept": Rule("decision 29", "What is kept for late joiners is bounded in size, and refused above it."),
     "limit.join": Rule("decision 29", "How long a socket may take to join is bounded."),
     "limit.ping": Rule("decision 29", "A socket that answers no ping is closed with 1011."),
     "limit.slow": Rule("decision 29", "Who does not read is told slow_consumer, closed, and delays nobody."),

@@ -74,6 +74,33 @@ async def test_so_much_is_granted_and_no_more() -> None:
         assert "2" in error["message"]
 
 
+@rule("limit.kept")
+async def test_what_late_joiners_are_told_of_is_bounded() -> None:
+    async with bounded(kept_payload_bytes=300) as gateway, joined(gateway, "ada") as ada:
+        long = "x" * 400
+        for kind, payload in (
+            ("stream/request", {"description": long}),
+            ("capability/grant", {"recipient": "bob", "capabilities": [{"kind": "chat", "payload": {"text": long}}]}),
+            ("space/invite", {"participant_id": "eve", "reason": long}),
+        ):
+            await ada.say(kind, payload)
+            error = await ada.error()
+            assert (error["error"], kind in error["message"], "300" in error["message"]) == (
+                "limit_exceeded",
+                True,
+                True,
+            )
+        status = {"messages_in_context": 1, "tokens": 5, "max_tokens": 10}
+        for said in (status, {**status, "tokens": 6, "note": long}, {"chatter": long}):
+            await ada.say("participant/status" if "tokens" in said else "chat", {"text": "y", **said})
+            await ada.next()
+        async with opened(gateway, "bob") as bob:
+            await bob.join(gateway.token_of("bob"))
+            told = (await bob.next())["payload"]
+        assert [line["status"]["tokens"] for line in told["board"]] == [5]
+        assert told["active_streams"] == []
+
+
 @rule("limit.join")
 async def test_who_does_not_join_in_time_is_let_go() -> None:
     async with bounded(join_timeout_seconds=0.05) as gateway, opened(gateway) as nobody:
