@@ -53,7 +53,7 @@ def openapi_document(*, version: str) -> dict[str, Any]:
                     "Everything that happens: `board` first, then every `envelope`",
                     {"type": "string"},
                     media="text/event-stream",
-                    parameters=[_SPACE, _query("since", "the id of the last event seen")],
+                    parameters=[_SPACE, _query("since", "the last event seen; Last-Event-ID counts before it")],
                     refusals=("401", "403", "404"),
                 )
             },
