@@ -21,6 +21,7 @@ def serve(
     model_name: Annotated[str, typer.Option("--model-name", help="The name it answers to.")] = "rehearsal",
     reply_tokens: Annotated[int, typer.Option("--reply-tokens", min=1, help="Longest ordinary answer.")] = 120,
     chunk_delay: Annotated[float, typer.Option("--chunk-delay", min=0, help="Seconds between chunks.")] = 0.0,
+    of_space: Annotated[bool, typer.Option("--of-space", hidden=True)] = False,
 ) -> None:
     """Serve the rehearsal model: an OpenAI-compatible server without a language model behind it.
 
@@ -41,7 +42,8 @@ def serve(
             f"rehearsal model '{model_name}' (no language model: it quotes what it is given) at {server.base_url},"
             f" window {window:,} tokens"
         )
-        terminal.say(f"use it: OPENAI_BASE_URL={server.base_url} OPENAI_MODEL={model_name}")
+        if not of_space:  # there `mew up` has told the agents
+            terminal.say(f"use it: OPENAI_BASE_URL={server.base_url} OPENAI_MODEL={model_name}")
 
     try:
         run_rehearsal(options, host=host, port=port, on_ready=announce)

@@ -133,7 +133,7 @@ def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan
         launch=launch,
         state=state,
         model_port=model_port,
-        model_arguments=window_for(rehearsing),
+        model_arguments=("--of-space", *window_for(rehearsing)),
         notices=(*(notice for agent in agents.values() for notice in agent.notices), *_unfilled(launch, path)),
         person=person_of(config),
     )

@@ -150,6 +150,8 @@ async def test_in_the_foreground_an_interrupt_stops_everything(folder: Folder) -
         assert "gateway | gateway of 'review' listens at" in printed()
         assert "mew     | stopping; Ctrl-C once more does not wait for anybody" in printed()
         assert printed().endswith("review: stopped\n")
+        assert "model   | rehearsal model" in printed()
+        assert "OPENAI_BASE_URL" not in printed()
         assert "Traceback" not in printed()
     assert nothing_left(run)
     assert not folder.run_path.exists()
