@@ -29,7 +29,8 @@ def prompts(
         remaining = rule.repeat.steps if isinstance(rule.repeat, Countdown) else None
         state = replace(state, prompting=level, due=True, counted=0, remaining=remaining)
     state = replace(state, generation=call_id, prompted=prompted)
-    if _any(flags, rule.silent_for):
+    if _any(flags, rule.silent_for) and not flags.user_prompt:
+        # Another message of a person is a new ingress, also in the middle of the tools of an answer.
         return state, ()
     withheld = prompted or _any(flags, rule.withheld_by)
     if isinstance(rule.repeat, Countdown):

@@ -79,7 +79,8 @@ class Countdown(Data):
 class InjectRule(Data):
     """Put a prompt before the next generation while at `level`. Withheld by flags, it waits and is not lost.
 
-    A flag of `silent_for` lets the generation pass untouched: nothing is injected and no countdown ends.
+    A flag of `silent_for` lets the generation pass untouched: nothing is injected and no countdown ends. It does not
+    where that carries another message of a person.
     """
 
     action: Literal["inject"] = "inject"

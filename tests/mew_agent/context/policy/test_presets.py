@@ -156,6 +156,13 @@ INJECTIONS = [
         ["inject 4", "", "inject 3", "inject 2"],
         id="D21",
     ),
+    pytest.param(
+        200 * K,
+        {},
+        [prompt(190_000, user_prompt=True), prompt(190_000, user_chain=True, user_prompt=True)],
+        ["inject 4", "inject 3"],
+        id="D21 another message in the middle of the tools of an answer is wrapped, too",
+    ),
 ]
 
 
