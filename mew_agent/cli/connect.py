@@ -3,7 +3,9 @@
 Owns the connection and the printing. What lines mean is `talk`.
 """
 
-from contextlib import AbstractAsyncContextManager
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Final
 
 import anyio
@@ -20,7 +22,7 @@ from mew_agent.cli.talk import Action, Leave, Show, Talk, figures_of
 from mew_agent.errors import MewAgentError
 from mew_agent.participant import Participant
 from protocol.envelope import Envelope
-from protocol.kinds import CHAT
+from protocol.kinds import CHAT, SYSTEM_WELCOME
 
 Typed = AbstractAsyncContextManager[MemoryObjectReceiveStream[str]]
 """Where typed lines come from."""
@@ -39,16 +41,24 @@ async def converse(who: Identity, targets: tuple[str, ...], lines: Typed) -> Non
     """Carry typed lines into the space and what is heard onto the terminal."""
     me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)
     talk = Talk(who.participant, targets)
+    connection = _Connection()
 
     @me.on()
     async def show(envelope: Envelope) -> None:
+        if envelope.kind == SYSTEM_WELCOME:
+            connection.is_back()
         line = talk.hear(envelope)
         if line is not None:
             terminal.say(line)
 
+    with connection.watched():
+        await _take_part(me, talk, lines)
+
+
+async def _take_part(me: Participant, talk: Talk, lines: Typed) -> None:
     async with me, lines as typed, anyio.create_task_group() as tasks:
         others = ", ".join(sorted(me.peers)) or "nobody else"
-        terminal.say(f"you are {who.participant} in '{who.space}'; here: {others}. /help tells what can be typed")
+        terminal.say(f"you are {me.id} in '{me.space}'; here: {others}. /help tells what can be typed")
 
         async def type_on() -> None:
             await _obey_lines(me, talk, typed)
@@ -60,6 +70,39 @@ async def converse(who: Identity, targets: tuple[str, ...], lines: Typed) -> Non
         await me.until_ended()
         tasks.cancel_scope.cancel()
     await me.run_forever()  # raises what ended it, if it was not us
+
+
+class _Connection(logging.Handler):
+    """Tells of an outage once, and of its end. The client logs each of its tries to come back."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._is_lost = False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Hear of the client's tries for the length of the block."""
+        logger = logging.getLogger("mew_agent.client")
+        before = logger.level
+        logger.setLevel(logging.INFO)
+        logger.addHandler(self)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+            logger.setLevel(before)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """A try to come back."""
+        if not self._is_lost:
+            terminal.say("* the gateway is gone; trying to come back, and what you type waits for half a minute")
+        self._is_lost = True
+
+    def is_back(self) -> None:
+        """We were welcomed."""
+        if self._is_lost:
+            terminal.say("* back in the space")
+        self._is_lost = False
 
 
 async def _obey_lines(me: Participant, talk: Talk, typed: MemoryObjectReceiveStream[str]) -> None:

@@ -11,7 +11,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mew_agent.cli.connect import converse, default_targets
 from mew_agent.cli.running import Identity
 from mew_agent.errors import Unauthorized
-from spaces.gateway import RunningGateway
+from spaces.config import parse_space
+from spaces.gateway import RunningGateway, serve_gateway
+from tests.mew_agent.cli.conftest import SPACE
 from tests.mew_agent.cli.test_running import running_space
 from tests.support.cli import mew
 from tests.support.gateway_client import joined
@@ -28,7 +30,7 @@ class Terminal:
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
-        self._seen = ""
+        self.seen = ""
         self._send: MemoryObjectSendStream[str]
         self._send, self._receive = anyio.create_memory_object_stream[str](100)
 
@@ -50,9 +52,9 @@ class Terminal:
 
     async def shows(self, text: str) -> None:
         with anyio.fail_after(PATIENCE_SECONDS):
-            while text not in self._seen:
+            while text not in self.seen:
                 await anyio.sleep(0.005)
-                self._seen += self._capsys.readouterr().out
+                self.seen += self._capsys.readouterr().out
 
 
 @pytest.fixture
@@ -89,6 +91,24 @@ async def test_the_end_of_the_input_is_the_end(gateway: RunningGateway, terminal
     terminal.close()
     with anyio.fail_after(PATIENCE_SECONDS):
         await converse(identity(gateway), (), terminal.lines())
+
+
+async def test_an_outage_and_its_end_are_told_once_and_one_goes_on(terminal: Terminal) -> None:
+    config = parse_space(SPACE)
+    async with anyio.create_task_group() as tasks:
+        async with serve_gateway(config) as first:
+            tasks.start_soon(converse, identity(first), (), terminal.lines())
+            await terminal.shows("you are ada in 'review'")
+        await terminal.shows("* the gateway is gone; trying to come back")
+        async with (
+            serve_gateway(config, port=first.port, tokens=first.tokens) as second,
+            joined(second, "coder") as one,
+        ):
+            await terminal.shows("* back in the space")
+            await terminal.type("anybody here?")
+            assert (await one.until("chat"))["payload"] == {"text": "anybody here?"}
+            terminal.close()
+    assert terminal.seen.count("* the gateway is gone") == terminal.seen.count("* back in the space") == 1
 
 
 async def test_a_refused_token_is_raised_as_itself(gateway: RunningGateway, terminal: Terminal) -> None:
