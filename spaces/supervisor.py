@@ -54,10 +54,9 @@ class ProgramFailed(SpacesError):
 
     name: str
     how: str
-    last_line: str = ""
 
     def __str__(self) -> str:
-        return f"the {self.name} {self.how}{f': {self.last_line}' if self.last_line else ''}"
+        return f"the {self.name} {self.how}"
 
 
 @dataclass
@@ -66,7 +65,8 @@ class Supervisor:
 
     With `tell`, everything the programs print is handed over line by line as well as logged; without, it goes
     straight into the log files, so that programs survive the end of a supervisor that was killed.
-    `first_pause_seconds` is waited before a program is started again, and doubles each time.
+    `first_pause_seconds` is waited before a program is started again, and doubles each time. A service that does not
+    listen after `ready_seconds` has failed.
     """
 
     run_file: Path
@@ -75,6 +75,7 @@ class Supervisor:
     tell: Tell | None = None
     on_ready: Callable[[], None] = lambda: None
     first_pause_seconds: float = 1.0
+    ready_seconds: float = READY_SECONDS
     _stop: anyio.Event = field(default_factory=anyio.Event, init=False)
     _failure: ProgramFailed | None = field(default=None, init=False)
     _tasks: TaskGroup | None = field(default=None, init=False)
@@ -138,14 +139,17 @@ class Supervisor:
         """Run a program the space cannot do without: its end is the space's end. Begun once it listens."""
         try:
             async with self._running(program) as process:
-                if await _listens(process, program):
+                if await _listens(process, program, within_seconds=self.ready_seconds):
                     begun.set()
                     await process.wait()
-                how = _how_ended(process.returncode)
+                code = process.returncode
+                if code is None:
+                    self._log_failure(program, f"it did not listen within {self.ready_seconds:g} seconds")
         except OSError as error:
-            how = f"could not be started: {_said_by(error)}"
+            code = None
+            self._log_failure(program, _said_by(error))
         if not self._stop.is_set():
-            self._failure = ProgramFailed(program.label, how, last_line(self._log_path(program)))
+            self._failure = ProgramFailed(program.label, self._exit_of(program, code).words)
             self.stop()
         begun.set()
 
@@ -160,7 +164,7 @@ class Supervisor:
                     code: int | None = await process.wait()
             except OSError as error:
                 code = None
-                self._log_failure(program, error)
+                self._log_failure(program, _said_by(error))
             if self._stop.is_set():
                 return
             self._note_exit(program, code)
@@ -219,12 +223,15 @@ class Supervisor:
         self._save(self.run.with_started(program.role, program.name, pid, started_mark(pid) or "", program.fifos))
 
     def _note_exit(self, program: Program, code: int | None) -> None:
-        """Note how a program ended; its last words are quoted where it gave up, not where it was done or was ended."""
-        gave_up = code is None or code > 0
-        detail = last_line(self._log_path(program)) if gave_up else ""
-        noted = Exit(code=code, at=datetime.now(UTC).isoformat(), detail=detail)
+        noted = self._exit_of(program, code)
         self._say(f"{program.name} {noted.words}")
         self._save(self.run.with_ended(program.name, noted))
+
+    def _exit_of(self, program: Program, code: int | None) -> Exit:
+        """How a program ended; its last words are quoted where it gave up, not where it was done or was ended."""
+        gave_up = code is None or code > 0
+        detail = last_line(self._log_path(program)) if gave_up else ""
+        return Exit(code=code, at=datetime.now(UTC).isoformat(), detail=detail)
 
     def _save(self, run: RunFile) -> None:
         """Keep what is running where. That it cannot be written stops nothing; the next change tries again."""
@@ -238,10 +245,10 @@ class Supervisor:
         if self.tell is not None:
             self.tell(SELF, text)
 
-    def _log_failure(self, program: Program, error: OSError) -> None:
+    def _log_failure(self, program: Program, text: str) -> None:
         """Why a program could not be started is the last line of its log, where there can be one."""
-        with suppress(OSError):
-            self._log_path(program).write_text(f"{_said_by(error)}\n", encoding="utf-8")
+        with suppress(OSError), open_log(self._log_path(program)) as file:
+            file.write(f"{text}\n".encode())
 
     def _log_path(self, program: Program) -> Path:
         return log_path(self.log_folder, program.name)
@@ -270,11 +277,11 @@ def stop_space(path: Path, run: RunFile) -> bool:
     return was_alive or bool(stopped)
 
 
-async def _listens(process: Process, program: Program) -> bool:
-    """Wait until a program takes connections. False when it ended first or took too long; then it is stopped."""
+async def _listens(process: Process, program: Program, *, within_seconds: float) -> bool:
+    """Wait until a program takes connections. False when it ended first or takes too long."""
     if program.opens is None:
         return True
-    with anyio.move_on_after(READY_SECONDS):
+    with anyio.move_on_after(within_seconds):
         while process.returncode is None:
             try:
                 stream = await anyio.connect_tcp(program.opens.reached_at, program.opens.port)
@@ -283,9 +290,6 @@ async def _listens(process: Process, program: Program) -> bool:
             else:
                 await stream.aclose()
                 return True
-    if process.returncode is None:
-        process.terminate()
-        await process.wait()
     return False
 
 
@@ -302,7 +306,3 @@ def _remove_fifos(paths: Iterable[str]) -> None:
 def _said_by(error: OSError) -> str:
     named = f": {error.filename}" if error.filename else ""
     return f"{error.strerror or error}{named}".lower()
-
-
-def _how_ended(code: int | None) -> str:
-    return f"was ended by signal {-code}" if code is not None and code < 0 else f"exited with code {code}"

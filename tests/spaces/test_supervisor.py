@@ -182,7 +182,7 @@ async def test_the_end_of_the_gateway_is_the_end_of_the_space(tmp_path: Path) ->
         os.kill(house.run.pids.gateway or 0, signal.SIGKILL)
 
     house.supervisor.on_ready = kill_gateway
-    with anyio.fail_after(15), pytest.raises(ProgramFailed, match="the gateway was ended by signal 9"):
+    with anyio.fail_after(15), pytest.raises(ProgramFailed, match=r"^the gateway was ended by signal 9$"):
         await house.supervisor.serve([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
     assert not seen[0].is_alive
 
@@ -199,6 +199,20 @@ async def test_a_gateway_that_never_listens_is_named_with_its_last_words(tmp_pat
     with pytest.raises(ProgramFailed, match="the gateway exited with code 2: mew: port 1 is taken"):
         await house.supervisor.serve([dying], [program("coder", SLEEP, folder=tmp_path)])
     assert house.told == [("gateway", "mew: port 1 is taken")]
+
+
+async def test_a_gateway_that_cannot_be_started_or_takes_too_long_is_named(tmp_path: Path) -> None:
+    address = Address("127.0.0.1", free_port())
+    missing = Program("gateway", ("/no/such/program",), tmp_path, dict(os.environ), "gateway", opens=address)
+    with pytest.raises(ProgramFailed, match=r"^the gateway could not be started: no such file or directory: /no/such"):
+        await House(tmp_path).supervisor.serve([missing], [])
+    deaf, house = program("gateway", SLEEP, folder=tmp_path, role="gateway", opens=address), House(tmp_path)
+    house.supervisor.ready_seconds = 0.3
+    with pytest.raises(
+        ProgramFailed, match=r"^the gateway could not be started: it did not listen within 0\.3 seconds$"
+    ):
+        await house.supervisor.serve([deaf], [])
+    assert left_behind([house.supervisor.run.pids.gateway or 0], RUN_ID) == []
 
 
 async def test_being_cancelled_stops_everything_as_well(tmp_path: Path) -> None:
