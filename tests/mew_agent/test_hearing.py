@@ -61,7 +61,7 @@ class Ears(Hearing):
             self._events.tell(envelope, *events)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._events.run)
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await done.wait()
             tasks.cancel_scope.cancel()
         self._events.close()

@@ -26,7 +26,7 @@ async def test_entering_returns_when_welcomed_and_leaving_leaves(gateway: Runnin
         assert gateway.switchboard.connections == 1
     with pytest.raises(NotConnected):
         await ada.chat("gone")
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while gateway.switchboard.connections:
             await anyio.wait_all_tasks_blocked()
 

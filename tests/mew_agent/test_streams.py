@@ -96,7 +96,7 @@ async def test_without_the_capability_there_is_no_stream_and_no_complaint(
         stream = ReasoningStream(writer, "r-1")
         stream.start()
         await stream.write("token", value="x")
-        with anyio.fail_after(2):
+        with anyio.fail_after(15):
             await stream.aclose("complete")
         assert not viewer.frames
 
@@ -116,7 +116,7 @@ async def test_without_a_connection_frames_are_dropped_at_once(joined: Joined) -
         async with joined("coder"):
             with anyio.fail_after(10):
                 await first.until_ended()
-            with anyio.fail_after(2):
+            with anyio.fail_after(15):
                 await stream.write("token", value="x")
                 await stream.aclose("complete")
 

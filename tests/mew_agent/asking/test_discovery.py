@@ -146,7 +146,7 @@ async def test_who_may_ask_nothing_asks_nobody_until_it_may() -> None:
     async with space_of_peers() as (_, join), join("ada") as ada, join("more", offers=Shelf(["x"])):
         ear = Ear(ada)
         async with join("mute", discover=True) as me:
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await me.discovery.settle(60.0)
             assert names(me, "more") is None
             granted = {"recipient": "mute", "capabilities": [{"kind": "mcp/request"}]}

@@ -34,7 +34,7 @@ async def scene(asker: str = "proposer") -> AsyncIterator[tuple[Participant, Par
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while not condition():
             await anyio.sleep(0.005)
 
@@ -213,7 +213,7 @@ async def test_a_request_that_nobody_waits_for_any_more_is_taken_back_and_its_wo
                     tasks.cancel_scope.cancel()
             request = await ear.first("asker", "mcp/request")
             notice = await ear.first("asker", "mcp/notification", about=request)
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await bench.stopped.wait()
             assert notice.addressees == ("tools",)
             told = {"requestId": request.body["id"], "reason": reason}
