@@ -95,7 +95,7 @@ class _Connection(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """A try to come back."""
         if not self._is_lost:
-            terminal.say("* the gateway is gone; trying to come back, and what you type waits for half a minute")
+            terminal.say("* the gateway is gone; trying to come back, and what you type waits")
         self._is_lost = True
 
     def is_back(self) -> None:
