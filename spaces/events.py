@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator
 
 import anyio
 
-from protocol.ids import ParticipantId
 from spaces.history import Position
 from spaces.switchboard import Switchboard
 
@@ -22,19 +21,19 @@ async def event_stream(
     switchboard: Switchboard,
     since: str | None,
     *,
-    reader: ParticipantId | None = None,
+    token: str | None = None,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> AsyncGenerator[bytes, None]:
     """The events of a space from `since` (`<epoch>-<sequence>`) or from now, until the gateway stops.
 
-    It also ends when the token of `reader` stops counting: who was removed hears nothing more.
+    It also ends when the reader's `token` stops counting: who was removed hears nothing more by it, invited again or not.
     """
     history = switchboard.history
     place = Position.parse(since) if since else None
     if since is None:
         place = history.position
         yield _board(switchboard, place)
-    while not history.is_closed and (reader is None or switchboard.tokens.knows(reader)):
+    while not history.is_closed and (token is None or switchboard.tokens.identify(token) is not None):
         entries = history.since(place) if place is not None else None
         if entries is None or place is None:
             place = history.position

@@ -225,11 +225,11 @@ class HttpRoutes:
 
     async def events(self, request: Request) -> Response:
         """Everything that happens, as server-sent events."""
-        board, reader = self._identify(request, request.path_params["space"])
+        board, _ = self._identify(request, request.path_params["space"])
         # A browser that reconnects asks for the same URL again, so what it saw last is newer than what the URL says.
         since = request.headers.get("last-event-id") or request.query_params.get("since") or None
         return StreamingResponse(
-            event_stream(board, since, reader=reader),
+            event_stream(board, since, token=bearer_of(request.headers)),
             media_type="text/event-stream",
             headers={"cache-control": "no-store", "x-accel-buffering": "no"},
         )

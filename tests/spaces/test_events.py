@@ -102,6 +102,17 @@ async def test_refusals_of_others_are_not_told(switchboard: Switchboard) -> None
     assert (await reader.next())["data"]["kind"] == "chat"
 
 
+async def test_who_is_removed_hears_no_more_though_it_was_invited_again_at_once(switchboard: Switchboard) -> None:
+    chunks = event_stream(switchboard, None, token=switchboard.tokens.token_of("bob"))
+    await anext(chunks)
+    for kind in ("space/kick", "space/invite"):
+        receipt = switchboard.inject(ADA, draft_of({"kind": kind, "payload": {"participant_id": "bob"}}))
+        assert receipt.accepted is not None
+    assert switchboard.tokens.knows("bob")
+    with anyio.fail_after(5):
+        assert [chunk async for chunk in chunks] == []
+
+
 async def test_the_stream_ends_with_the_gateway(switchboard: Switchboard) -> None:
     chunks = event_stream(switchboard, None)
     await anext(chunks)
