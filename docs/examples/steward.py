@@ -31,7 +31,8 @@ async def outcome(peer: str, turns: int) -> str:
         return str(error)
     if done.skipped:
         return f"{peer} skipped it: {done.reason}"
-    return f"{peer} freed {done.freed_tokens:,} tokens"
+    freed = "an untold number of" if done.freed_tokens is None else f"{done.freed_tokens:,}"
+    return f"{peer} freed {freed} tokens"
 
 
 run(me.take_part)
