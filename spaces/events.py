@@ -26,7 +26,7 @@ async def event_stream(
 ) -> AsyncGenerator[bytes, None]:
     """The events of a space from `since` (`<epoch>-<sequence>`) or from now, until the gateway stops.
 
-    It also ends when the reader's `token` stops counting: who was removed hears nothing more by it, invited again or not.
+    It also ends when the reader's `token` stops counting: who was removed hears no more by it, invited again or not.
     """
     history = switchboard.history
     place = Position.parse(since) if since else None
