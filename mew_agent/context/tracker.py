@@ -66,7 +66,7 @@ class Tracker:
     policy_state: PolicyState = field(default_factory=PolicyState)
     injection: Injection | None = None
     suggestions: tuple[Suggestion, ...] = ()
-    """Ways to save tokens, for policies that look at the messages."""
+    """Ways to save tokens, for policies that look at the messages; none where these have changed since."""
 
     tokens: int | None = None
     basis: Basis = "unknown"
@@ -204,6 +204,7 @@ class Tracker:
         self._reply.forget()
         self.policy_state = after_clear(self.policy_state)
         self.spent_tokens = 0
+        self.suggestions = ()
         self._trend.forget()
 
     def window_changed(self, window: Window) -> None:
@@ -436,6 +437,7 @@ class Tracker:
     def _book_freed(self, held_before: int, next_before: int) -> int:
         """Move `tokens` by what the books lost. Returns that; what the next prompt lost where `tokens` is unknown."""
         self._trend.interrupt()
+        self.suggestions = ()
         if self.tokens is None:
             return next_before - self.ledger.next_prompt_tokens
         freed = min(self.tokens, held_before - self._held_tokens)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mew_agent.context.measures import kept_reply_tokens, measure_of
-from mew_agent.context.policy import DOMINDS_V1, LMSTUDIO, TACHIKOMA, Compact
+from mew_agent.context.policy import DOMINDS_V1, LMSTUDIO, TACHIKOMA, Compact, Suggestion
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.usage import Usage
 from mew_agent.context.window import resolve_window
@@ -607,3 +607,20 @@ def test_o16_a_call_without_usage_decides_nothing_anew_where_the_last_figure_is_
     assert agent.tracker.decide("after_call", 2.0).actions == ()
     agent.tracker.window_changed(Window(1_001, "loaded"))
     assert [type(action) for action in agent.tracker.decide("after_call", 3.0).actions] == [Compact]
+
+
+@pytest.mark.parametrize("leaving", ["cut", "stubbed", "cleared"])
+def test_what_was_suggested_for_messages_that_left_is_suggested_no_more(leaving: str) -> None:
+    agent = Agent()
+    agent.turn(1_000)
+    result = agent.observe("a line of a log " * 40)
+    agent.tracker.suggestions = (Suggestion("k", "remove the 6 oldest user messages", 600, "low"),)
+    assert agent.report().suggestions
+    if leaving == "cut":
+        agent.forget(0, 1)
+    elif leaving == "stubbed":
+        agent.stub(result.seq)
+    else:
+        agent.history.clear()
+        agent.tracker.cleared()
+    assert agent.report().suggestions is None
