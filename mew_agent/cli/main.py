@@ -68,11 +68,27 @@ def root(
 
 def _next_step(folder: Path) -> str:
     """What one would do here next; by files alone, since this must be quick."""
-    if (folder / ".mew" / "run.json").exists():
+    run = folder / ".mew" / "run.json"
+    if run.exists():
+        if _has_ended(run):
+            return "The space of this folder was killed: `mew down` tidies up, then `mew up` starts it."
         return "A space of this folder runs: `mew space connect` takes part in it, `mew status` shows it."
     if (folder / ".mew" / "space.yaml").exists() or (folder / "space.yaml").exists():
         return "This folder has a space: `mew up` starts it, `mew up -i` also takes part in it."
     return "There is no space in this folder: `mew init` makes one, `mew demo` shows one."
+
+
+def _has_ended(run: Path) -> bool:
+    """Whether a run file names a gateway that is gone. Another process may have its id by now; then it seems to run."""
+    import json
+
+    try:
+        os.kill(int(json.loads(run.read_text(encoding="utf-8"))["pids"]["gateway"]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return False
 
 
 @app.command(short_help=SEE)

@@ -1,5 +1,6 @@
 """`mew` as a whole: it starts fast, and whatever goes wrong is one line and an exit code."""
 
+import json
 import os
 import subprocess
 import sys
@@ -53,6 +54,18 @@ async def test_alone_it_shows_its_help_and_the_next_step_here(tmp_path: Path) ->
         assert outcome.code == 0
         assert outcome.out.startswith(help_text)
         assert said in outcome.out.removeprefix(help_text)
+
+
+@pytest.mark.parametrize(
+    ("gateway", "said"),
+    [(os.getpid(), "`mew space connect`"), (2**22 + 7, "`mew down` tidies up"), (None, "`mew space connect`")],
+)
+async def test_the_next_step_after_a_space_was_killed_is_to_tidy_up(
+    tmp_path: Path, gateway: int | None, said: str
+) -> None:
+    (tmp_path / ".mew").mkdir()
+    (tmp_path / ".mew" / "run.json").write_text(json.dumps({"pids": {"gateway": gateway}}))
+    assert said in (await mew()).out.splitlines()[-1]
 
 
 @pytest.mark.parametrize("group", ["gateway", "agent", "client", "model", "context", "space", "token"])
