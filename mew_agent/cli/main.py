@@ -82,6 +82,8 @@ def _has_ended(run: Path) -> bool:
     """Whether a run file names a gateway that is gone. Another process may have its id by now; then it seems to run."""
     import json
 
+    if sys.platform == "win32":  # where 0 would be a signal, and no space runs
+        return False
     try:
         os.kill(int(json.loads(run.read_text(encoding="utf-8"))["pids"]["gateway"]), 0)
     except ProcessLookupError:
