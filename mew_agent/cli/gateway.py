@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from spaces.gateway import RunningGateway
 
 SpaceConfigs = Annotated[
-    list[Path], typer.Option("--space-config", "-s", help="The space.yaml; once more for each further space.")
+    list[Path] | None,
+    typer.Option("--space-config", "-s", help="The space.yaml, else this folder's; once more for each further space."),
 ]
 
 app = typer.Typer(help="Run a gateway.", invoke_without_command=True, callback=help_when_alone)
@@ -30,21 +31,23 @@ app = typer.Typer(help="Run a gateway.", invoke_without_command=True, callback=h
 def start(
     *,
     port: PortFlag = DEFAULT_PORT,
-    space_config: SpaceConfigs = [Path("space.yaml")],  # noqa: B006 - typer's way to give a list a default
+    space_config: SpaceConfigs = None,
     host: HostFlag = DEFAULT_HOST,
     log_level: LogLevelFlag = LogLevel.INFO,
     auto_start: Annotated[bool, typer.Option("--auto-start/--no-auto-start", hidden=True)] = False,
 ) -> None:
     """Start the gateway of a space, or of several on one port. It starts no participants; `mew up` does."""
     from mew_agent.cli import terminal
+    from mew_agent.cli.locate import space_config_path
     from spaces.auth import state_dir
     from spaces.config import load_space
     from spaces.gateway import HostedSpace, run_gateway
 
     terminal.configure_logging(log_level)
-    states = [state_dir(path) for path in space_config]
-    _refuse_shared_folders(space_config, states)
-    first, *others = (HostedSpace(load_space(path), state) for path, state in zip(space_config, states, strict=True))
+    configs = space_config or [space_config_path(None, None)]
+    states = [state_dir(path) for path in configs]
+    _refuse_shared_folders(configs, states)
+    first, *others = (HostedSpace(load_space(path), state) for path, state in zip(configs, states, strict=True))
     if auto_start:
         terminal.warn("`gateway start` starts no participants; `mew up` starts those with auto_start")
 

@@ -27,6 +27,14 @@ async def test_a_file_that_is_not_there_is_named() -> None:
     assert outcome.code == 2
 
 
+async def test_the_space_of_the_folder_is_found_where_init_puts_it(tmp_path: Path) -> None:
+    (tmp_path / ".mew").mkdir()
+    (tmp_path / ".mew" / "space.yaml").write_text("space: {id: s}\nparticipant: {}\n")
+    assert (await mew("gateway", "start")).err.startswith("mew: .mew/space.yaml:2:1: unknown key 'participant'")
+    (tmp_path / ".mew" / "space.yaml").unlink()
+    assert "there is no space.yaml here; `mew init` makes one" in (await mew("gateway", "start")).err
+
+
 async def test_a_mistake_is_named_with_line_and_column(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text("space: {id: s}\nparticipant: {}\n")
     outcome = await mew("gateway", "start")
