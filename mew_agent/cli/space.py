@@ -21,7 +21,11 @@ from mew_agent.cli.options import (
 if TYPE_CHECKING:
     from mew_agent.cli.plan import Request
 
-app = typer.Typer(help="Start, stop and look at a whole space.", invoke_without_command=True, callback=help_when_alone)
+app = typer.Typer(
+    help="Take part in a space (`connect`); start, stop and look at it.",
+    invoke_without_command=True,
+    callback=help_when_alone,
+)
 
 
 UP = "Start a space: its gateway, and who has `auto_start`."
