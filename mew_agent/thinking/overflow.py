@@ -1,9 +1,17 @@
-"""[pure] What a failed call tells of the window: whether the request was too large, and what follows from that."""
+"""[pure] What a call that failed or ended early tells of the window: what was too large, and what follows from that."""
+
+from typing import Final, Literal
 
 from mew_agent.context.policy import Compact
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import learn_from_overflow
 from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
+from mew_agent.model.interface import ModelReply
+
+Cut = Literal["context_full", "max_tokens", "content_filter"]
+
+_FULL_PERCENT: Final = 98
+"""Servers stop a reply at the end of the window or a few tokens before it."""
 
 
 def is_overflow(error: ModelError, tracker: Tracker) -> bool:
@@ -25,3 +33,13 @@ def overflow_compaction(tracker: Tracker) -> Compact:
     window_tokens = tracker.window.max_tokens
     present_tokens = tracker.ledger.next_prompt_tokens
     return Compact("overflow_error", min(window_tokens, present_tokens) // 2, window_tokens * 7 // 10)
+
+
+def why_cut(reply: ModelReply, tracker: Tracker) -> Cut | None:
+    """Why a reply is not whole; None when it is. `length` alone does not say whether the window ended it."""
+    if reply.finish_reason == "content_filter":
+        return "content_filter"
+    if reply.finish_reason != "length":
+        return None
+    total_tokens = tracker.ledger.next_prompt_tokens if reply.usage is None else reply.usage.total_tokens
+    return "context_full" if total_tokens * 100 >= tracker.window.max_tokens * _FULL_PERCENT else "max_tokens"

@@ -1,5 +1,9 @@
 """[pure] The words an agent says by itself: its default system prompt, and what it tells people when things fail."""
 
+from collections.abc import Mapping
+from typing import Final
+
+from mew_agent.thinking.overflow import Cut
 from protocol.context_report import ContextReport
 from protocol.payloads.participant import Status
 
@@ -12,6 +16,12 @@ EMPTY_ANSWER = "(My model returned an empty answer.)"
 TOO_MANY_STEPS = "I stopped after {count} steps without reaching an answer. What I did so far is in my reasoning."
 TOO_LONG = "I stopped after {seconds:g} seconds without reaching an answer. What I did so far is in my reasoning."
 CANCELLED_RESULT = "[cancelled before it finished]"
+
+_WHY_CUT: Final[Mapping[Cut, str]] = {
+    "context_full": "my context window is full",
+    "max_tokens": "my model may not write more at a time",
+    "content_filter": "my model's provider withheld the rest",
+}
 
 
 def context_sentence(status: Status) -> str:
@@ -29,6 +39,11 @@ def context_sentence(status: Status) -> str:
 def failure_text(error: Exception, status: Status) -> str:
     """What the asker reads when a model call failed."""
     return f"{_sentence(error)} {context_sentence(status)}"
+
+
+def cut_short_text(text: str, why: Cut) -> str:
+    """What there is of an answer, and that it is not all of it."""
+    return f"{text.rstrip()}\n\n[My answer ends here: {_WHY_CUT[why]}.]".lstrip()
 
 
 def does_not_fit_text(error: Exception, limit_tokens: int, *, result_tokens: int = 0) -> str:

@@ -20,12 +20,14 @@ from mew_agent.remedies.notices import Notice
 from mew_agent.streams import ReasoningStream
 from mew_agent.thinking.conversation import Conversation
 from mew_agent.thinking.model_calls import CallInterrupted
+from mew_agent.thinking.overflow import why_cut
 from mew_agent.thinking.prompts import (
     CANCELLED_RESULT,
     EMPTY_ANSWER,
     TOO_LONG,
     TOO_MANY_STEPS,
     context_sentence,
+    cut_short_text,
     does_not_fit_text,
     failure_text,
 )
@@ -133,13 +135,22 @@ class Turn:
                     await self._stream.write("notice", event="call_again")
                 continue
             if not reply.tool_calls:
-                return reply.text
+                return await self._whole(reply)
             await self._thought(reply)
             await self._run_tools(reply)
             await self._conversation.settle()
         logger.warning("a turn was stopped after %d model calls", self._max_iterations)
         await self._conversation.announce(f"turn_stopped:after {self._max_iterations} steps")
         return TOO_MANY_STEPS.format(count=self._max_iterations)
+
+    async def _whole(self, reply: ModelReply) -> str:
+        """The answer; one that was cut short says so, in the status, too."""
+        why = why_cut(reply, self._conversation.tracker)
+        if why is None:
+            return reply.text
+        logger.warning("the model's reply was cut short: %s", why)
+        await self._conversation.announce(f"reply_cut:{why}")
+        return cut_short_text(reply.text, why)
 
     async def _hear_question(self) -> None:
         """Put the question into the history, first or again after a control cleared it: it is never lost."""

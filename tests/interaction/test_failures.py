@@ -200,6 +200,14 @@ TABLE = (
         log="HTTP 500",
     ),
     Row(
+        "the model's reply is cut short",
+        ({"text": "and so on " * 2000},),
+        options={"window_tokens": 2048},
+        answer="[My answer ends here: my context window is full.]",
+        status="reply_cut:context_full",
+        log="cut short: context_full",
+    ),
+    Row(
         "the model does not come to an end",
         agent={"max_turn_seconds": 0.3},
         options={"chunk_delay_seconds": 5.0},

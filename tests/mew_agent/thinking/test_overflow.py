@@ -4,10 +4,11 @@ import pytest
 
 from mew_agent.context.policy import MEW, Compact
 from mew_agent.context.tracker import Tracker
+from mew_agent.context.usage import Usage
 from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
 from mew_agent.history import History
-from mew_agent.model.interface import Window
-from mew_agent.thinking.overflow import is_overflow, learn_window, overflow_compaction
+from mew_agent.model.interface import ModelReply, Window
+from mew_agent.thinking.overflow import Cut, is_overflow, learn_window, overflow_compaction, why_cut
 
 
 def full(prompt_tokens: int, window: Window) -> Tracker:
@@ -60,3 +61,23 @@ def test_an_error_that_names_the_limit_is_believed(window: Window, error: ModelE
 @pytest.mark.parametrize(("prompt_tokens", "target"), [(3000, 500), (600, 300)])
 def test_before_the_next_try_half_of_the_window_or_of_the_request_is_aimed_at(prompt_tokens: int, target: int) -> None:
     assert overflow_compaction(full(prompt_tokens, Window(1000, "loaded"))) == Compact("overflow_error", target, 700)
+
+
+@pytest.mark.parametrize(
+    ("finish_reason", "total_tokens", "why"),
+    [
+        ("stop", 1000, None),
+        ("tool_calls", 1000, None),
+        ("length", 1000, "context_full"),
+        ("length", 980, "context_full"),
+        ("length", 979, "max_tokens"),
+        ("length", None, "context_full"),
+        ("content_filter", 1000, "content_filter"),
+    ],
+)
+def test_a_reply_without_its_end_was_cut_by_the_window_only_if_that_is_full(
+    finish_reason: str, total_tokens: int | None, why: Cut | None
+) -> None:
+    usage = None if total_tokens is None else Usage(900, total_tokens - 900, total_tokens)
+    reply = ModelReply("text", (), finish_reason, usage, "m")
+    assert why_cut(reply, full(990, Window(1000, "configured"))) == why
