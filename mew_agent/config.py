@@ -301,7 +301,7 @@ def load_policy(name_or_file: str, *, where: str = "--policy") -> Policy:
     if preset is not None:
         return preset
     path = Path(name_or_file)
-    if not _is_file_name(name_or_file) and not path.exists():
+    if not name_or_file or (not _is_file_name(name_or_file) and not path.exists()):
         near = difflib.get_close_matches(name_or_file, PRESETS, n=1, cutoff=0.6)
         hint = f" (did you mean '{near[0]}'?)" if near else ""
         known = ", ".join(PRESETS)

@@ -293,6 +293,8 @@ class ModelMetadata(_Section):
     optimal_max_tokens: int | None = Field(default=None, gt=0)
     critical_max_tokens: int | None = Field(default=None, gt=0)
     caution_remediation_cadence_generations: int | None = Field(default=None, gt=0)
+    caution_cadence_generations: int | None = Field(default=None, gt=0)
+    withhold_tool_results_above_bytes: int | None = Field(default=None, gt=0)
 
 
 class SpaceConfig(_Section):

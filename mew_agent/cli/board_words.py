@@ -41,6 +41,8 @@ _EXACT_NEXT: Final = frozenset({"exact", "server_counted"})
 
 def clean(text: str) -> str:
     """Text from the wire without control characters, so that nobody's name can drive the terminal."""
+    if text.isprintable():
+        return text
     return "".join(one for one in text if unicodedata.category(one) not in {"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 

@@ -242,6 +242,7 @@ def test_a_contradicting_policy_file_is_refused_with_line_and_column(tmp_path: P
 @pytest.mark.parametrize(
     ("values", "said"),
     [
+        ({"policy": ""}, "space.yaml: there is no policy ''"),
         ({"policy": "mewe"}, "space.yaml: there is no policy 'mewe' (did you mean 'mew'?)"),
         ({"policy": "mew", "policy_settings": {"speed": 3}}, "unknown setting 'speed'"),
         ({"policy": "lmstudio", "provider": "openai"}, "is for lmstudio, not for openai"),

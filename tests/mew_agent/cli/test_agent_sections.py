@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from mew_agent.cli.agent_sections import AgentSection, check_rehearsal, handed_over, read_section, window_for
+from mew_agent.config import ModelFacts
 from mew_agent.errors import ConfigError
 from spaces.config import parse_space
+from spaces.settings import ModelMetadata
 
 HEAD = "space: {id: s}\nmodels: {big: {context_length: 4096, critical_max_tokens: 4000}}\nparticipants:\n"
 
@@ -18,6 +20,10 @@ def section(tmp_path: Path, agent: str, *, head: str = HEAD, **environ: str) -> 
     found = space.participants["coder"].agent
     assert found is not None
     return read_section("coder", found, space, path, environ)
+
+
+def test_a_space_takes_the_same_facts_of_a_model_as_an_agent() -> None:
+    assert set(ModelMetadata.model_fields) == set(ModelFacts.model_fields)
 
 
 def test_what_the_space_knows_of_a_model_goes_with_the_agent(tmp_path: Path) -> None:
