@@ -65,8 +65,8 @@ class Calls:
         self._aside.interrupt()
 
     def describe_prefix(self) -> None:
-        """Tell the accounts what is sent beside the items now."""
-        self._request()
+        """Tell the accounts what will be sent beside the items; between calls only, a running one has sent its own."""
+        self._beside_items()
 
     async def count_if_close(self) -> None:
         """Where the projection's error could decide, let the server count, if it can."""
@@ -130,12 +130,17 @@ class Calls:
 
     def _request(self) -> tuple[ModelRequest, str]:
         """The next main request, told to the accounts, and the fingerprint of what is sent beside the items."""
-        history, note = self._transcript.history, self._note()
-        tools = self._tools() if self.takes_tools else ()
-        tools_text = "".join(f"{tool.name}{tool.description}{tool.parameters}" for tool in tools)
-        self._tracker.describe_prefix(self.system_prompt, tools_text + note)
+        history = self._transcript.history
+        tools, tools_text, note = self._beside_items()
         request = ModelRequest(history.request_messages(self.system_prompt, note), tools)
         return request, _fingerprint(self.system_prompt, tools_text, history.pins, note)
+
+    def _beside_items(self) -> tuple[tuple[ToolSpec, ...], str, str]:
+        """The tools, their text, and the note, told to the accounts with the system prompt."""
+        note, tools = self._note(), self._tools() if self.takes_tools else ()
+        tools_text = "".join(f"{tool.name}{tool.description}{tool.parameters}" for tool in tools)
+        self._tracker.describe_prefix(self.system_prompt, tools_text + note)
+        return tools, tools_text, note
 
     @asynccontextmanager
     async def _failures_on_record(self, call_id: str, role: CallRole, revision: int) -> AsyncIterator[None]:

@@ -124,6 +124,8 @@ class Conversation:
 
     def status(self, word: str | None = None) -> Status:
         """The status of this moment. Its own word: compacting, else what troubles it, else active."""
+        if not self._lock.lock.locked():
+            self._calls.describe_prefix()  # peers' tools come and go between two calls
         stalled = "compaction_stalled" if self.tracker.is_stalled else None
         own = "compacting" if self.is_compacting else self.trouble or stalled or "active"
         return self.tracker.status(word or own, self._calls.latency_ms)

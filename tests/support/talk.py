@@ -34,6 +34,7 @@ class Talk:
 
     server: RehearsalServer
     conversation: Conversation
+    tools: tuple[ToolSpec, ...] = ()
     statuses: list[Status] = field(default_factory=list)
     turns: int = 0
 
@@ -118,13 +119,13 @@ def made_talks() -> Talking:
                 tracker,
                 store or MemoryStore(),
                 system_prompt=system_prompt,
-                tools=lambda: tools,
+                tools=lambda: talk.tools,
                 announce=announce,
                 keep_newest_items=keep_newest_items,
                 call_bound_seconds=call_bound_seconds,
                 load_counter=lambda: counter,
             )
-            talk = Talk(server, conversation)
+            talk = Talk(server, conversation, tools)
             try:
                 with anyio.fail_after(30):
                     yield talk

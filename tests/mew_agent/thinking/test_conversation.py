@@ -12,7 +12,7 @@ from mew_agent.model.rehearsal.tokenizer import encode
 from mew_agent.thinking.calls import with_own_ids
 from mew_agent.thinking.model_calls import CallInterrupted
 from protocol.payloads.participant import Compact, CompactDone
-from tests.support.talk import TOOL, Talking, filled
+from tests.support.talk import TOOL, Talk, Talking, filled
 
 
 @pytest.mark.parametrize("place", ["empty_last_chunk", "finish_chunk", "before_null_usage_chunk", "every_chunk"])
@@ -171,6 +171,29 @@ async def test_a_control_within_the_bound_waits_for_the_call(talking: Talking) -
         assert talk.conversation.history.revision == 1
         # The report of the call came before the clearing, and is not taken for the empty history's.
         assert talk.now.tokens is None
+
+
+async def test_tools_that_come_later_count_before_a_call_sends_them_and_not_while_one_runs(talking: Talking) -> None:
+    def next_prompt_tokens(talk: Talk) -> int:
+        assert talk.now.context is not None
+        return talk.now.context.next_prompt_tokens or 0
+
+    async with talking() as talk:
+        without = next_prompt_tokens(talk)
+        talk.tools = (TOOL,)
+        assert next_prompt_tokens(talk) > without
+        talk.tools = ()
+        assert next_prompt_tokens(talk) == without
+        talk.server.change(chunk_delay_seconds=0.01)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(talk.turn, "A short thought.")
+            await talk.server.wait_until(lambda: bool(talk.server.requests) and talk.server.requests[0].chunks_sent > 0)
+            asked = next_prompt_tokens(talk)
+            talk.tools = (TOOL,)
+            assert next_prompt_tokens(talk) == asked
+        await talk.turn("And another.")
+        assert talk.now.context is not None
+        assert talk.now.context.basis == "reported"
 
 
 async def test_a_control_past_the_bound_also_cancels_a_summary(talking: Talking, text: Callable[[int], str]) -> None:
