@@ -59,6 +59,7 @@ async def test_alone_it_shows_its_help_and_the_next_step_here(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("gateway", "said"),
     [(os.getpid(), "`mew space connect`"), (2**22 + 7, "`mew down` tidies up"), (None, "`mew space connect`")],
+    ids=["alive", "dead", "unknown"],
 )
 async def test_the_next_step_after_a_space_was_killed_is_to_tidy_up(
     tmp_path: Path, gateway: int | None, said: str
