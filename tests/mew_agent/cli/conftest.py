@@ -23,7 +23,7 @@ participants:
 @pytest.fixture(autouse=True)
 def quiet_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in list(os.environ):
-        if name.startswith(("MEW_", "OPENAI_")) or name == "NO_COLOR":
+        if name.startswith(("MEW_", "OPENAI_")) or name in {"NO_COLOR", "COLUMNS"}:  # some test runners set a width
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
 
