@@ -26,7 +26,7 @@ participants:
   more: {command: mew, capabilities: [{kind: mcp/response}]}
 """
 
-QUICK = Pace(stagger_seconds=0.0, answer_seconds=0.2, retry_seconds=(0.01, 0.01), time_to_live_seconds=60.0)
+QUICK = Pace(stagger_seconds=0.0, answer_seconds=1.0, retry_seconds=(0.01, 0.01), time_to_live_seconds=60.0)
 SOON = Waits(answer_seconds=0.3, decision_seconds=0.3)
 
 Join = Callable[..., Participant]
