@@ -182,13 +182,20 @@ async def test_a_reply_that_fills_the_window_is_made_room_for(staging: Staging) 
         await s.ask(TEXTS[0])
         sung = await s.ask("!sing")
         assert s.reported[-1]["tokens"] == 4096
-        assert len(set(sung.split())) == 1
+        assert is_song_to_the_brim(sung)
         for text in TEXTS[1:5]:
             assert not (await s.ask(text)).startswith("My model call failed")
             assert s.reported[-1]["tokens"] < 4096 * 9 // 10
         assert s.reported[-1]["context"]["compactions"] == 1
         words = [status["status"] for status in s.statuses]
+        assert words.count("reply_cut:context_full") == 1
         assert not [word for word in words if word.startswith(("compaction_", "context_", "model_"))]
+
+
+def is_song_to_the_brim(answer: str) -> bool:
+    """One word over and over, until the server had no room for more."""
+    song, _, end = answer.partition("\n\n")
+    return len(set(song.split())) == 1 and end == "[My answer ends here: my context window is full.]"
 
 
 async def test_a_control_that_cannot_wait_stops_the_generation_and_the_question_is_asked_again(
@@ -203,7 +210,7 @@ async def test_a_control_that_cannot_wait_stops_the_generation_and_the_question_
         asked = await s.ada.send("participant/forget", {"direction": "oldest", "entries": 2}, to="coder")
         await s.ear.first("coder", "participant/status", about=asked)
         answer = await s.ear.first("coder", "chat", about=question)
-        assert len(set(answer.body["text"].split())) == 1
+        assert is_song_to_the_brim(answer.body["text"])
         assert len(s.agent.conversation.history) <= 2
         assert len(s.reported) == 2
 
