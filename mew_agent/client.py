@@ -102,8 +102,9 @@ class Client:
         Raises `NotConnected` when none came within `wait_seconds`, or none will ever come, and `TooLarge` for what no
         gateway takes, or this one refused.
         """
-        raw = message.encode().decode() if isinstance(message, Envelope) else message
-        size_bytes = len(raw.encode() if isinstance(raw, str) else raw)
+        data = message if isinstance(message, bytes) else message.encode()
+        raw = message if isinstance(message, bytes) else data.decode()
+        size_bytes = len(data)
         if size_bytes > DEFAULT_MAX_BYTES:
             raise TooLarge(size_bytes, DEFAULT_MAX_BYTES)
         refusals = 0

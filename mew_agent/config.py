@@ -4,7 +4,6 @@ Owns the keys, their defaults and the order of the sources: flags, then `MEW_AGE
 JSON file, then the environment. Knows no space.yaml; `mew up` hands an agent's section over as one more source.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -28,6 +27,7 @@ from pydantic import (
 from mew_agent.context.policy import PRESETS, Policy
 from mew_agent.errors import ConfigError
 from mew_agent.policy_choice import ChosenPolicy, choose, mapping_of, policy_from
+from mew_agent.spelling import did_you_mean
 from mew_agent.tokenizers import TokenizerSettings, Wanted, refuse_unavailable
 from protocol.ids import id_problem
 
@@ -302,10 +302,8 @@ def load_policy(name_or_file: str, *, where: str = "--policy") -> Policy:
         return preset
     path = Path(name_or_file)
     if not name_or_file or (not _is_file_name(name_or_file) and not path.exists()):
-        near = difflib.get_close_matches(name_or_file, PRESETS, n=1, cutoff=0.6)
-        hint = f" (did you mean '{near[0]}'?)" if near else ""
-        known = ", ".join(PRESETS)
-        raise ConfigError(where, f"there is no policy '{name_or_file}'{hint}", f"one of {known}, or a file")
+        problem = f"there is no policy '{name_or_file}'{did_you_mean(name_or_file, PRESETS)}"
+        raise ConfigError(where, problem, f"one of {', '.join(PRESETS)}, or a file")
     source = file_source(path)
     return policy_from(source.values, source.where, source.place)
 
@@ -410,9 +408,8 @@ def _canonical(written: str, source: Source) -> str:
     key = "request_timeout" if key == "request_timeout_seconds" else key
     known = (*AgentConfig.model_fields, "api_key_env", *NO_EFFECT)
     if key not in known:
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-        expected = None if near else f"one of {', '.join(known)}"
-        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        hint = did_you_mean(key, known)
+        expected = None if hint else f"one of {', '.join(known)}"
         raise ConfigError(source.place(written), f"unknown key '{written}'{hint}", expected)
     return key
 

@@ -11,9 +11,10 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from mew_agent.context.policy import PRESETS, Policy
-from mew_agent.context.policy.faults import first_fault, near
+from mew_agent.context.policy.faults import first_fault
 from mew_agent.errors import ConfigError
 from mew_agent.model.interface import Window
+from mew_agent.spelling import did_you_mean
 
 LM_STUDIO = "lmstudio"
 
@@ -36,7 +37,7 @@ def policy_from(given: Mapping[str, Any], where: str, place: Callable[[str], str
     if "based_on" in values:
         base = str(values.pop("based_on"))
         if base not in PRESETS:
-            problem = f"there is no preset '{base}'{near(base, PRESETS)}"
+            problem = f"there is no preset '{base}'{did_you_mean(base, PRESETS)}"
             raise ConfigError(place("based_on"), problem, f"one of {', '.join(PRESETS)}")
         values = {**PRESETS[base].model_dump(exclude={"name"}), **values}
     if str(values.get("name")) in PRESETS:
@@ -85,7 +86,7 @@ def refuse_wrong_settings(policy: Policy, settings: Mapping[str, float], where: 
         if key not in policy.setting_names():
             names = policy.setting_names()
             expected = f"one of {', '.join(names)}" if names else f"nothing: {policy.name} has no settings"
-            raise ConfigError(where, f"unknown setting '{key}'{near(key, names)}", expected)
+            raise ConfigError(where, f"unknown setting '{key}'{did_you_mean(key, names)}", expected)
     try:
         policy.by_first_names(settings)
     except ValueError as error:

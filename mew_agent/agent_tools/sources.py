@@ -46,18 +46,16 @@ class OwnTools:
     def __init__(self, toolbox: Toolbox, timeout_seconds: float = OWN_TOOL_SECONDS) -> None:
         self._toolbox = toolbox
         self._timeout_seconds = timeout_seconds
-        self._names: dict[str, str] = {}
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`."""
-        specs = self._toolbox.specs()
-        self._names = {own_name(spec.name): spec.name for spec in specs}
-        return tuple(replace(spec, name=own_name(spec.name)) for spec in specs)
+        return tuple(replace(spec, name=own_name(spec.name)) for spec in self._toolbox.specs())
 
     async def observe(self, call: ToolCall, occasion: Occasion) -> str:
         """See `ToolSource`."""
+        name = next((tool for tool in self._toolbox.tools if own_name(tool) == call.name), call.name)
         with anyio.move_on_after(self._timeout_seconds):
-            return await self._toolbox.observe(self._names.get(call.name, call.name), call.arguments)
+            return await self._toolbox.observe(name, call.arguments)
         return f"{FAILED}'{call.name}' did not finish within {self._timeout_seconds:g} seconds"
 
 

@@ -1,6 +1,5 @@
 """A fulfiller with a policy, and a person at its terminal who is asked."""
 
-import difflib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ def policy_from(path: Path | None, *, is_fulfiller: bool) -> "FulfillerPolicy | 
     from mew_agent.config import file_source
     from mew_agent.errors import ConfigError
     from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
+    from mew_agent.spelling import did_you_mean
 
     if path is None:
         return None
@@ -34,10 +34,9 @@ def policy_from(path: Path | None, *, is_fulfiller: bool) -> "FulfillerPolicy | 
     key = str(detail["loc"][0]) if detail["loc"] else ""
     if detail["type"] == "extra_forbidden":
         known = tuple(FulfillerPolicy.model_fields)
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        hint = did_you_mean(key, known)
         raise ConfigError(
-            source.place(key), f"unknown key '{key}'{hint}", None if near else f"one of {', '.join(known)}"
+            source.place(key), f"unknown key '{key}'{hint}", None if hint else f"one of {', '.join(known)}"
         )
     said = detail["msg"].removeprefix("Value error, ")
     raise ConfigError(source.place(key) if key else source.where, f"{key}: {said}" if key else said)

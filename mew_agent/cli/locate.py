@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mew_agent.errors import ConfigError
-from spaces.auth import STATE_NAME
+from spaces import auth
 from spaces.config import place_in
 
 SPACE_FILE = "space.yaml"
@@ -16,7 +16,7 @@ def space_config_path(config: Path | None, folder: Path | None) -> Path:
             raise ConfigError(str(config), "there is no such file")
         return config
     base = folder or Path()
-    for path in (base / STATE_NAME / SPACE_FILE, base / SPACE_FILE):
+    for path in (base / auth.STATE_NAME / SPACE_FILE, base / SPACE_FILE):
         if path.is_file():
             return path
     problem = f"there is no {SPACE_FILE} here; `mew init` makes one"
@@ -25,8 +25,7 @@ def space_config_path(config: Path | None, folder: Path | None) -> Path:
 
 def space_folder(config_path: Path) -> Path:
     """The folder a space belongs to: where its file lies, or the one above when that is `.mew`."""
-    folder = config_path.resolve().parent
-    return folder.parent if folder.name == STATE_NAME else folder
+    return auth.space_folder(auth.state_dir(config_path.resolve()))
 
 
 def place_of(path: Path, name: str, *keys: str, at: str | None = None) -> str:

@@ -232,15 +232,6 @@ def demo(
 use_pages(app)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run `mew` and end the process with its exit code."""
-    code = run(arguments)
-    # An interruption that passes through an `exec` of text (dataclasses use it) leaves a mark with which `python -m`
-    # would end by the signal, whatever the exit code; the next `exec` of text takes it away.
-    exec("")  # noqa: S102
-    sys.exit(code)
-
-
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns its exit code; whatever goes wrong is one line on standard error."""
     _have_outputs()

@@ -34,13 +34,13 @@ def create(
     A running space learns of it at once, also of a participant that space.yaml got after its start. With
     --capabilities the participant need not be in space.yaml: it is invited into the running space.
     """
-    import difflib
     import json
     import shlex
 
     from mew_agent.cli import add, terminal
     from mew_agent.cli.locate import space_config_path
     from mew_agent.errors import ConfigError
+    from mew_agent.spelling import did_you_mean
     from spaces.auth import ensure_token, state_dir, token_variable
     from spaces.config import load_space
 
@@ -51,9 +51,9 @@ def create(
     if known and capabilities is not None:
         raise ConfigError("--capabilities", f"'{participant}' has those of {path}")
     if capabilities is None and not known:
-        near = difflib.get_close_matches(participant, space.participants, n=1)
-        hint = f"'{near[0]}'?" if near else ", ".join(space.participants)
-        raise ConfigError("--participant", f"'{participant}' is not in {path}", hint)
+        hint = did_you_mean(participant, space.participants)
+        problem = f"'{participant}' is not in {path}{hint}"
+        raise ConfigError("--participant", problem, None if hint else ", ".join(space.participants))
     wanted = add.patterns_of(capabilities) if capabilities is not None else [*space.patterns_of(participant)]
     is_person = not known or space.is_person(participant)
     if not add.let_into_running(participant, wanted, path, is_person=is_person) and not known:

@@ -3,13 +3,13 @@
 Puts what pydantic found into the terms of a file: its places, its keys, its ways to write a value. It finds no fault.
 """
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pydantic_core import ErrorDetails
 
 from mew_agent.context.policy.definition import Policy
 from mew_agent.context.policy.threshold import Data
+from mew_agent.spelling import did_you_mean
 
 BESIDE_THE_KEYS = ("based_on", "settings")
 """What a file may say beside the keys of a policy."""
@@ -24,12 +24,6 @@ def first_fault(found: Sequence[ErrorDetails]) -> tuple[str | None, str]:
     return (str(detail["loc"][0]) if detail["loc"] else None), _sentence(detail)
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` for the known name that is most like this one; empty where none is."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" (did you mean '{found[0]}'?)" if found else ""
-
-
 def _sentence(detail: ErrorDetails) -> str:
     """Where inside of the policy, and what was expected there."""
     place, said = _place(detail["loc"]), detail["msg"].removeprefix("Value error, ").replace("Input should", "should")
@@ -40,7 +34,7 @@ def _sentence(detail: ErrorDetails) -> str:
             *outer, key = detail["loc"]
             known = (*Policy.model_fields, *BESIDE_THE_KEYS) if not outer else _inner_keys()
             inside = f" in {_place(outer)}" if outer else ""
-            return f"unknown key '{key}'{inside}{near(str(key), known)}"
+            return f"unknown key '{key}'{inside}{did_you_mean(str(key), known)}"
         case "union_tag_not_found":
             said = f"it needs {detail['ctx']['discriminator'].replace(chr(39), '`')}"
         case "union_tag_invalid":

@@ -128,12 +128,12 @@ def test_a_reader_that_is_not_there_is_no_error(command: str, code: int) -> None
 def test_a_pipe_that_was_closed_has_its_code() -> None:
     code = (
         "import sys\n"
-        "from mew_agent.cli.main import app, main\n"
+        "from mew_agent.cli.main import app, run\n"
         "@app.command()\n"
         "def endless() -> None:\n"
         "    while True:\n"
         "        print('more', flush=True)\n"
-        "main(['endless'])\n"
+        "sys.exit(run(['endless']))\n"
     )
     read_end, write_end = os.pipe()
     with subprocess.Popen([sys.executable, "-c", code], stdout=write_end, stderr=subprocess.PIPE, text=True) as child:
@@ -174,11 +174,14 @@ def test_an_interruption_while_it_loads_ends_it_quietly(tmp_path: Path) -> None:
 
 def test_an_interruption_ends_it_with_its_code_even_from_within_generated_code(tmp_path: Path) -> None:
     (tmp_path / "interrupted.py").write_text(
-        "from mew_agent.cli.main import app, main\n"
+        "import sys\n"
+        "from mew_agent.__main__ import main\n"
+        "from mew_agent.cli.main import app\n"
         "@app.command()\n"
         "def here() -> None:\n"
         "    exec('raise KeyboardInterrupt')\n"
-        "main(['here'])\n"
+        "sys.argv[1:] = ['here']\n"
+        "main()\n"
     )
     done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, check=False, timeout=60)
     assert done.returncode == 130

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from mew_agent.context.policy import Policy
-from mew_agent.context.policy.faults import first_fault, near
+from mew_agent.context.policy.faults import first_fault
 
 USED = {"figure": "used", "op": "ge", "fraction": "9/10"}
 COMPACT = {"action": "compact", "phase": "after_call", "when": [USED], "trigger": "t", "target": "1/2"}
@@ -64,8 +64,3 @@ def test_a_misspelt_key_is_told_before_the_one_that_is_missing() -> None:
     at = {"figure": "used", "op": "ge", "fraktion": "9/10"}
     key, said = told(levels=[{**LEVEL, "at": at}], zzz=1)
     assert (key, said) == ("levels", "unknown key 'fraktion' in levels[0].at (did you mean 'fraction'?)")
-
-
-def test_only_a_name_that_is_like_another_gets_a_hint() -> None:
-    assert near("levls", ["rules", "levels"]) == " (did you mean 'levels'?)"
-    assert near("zzz", ["rules", "levels"]) == ""
