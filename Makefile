@@ -35,7 +35,7 @@ coverage: $(STAMP)
 	$(BIN)/coverage report
 
 schema: $(STAMP)
-	$(BIN)/python -m protocol.schema
+	$(BIN)/python -m mew_protocol.schema
 
 # Each prints its figures beside a floor or a peer measured in the same run; see benchmarks/README.md.
 bench: $(STAMP)

@@ -37,7 +37,7 @@ def _read(half: Half, suffix: str) -> str:
             texts = [path.read_text(encoding="utf-8") for path in documents]
             return "\n\n".join(texts + [text for path in _files(half) for text in _docstrings(path)])
         case "schema":
-            schemas = sorted((ROOT / "protocol" / "schema").glob("*.json"))
+            schemas = sorted((ROOT / "protocol" / "mew_protocol" / "schema").glob("*.json"))
             return "\n".join(path.read_text(encoding="utf-8") for path in schemas[half == "judge" :: 2])
         case _:
             name = "chinese.txt" if half == "fit" else "chinese_more.txt"

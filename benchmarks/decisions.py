@@ -21,14 +21,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from mew_protocol.context_report import ContextReport
+from mew_protocol.payloads.participant import Status
+
 from mew_agent.compaction.planner import plan
+from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, PRESETS, PolicyState, Snapshot, decide
 from mew_agent.context.tracker import Tracker
-from mew_agent.context.usage import Usage
-from mew_agent.history import History
 from mew_agent.model.interface import ToolCall, Window
-from protocol.context_report import ContextReport
-from protocol.payloads.participant import Status
+from mew_agent.model.usage import Usage
 
 GOAL_MICROSECONDS = 50.0
 GROWTH_GOAL = 1.5

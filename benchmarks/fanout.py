@@ -31,12 +31,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
-
-from spaces.audit import logging_options
-from spaces.auth import TokenBook
-from spaces.config import SpaceConfig, parse_space
-from spaces.fanout import frame_message
-from spaces.gateway import has_uvloop, serve_gateway
+from mew_spaces.config.loading import SpaceConfig, parse_space
+from mew_spaces.gateway.audit import logging_options
+from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.fanout import frame_message
+from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
 
 SPACE = "bench"
 TEXT = "x" * 200

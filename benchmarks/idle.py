@@ -24,11 +24,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import anyio
+from mew_spaces.config.loading import SpaceConfig, parse_space
+from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
 from websockets.asyncio.server import ServerConnection, serve
-
-from spaces.auth import TokenBook
-from spaces.config import SpaceConfig, parse_space
-from spaces.gateway import has_uvloop, serve_gateway
 
 PEOPLE = 100
 PAGE_BYTES = resource.getpagesize()

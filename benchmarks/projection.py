@@ -29,15 +29,15 @@ from random import Random
 from typing import Literal
 
 from benchmarks.corpus import KINDS, Half, Writer
+from mew_agent.context.history import History
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import PRESETS
 from mew_agent.context.tracker import Tracker
-from mew_agent.context.usage import Usage
 from mew_agent.errors import ConfigError
-from mew_agent.history import History
 from mew_agent.model.interface import ToolCall, Window
-from mew_agent.model.rehearsal.tokenizer import count as count_rehearsal
-from mew_agent.tokenizers import Family, TextCounter, TokenizerSettings, counter_for
+from mew_agent.model.usage import Usage
+from mew_agent.rehearsal.tokenizer import count as count_rehearsal
+from mew_agent.tokens.tokenizers import Family, TextCounter, TokenizerSettings, counter_for
 
 WINDOW_TOKENS = 128_000
 TRIGGER_TOKENS = WINDOW_TOKENS * 9 // 10

@@ -11,11 +11,24 @@ from typing import TYPE_CHECKING
 from mew_agent._version import __version__
 
 if TYPE_CHECKING:
-    from mew_agent.agent import Agent, run_agent
-    from mew_agent.asking.peer_offers import PeerPrompt, PeerResource, PeerTool, ToolResult
-    from mew_agent.asking.proposals import Waits
-    from mew_agent.config import AgentConfig
+    from mew_protocol.context_report import ContextReport
+    from mew_protocol.envelope import Envelope
+    from mew_protocol.payloads.participant import CompactDone, Status
+
+    from mew_agent.agent.agent import Agent, run_agent
+    from mew_agent.config.agent_config import AgentConfig
     from mew_agent.context.message_counts import Compression, Occupancy
+    from mew_agent.context.store import MemoryStore, SqliteStore, Store
+    from mew_agent.conversation.context_view import ContextGauge, UsagePoint
+    from mew_agent.conversation.events import (
+        ContextCleared,
+        ContextCompacted,
+        ContextEvent,
+        LevelChanged,
+        RedlineApproached,
+        RedlineCrossed,
+        SavingSuggested,
+    )
     from mew_agent.errors import (
         AnswerLost,
         BadAnswer,
@@ -44,7 +57,18 @@ if TYPE_CHECKING:
         ToolsUnsupported,
         Unauthorized,
     )
-    from mew_agent.events import (
+    from mew_agent.model.interface import Model
+    from mew_agent.model.openai_client import OpenAIModel
+    from mew_agent.participant.answers.events import (
+        Answered,
+        AnswerPiece,
+        Asking,
+        Noticed,
+        Thinking,
+        ToolCalled,
+        Writing,
+    )
+    from mew_agent.participant.events import (
         ChatHeard,
         ContextReported,
         PeerJoined,
@@ -54,36 +78,21 @@ if TYPE_CHECKING:
         ProposalMade,
         SpaceEvent,
     )
-    from mew_agent.exchanges.pieces import Answered, AnswerPiece, Asking, Noticed, Thinking, ToolCalled, Writing
-    from mew_agent.model.interface import Model
-    from mew_agent.model.openai_client import OpenAIModel
-    from mew_agent.offers.resources import Resource
-    from mew_agent.offers.tools import Tool
-    from mew_agent.participant import Participant
-    from mew_agent.peers import Peer, PeerContext
+    from mew_agent.participant.participant import Participant
+    from mew_agent.participant.peers import Peer, PeerContext
+    from mew_agent.participant.proposals import Waits
     from mew_agent.program import run
-    from mew_agent.remedies.events import (
-        ContextCleared,
-        ContextCompacted,
-        ContextEvent,
-        LevelChanged,
-        RedlineApproached,
-        RedlineCrossed,
-        SavingSuggested,
-    )
-    from mew_agent.remedies.gauge import ContextGauge, UsagePoint
     from mew_agent.simple_agents.fulfiller import Fulfiller
     from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, Proposed
-    from mew_agent.store import MemoryStore, SqliteStore, Store
-    from protocol.context_report import ContextReport
-    from protocol.envelope import Envelope
-    from protocol.payloads.participant import CompactDone, Status
+    from mew_agent.tools.functions import Tool
+    from mew_agent.tools.peer_offers import PeerPrompt, PeerResource, PeerTool, ToolResult
+    from mew_agent.tools.resources import Resource
 
 _NAMES_OF = {
-    "mew_agent.agent": "Agent run_agent",
-    "mew_agent.asking.peer_offers": "PeerPrompt PeerResource PeerTool ToolResult",
-    "mew_agent.asking.proposals": "Waits",
-    "mew_agent.config": "AgentConfig",
+    "mew_agent.agent.agent": "Agent run_agent",
+    "mew_agent.tools.peer_offers": "PeerPrompt PeerResource PeerTool ToolResult",
+    "mew_agent.participant.proposals": "Waits",
+    "mew_agent.config.agent_config": "AgentConfig",
     "mew_agent.context.message_counts": "Compression Occupancy",
     "mew_agent.errors": (
         "AnswerLost BadAnswer ConfigError ContextOverflow GatewayError MewAgentError ModelError ModelFailed "
@@ -91,27 +100,27 @@ _NAMES_OF = {
         "PeerAbsent PeerError PeerFailed PeerTimeout PolicyStopped Refused Rejected Superseded TooLarge "
         "ToolsUnsupported Unauthorized"
     ),
-    "mew_agent.events": (
+    "mew_agent.participant.events": (
         "ChatHeard ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade SpaceEvent"
     ),
-    "mew_agent.exchanges.pieces": "AnswerPiece Answered Asking Noticed Thinking ToolCalled Writing",
+    "mew_agent.participant.answers.events": "AnswerPiece Answered Asking Noticed Thinking ToolCalled Writing",
     "mew_agent.model.interface": "Model",
     "mew_agent.model.openai_client": "OpenAIModel",
-    "mew_agent.offers.resources": "Resource",
-    "mew_agent.offers.tools": "Tool",
-    "mew_agent.participant": "Participant",
-    "mew_agent.peers": "Peer PeerContext",
+    "mew_agent.tools.resources": "Resource",
+    "mew_agent.tools.functions": "Tool",
+    "mew_agent.participant.participant": "Participant",
+    "mew_agent.participant.peers": "Peer PeerContext",
     "mew_agent.program": "run",
-    "mew_agent.remedies.events": (
+    "mew_agent.conversation.events": (
         "ContextCleared ContextCompacted ContextEvent LevelChanged RedlineApproached RedlineCrossed SavingSuggested"
     ),
-    "mew_agent.remedies.gauge": "ContextGauge UsagePoint",
+    "mew_agent.conversation.context_view": "ContextGauge UsagePoint",
     "mew_agent.simple_agents.fulfiller": "Fulfiller",
     "mew_agent.simple_agents.fulfiller_policy": "FulfillerPolicy Proposed",
-    "mew_agent.store": "MemoryStore SqliteStore Store",
-    "protocol.context_report": "ContextReport",
-    "protocol.envelope": "Envelope",
-    "protocol.payloads.participant": "CompactDone Status",
+    "mew_agent.context.store": "MemoryStore SqliteStore Store",
+    "mew_protocol.context_report": "ContextReport",
+    "mew_protocol.envelope": "Envelope",
+    "mew_protocol.payloads.participant": "CompactDone Status",
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names.split()}
 

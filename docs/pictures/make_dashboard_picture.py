@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from mew_protocol import kinds
+from mew_protocol.context_report import BreakdownPart, ContextReport, LastCompaction, LastReported
+from mew_protocol.join import join_frame
+from mew_protocol.payloads.participant import Status
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Page, async_playwright
 from websockets.asyncio.client import ClientConnection, connect
-
-from protocol import kinds
-from protocol.context_report import BreakdownPart, ContextReport, LastCompaction, LastReported
-from protocol.join import join_frame
-from protocol.payloads.participant import Status
-from spaces.config import parse_space
-from spaces.gateway import RunningGateway, serve_gateway
 
 SPACE = """
 space: {id: review, name: Review room}

@@ -8,17 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mew_agent.bridge.keeping import Bridge, run_bridge
     from mew_agent.bridge.program import ServerFailed
     from mew_agent.bridge.settings import BridgeSettings, HttpServer, StdioServer
+    from mew_agent.bridge.supervisor import Bridge, run_bridge
 
 _HOMES = {
-    "Bridge": "mew_agent.bridge.keeping",
+    "Bridge": "mew_agent.bridge.supervisor",
     "BridgeSettings": "mew_agent.bridge.settings",
     "HttpServer": "mew_agent.bridge.settings",
     "ServerFailed": "mew_agent.bridge.program",
     "StdioServer": "mew_agent.bridge.settings",
-    "run_bridge": "mew_agent.bridge.keeping",
+    "run_bridge": "mew_agent.bridge.supervisor",
 }
 
 __all__ = ["Bridge", "BridgeSettings", "HttpServer", "ServerFailed", "StdioServer", "run_bridge"]

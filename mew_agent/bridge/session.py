@@ -21,14 +21,14 @@ from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
+from mew_protocol.codec import DEFAULT_MAX_BYTES
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from mew_agent._version import __version__
 from mew_agent.bridge.program import ServerFailed, ServerProgram, running_program
 from mew_agent.bridge.settings import BridgeSettings, HttpServer
-from mew_agent.offers.local import INTERNAL_ERROR, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed, with_other_lists
-from protocol.codec import DEFAULT_MAX_BYTES
+from mew_agent.tools.catalog import INTERNAL_ERROR, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed, with_other_lists
 
 logger = logging.getLogger("mew_agent.bridge")
 

@@ -12,9 +12,11 @@ from typing import Annotated
 
 import typer
 
-from mew_agent.cli import agent, bridge, client, context, gateway, init, mcp_command, model, serve, space, tokens
-from mew_agent.cli.help_pages import Contents, use_pages
-from mew_agent.cli.options import Flags, TimeoutFlag, with_flags
+from mew_agent.cli.app.help_pages import Contents, use_pages
+from mew_agent.cli.app.options import Flags, TimeoutFlag, with_flags
+from mew_agent.cli.chat import client
+from mew_agent.cli.programs import agent, bridge, context, gateway, mcp_command, model, serve
+from mew_agent.cli.space import commands, init, tokens
 
 EXIT_CODES = "Exit codes: 0 done, 1 failed, 2 bad input, 3 skipped by the participant, 4 no answer, 130 interrupted."
 ANSWER_SECONDS = 120.0
@@ -36,11 +38,11 @@ app.add_typer(bridge.app, name="bridge")
 app.add_typer(mcp_command.app, name="mcp")
 app.add_typer(model.app, name="model")
 app.add_typer(context.app, name="context")
-app.add_typer(space.app, name="space")
+app.add_typer(commands.app, name="space")
 app.add_typer(tokens.app, name="token")
 app.command("init", short_help="Make a space from a template, in `.mew` of this folder.")(init.init)
-app.command("up", short_help=space.UP)(space.up)
-app.command("down", short_help=space.DOWN)(space.down)
+app.command("up", short_help=commands.UP)(commands.up)
+app.command("down", short_help=commands.DOWN)(commands.down)
 app.command("serve", short_help="Offer the agents as models to OpenAI clients.")(serve.serve)
 
 SEE = "Show how full everybody's context window is."
@@ -102,12 +104,12 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="JSON Lines: one board entry per participant.")] = False,
 ) -> int:
     """Show how full everybody's context window is, and how that is known (`~` marks an estimate)."""
-    from mew_agent.cli.status import show_status
+    from mew_agent.cli.remote.status import show_status
 
     return show_status(flags, watch=watch, as_json=as_json)
 
 
-space.app.command("status", short_help=SEE)(status)
+commands.app.command("status", short_help=SEE)(status)
 
 
 @app.command()
@@ -119,7 +121,7 @@ def chat(
     timeout: TimeoutFlag = ANSWER_SECONDS,
 ) -> int:
     """Say something to a participant and print its answer."""
-    from mew_agent.cli.chat import say_to
+    from mew_agent.cli.remote.chat import say_to
 
     return say_to(flags, target, " ".join(words), timeout_seconds=timeout)
 
@@ -135,7 +137,7 @@ def run_program(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="A program with its arguments.")],
 ) -> None:
     """Start a program of yours as a participant of the running space; a FILE.py runs under this Python."""
-    from mew_agent.cli.run_as import run_as
+    from mew_agent.cli.space.run_as import run_as
 
     run_as(flags, command)
 
@@ -152,7 +154,7 @@ def compact(
     timeout: TimeoutFlag = ANSWER_SECONDS,
 ) -> int:
     """Let a participant compact its context, and say what that freed. Exit code 3 if it was skipped."""
-    from mew_agent.cli import control
+    from mew_agent.cli.remote import control
 
     return control.compact(flags, target, target_tokens=target_tokens, reason=reason, timeout_seconds=timeout)
 
@@ -168,7 +170,7 @@ def forget(
     timeout: TimeoutFlag = STATUS_SECONDS,
 ) -> int:
     """Let a participant drop entries from one end of its history."""
-    from mew_agent.cli import control
+    from mew_agent.cli.remote import control
 
     return control.forget(flags, target, newest=newest, entries=entries, timeout_seconds=timeout)
 
@@ -182,7 +184,7 @@ def clear(
     timeout: TimeoutFlag = STATUS_SECONDS,
 ) -> int:
     """Let a participant forget everything."""
-    from mew_agent.cli import control
+    from mew_agent.cli.remote import control
 
     return control.clear(flags, target, reason=reason, timeout_seconds=timeout)
 
@@ -197,7 +199,7 @@ def pause(
     timeout: TimeoutFlag = STATUS_SECONDS,
 ) -> int:
     """Let a participant fall silent."""
-    from mew_agent.cli import control
+    from mew_agent.cli.remote import control
 
     return control.pause(flags, target, seconds=seconds, reason=reason, timeout_seconds=timeout)
 
@@ -211,7 +213,7 @@ def resume(
     timeout: TimeoutFlag = STATUS_SECONDS,
 ) -> int:
     """Let a paused participant speak again."""
-    from mew_agent.cli import control
+    from mew_agent.cli.remote import control
 
     return control.resume(flags, target, reason=reason, timeout_seconds=timeout)
 
@@ -224,7 +226,7 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Events as JSON Lines.")] = False,
 ) -> int:
     """A space with two agents fills up, and is compacted: no key needed, under a minute."""
-    from mew_agent.cli.demo import demo as play
+    from mew_agent.cli.demo.demo import demo as play
 
     return play(files or [], keep, as_json) or 0
 
@@ -246,8 +248,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         closed_pipe = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
         if not closed_pipe and (isinstance(error, SystemExit | GeneratorExit) or os.environ.get("MEW_DEBUG")):
             raise
-        from mew_agent.cli.failure import explain
-        from mew_agent.cli.terminal import PIPE_CLOSED
+        from mew_agent.cli.app.failures import explain
+        from mew_agent.cli.app.terminal import PIPE_CLOSED
 
         code = PIPE_CLOSED if closed_pipe else explain(error)
         if code == PIPE_CLOSED:

@@ -1,0 +1,1 @@
+"""Compaction: plan what leaves the context, and replace it with a summary."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 from mew_agent.compaction.planner import Plan
 from mew_agent.compaction.summary import RejectedSummary, checked_summary, clipped, summary_messages, transcript_entry
+from mew_agent.context.history import Item, Summary
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.outcomes import CutOutcome
-from mew_agent.context.projection import Calibration, features, most_tokens
 from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ContextOverflow
-from mew_agent.history import Item, Summary
 from mew_agent.model.interface import ModelReply, ModelRequest
+from mew_agent.tokens.projection import Calibration, features, most_tokens
 
 INPUT_SHARE = (7, 10)
 """How much of the room beside instructions and answer the material may fill; the rest absorbs projection errors."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from mew_agent.context.history import History, Item
 from mew_agent.context.policy import CompactionMethod
-from mew_agent.history import History, Item
 
 PROTECTED_TURNS = 2
 """How many of the newest turns a compaction leaves alone as long as it can."""

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from mew_agent.context.history import Item, Summary
 from mew_agent.errors import MewAgentError
-from mew_agent.history import Item, Summary
 from mew_agent.model.interface import Message
 
 SECTIONS = (

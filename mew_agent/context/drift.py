@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mew_agent.context.measures import Measure
-from mew_agent.context.projection import Calibration
+from mew_agent.tokens.projection import Calibration
 
 DRIFT_TOLERANCE_TOKENS = 64
 DRIFT_TOLERANCE_PERCENT = 2

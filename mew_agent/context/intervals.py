@@ -13,8 +13,8 @@ from operator import add, attrgetter
 from typing import Literal
 
 from mew_agent.context.measures import Measure
-from mew_agent.context.projection import Calibration, Units
 from mew_agent.context.shares import apportion
+from mew_agent.tokens.projection import Calibration, Units
 
 Kind = Literal["exact", "measured", "lump"]
 

@@ -7,8 +7,8 @@ not know what else the context holds.
 from dataclasses import dataclass
 
 from mew_agent.context.measures import Measure
-from mew_agent.context.projection import Calibration
-from mew_agent.context.usage import Usage
+from mew_agent.model.usage import Usage
+from mew_agent.tokens.projection import Calibration
 
 
 @dataclass

@@ -17,10 +17,10 @@ from mew_agent.context.drift import Drift, drift_of, is_doubtful
 from mew_agent.context.intervals import Intervals, Kind
 from mew_agent.context.measures import Measure
 from mew_agent.context.outcomes import Anchor
-from mew_agent.context.projection import FEATURES, WHOLE_PROMPT_NOISE, Calibration, Units
 from mew_agent.context.shares import apportion, fit
 from mew_agent.context.tail import Tail
-from mew_agent.context.usage import Usage
+from mew_agent.model.usage import Usage
+from mew_agent.tokens.projection import FEATURES, WHOLE_PROMPT_NOISE, Calibration, Units
 
 __all__ = ["Drift", "Ledger", "Measure", "Parts", "Price", "PriceBasis", "TailBasis"]
 

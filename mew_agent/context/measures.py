@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from mew_agent.context.projection import Calibration, Units, features, most_tokens
-from mew_agent.context.usage import Usage
-from mew_agent.history import Item
+from mew_agent.context.history import Item
+from mew_agent.model.usage import Usage
+from mew_agent.tokens.projection import Calibration, Units, features, most_tokens
 
 _THINKING_TAG = "</think>"
 """Thinking that a server left in the visible text; templates strip it from older replies."""

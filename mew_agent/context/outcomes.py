@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from mew_protocol.context_report import LastCompaction, LastReported, PartBasis
 from pydantic import BaseModel, ConfigDict
 
 from mew_agent.context.policy import PolicyState
-from protocol.context_report import LastCompaction, LastReported, PartBasis
 
 
 class Anchor(BaseModel):

@@ -7,8 +7,9 @@ nothing and decides nothing.
 import math
 from typing import TYPE_CHECKING, Any
 
+from mew_protocol.context_report import ContextReport
+
 from mew_agent.context.policy import compact_at_tokens, level_of
-from protocol.context_report import ContextReport
 
 if TYPE_CHECKING:
     from mew_agent.context.policy import Policy

@@ -6,6 +6,8 @@ The log is taken as it is: no action changes a later step. It opens no file and 
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
+from mew_protocol.context_report import Basis, UnknownReason
+
 from mew_agent.context.log_steps import Step
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.message_counts import CountedConversation
@@ -24,8 +26,7 @@ from mew_agent.context.policy import (
     level_of,
 )
 from mew_agent.context.policy.rules import SuggestRule
-from mew_agent.context.usage import Usage, normalise
-from protocol.context_report import Basis, UnknownReason
+from mew_agent.model.usage import Usage, normalise
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from mew_agent.context.measures import Measure
-from mew_agent.context.projection import Calibration
+from mew_agent.tokens.projection import Calibration
 
 _SEQ: Callable[[Measure], int] = attrgetter("seq")
 

@@ -10,6 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
+from mew_protocol.context_report import (
+    Basis,
+    ContextReport,
+    Injection,
+    LastCompaction,
+    LastReported,
+    NextPromptBasis,
+    UnknownReason,
+)
+from mew_protocol.payloads.participant import Status
+
+from mew_agent.context.history import History, Item, Summary, summary_text
 from mew_agent.context.kept_reply import KeptReply
 from mew_agent.context.ledger import Drift, Ledger, Measure
 from mew_agent.context.measures import measure_of
@@ -29,22 +41,11 @@ from mew_agent.context.policy import (
     is_stalled,
     output_reserve_tokens,
 )
-from mew_agent.context.projection import Calibration, Units, features
 from mew_agent.context.report import report_of
 from mew_agent.context.trend import Trend
-from mew_agent.context.usage import Usage
-from mew_agent.history import History, Item, Summary, summary_text
 from mew_agent.model.interface import Window
-from protocol.context_report import (
-    Basis,
-    ContextReport,
-    Injection,
-    LastCompaction,
-    LastReported,
-    NextPromptBasis,
-    UnknownReason,
-)
-from protocol.payloads.participant import Status
+from mew_agent.model.usage import Usage
+from mew_agent.tokens.projection import Calibration, Units, features
 
 NOTHING_COUNTED: Mapping[int, int] = {}
 

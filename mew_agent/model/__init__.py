@@ -1,0 +1,1 @@
+"""The interface to language models, and the OpenAI-compatible client behind it."""

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from mew_agent.context.usage import StreamUsage
 from mew_agent.model.interface import ModelReply, ReasoningDelta, TextDelta, ToolCall
+from mew_agent.model.usage import StreamUsage
 
 Delta = TextDelta | ReasoningDelta
 Json = Mapping[str, object]

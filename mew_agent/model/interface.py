@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from mew_agent.context.usage import Usage
+from mew_agent.model.usage import Usage
 
 Role = Literal["system", "user", "assistant", "tool"]
 

@@ -10,11 +10,12 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Final
 
-from mew_agent.offers import answers
-from mew_agent.participant import Participant
+from mew_protocol import kinds
+from mew_protocol.envelope import Envelope
+
+from mew_agent.participant import mcp_answers
+from mew_agent.participant.participant import Participant
 from mew_agent.simple_agents.fulfiller import Fulfiller
-from protocol import kinds
-from protocol.envelope import Envelope
 
 ECHO: Final = "Echo: "
 MAX_EXPRESSION_LENGTH: Final = 500
@@ -72,7 +73,7 @@ def be_calculator(me: Participant) -> None:
     @me.on(kinds.MCP_REQUEST)
     async def answer_everybody(request: Envelope) -> None:
         if request.sender != me.id and not request.addressees:
-            payload = await answers.answer(request, me.offers, is_paused=me.control.is_paused)
+            payload = await mcp_answers.answer(request, me.offers, is_paused=me.control.is_paused)
             await me.send(kinds.MCP_RESPONSE, payload, to=request.sender, correlation_id=(request.id,))
 
 

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import anyio
+from mew_protocol import kinds
+from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import GatewayError, NotPermitted
-from mew_agent.events import ProposalClosed, ProposalMade
-from mew_agent.participant import Participant
+from mew_agent.participant.events import ProposalClosed, ProposalMade
+from mew_agent.participant.participant import Participant
 from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, Proposed, is_answer, read_answer
-from protocol import kinds
-from protocol.envelope import Envelope
 
 logger = logging.getLogger("mew_agent.simple_agents.fulfiller")
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, Literal, Self
 
+from mew_protocol.envelope import Envelope
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-
-from protocol.envelope import Envelope
 
 TERMINAL: Final = "terminal"
 """As `ask`: whoever sits at the terminal of this program."""

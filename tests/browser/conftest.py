@@ -9,13 +9,12 @@ from typing import Any, Protocol
 
 import anyio
 import pytest
+from mew_protocol import kinds
+from mew_protocol.join import join_frame
+from mew_spaces.config.loading import SpaceConfig, parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright, expect
 from websockets.asyncio.client import ClientConnection, connect
-
-from protocol import kinds
-from protocol.join import join_frame
-from spaces.config import SpaceConfig, parse_space
-from spaces.gateway import RunningGateway, serve_gateway
 
 PATIENCE_SECONDS = 20.0
 expect.set_options(timeout=PATIENCE_SECONDS * 1000)

@@ -5,11 +5,11 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from mew_protocol import kinds
+from mew_spaces.config.loading import SpaceConfig, parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Locator, Page, Route, expect
 
-from protocol import kinds
-from spaces.config import SpaceConfig, parse_space
-from spaces.gateway import RunningGateway, serve_gateway
 from tests.browser.conftest import HOSTILE, Join, Look, Tab
 
 WINDOW: dict[str, Any] = {"max_tokens": 128_000}

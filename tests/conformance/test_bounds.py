@@ -10,9 +10,9 @@ import anyio
 import anyio.to_thread
 import httpx2
 import pytest
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from spaces.config import parse_space
-from spaces.gateway import RunningGateway, serve_gateway
 from tests.conformance.rules import rule
 from tests.support.gateway_client import joined, opened
 from tests.support.raw_socket import frame, messages, raw_socket, shake_hands

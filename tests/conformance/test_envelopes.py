@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from mew_spaces.gateway.gateway import RunningGateway
 
-from spaces.gateway import RunningGateway
 from tests.conformance.rules import rule
 from tests.support.gateway_client import Client, joined
 

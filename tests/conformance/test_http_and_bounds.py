@@ -6,9 +6,9 @@ from typing import Any
 
 import anyio
 import pytest
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from spaces.config import parse_space
-from spaces.gateway import RunningGateway, serve_gateway
 from tests.conformance.conftest import Http
 from tests.conformance.rules import rule
 from tests.support.gateway_client import joined, opened

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
+from mew_protocol.capability import BASELINE
+from mew_spaces.gateway.gateway import RunningGateway
 
-from protocol.capability import BASELINE
-from spaces.gateway import RunningGateway
 from tests.conformance.rules import rule
 from tests.support.gateway_client import joined, opened
 

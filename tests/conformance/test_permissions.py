@@ -4,9 +4,9 @@ from typing import Any
 
 import anyio
 import pytest
+from mew_spaces.core import space as space_module
+from mew_spaces.gateway.gateway import RunningGateway
 
-from spaces import space as space_module
-from spaces.gateway import RunningGateway
 from tests.conformance.conftest import Http
 from tests.conformance.rules import rule
 from tests.support.gateway_client import Client, joined, opened

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import anyio
 import pytest
+from mew_spaces.config.loading import SpaceConfig, parse_space
+from mew_spaces.gateway.gateway import HostedSpace, RunningGateway, serve_gateway
 
-from spaces.config import SpaceConfig, parse_space
-from spaces.gateway import HostedSpace, RunningGateway, serve_gateway
 from tests.conformance.rules import rule
 from tests.support.gateway_client import Client, opened
 

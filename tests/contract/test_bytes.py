@@ -9,9 +9,9 @@ from functools import partial
 
 import anyio
 import pytest
+from mew_spaces.config.loading import SpaceConfig, parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from spaces.config import SpaceConfig, parse_space
-from spaces.gateway import RunningGateway, serve_gateway
 from tests.support.gateway_client import joined
 from tests.support.raw_socket import HANDSHAKE, frame, messages, raw_socket, shake_hands
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
+from mew_spaces.config.loading import SpaceConfig, parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from spaces.config import SpaceConfig, parse_space
-from spaces.gateway import RunningGateway, serve_gateway
 from tests.support.gateway_client import PATIENCE_SECONDS, Client, joined, opened
 
 SPACE = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("protocol", "spaces", "mew_agent")
+PACKAGES = ("protocol/mew_protocol", "spaces/mew_spaces", "mew_agent")
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ def modules() -> list[Module]:
     for package in PACKAGES:
         for file in sorted((ROOT / package).rglob("*.py")):
             path = file.relative_to(ROOT)
-            name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+            parts = file.relative_to((ROOT / package).parent).with_suffix("").parts
+            name = ".".join(parts).removesuffix(".__init__")
             found.append(Module(path, name, ast.parse(file.read_text(encoding="utf-8"))))
     return found

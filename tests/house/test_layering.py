@@ -8,24 +8,24 @@ import pytest
 
 from tests.house.conftest import Module
 
-ALLOWED_IN_PROTOCOL = {"pydantic", "pydantic_core", "protocol"}
+ALLOWED_IN_PROTOCOL = {"pydantic", "pydantic_core", "mew_protocol"}
 
 VENDOR_DOORS = {
     "openai": ("mew_agent/model/openai_client.py",),
-    "websockets": ("mew_agent/client.py", "spaces/"),
-    "uvicorn": ("spaces/", "mew_agent/model/rehearsal/", "mew_agent/http_server.py", "mew_agent/cli/mcp_tools.py"),
-    "starlette": ("spaces/", "mew_agent/model/rehearsal/", "mew_agent/chat_api/", "mew_agent/http_server.py"),
-    "yaml": ("spaces/config.py", "mew_agent/config.py"),
-    "mcp": ("mew_agent/bridge/session.py", "mew_agent/cli/mcp_tools.py"),
+    "websockets": ("mew_agent/participant/client.py", "spaces/"),
+    "uvicorn": ("spaces/", "mew_agent/rehearsal/", "mew_agent/http_server.py", "mew_agent/cli/programs/mcp_tools.py"),
+    "starlette": ("spaces/", "mew_agent/rehearsal/", "mew_agent/openai_api/", "mew_agent/http_server.py"),
+    "yaml": ("spaces/mew_spaces/config/loading.py", "mew_agent/config/agent_config.py"),
+    "mcp": ("mew_agent/bridge/session.py", "mew_agent/cli/programs/mcp_tools.py"),
     "mcp_types": ("mew_agent/bridge/session.py",),
     "rich": ("mew_agent/cli/",),
     "typer": ("mew_agent/cli/",),
-    "sqlite3": ("mew_agent/store.py",),
+    "sqlite3": ("mew_agent/context/store.py",),
     "uvloop": ("spaces/", "mew_agent/cli/"),
-    "tiktoken": ("mew_agent/tokenizers/gpt.py",),
-    "tiktoken_ext": ("mew_agent/tokenizers/gpt.py",),
-    "mistral_common": ("mew_agent/tokenizers/mistral.py",),
-    "tokenizers": ("mew_agent/tokenizers/llama.py",),
+    "tiktoken": ("mew_agent/tokens/tokenizers/gpt.py",),
+    "tiktoken_ext": ("mew_agent/tokens/tokenizers/gpt.py",),
+    "mistral_common": ("mew_agent/tokens/tokenizers/mistral.py",),
+    "tokenizers": ("mew_agent/tokens/tokenizers/llama.py",),
 }
 
 CLOCKS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
@@ -54,20 +54,20 @@ IMPURE_IMPORTS = {
 
 def test_protocol_imports_pydantic_and_nothing_of_ours(modules: list[Module]) -> None:
     for module in modules:
-        if module.name.split(".")[0] == "protocol":
+        if module.name.split(".")[0] == "mew_protocol":
             foreign = {name.split(".")[0] for name in module.imports()} - set(sys.stdlib_module_names)
             assert foreign <= ALLOWED_IN_PROTOCOL, f"{module.path} imports {foreign - ALLOWED_IN_PROTOCOL}"
 
 
 def test_spaces_never_imports_mew_agent(modules: list[Module]) -> None:
     for module in modules:
-        if module.name.split(".")[0] == "spaces":
+        if module.name.split(".")[0] == "mew_spaces":
             assert not any(name.split(".")[0] == "mew_agent" for name in module.imports()), module.path
 
 
 def test_only_the_command_line_imports_both_sides(modules: list[Module]) -> None:
     for module in modules:
-        imports_spaces = any(name.split(".")[0] == "spaces" for name in module.imports())
+        imports_spaces = any(name.split(".")[0] == "mew_spaces" for name in module.imports())
         if module.name.split(".")[0] == "mew_agent" and imports_spaces:
             assert module.path.parts[:2] == ("mew_agent", "cli"), module.path
 
@@ -96,7 +96,7 @@ def test_pure_modules_build_on_pure_modules(modules: list[Module]) -> None:
     ours = {module.name for module in modules if module.has_code}
     mixed = {}
     for module in filter(lambda m: m.is_pure, modules):
-        impure = {name for name in module.imports() if name in ours} - pure - {"mew_agent.errors", "protocol"}
+        impure = {name for name in module.imports() if name in ours} - pure - {"mew_agent.errors", "mew_protocol"}
         if impure:
             mixed[module.path.as_posix()] = impure
     assert not mixed

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from mew_agent.participant import Participant
-from spaces.auth import read_token
+from mew_spaces.gateway.auth import read_token
+
+from mew_agent.participant.participant import Participant
 from tests.interaction.test_cli_processes import PATIENCE_SECONDS, Folder, until
 from tests.mew_agent.conftest import Ear
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio.abc import Process
+from mew_spaces.gateway.auth import read_token
 
-from mew_agent.participant import Participant
-from spaces.auth import read_token
+from mew_agent.participant.participant import Participant
 from tests.interaction.test_cli_processes import MEW, PATIENCE_SECONDS, Folder, environment, until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")

@@ -15,9 +15,8 @@ import anyio
 import anyio.to_thread
 import pytest
 from anyio.abc import Process
-
-from spaces.processes import left_behind
-from spaces.run_file import RunFile, read_run_file, run_file_path
+from mew_spaces.launch.processes import left_behind
+from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-import mew_agent.events
+import mew_agent.participant.events
 from mew_agent import ChatHeard, ContextReported, Participant
-from mew_agent.model.rehearsal.tokenizer import count
+from mew_agent.rehearsal.tokenizer import count
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 
@@ -226,12 +226,12 @@ def test_the_page_names_every_example_and_shows_the_class_of_every_event() -> No
     page = PAGE.read_text(encoding="utf-8")
     assert set(re.findall(r"\(examples/(\w+\.py)\)", page)) == {path.name for path in EXAMPLES.glob("*.py")}
     listed = page[page.index("| event |") : page.index("All decorators")]
-    events = {name for name, value in vars(mew_agent.events).items() if is_event(value)}
+    events = {name for name, value in vars(mew_agent.participant.events).items() if is_event(value)}
     assert events == {name for name in re.findall(r"`(\w+)`", listed) if name in events}
 
 
 def is_event(value: object) -> bool:
-    return inspect.isclass(value) and issubclass(value, mew_agent.events.SpaceEvent)
+    return inspect.isclass(value) and issubclass(value, mew_agent.participant.events.SpaceEvent)
 
 
 def blocks() -> list[str]:

@@ -11,14 +11,14 @@ from typing import Any
 
 import anyio
 import pytest
+from mew_protocol.envelope import Envelope
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from mew_agent.agent import Agent
-from mew_agent.model.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
-from mew_agent.participant import Participant
-from protocol.envelope import Envelope
-from spaces.auth import TokenBook
-from spaces.config import parse_space
-from spaces.gateway import RunningGateway, serve_gateway
+from mew_agent.agent.agent import Agent
+from mew_agent.participant.participant import Participant
+from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.mew_agent.conftest import Ear, running_agent
 from tests.support.peers import QUICK
 
@@ -350,7 +350,7 @@ TABLE = (
 async def test_a_failure_has_an_answer_a_word_and_a_line(
     row: Row, caplog: pytest.LogCaptureFixture, unused_port: int
 ) -> None:
-    caplog.set_level(logging.INFO, "mew_agent.client")
+    caplog.set_level(logging.INFO, "mew_agent.participant.client")
     async with scene(row, unused_port) as s:
         await row.before(s)
         answers: list[str] = []

@@ -15,8 +15,8 @@ import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mew_spaces.gateway.auth import read_token
 
-from spaces.auth import read_token
 from tests.interaction.test_cli_processes import MEW, PATIENCE_SECONDS, Folder, environment, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")

@@ -7,17 +7,17 @@ from itertools import combinations
 
 import anyio
 import pytest
+from mew_protocol.payloads.participant import Compact, Status
 
+from mew_agent.context.history import History, Item
 from mew_agent.context.policy import PRESETS, output_reserve_tokens
+from mew_agent.context.store import MemoryStore
 from mew_agent.context.tracker import Tracker
-from mew_agent.context.usage import Usage
 from mew_agent.context.window import resolve_window
-from mew_agent.history import History, Item
+from mew_agent.conversation.conversation import Conversation, Prepare
 from mew_agent.model.interface import ModelEvent, ModelReply, ModelRequest, ToolSpec, Window
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.store import MemoryStore
-from mew_agent.thinking.conversation import Conversation, Prepare
-from protocol.payloads.participant import Compact, Status
+from mew_agent.model.usage import Usage
 from tests.llama.conftest import Serving
 from tests.llama.server import LlamaServer
 from tests.support.texts import paragraphs

@@ -8,15 +8,15 @@ from typing import Any
 
 import anyio
 import pytest
+from mew_protocol.envelope import Envelope
+from mew_spaces.config.loading import load_space
+from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from mew_agent.agent import Agent
-from mew_agent.config import AgentConfig
+from mew_agent.agent.agent import Agent
+from mew_agent.config.agent_config import AgentConfig
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.participant import Participant
-from protocol.envelope import Envelope
-from spaces.auth import TokenBook
-from spaces.config import load_space
-from spaces.gateway import RunningGateway, serve_gateway
+from mew_agent.participant.participant import Participant
 from tests.llama.server import LlamaServer
 from tests.mew_agent.conftest import SPACE, Ear
 from tests.support.texts import paragraphs

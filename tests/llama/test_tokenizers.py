@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.corpus import KINDS, Writer
-from mew_agent.tokenizers import TextCounter, TokenizerSettings, counter_for
+from mew_agent.tokens.tokenizers import TextCounter, TokenizerSettings, counter_for
 from tests.llama.server import LlamaServer
 
 ODD = {

@@ -10,17 +10,17 @@ from typing import Any, Protocol
 
 import anyio
 import pytest
+from mew_protocol.envelope import Envelope
+from mew_spaces.config.loading import SpaceConfig, load_space
+from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from mew_agent.agent import Agent
-from mew_agent.config import AgentConfig
+from mew_agent.agent.agent import Agent
+from mew_agent.config.agent_config import AgentConfig
+from mew_agent.context.store import Store
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.model.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
-from mew_agent.participant import Participant
-from mew_agent.store import Store
-from protocol.envelope import Envelope
-from spaces.auth import TokenBook
-from spaces.config import SpaceConfig, load_space
-from spaces.gateway import RunningGateway, serve_gateway
+from mew_agent.participant.participant import Participant
+from mew_agent.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.support.talk import Talking, made_talks
 
 PATIENCE_SECONDS = 15.0

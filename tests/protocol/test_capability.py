@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from protocol.capability import BASELINE, CapabilitySet, advertised, normalise
-from protocol.envelope import Draft
+from mew_protocol.capability import BASELINE, CapabilitySet, advertised, normalise
+from mew_protocol.envelope import Draft
 
 R = "mcp/request"
 

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from protocol import errors
-from protocol.codec import StreamFrame, check_size, decode, decode_envelope, draft_of, encode_frame
-from protocol.envelope import Draft, Envelope
-from protocol.errors import DecodeError
+from mew_protocol import errors
+from mew_protocol.codec import StreamFrame, check_size, decode, decode_envelope, draft_of, encode_frame
+from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.errors import DecodeError
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),

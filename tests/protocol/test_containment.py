@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from protocol.capability import CapabilitySet
-from protocol.containment import may_pass_on
-from protocol.envelope import Draft
+from mew_protocol.capability import CapabilitySet
+from mew_protocol.containment import may_pass_on
+from mew_protocol.envelope import Draft
 
 R = "mcp/request"
 

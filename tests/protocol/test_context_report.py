@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mew_protocol.context_report import BreakdownPart, ContextReport
 from pydantic import ValidationError
-
-from protocol.context_report import BreakdownPart, ContextReport
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,11 @@
 from typing import Any
 
 import pytest
-
-from protocol import kinds
-from protocol.controls import MAY_NAME_NOBODY, is_control_for, read_control
-from protocol.envelope import Draft, Envelope
-from protocol.errors import PayloadError
-from protocol.payloads.participant import CONTROLS, Forget, Pause, Restart
+from mew_protocol import kinds
+from mew_protocol.controls import MAY_NAME_NOBODY, is_control_for, read_control
+from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.errors import PayloadError
+from mew_protocol.payloads.participant import CONTROLS, Forget, Pause, Restart
 
 CHANGING = sorted(CONTROLS.keys() - MAY_NAME_NOBODY)
 

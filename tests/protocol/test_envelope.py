@@ -3,10 +3,9 @@
 import json
 
 import pytest
-
-from protocol.codec import draft_of
-from protocol.envelope import Draft, Envelope
-from protocol.payloads.chat import Chat
+from mew_protocol.codec import draft_of
+from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.payloads.chat import Chat
 
 
 def complete(**headers: object) -> Envelope:

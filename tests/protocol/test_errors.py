@@ -1,7 +1,7 @@
 """How errors of the wire speak."""
 
-from protocol import errors
-from protocol.errors import DecodeError, PayloadError, ProtocolError
+from mew_protocol import errors
+from mew_protocol.errors import DecodeError, PayloadError, ProtocolError
 
 
 def test_both_are_protocol_errors_and_say_what_is_wrong() -> None:

@@ -1,8 +1,7 @@
 """Names that may and may not be taken."""
 
 import pytest
-
-from protocol.ids import GATEWAY, MAX_ID_LENGTH, STREAM_GATEWAY, id_problem
+from mew_protocol.ids import GATEWAY, MAX_ID_LENGTH, STREAM_GATEWAY, id_problem
 
 
 @pytest.mark.parametrize("text", ["ada", "a", "file-server", "Käthe", "a.b", "x" * MAX_ID_LENGTH])

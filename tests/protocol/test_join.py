@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-
-from protocol.codec import draft_of
-from protocol.join import JoinRequest, join_frame, join_request
+from mew_protocol.codec import draft_of
+from mew_protocol.join import JoinRequest, join_frame, join_request
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-
-from protocol.jsonpath import JsonPath, descendants
-from protocol.patterns import Steps, Undecidable
+from mew_protocol.jsonpath import JsonPath, descendants
+from mew_protocol.patterns import Steps, Undecidable
 
 DOCUMENT: dict[str, Any] = {"a": {"b": [1, {"c": 2}]}, "c": 3, "odd name": 4}
 

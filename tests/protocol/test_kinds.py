@@ -1,9 +1,8 @@
 """The kinds of the wire."""
 
 import pytest
-
-from protocol import kinds
-from protocol.payloads import PAYLOADS
+from mew_protocol import kinds
+from mew_protocol.payloads import PAYLOADS
 
 
 def test_every_kind_has_a_payload_model_and_no_model_is_without_kind() -> None:

@@ -5,8 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from protocol.patterns import Steps, Undecidable, compile_text
+from mew_protocol.patterns import Steps, Undecidable, compile_text
 
 
 def takes(pattern: str, text: str, *, in_kind: bool = False) -> bool:

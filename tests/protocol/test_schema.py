@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-
-from protocol import kinds
-from protocol.schema import FOLDER, file_name, main, schemas, stale, write
+from mew_protocol import kinds
+from mew_protocol.schema import FOLDER, file_name, main, schemas, stale, write
 
 
 def test_the_files_in_the_repository_are_current() -> None:

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 
-from protocol.timestamp import wire_timestamp
+from mew_protocol.timestamp import wire_timestamp
 
 
 def test_a_moment_is_written_in_utc_with_milliseconds() -> None:

@@ -1,6 +1,6 @@
 """Which versions are spoken."""
 
-from protocol.version import ACCEPTED_PROTOCOLS, PROTOCOL
+from mew_protocol.version import ACCEPTED_PROTOCOLS, PROTOCOL
 
 
 def test_what_is_written_is_also_read() -> None:

@@ -3,9 +3,8 @@
 from collections.abc import AsyncIterator
 
 import pytest
-
-from spaces.config import SpaceConfig, parse_space
-from spaces.gateway import RunningGateway, serve_gateway
+from mew_spaces.config.loading import SpaceConfig, parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 SPACE = """
 space: {id: demo, name: Demo}

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenError
+from mew_spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenError
 
 
 def test_a_config_error_names_its_place_as_far_as_it_is_known() -> None:

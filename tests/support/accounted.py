@@ -3,14 +3,15 @@
 import itertools
 from typing import Any
 
+from mew_protocol.context_report import ContextReport
+
+from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.outcomes import CutOutcome, SavedContext
 from mew_agent.context.policy import MEW
 from mew_agent.context.tracker import Tracker
-from mew_agent.context.usage import Usage
-from mew_agent.history import History, Item, Summary
 from mew_agent.model.interface import ToolCall, Window
-from protocol.context_report import ContextReport
+from mew_agent.model.usage import Usage
 
 SYSTEM = "You are an agent in a space. " * 20
 QUESTION = "What does the gateway do with a frame that is larger than it accepts? "

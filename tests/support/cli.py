@@ -8,9 +8,9 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.cli.main import run
-from spaces.gateway import RunningGateway
 from tests.support.gateway_client import Client, Message, joined
 
 REPORT: Message = {

@@ -6,10 +6,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+from mew_spaces.gateway.gateway import RunningGateway
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
-
-from spaces.gateway import RunningGateway
 
 PATIENCE_SECONDS = 10
 """How long a test waits for something that must happen."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from mew_agent.history import History
+from mew_agent.context.history import History
 from mew_agent.model.interface import ToolCall
 
 

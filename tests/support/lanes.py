@@ -1,6 +1,6 @@
 """A lane that keeps what is written to it."""
 
-from spaces.fanout import Lane, unframe
+from mew_spaces.gateway.fanout import Lane, unframe
 
 
 class RecordingLane(Lane):

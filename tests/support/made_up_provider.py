@@ -10,7 +10,7 @@ from typing import Literal
 
 from mew_agent.context.ledger import Drift, Ledger, Measure, Price
 from mew_agent.context.measures import kept_reply_tokens
-from mew_agent.context.usage import Usage, normalise
+from mew_agent.model.usage import Usage, normalise
 
 Style = Literal["openai", "xai", "gemini", "silent", "cache_excluded"]
 

@@ -4,11 +4,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from mew_agent.asking.discovery import Pace
-from mew_agent.asking.proposals import Waits
-from mew_agent.participant import Participant
-from spaces.config import parse_space
-from spaces.gateway import RunningGateway, serve_gateway
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+
+from mew_agent.participant.discovery import Pace
+from mew_agent.participant.participant import Participant
+from mew_agent.participant.proposals import Waits
 
 PEERS = """
 space: {id: demo}

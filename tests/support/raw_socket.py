@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from spaces.gateway import RunningGateway
+from mew_spaces.gateway.gateway import RunningGateway
 
 PATIENCE_SECONDS = 10
 

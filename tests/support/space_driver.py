@@ -4,11 +4,11 @@ import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from protocol.codec import StreamFrame, draft_of
-from protocol.envelope import Envelope
-from protocol.ids import ParticipantId
-from spaces.config import SpaceConfig
-from spaces.effects import (
+from mew_protocol.codec import StreamFrame, draft_of
+from mew_protocol.envelope import Envelope
+from mew_protocol.ids import ParticipantId
+from mew_spaces.config.loading import SpaceConfig
+from mew_spaces.core.effects import (
     Admit,
     Broadcast,
     Close,
@@ -22,7 +22,7 @@ from spaces.effects import (
     Relay,
     Send,
 )
-from spaces.space import Space
+from mew_spaces.core.space import Space
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import anyio
+from mew_protocol.payloads.participant import Status
 
+from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, Policy
+from mew_agent.context.store import MemoryStore, Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
+from mew_agent.conversation.conversation import Conversation
 from mew_agent.errors import ContextOverflow
-from mew_agent.history import History
 from mew_agent.model.interface import ModelEvent, ModelReply, ToolSpec
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.model.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
-from mew_agent.model.rehearsal.tokenizer import count_message
-from mew_agent.store import MemoryStore, Store
-from mew_agent.thinking.conversation import Conversation
-from mew_agent.tokenizers import TextCounter
-from protocol.payloads.participant import Status
+from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
+from mew_agent.rehearsal.tokenizer import count_message
+from mew_agent.tokens.tokenizers import TextCounter
 
 TOOL = ToolSpec("look_up", "Looks something up.", {"type": "object", "properties": {"q": {"type": "string"}}})
 

@@ -30,15 +30,7 @@ from mew_agent.context.policy.decision import (
     withholds_tool_result,
 )
 from mew_agent.context.policy.definition import Policy, output_reserve_tokens
-from mew_agent.context.policy.presets import (
-    DOMINDS_V1,
-    DOMINDS_V3,
-    LMSTUDIO,
-    MEW,
-    MEW_REFERENCE,
-    PRESETS,
-    TACHIKOMA,
-)
+from mew_agent.context.policy.presets import DOMINDS_V1, DOMINDS_V3, LMSTUDIO, MEW, MEW_REFERENCE, PRESETS, TACHIKOMA
 from mew_agent.context.policy.rules import CompactionMethod, CompactRule, Level, NearLimitRule, Phase
 from mew_agent.context.policy.snapshot import NO_FLAGS, Flags, Snapshot
 from mew_agent.context.policy.state import PolicyState, after_clear, after_compaction, state_from_json, state_json

@@ -23,14 +23,7 @@ from mew_agent.context.policy.actions import (
     Unremind,
 )
 from mew_agent.context.policy.injection import prompts
-from mew_agent.context.policy.rules import (
-    CompactRule,
-    Intervention,
-    NearLimitRule,
-    Phase,
-    StateChangedRule,
-    StopRule,
-)
+from mew_agent.context.policy.rules import CompactRule, Intervention, NearLimitRule, Phase, StateChangedRule, StopRule
 from mew_agent.context.policy.snapshot import NO_FLAGS, Flags, Snapshot
 from mew_agent.context.policy.state import PolicyState
 from mew_agent.context.policy.threshold import Condition

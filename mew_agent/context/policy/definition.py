@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
+from mew_protocol.context_report import Basis, Measure
 from pydantic import Field, model_validator
 
 from mew_agent.context.policy import checks
@@ -24,7 +25,6 @@ from mew_agent.context.policy.rules import (
     conditions_of,
 )
 from mew_agent.context.policy.threshold import Condition, Data, Fraction, Reserve, Settings, whole_count
-from protocol.context_report import Basis, Measure
 
 ANSWER_RESERVE = Reserve(fraction=Fraction(numerator=1, denominator=20), at_most_tokens=4096, whole=True)
 

@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 from mew_agent.context.policy.definition import Policy
 from mew_agent.context.policy.threshold import Data
-from mew_agent.spelling import did_you_mean
+from mew_agent.suggestions import did_you_mean
 
 BESIDE_THE_KEYS = ("based_on", "settings")
 """What a file may say beside the keys of a policy."""

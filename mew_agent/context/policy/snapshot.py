@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mew_protocol.context_report import Basis, UnknownReason
+
 from mew_agent.context.policy.actions import Suggestion
 from mew_agent.context.policy.threshold import Figure
-from protocol.context_report import Basis, UnknownReason
 
 
 class Snapshot(NamedTuple):

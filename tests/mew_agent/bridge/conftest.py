@@ -11,8 +11,8 @@ import anyio
 import pytest
 import uvicorn
 
-from mew_agent.bridge.keeping import Bridge
 from mew_agent.bridge.settings import BridgeSettings
+from mew_agent.bridge.supervisor import Bridge
 from tests.mew_agent.bridge.workshop import make_server
 
 PATIENCE_SECONDS = 20.0

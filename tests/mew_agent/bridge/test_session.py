@@ -10,19 +10,11 @@ from typing import Any
 import anyio
 import pytest
 
-from mew_agent.bridge.keeping import Bridge
 from mew_agent.bridge.program import ServerFailed
 from mew_agent.bridge.settings import BridgeSettings
-from mew_agent.offers.local import INVALID_PARAMS, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed
-from tests.mew_agent.bridge.conftest import (
-    Ear,
-    call,
-    running,
-    script,
-    settings,
-    workshop,
-    workshop_over_http,
-)
+from mew_agent.bridge.supervisor import Bridge
+from mew_agent.tools.catalog import INVALID_PARAMS, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed
+from tests.mew_agent.bridge.conftest import Ear, call, running, script, settings, workshop, workshop_over_http
 
 BIN = Path(sys.executable).parent
 

@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
-from spaces.config import parse_space
-from spaces.gateway import RunningGateway, serve_gateway
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 SPACE = """
 space: {id: review}

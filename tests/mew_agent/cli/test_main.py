@@ -21,7 +21,7 @@ HEAVY = (
     "anyio",
     "yaml",
     "asyncio",
-    "mew_agent.agent",
+    "mew_agent.agent.agent",
 )
 
 

@@ -9,14 +9,14 @@ import pytest
 from mew_agent.compaction.compactor import MAX_HALVINGS, Compacted, carry_out
 from mew_agent.compaction.planner import Nothing, Plan, plan
 from mew_agent.compaction.summary import RejectedSummary
+from mew_agent.context.history import History, Summary
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import MEW
 from mew_agent.context.tracker import Tracker
-from mew_agent.context.usage import Usage
 from mew_agent.errors import ContextOverflow, ModelUnreachable
-from mew_agent.history import History, Summary
 from mew_agent.model.interface import Message, ModelReply, ModelRequest, ToolCall, Window
-from mew_agent.model.rehearsal.tokenizer import count
+from mew_agent.model.usage import Usage
+from mew_agent.rehearsal.tokenizer import count
 from tests.support.texts import paragraphs
 
 SYSTEM = "You are an agent in a shared space. Answer briefly and truthfully. " * 6

@@ -17,9 +17,9 @@ from mew_agent.compaction.planner import (
     plan_forget,
     summary_budget_tokens,
 )
-from mew_agent.context.projection import Calibration, features
-from mew_agent.history import CLEARED_RESULT, History
+from mew_agent.context.history import CLEARED_RESULT, History
 from mew_agent.model.interface import ToolCall
+from mew_agent.tokens.projection import Calibration, features
 from tests.support.histories import TURNS, MadeTurn, history_of, splits_a_pair
 
 PREFIX = 200

@@ -14,7 +14,7 @@ from mew_agent.compaction.summary import (
     summary_messages,
     transcript_entry,
 )
-from mew_agent.history import Item, Summary
+from mew_agent.context.history import Item, Summary
 from mew_agent.model.interface import ToolCall
 
 UUID = "0b5e8c1e-1f0a-4b52-9d5e-3f6c1f6f3a10"

@@ -4,7 +4,7 @@ import pytest
 
 from mew_agent.context.drift import Drift, drift_of, is_doubtful
 from mew_agent.context.measures import Measure
-from mew_agent.context.projection import Calibration
+from mew_agent.tokens.projection import Calibration
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mew_agent.context.intervals import Bulk, Intervals, Kind, split
 from mew_agent.context.measures import Measure
-from mew_agent.context.projection import Calibration
+from mew_agent.tokens.projection import Calibration
 
 TYPICAL = Calibration()
 

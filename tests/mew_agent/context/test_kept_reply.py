@@ -2,8 +2,8 @@
 
 from mew_agent.context.kept_reply import KeptReply
 from mew_agent.context.measures import Measure
-from mew_agent.context.projection import Calibration
-from mew_agent.context.usage import Usage
+from mew_agent.model.usage import Usage
+from mew_agent.tokens.projection import Calibration
 
 CALIBRATION = Calibration()
 

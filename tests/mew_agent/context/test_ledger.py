@@ -8,9 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mew_agent.context.ledger import Ledger, Measure, Price
-from mew_agent.context.projection import Calibration
 from mew_agent.context.shares import apportion
-from mew_agent.context.usage import Usage
+from mew_agent.model.usage import Usage
+from mew_agent.tokens.projection import Calibration
 from tests.support.made_up_provider import Books, Style, Template
 
 STYLES: tuple[Style, ...] = ("openai", "xai", "gemini", "silent", "cache_excluded")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mew_agent.context.ledger import Ledger, Measure
-from mew_agent.context.usage import Usage
+from mew_agent.model.usage import Usage
 from tests.support.made_up_provider import Books, Style, Template
 
 STYLES: tuple[Style, ...] = ("openai", "xai", "gemini", "silent", "cache_excluded")

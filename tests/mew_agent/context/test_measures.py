@@ -2,10 +2,10 @@
 
 import pytest
 
+from mew_agent.context.history import History
 from mew_agent.context.measures import kept_reply_tokens, measure_of
-from mew_agent.context.usage import Usage
-from mew_agent.history import History
 from mew_agent.model.interface import ToolCall
+from mew_agent.model.usage import Usage
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """What survives a restart is read back as it was written, also by a version that knew less."""
 
+from mew_protocol.context_report import LastReported
+
 from mew_agent.context.outcomes import Anchor, CutOutcome, SavedContext
 from mew_agent.context.policy import PolicyState
-from protocol.context_report import LastReported
 
 
 def test_saved_accounts_are_read_back() -> None:

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, Clear, Condition, Level, Policy
 from mew_agent.context.policy.rules import StopRule
 from mew_agent.context.report import report_of
 from mew_agent.context.tracker import Tracker
-from mew_agent.context.usage import Usage
-from mew_agent.history import History
 from mew_agent.model.interface import Window
+from mew_agent.model.usage import Usage
 
 WINDOW = Window(200_000, "configured")
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mew_agent.context.history import History, Item, Pin, Summary
 from mew_agent.context.measures import kept_reply_tokens, measure_of
 from mew_agent.context.policy import MEW
-from mew_agent.context.projection import Calibration
 from mew_agent.context.tracker import Tracker
-from mew_agent.context.usage import Usage
-from mew_agent.history import History, Item, Pin, Summary
 from mew_agent.model.interface import Window
-from mew_agent.model.rehearsal.tokenizer import count
+from mew_agent.model.usage import Usage
+from mew_agent.rehearsal.tokenizer import count
+from mew_agent.tokens.projection import Calibration
 
 SYSTEM = "You are an agent in a space. " * 20
 TEXTS = (

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mew_agent.context.history import History, Item, Pin, Summary
 from mew_agent.context.measures import kept_reply_tokens, measure_of
 from mew_agent.context.policy import DOMINDS_V1, LMSTUDIO, TACHIKOMA, Compact, Suggestion
 from mew_agent.context.tracker import Tracker
-from mew_agent.context.usage import Usage
 from mew_agent.context.window import resolve_window
-from mew_agent.history import History, Item, Pin, Summary
 from mew_agent.model.interface import ToolCall, Window
+from mew_agent.model.usage import Usage
 from tests.support.accounted import QUESTION, SYSTEM, Agent, breakdown_sum, used
 
 # -- the table, row by row ------------------------------------------------------------------------------------

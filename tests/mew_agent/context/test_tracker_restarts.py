@@ -1,7 +1,7 @@
 """What a restarted process knows of its context: what was reported, learnt and decided, and no present size."""
 
+from mew_agent.context.history import Summary
 from mew_agent.context.policy import AnnounceNearLimit
-from mew_agent.history import Summary
 from tests.support.accounted import SYSTEM, Agent, breakdown_sum, restarted, used
 
 

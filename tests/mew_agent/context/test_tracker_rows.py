@@ -4,14 +4,14 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
+from mew_protocol.context_report import ContextReport, Injection, UnknownReason
 
+from mew_agent.context.history import History, Summary
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import MEW, MEW_REFERENCE, AnnounceNearLimit, Compact
 from mew_agent.context.tracker import Tracker
-from mew_agent.context.usage import StreamUsage, Usage
-from mew_agent.history import History, Summary
 from mew_agent.model.interface import ToolCall, Window
-from protocol.context_report import ContextReport, Injection, UnknownReason
+from mew_agent.model.usage import StreamUsage, Usage
 
 ALWAYS = {
     "basis",

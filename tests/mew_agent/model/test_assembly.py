@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.context.usage import Usage
 from mew_agent.model.assembly import ReplyAssembly
 from mew_agent.model.interface import ModelReply, ReasoningDelta, TextDelta, ToolCall
+from mew_agent.model.usage import Usage
 
 
 def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:

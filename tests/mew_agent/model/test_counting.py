@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mew_agent.model.counting import PromptCounter, counted
 from mew_agent.model.interface import Message, ModelReply, ModelRequest, ToolCall, ToolSpec
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.model.rehearsal import RehearsalOptions, serve_rehearsal
+from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
 
 if TYPE_CHECKING:
     from tests.mew_agent.model.conftest import RawProvider

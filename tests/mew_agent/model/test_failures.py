@@ -4,14 +4,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.errors import (
-    ContextOverflow,
-    ModelError,
-    ModelFailed,
-    ModelRateLimited,
-    ModelRefused,
-    ToolsUnsupported,
-)
+from mew_agent.errors import ContextOverflow, ModelError, ModelFailed, ModelRateLimited, ModelRefused, ToolsUnsupported
 from mew_agent.model.failures import Failures
 
 FAILURES = Failures("http://here/v1", "m", "sk-secret")

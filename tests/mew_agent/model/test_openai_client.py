@@ -18,7 +18,6 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion
 
-from mew_agent.context.usage import Usage
 from mew_agent.errors import (
     ContextOverflow,
     ModelError,
@@ -30,7 +29,8 @@ from mew_agent.errors import (
 )
 from mew_agent.model.interface import Message, ModelEvent, ModelReply, ModelRequest, ReasoningDelta, TextDelta, Window
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.model.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
+from mew_agent.model.usage import Usage
+from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 
 if TYPE_CHECKING:
     from tests.mew_agent.model.conftest import RawProvider

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from mew_agent.context.usage import Usage
 from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
 from mew_agent.model.interface import Message, ModelReply, ModelRequest, Window
 from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.model.usage import Usage
 
 if TYPE_CHECKING:
     from tests.mew_agent.model.conftest import Answer, RawProvider

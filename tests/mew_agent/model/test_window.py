@@ -7,7 +7,7 @@ import pytest
 
 from mew_agent.model.interface import Window
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.model.rehearsal import RehearsalOptions, serve_rehearsal
+from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
 
 if TYPE_CHECKING:
     from tests.mew_agent.model.conftest import RawProvider

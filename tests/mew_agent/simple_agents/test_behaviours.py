@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mew_protocol.envelope import Envelope
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import serve_gateway
 
-from mew_agent.participant import Participant
+from mew_agent.participant.participant import Participant
 from mew_agent.simple_agents.behaviours import BEHAVIOURS, shown, work_out
-from protocol.envelope import Envelope
-from spaces.config import parse_space
-from spaces.gateway import serve_gateway
 from tests.mew_agent.conftest import Ear
 
 SPACE = """

@@ -6,13 +6,13 @@ from typing import Any
 
 import anyio
 import pytest
+from mew_protocol.envelope import Envelope
 
-from mew_agent.asking.proposals import Waits
 from mew_agent.errors import MewAgentError, PeerTimeout, Rejected
-from mew_agent.participant import Participant
+from mew_agent.participant.participant import Participant
+from mew_agent.participant.proposals import Waits
 from mew_agent.simple_agents.fulfiller import Fulfiller
 from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, Proposed
-from protocol.envelope import Envelope
 from tests.mew_agent.conftest import Ear
 from tests.support.peers import Join, space_of_peers, with_tools
 

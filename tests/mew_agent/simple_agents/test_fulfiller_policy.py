@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mew_protocol.envelope import Envelope
 from pydantic import ValidationError
 
 from mew_agent.simple_agents.fulfiller_policy import MAX_SHOWN_CHARS, FulfillerPolicy, Proposed, is_answer, read_answer
-from protocol.envelope import Envelope
 
 
 def proposed(*to: str, tool: str | None = "read_file", method: str = "tools/call", **arguments: Any) -> Proposed:

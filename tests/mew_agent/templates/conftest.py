@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from mew_agent.cli.templates import BUILT_IN
+from mew_agent.cli.space.templates import BUILT_IN
 
 Load = Callable[[str], ModuleType]
 

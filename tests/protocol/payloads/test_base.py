@@ -1,9 +1,8 @@
 """What all payloads share."""
 
 import pytest
+from mew_protocol.payloads.base import Payload
 from pydantic import ValidationError
-
-from protocol.payloads.base import Payload
 
 
 def test_unknown_keys_are_kept_and_nothing_changes_later() -> None:

@@ -1,9 +1,8 @@
 """Grants and revocations."""
 
 import pytest
+from mew_protocol.payloads.capability import Grant, Revoke
 from pydantic import ValidationError
-
-from protocol.payloads.capability import Grant, Revoke
 
 
 def test_a_grant_names_who_gets_what() -> None:

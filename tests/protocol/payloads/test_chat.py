@@ -1,11 +1,10 @@
 """What is said."""
 
 import pytest
-
-from protocol.codec import draft_of
-from protocol.errors import PayloadError
-from protocol.payloads import read_payload
-from protocol.payloads.chat import Chat
+from mew_protocol.codec import draft_of
+from mew_protocol.errors import PayloadError
+from mew_protocol.payloads import read_payload
+from mew_protocol.payloads.chat import Chat
 
 
 def test_a_chat_says_something() -> None:

@@ -1,9 +1,8 @@
 """Model Context Protocol messages in envelopes."""
 
 import pytest
+from mew_protocol.payloads.mcp import Proposal, Request, Response
 from pydantic import ValidationError
-
-from protocol.payloads.mcp import Proposal, Request, Response
 
 
 @pytest.mark.parametrize("model", [Request, Proposal])

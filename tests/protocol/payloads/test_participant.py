@@ -1,9 +1,8 @@
 """The state of a participant and the controls over it."""
 
 import pytest
+from mew_protocol.payloads.participant import CompactDone, Forget, Pause, Status
 from pydantic import ValidationError
-
-from protocol.payloads.participant import CompactDone, Forget, Pause, Status
 
 
 def test_a_status_always_counts_messages_and_may_leave_tokens_out() -> None:

@@ -1,6 +1,6 @@
 """Reasoning, in both spellings."""
 
-from protocol.payloads.reasoning import Conclusion, Thought
+from mew_protocol.payloads.reasoning import Conclusion, Thought
 
 
 def test_the_references_spelling_of_a_thought_is_read() -> None:

@@ -1,9 +1,8 @@
 """Invitations and removals."""
 
 import pytest
+from mew_protocol.payloads.space import Invite, InviteAck, Kick
 from pydantic import ValidationError
-
-from protocol.payloads.space import Invite, InviteAck, Kick
 
 
 @pytest.mark.parametrize("model", [Invite, Kick])

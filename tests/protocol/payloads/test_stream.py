@@ -1,9 +1,8 @@
 """Streams by envelope."""
 
 import pytest
+from mew_protocol.payloads.stream import Close, Request, TransferOwnership, WriteGrant
 from pydantic import ValidationError
-
-from protocol.payloads.stream import Close, Request, TransferOwnership, WriteGrant
 
 
 def test_a_request_may_be_empty_and_keeps_its_metadata() -> None:

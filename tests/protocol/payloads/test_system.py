@@ -1,7 +1,7 @@
 """What the gateway says."""
 
-from protocol.payloads.system import ActiveStream, Join, Presence, Welcome
-from protocol.payloads.system import SystemError as ErrorPayload
+from mew_protocol.payloads.system import ActiveStream, Join, Presence, Welcome
+from mew_protocol.payloads.system import SystemError as ErrorPayload
 
 
 def test_a_welcome_names_you_the_others_and_open_streams() -> None:

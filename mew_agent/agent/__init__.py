@@ -1,0 +1,1 @@
+"""An agent: a participant that answers chats with a model."""

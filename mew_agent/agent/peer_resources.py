@@ -1,0 +1,125 @@
+"""What peers have to read, for an agent's model: a list of their resources, and reading one by its URI.
+
+Offered only while somebody here said that there is something to read. Lists are asked for when the model wants them;
+how long a text may be in the context is bounded like any result.
+"""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, Final
+
+import anyio
+
+from mew_agent.errors import MewAgentError, PeerAbsent
+from mew_agent.model.interface import ToolCall, ToolSpec
+from mew_agent.participant.participant import Participant
+from mew_agent.tools.functions import Tool, Toolbox, well_formed
+from mew_agent.tools.peer_offers import PeerResource
+from mew_agent.tools.sources import Occasion
+
+LIST_RESOURCES: Final = "list_resources"
+READ_RESOURCE: Final = "read_resource"
+RESOURCE_TOOLS: Final = (LIST_RESOURCES, READ_RESOURCE)
+
+MAX_DESCRIPTION_CHARS: Final = 200
+
+_occasion: ContextVar[Occasion | None] = ContextVar("occasion", default=None)
+"""What the call that runs in this task is for; a model's arguments have no place for it."""
+
+
+class NothingToRead(MewAgentError):
+    """Nobody here has resources, or an answer holds none."""
+
+
+class ResourceTools:
+    """The source of these tools; see `ToolSource`."""
+
+    def __init__(self, me: Participant) -> None:
+        self._me = me
+        self._toolbox = Toolbox()
+        for function in (self.list_resources, self.read_resource):
+            self._toolbox.add(Tool.of(function))
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """See `ToolSource`."""
+        return self._toolbox.specs() if self._readable() else ()
+
+    async def observe(self, call: ToolCall, occasion: Occasion) -> str:
+        """See `ToolSource`."""
+        _occasion.set(occasion)
+        return await self._toolbox.observe(call.name, call.arguments)
+
+    # -- what a model is told of them: these docstrings --------------------------------------------------
+
+    async def list_resources(self, peer: str | None = None) -> str:
+        """What participants have to read: for each the participant, its URI, and what it is. Of one peer, or of all.
+
+        Places in {braces} of a URI are yours to fill.
+        """
+        peers = self._readable() if peer is None else (self._known(peer),)
+        if not peers:
+            raise NothingToRead("nobody here has anything to read")
+        told: dict[str, list[str]] = {}
+
+        async def ask(name: str) -> None:
+            try:
+                told[name] = [_line(one) for one in await self._me.discovery.resources(name)]
+            except MewAgentError as error:
+                told[name] = [f"{name}: {error}"]
+
+        async with anyio.create_task_group() as tasks:
+            for name in peers:
+                tasks.start_soon(ask, name)
+        return "\n".join(line for name in peers for line in told[name] or [f"{name}: nothing to read"])
+
+    async def read_resource(self, peer: str, uri: str) -> str:
+        """Read something of a participant, by its URI."""
+        occasion = _occasion.get()
+        result = await self._me.requests.request(
+            self._known(peer),
+            "resources/read",
+            {"uri": uri},
+            context=occasion.reasoning_id if occasion is not None else None,
+            correlation_id=(occasion.chat_id,) if occasion is not None else (),
+        )
+        return contents_text(peer, result)
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _readable(self) -> tuple[str, ...]:
+        """Who said that there is something to read, and whom we may ask for it."""
+        may_read = self._me.requests.may_ask_some
+        return tuple(name for name in self._me.discovery.with_resources() if may_read(name, "resources/read", {}))
+
+    def _known(self, peer: str) -> str:
+        if peer not in self._me.peers:
+            raise PeerAbsent(peer)
+        return peer
+
+
+def contents_text(peer: str, result: Any) -> str:
+    """What was read, as text: parts one after the other, what is no text named. Raises `NothingToRead`."""
+    contents = result.get("contents") if isinstance(result, Mapping) else result
+    if isinstance(contents, str):
+        return well_formed(contents)
+    parts = contents if isinstance(contents, list) else [contents]
+    texts = [text for part in parts if (text := _part(part)) is not None]
+    if not texts:
+        raise NothingToRead(f"'{peer}' answered what cannot be read")
+    return well_formed("\n".join(texts))
+
+
+def _part(part: object) -> str | None:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        return None
+    if isinstance(part.get("text"), str):
+        return str(part["text"])
+    return f"[{part.get('mimeType') or 'data'}, not shown]" if part.get("blob") is not None else None
+
+
+def _line(resource: PeerResource) -> str:
+    told = [resource.name if resource.name != resource.uri else "", resource.description, resource.mime_type or ""]
+    words = " · ".join(" ".join(well_formed(one).split())[:MAX_DESCRIPTION_CHARS] for one in told if one)
+    return f"{resource.peer}: {well_formed(resource.uri)}{f' ({words})' if words else ''}"

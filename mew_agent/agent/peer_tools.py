@@ -1,0 +1,78 @@
+"""The tools of peers, for an agent's model: what they offer under names a model can call, and the calls themselves.
+
+Owns which of them are offered: those that our capabilities let us request or propose. How a request travels is
+`proposals`' matter, what peers offer `discovery`'s.
+"""
+
+from collections.abc import Callable, Collection
+
+from mew_agent.errors import MewAgentError, NotPermitted
+from mew_agent.model.interface import ToolCall, ToolSpec
+from mew_agent.participant.participant import Participant
+from mew_agent.tools.functions import FAILED, UnknownTool, failure_text, read_arguments, well_formed
+from mew_agent.tools.names import Target, ToolNames
+from mew_agent.tools.peer_offers import PeerTool, ToolResult
+from mew_agent.tools.sources import Occasion
+
+DESCRIPTION_CHARS = 1_000
+"""A description may be longer than what a model needs to choose a tool; the rest is left out."""
+
+
+class PeerTools:
+    """The source of all peers' tools; see `ToolSource`. `reserved` tells the names that mean something else."""
+
+    def __init__(self, me: Participant, reserved: Callable[[], Collection[str]] = tuple) -> None:
+        self._me = me
+        self._reserved = reserved
+        self._names = ToolNames()
+        self._state: object = None
+        self._specs: tuple[ToolSpec, ...] = ()
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """See `ToolSource`. By peer, so that the same peers make the same list."""
+        me = self._me
+        offers = tuple((name, me.peers[name].tools or ()) for name in sorted(me.peers))
+        state = (me.capabilities, frozenset(self._reserved()), offers)
+        if state != self._state:
+            self._state = state
+            self._specs = tuple(
+                self._spec(tool, state[1]) for _, tools in offers for tool in tools if self._may(tool.peer, tool.name)
+            )
+        return self._specs
+
+    async def observe(self, call: ToolCall, occasion: Occasion) -> str:
+        """See `ToolSource`. The envelope names the reasoning and the chat that it is for, so that peers can follow."""
+        known = tuple(spec.name for spec in self.specs())
+        target = self._names.target_of(call.name)
+        if target is None:
+            return failure_text(UnknownTool(call.name, known))
+        try:
+            params = {"name": target.tool, "arguments": read_arguments(call.name, call.arguments)}
+            raw = await self._me.requests.request(
+                target.peer,
+                "tools/call",
+                params,
+                context=occasion.reasoning_id,
+                correlation_id=(occasion.chat_id,),
+            )
+        except NotPermitted as error:
+            said = failure_text(error)
+            return f"{said} with these arguments" if self._may(target.peer, target.tool) else said
+        except MewAgentError as error:
+            return failure_text(error)
+        result = ToolResult.read(raw)
+        text = well_formed(result.text) or "(no result)"
+        return f"{FAILED}{text}" if result.is_error and not text.startswith(FAILED) else text
+
+    def _may(self, peer: str, tool: str) -> bool:
+        """Whether there are arguments with which we may call it; capabilities may ask for certain ones."""
+        return self._me.requests.may_ask_some(peer, "tools/call", {"name": tool})
+
+    def _spec(self, tool: PeerTool, reserved: Collection[str]) -> ToolSpec:
+        name = self._names.name_of(Target(tool.peer, tool.name), reserved)
+        return ToolSpec(name, _described(tool), tool.schema)
+
+
+def _described(tool: PeerTool) -> str:
+    said = well_formed(tool.description).strip() or f"The tool {tool.name}."
+    return f"{said[:DESCRIPTION_CHARS]} (of {tool.peer})"

@@ -1,0 +1,69 @@
+"""Reading again what left the context: a tool for results that were cut or cleared, out of the session's store.
+
+Offered from the first time that there is something to recall: before that a model would only be confused by it.
+"""
+
+from typing import Final
+
+from mew_agent.conversation.transcript import Transcript
+from mew_agent.errors import MewAgentError
+from mew_agent.model.interface import ToolCall, ToolSpec
+from mew_agent.tokens.sizes import in_thread
+from mew_agent.tools.bounds import beginning
+from mew_agent.tools.functions import Tool, Toolbox
+from mew_agent.tools.sources import Occasion
+
+RECALL_RESULT: Final = "recall_result"
+HEADING: Final = "[{id}, characters {start:,} to {end:,} of {whole:,}]\n"
+SLACK_TOKENS: Final = 8
+"""Sizes of two texts do not quite add up to the size of both together."""
+
+
+class NotKept(MewAgentError):
+    """There is nothing to recall under that id, or at that place."""
+
+
+class RecallTools:
+    """The source of this tool; see `ToolSource`."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._is_offered = False
+        self._toolbox = Toolbox()
+        self._toolbox.add(Tool.of(self.recall_result))
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """See `ToolSource`. Once offered it stays: a list that comes and goes makes prompts incomparable."""
+        history = self._transcript.history
+        self._is_offered = (
+            self._is_offered or self._transcript.has_cut_results or any(item.stubbed for item in history.items)
+        )
+        return self._toolbox.specs() if self._is_offered else ()
+
+    async def observe(self, call: ToolCall, occasion: Occasion) -> str:
+        """See `ToolSource`."""
+        return await self._toolbox.observe(call.name, call.arguments)
+
+    async def recall_result(self, id: str, start: int = 0, find: str | None = None) -> str:  # noqa: A002 - a model's word
+        """Read a part of a tool's result that was cut or cleared to save context, by the id in the note about it.
+
+        It begins at the character `start`, or at the first place after that where the text `find` stands.
+        """
+        transcript = self._transcript
+        item = await transcript.store.recall(id)
+        if item is None or item.role != "tool":
+            raise NotKept(f"no result is kept as '{id}'")
+        whole = item.content
+        place = whole.find(find, max(0, start)) if find else max(0, start)
+        if place < 0 or place >= len(whole):
+            what = f"the text is not in it after character {start:,}" if find else "that is behind its end"
+            raise NotKept(f"'{id}' has {len(whole):,} characters; {what}")
+        room = transcript.room()
+
+        def read() -> str:
+            limits = transcript.result_bound.limits({id: transcript.project(whole)}, room)
+            heading_tokens = transcript.project(HEADING.format(id=id, start=place, end=len(whole), whole=len(whole)))
+            return beginning(whole[place:], limits[id] - heading_tokens - SLACK_TOKENS, transcript.project)
+
+        part = await in_thread(read)  # a result may have many megabytes
+        return HEADING.format(id=id, start=place, end=place + len(part), whole=len(whole)) + part

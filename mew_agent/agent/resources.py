@@ -1,0 +1,70 @@
+"""What an agent is made of, from its configuration: its model, who summarises, where its session is kept.
+
+Owns which model and store a configuration means, and that they are closed together. It knows no space.
+"""
+
+from dataclasses import dataclass
+
+import anyio
+
+from mew_agent.config.agent_config import REHEARSAL, AgentConfig, chosen_policy
+from mew_agent.config.policy_choice import provider_refusal
+from mew_agent.context.store import MemoryStore, SqliteStore, Store
+from mew_agent.errors import ConfigError, MewAgentError
+from mew_agent.model.interface import Model
+
+CLOSE_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of one agent. `summariser` None: the model itself writes summaries."""
+
+    model: Model
+    store: Store
+    summariser: Model | None = None
+
+    async def aclose(self) -> None:
+        """Close them, also when we are being cancelled."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+            await self.model.aclose()
+            if self.summariser is not None:
+                await self.summariser.aclose()
+            await self.store.aclose()
+
+
+def parts_of(config: AgentConfig) -> Parts:
+    """The parts that a configuration means. `base_url: rehearsal` is a rehearsal model in this process."""
+    key = config.api_key.get_secret_value() if config.api_key else None
+    store: Store = SqliteStore(config.store) if config.store else MemoryStore()
+    summariser: Model | None = None
+    if (named := config.summariser_model()) is not None:
+        own_key = named.api_key.get_secret_value() if named.api_key else key
+        summariser = _model(named.model, named.base_url or config.base_url, own_key, config.context_token_limit)
+    return Parts(_model(config.model, config.base_url, key, config.context_token_limit), store, summariser)
+
+
+async def check_provider(config: AgentConfig, model: Model) -> None:
+    """Refuse a policy that is for another provider than the one that serves the model. Raises `ConfigError`."""
+    policy = chosen_policy(config).policy
+    if policy.scope is None or config.policy_scope == "any" or config.provider is not None:
+        return
+    try:
+        window = await model.discover_window()
+    except MewAgentError:
+        window = None
+    refusal = provider_refusal(
+        policy, provider=None, scope=None, endpoint=model.identity.endpoint or "this server", window=window
+    )
+    if refusal is not None:
+        raise ConfigError("policy", refusal, f"`provider: {policy.scope}` where the server cannot be asked")
+
+
+def _model(name: str, base_url: str | None, key: str | None, window_tokens: int | None) -> Model:
+    if base_url == REHEARSAL:
+        from mew_agent.rehearsal.embedded import EmbeddedRehearsal
+
+        return EmbeddedRehearsal(window_tokens)
+    from mew_agent.model.openai_client import OpenAIModel
+
+    return OpenAIModel(name, base_url, key)

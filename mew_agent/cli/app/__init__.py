@@ -1,0 +1,1 @@
+"""What all commands share: options, help, terminal output, errors and exit codes."""

@@ -1,0 +1,55 @@
+"""From an exception to the one line and the exit code a person or a script sees."""
+
+from typing import Final
+
+from mew_spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenError
+
+from mew_agent.cli.app import terminal
+from mew_agent.errors import ConfigError, MewAgentError, NotConnected, NotPermitted, PeerTimeout, Unauthorized
+
+_BAD_INPUT: Final = (ConfigError, Unauthorized, NotPermitted, SpaceConfigError, TokenError, PortInUse)
+_NO_ANSWER: Final = (NotConnected, PeerTimeout)
+
+
+def explain(error: BaseException) -> int:
+    """Print one line and return the exit code. Of several errors at once the first one is told."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, KeyboardInterrupt):
+        return terminal.INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        return terminal.PIPE_CLOSED
+    usage = getattr(error, "format_message", None)
+    if usage is not None:
+        # The command line's own errors; their class is private to the library.
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "mew"
+        terminal.warn(f"{_one_line(str(usage())).rstrip('.')} (see `{path} --help`)")
+        return terminal.BAD_INPUT
+    terminal.warn(_one_line(_text(error)))
+    if isinstance(error, _BAD_INPUT):
+        return terminal.BAD_INPUT
+    return terminal.NO_ANSWER if isinstance(error, _NO_ANSWER) else terminal.FAILED
+
+
+def _text(error: BaseException) -> str:
+    match error:
+        case Unauthorized():
+            return f"{_refusal(error)}. Tokens of a space are in .mew/tokens/ of its folder"
+        case MewAgentError() | SpacesError():
+            return str(error)
+        case OSError(strerror=str(reason)):
+            return f"{error.filename}: {reason}" if error.filename is not None else reason
+        case _:
+            return f"{type(error).__name__}: {error} (MEW_DEBUG=1 shows where)"
+
+
+def _refusal(error: Unauthorized) -> str:
+    """What the gateway said of a token, once: its own words tell the same as ours, or that there was none at all."""
+    if error.detail.startswith("the gateway needs"):
+        return error.detail
+    return str(Unauthorized(error.participant) if error.detail.startswith("the gateway refused") else error)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,1 @@
+"""The board as text: tables and the words for each figure."""

@@ -1,0 +1,55 @@
+"""[pure] A board that follows a space's events.
+
+Owns what an event changes on the board a reader already has, so that watching costs no further request.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mew_protocol import kinds
+from mew_protocol.payloads.participant import Board, BoardEntry, Status
+from pydantic import ValidationError
+
+
+def follow(board: Board | None, name: str, body: Any) -> tuple[Board | None, str | None]:
+    """The board after an event, and the participant it changed (None for none or for all of them).
+
+    A status addressed to somebody answers a question and may be narrowed; only one to everybody is the state.
+    """
+    if name == "board":
+        return Board.model_validate(body), None
+    if name != "envelope" or board is None or not isinstance(body, Mapping):
+        return board, None
+    payload = body.get("payload")
+    payload = payload if isinstance(payload, Mapping) else {}
+    at = str(body.get("ts") or board.at)
+    match body.get("kind"):
+        case kinds.PARTICIPANT_STATUS if not body.get("to"):
+            try:
+                status = Status.model_validate(payload)
+            except ValidationError:
+                return board, None
+            sender = str(body.get("from"))
+            change = {"status": status, "status_id": body.get("id"), "received_at": at, "age_seconds": 0.0}
+            return _with(board, sender, at, {"connected": True, **change}), sender
+        case kinds.SYSTEM_PRESENCE if payload.get("event") in ("join", "leave"):
+            member = payload.get("participant")
+            who = str(member.get("id")) if isinstance(member, Mapping) else ""
+            return (_with(board, who, at, {"connected": payload["event"] == "join"}), who) if who else (board, None)
+        case _:
+            return board, None
+
+
+def entry_of(board: Board, participant: str) -> BoardEntry | None:
+    """What the board holds of somebody."""
+    return next((entry for entry in board.participants if entry.id == participant), None)
+
+
+def _with(board: Board, participant: str, at: str, change: Mapping[str, Any]) -> Board:
+    known = entry_of(board, participant)
+    changed = (known or BoardEntry(id=participant, connected=True)).model_copy(update=dict(change))
+    if known is None:
+        entries = (*board.participants, changed)
+    else:
+        entries = tuple(changed if entry is known else entry for entry in board.participants)
+    return board.model_copy(update={"participants": entries, "at": at})

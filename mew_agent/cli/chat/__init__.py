@@ -1,0 +1,1 @@
+"""Interactive sessions in a terminal, and raw connections for scripts."""

@@ -1,0 +1,1 @@
+"""`mew demo`: a complete space that fills up and is compacted."""

@@ -1,0 +1,1 @@
+"""One-shot commands that read or control a running space over HTTP."""

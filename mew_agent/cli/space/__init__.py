@@ -1,0 +1,1 @@
+"""Commands that create, start, change and stop a space."""

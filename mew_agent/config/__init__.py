@@ -1,0 +1,1 @@
+"""An agent's configuration and the policy it selects."""

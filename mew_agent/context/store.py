@@ -1,0 +1,322 @@
+"""Where a session is kept: the whole history (also what left the context), every model call, the policy's state.
+
+Compaction is a view: an evicted item stays here, marked with the revision at which it left. Two implementations
+under one contract: an SQLite file, and memory for agents that need not survive. They know no conversation.
+"""
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+import anyio
+import anyio.to_thread
+from pydantic import TypeAdapter, ValidationError
+
+from mew_agent.context.history import Item, Summary
+from mew_agent.context.outcomes import SavedContext
+from mew_agent.context.persisted_state import NOTHING, Standing, standing_from_json, standing_json
+from mew_agent.errors import MewAgentError
+from mew_agent.model.usage import Usage
+
+CallRole = Literal["main", "summary", "classification", "utility"]
+SCHEMA_VERSION = 1
+
+_ITEM = TypeAdapter(Item)
+_SUMMARY = TypeAdapter(Summary)
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class StoreUnusable(MewAgentError):
+    """The session's file cannot be used; `problem` says why."""
+
+    path: Path
+    problem: str
+
+    def __str__(self) -> str:
+        return f"the session file {self.path} cannot be used: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One model call, main or not. `usage` None: the provider reported none. `failed` holds the error's text.
+
+    `level` and `limit_tokens` are the policy's level after it and the window it was told by, of main calls only.
+    """
+
+    id: str
+    role: CallRole
+    at: str
+    model: str
+    revision: int
+    usage: Usage | None = None
+    latency_ms: int | None = None
+    finish_reason: str | None = None
+    failed: str | None = None
+    level: str | None = None
+    limit_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a restarted agent takes up again."""
+
+    items: tuple[Item, ...] = ()
+    summary: Summary | None = None
+    revision: int = 0
+    next_seq: int = 0
+    turn: int = 0
+    context: SavedContext = field(default_factory=SavedContext)
+    standing: Standing = NOTHING
+
+
+class Store(Protocol):
+    """Keeps one agent's session. Each method is one transaction."""
+
+    async def load(self) -> Session | None:
+        """What was kept; None for a new session."""
+        ...
+
+    async def keep(
+        self,
+        session: Session,
+        *,
+        added: Sequence[Item] = (),
+        call: CallRecord | None = None,
+        evicted: Sequence[int] = (),
+        replaced: Sequence[Item] = (),
+    ) -> None:
+        """Note what changed: items that entered, left (by seq) or were replaced by stubs, a call, and the state.
+
+        `session.items` is not read: items are kept one by one as they come and go.
+        """
+        ...
+
+    async def recall(self, item_id: str) -> Item | None:
+        """An item by id, as it was when it entered, whether or not it is still in the context."""
+        ...
+
+    async def calls(self, newest: int | None = None) -> list[CallRecord]:
+        """Every call, or the newest so many, oldest first."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close it; nothing is lost."""
+        ...
+
+
+@dataclass
+class MemoryStore:
+    """A session that ends with the process."""
+
+    _session: Session | None = None
+    _originals: dict[str, Item] = field(default_factory=dict)
+    _context: dict[int, Item] = field(default_factory=dict)
+    _calls: list[CallRecord] = field(default_factory=list)
+
+    async def load(self) -> Session | None:
+        """See `Store.load`."""
+        if self._session is None:
+            return None
+        return replace(self._session, items=tuple(self._context[seq] for seq in sorted(self._context)))
+
+    async def keep(
+        self,
+        session: Session,
+        *,
+        added: Sequence[Item] = (),
+        call: CallRecord | None = None,
+        evicted: Sequence[int] = (),
+        replaced: Sequence[Item] = (),
+    ) -> None:
+        """See `Store.keep`."""
+        for item in added:
+            self._originals[item.id] = item
+            self._context[item.seq] = item
+        self._context.update((item.seq, item) for item in replaced if item.seq in self._context)
+        for seq in evicted:
+            self._context.pop(seq, None)
+        if call is not None:
+            self._calls.append(call)
+        self._session = session
+
+    async def recall(self, item_id: str) -> Item | None:
+        """See `Store.recall`."""
+        return self._originals.get(item_id)
+
+    async def calls(self, newest: int | None = None) -> list[CallRecord]:
+        """See `Store.calls`."""
+        return self._calls[-newest:] if newest else list(self._calls)
+
+    async def aclose(self) -> None:
+        """See `Store.aclose`."""
+        return
+
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS items (
+    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, original TEXT NOT NULL, present TEXT, left_at_revision INTEGER);
+CREATE INDEX IF NOT EXISTS items_by_id ON items (id);
+CREATE TABLE IF NOT EXISTS calls (number INTEGER PRIMARY KEY AUTOINCREMENT, role TEXT NOT NULL, record TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+
+class SqliteStore:
+    """A session in one SQLite file, made when it is not there. Calls run in a worker thread, one at a time.
+
+    Every method raises `StoreUnusable` when the file is none of ours, of a later version, damaged or locked.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._one_at_a_time = anyio.CapacityLimiter(1)
+
+    async def load(self) -> Session | None:
+        """See `Store.load`."""
+        return await self._run(self._load)
+
+    async def keep(
+        self,
+        session: Session,
+        *,
+        added: Sequence[Item] = (),
+        call: CallRecord | None = None,
+        evicted: Sequence[int] = (),
+        replaced: Sequence[Item] = (),
+    ) -> None:
+        """See `Store.keep`."""
+        await self._run(lambda db: self._keep(db, session, added, call, evicted, replaced))
+
+    async def recall(self, item_id: str) -> Item | None:
+        """See `Store.recall`."""
+        row = await self._run(
+            lambda db: db.execute(
+                "SELECT original FROM items WHERE id = ? ORDER BY seq DESC LIMIT 1", (item_id,)
+            ).fetchone()
+        )
+        return _item_from(row[0]) if row else None
+
+    async def calls(self, newest: int | None = None) -> list[CallRecord]:
+        """See `Store.calls`."""
+        bound = -1 if newest is None else newest
+        rows = await self._run(
+            lambda db: db.execute("SELECT record FROM calls ORDER BY number DESC LIMIT ?", (bound,)).fetchall()
+        )
+        return [_call_from(row[0]) for row in reversed(rows)]
+
+    async def aclose(self) -> None:
+        """See `Store.aclose`."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await anyio.to_thread.run_sync(connection.close, limiter=self._one_at_a_time)
+
+    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        def transaction() -> T:
+            try:
+                connection = self._open()
+                with connection:
+                    return work(connection)
+            except (OSError, sqlite3.Error) as error:
+                raise StoreUnusable(self._path, str(error)) from error
+            except (KeyError, TypeError, ValueError, ValidationError) as error:
+                raise StoreUnusable(self._path, f"its content is damaged ({error})") from error
+
+        return await anyio.to_thread.run_sync(transaction, limiter=self._one_at_a_time)
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # SQLite gives the files beside it the mode of this one, so it must be private before it is used.
+            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._path.chmod(0o600)
+            connection = sqlite3.connect(self._path, check_same_thread=False)
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.executescript(_TABLES)
+        connection.execute("INSERT OR IGNORE INTO state VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
+        connection.commit()
+        (found,) = connection.execute("SELECT value FROM state WHERE key = 'schema'").fetchone()
+        if found != str(SCHEMA_VERSION):
+            raise StoreUnusable(self._path, f"it has version {found}, this program reads version {SCHEMA_VERSION}")
+
+    @staticmethod
+    def _load(db: sqlite3.Connection) -> Session | None:
+        row = db.execute("SELECT value FROM state WHERE key = 'session'").fetchone()
+        if row is None:
+            return None
+        state: dict[str, Any] = json.loads(row[0])
+        items = [
+            _item_from(present)
+            for (present,) in db.execute("SELECT present FROM items WHERE present IS NOT NULL ORDER BY seq")
+        ]
+        summary = state["summary"]
+        return Session(
+            items=tuple(items),
+            summary=_SUMMARY.validate_python(summary) if summary else None,
+            revision=state["revision"],
+            next_seq=state["next_seq"],
+            turn=state["turn"],
+            context=SavedContext.model_validate(state["context"]),
+            standing=standing_from_json(json.dumps(state.get("standing", {}))),
+        )
+
+    @staticmethod
+    def _keep(
+        db: sqlite3.Connection,
+        session: Session,
+        added: Iterable[Item],
+        call: CallRecord | None,
+        evicted: Iterable[int],
+        replaced: Iterable[Item],
+    ) -> None:
+        for item in added:
+            text = _text_of(item)
+            db.execute("INSERT INTO items VALUES (?, ?, ?, ?, NULL)", (item.seq, item.id, text, text))
+        db.executemany(
+            "UPDATE items SET present = ? WHERE seq = ? AND present IS NOT NULL",
+            [(_text_of(item), item.seq) for item in replaced],
+        )
+        db.executemany(
+            "UPDATE items SET present = NULL, left_at_revision = ? WHERE seq = ? AND present IS NOT NULL",
+            [(session.revision, seq) for seq in evicted],
+        )
+        if call is not None:
+            db.execute("INSERT INTO calls (role, record) VALUES (?, ?)", (call.role, json.dumps(asdict(call))))
+        state = {
+            "summary": asdict(session.summary) if session.summary else None,
+            "revision": session.revision,
+            "next_seq": session.next_seq,
+            "turn": session.turn,
+            "context": session.context.model_dump(mode="json"),
+            "standing": json.loads(standing_json(session.standing)),
+        }
+        db.execute("INSERT OR REPLACE INTO state VALUES ('session', ?)", (json.dumps(state),))
+
+
+def _text_of(item: Item) -> str:
+    """As ASCII: models do write halves of surrogate pairs, which no UTF-8 text can hold."""
+    return json.dumps(asdict(item))
+
+
+def _item_from(text: str) -> Item:
+    return _ITEM.validate_python(json.loads(text))
+
+
+def _call_from(text: str) -> CallRecord:
+    values = json.loads(text)
+    usage = values.pop("usage")
+    return CallRecord(**values, usage=Usage(**usage) if usage else None)

@@ -1,0 +1,1 @@
+"""An agent's conversation with its model: turns, calls, context state and policy actions."""

@@ -1,0 +1,1 @@
+"""A member of a space: connection, messages, peers, requests and answers."""

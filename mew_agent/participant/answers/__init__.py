@@ -1,0 +1,1 @@
+"""Questions to agents and the events of their answers."""

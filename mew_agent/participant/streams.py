@@ -1,0 +1,99 @@
+"""The reasoning stream: what an agent's model writes, mirrored to its peers piece by piece while it writes.
+
+Frames are JSON objects as the reference's clients read them: `status`, `token`, `thought`, each with the
+`context` of its reasoning. A gateway that opens no stream costs nothing but the request.
+"""
+
+from contextlib import suppress
+from typing import Any
+
+import anyio
+from mew_protocol import kinds
+from mew_protocol.codec import encode_frame
+from pydantic_core import to_json
+
+from mew_agent.errors import GatewayError, MewAgentError, NotPermitted
+from mew_agent.participant.participant import Participant
+
+OPEN_TIMEOUT_SECONDS = 5.0
+FRAME_TIMEOUT_SECONDS = 2.0
+"""How long a frame may hold up the model call it mirrors; after that the stream is given up."""
+
+MAX_WAITING_FRAMES = 2_000
+
+
+class ReasoningStream:
+    """One stream for one reasoning. Frames written before the gateway opened it wait for the opening."""
+
+    def __init__(self, participant: Participant, reasoning_id: str) -> None:
+        self._participant = participant
+        self._reasoning_id = reasoning_id
+        self._stream_id: str | None = None
+        self._opening_id: str | None = None
+        self._waiting: list[str] = []
+        self._closed = False
+        self._opened = anyio.Event()
+
+    def start(self) -> None:
+        """Ask for the stream, without waiting for it."""
+        if self._participant.may_send(kinds.STREAM_REQUEST, {"direction": "upload"}, to=("gateway",)):
+            self._participant.start_soon(self._open)
+        else:
+            self._closed = True
+
+    async def write(self, kind: str, **values: Any) -> None:
+        """Send one frame, or keep it until the stream is open. Never raises: nobody's answer depends on a frame."""
+        if self._closed:
+            return
+        if not self._participant.is_joined:
+            self._closed = True  # a gateway that comes back does not know the stream
+            return
+        text = to_json({"context": self._reasoning_id, "type": kind, **values}).decode()
+        if self._stream_id is None:
+            if len(self._waiting) < MAX_WAITING_FRAMES:
+                self._waiting.append(text)
+            return
+        await self._send_frame(self._stream_id, text)
+
+    async def aclose(self, reason: str) -> None:
+        """Close the stream if it was opened; one still being opened is closed as soon as it is."""
+        if self._closed:
+            return
+        with anyio.move_on_after(OPEN_TIMEOUT_SECONDS):
+            await self._opened.wait()
+        stream_id, self._stream_id, self._closed = self._stream_id, None, True
+        if stream_id is not None:
+            with suppress(NotPermitted, GatewayError):
+                await self._participant.send(
+                    kinds.STREAM_CLOSE,
+                    {"stream_id": stream_id, "reason": reason},
+                    correlation_id=tuple(name for name in (self._opening_id, stream_id) if name),
+                )
+
+    async def _open(self) -> None:
+        try:
+            opening = await self._participant.ask(
+                kinds.STREAM_REQUEST,
+                {"direction": "upload", "description": f"reasoning:{self._reasoning_id}"},
+                to="gateway",
+                answer=kinds.STREAM_OPEN,
+                timeout_seconds=OPEN_TIMEOUT_SECONDS,
+            )
+            stream_id = opening.body.get("stream_id")
+            if isinstance(stream_id, str):
+                for text in self._waiting:  # it may grow while we send
+                    await self._send_frame(stream_id, text)
+                self._stream_id, self._opening_id = stream_id, opening.id
+                self._waiting.clear()
+            else:
+                self._closed = True
+        except MewAgentError:
+            self._closed = True
+        finally:
+            self._opened.set()
+
+    async def _send_frame(self, stream_id: str, text: str) -> None:
+        try:
+            await self._participant.send_frame(encode_frame(stream_id, text), wait_seconds=FRAME_TIMEOUT_SECONDS)
+        except GatewayError:
+            self._closed = True

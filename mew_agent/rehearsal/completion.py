@@ -1,0 +1,185 @@
+"""[pure] From a planned reply to the JSON that goes over the wire.
+
+Owns the bounds (`max_tokens`, the window), the usage that is reported, and the shape of chunks and bodies.
+Knows nothing of HTTP and nothing of how the reply was found.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from mew_agent.rehearsal.behaviour import PlannedReply
+from mew_agent.rehearsal.options import RehearsalOptions, ReportedUsage
+from mew_agent.rehearsal.tokenizer import count_tool_call, encode
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call with the id it gets on the wire."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A reply cut to length, with its true counts in tokens.
+
+    `completion_tokens` includes all thinking, hidden and visible; `reasoning_tokens` is that thinking.
+    """
+
+    number: int
+    model: str
+    prompt_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int
+    finish_reason: str
+    reasoning: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    calls: tuple[Call, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return f"rehearsal-{self.number}"
+
+
+def complete(
+    plan: PlannedReply, options: RehearsalOptions, *, number: int, prompt_tokens: int, max_tokens: int | None
+) -> Completion:
+    """Cut `plan` to `max_tokens` and to what the window leaves. `number` makes the ids of this reply."""
+    room = options.window_tokens - prompt_tokens
+    room = room if max_tokens is None else min(room, max_tokens)
+    bound = room
+    hidden = min(options.reasoning_tokens, room)
+    thinking = encode(options.visible_reasoning)
+    reasoning = thinking[: room - hidden]
+    room -= hidden + len(reasoning)
+    whole = encode(plan.text)
+    text = whole[:room]
+    room -= len(text)
+    calls: list[Call] = []
+    for place, call in enumerate(plan.calls):
+        if (cost := count_tool_call(call.name, call.arguments)) > room:
+            break
+        calls.append(Call(f"call_{number}_{place}", call.name, call.arguments))
+        room -= cost
+    is_whole = (hidden, len(reasoning), len(text), len(calls)) == (
+        options.reasoning_tokens,
+        len(thinking),
+        len(whole),
+        len(plan.calls),
+    )
+    return Completion(
+        number=number,
+        model=options.served_model or options.model,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=bound - room,
+        reasoning_tokens=hidden + len(reasoning),
+        finish_reason="length" if not is_whole else "tool_calls" if calls else "stop",
+        reasoning=tuple(reasoning),
+        text=tuple(text),
+        calls=tuple(calls),
+    )
+
+
+def usage_of(completion: Completion, options: RehearsalOptions, fixed: ReportedUsage | None = None) -> Json:
+    """The usage object of a whole reply; `fixed` dictates its counts instead."""
+    prompt, generated = completion.prompt_tokens, completion.completion_tokens
+    total: int | None = prompt + generated
+    if fixed is not None:
+        prompt, generated, total = fixed
+    usage: Json = {"prompt_tokens": prompt, "completion_tokens": generated}
+    if total is not None and options.usage_on != "no_total":
+        usage["total_tokens"] = total
+    if options.cached_tokens is not None:
+        usage["prompt_tokens_details"] = {"cached_tokens": options.cached_tokens}
+    if completion.reasoning_tokens and options.reasoning_reported:
+        usage["completion_tokens_details"] = {"reasoning_tokens": completion.reasoning_tokens}
+    return usage
+
+
+def body_of(completion: Completion, usage: Json | None) -> Json:
+    """The answer to a request that was not streamed."""
+    message: Json = {"role": "assistant", "content": "".join(completion.text)}
+    if completion.reasoning:
+        message["reasoning_content"] = "".join(completion.reasoning)
+    if completion.calls:
+        message["tool_calls"] = [_whole_call(call) for call in completion.calls]
+    body: Json = {
+        "id": completion.id,
+        "object": "chat.completion",
+        "created": completion.number,
+        "model": completion.model,
+        "choices": [{"index": 0, "message": message, "finish_reason": completion.finish_reason}],
+    }
+    if usage is not None:
+        body["usage"] = usage
+    return body
+
+
+def chunks_of(completion: Completion, options: RehearsalOptions, usage: Json | None) -> Iterator[Json]:
+    """The chunks of a streamed reply. `usage` None reports none; its place follows `options.usage_on`."""
+    running = _Running(completion, usage) if usage is not None and options.usage_on == "every_chunk" else None
+    for delta, tokens in _deltas(completion, options.tokens_per_chunk):
+        yield _chunk(completion, delta, usage=running.after(tokens) if running else None)
+    on_finish = usage if options.usage_on in ("finish_chunk", "every_chunk") else None
+    yield _chunk(completion, {}, finish_reason=completion.finish_reason, usage=on_finish)
+    if usage is not None and options.usage_on != "finish_chunk":
+        yield _chunk(completion, None, usage=usage)
+    if usage is not None and options.usage_on == "before_null_usage_chunk":
+        yield _chunk(completion, None, usage=None)
+
+
+class _Running:
+    """Usage so far, as a server reports it that puts a figure on every chunk."""
+
+    def __init__(self, completion: Completion, usage: Mapping[str, object]) -> None:
+        self._usage = usage
+        self._tokens = completion.reasoning_tokens - len(completion.reasoning)
+
+    def after(self, tokens: int) -> Json:
+        self._tokens += tokens
+        prompt, generated = self._usage["prompt_tokens"], self._usage["completion_tokens"]
+        assert isinstance(prompt, int)
+        assert isinstance(generated, int)
+        so_far = min(self._tokens, generated)
+        return {**self._usage, "completion_tokens": so_far, "total_tokens": prompt + so_far}
+
+
+def _deltas(completion: Completion, tokens_per_chunk: int) -> Iterator[tuple[Json, int]]:
+    """Each delta with the number of tokens it stands for."""
+    yield {"role": "assistant", "content": ""}, 0
+    for piece in _pieces(completion.reasoning, tokens_per_chunk):
+        yield {"reasoning_content": "".join(piece)}, len(piece)
+    for piece in _pieces(completion.text, tokens_per_chunk):
+        yield {"content": "".join(piece)}, len(piece)
+    for index, call in enumerate(completion.calls):
+        arguments = encode(call.arguments)
+        frame = count_tool_call(call.name, call.arguments) - len(arguments)
+        opening: Json = {"index": index, "id": call.id, "type": "function"}
+        yield {"tool_calls": [{**opening, "function": {"name": call.name, "arguments": ""}}]}, frame
+        for piece in _pieces(arguments, tokens_per_chunk):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": "".join(piece)}}]}, len(piece)
+
+
+def _pieces(tokens: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for start in range(0, len(tokens), size):
+        yield tokens[start : start + size]
+
+
+def _chunk(completion: Completion, delta: Json | None, *, finish_reason: str | None = None, usage: Json | None) -> Json:
+    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish_reason}]
+    return {
+        "id": completion.id,
+        "object": "chat.completion.chunk",
+        "created": completion.number,
+        "model": completion.model,
+        "choices": choices,
+        "usage": usage,
+    }
+
+
+def _whole_call(call: Call) -> Json:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -1,0 +1,372 @@
+"""The rehearsal model behind HTTP: an ASGI app in the shape of an OpenAI-compatible server.
+
+Owns routes, errors, the record of requests, and the faults that its options ask for. It does not know how it
+is served (`server`), and what it answers comes from the pure modules.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import anyio
+import anyio.lowlevel
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from mew_agent.rehearsal import completion as wire
+from mew_agent.rehearsal.behaviour import SELF_DESCRIPTION, PlannedReply, plan_reply
+from mew_agent.rehearsal.options import RehearsalOptions, ReportedUsage
+from mew_agent.rehearsal.summarising import is_summary_request
+from mew_agent.rehearsal.tokenizer import count_request
+from mew_agent.rehearsal.tool_requests import RequestedCall
+
+CLOSE_CONNECTION = "rehearsal.close_connection"
+"""Key in the ASGI scope's extensions: a callable that breaks the connection after what was sent."""
+
+_STATUS_CODES = {
+    401: ("invalid_request_error", "invalid_api_key", "Incorrect API key provided."),
+    403: ("invalid_request_error", "permission_denied", "You are not allowed to use this model."),
+    429: ("requests", "rate_limit_exceeded", "Rate limit reached."),
+}
+
+
+@dataclass
+class RecordedRequest:
+    """One completion request as it came, and what became of it. Counts are true tokens, whatever was reported.
+
+    `reported` is the usage object that was sent, None if none was. `status` is None until the answer begins.
+    """
+
+    number: int
+    body: Mapping[str, object]
+    prompt_tokens: int
+    is_summary: bool
+    authorization: str | None = None
+    status: int | None = None
+    completion_tokens: int | None = None
+    reported: Mapping[str, object] | None = None
+    chunks_sent: int = 0
+    is_complete: bool = False
+    is_disconnected: bool = False
+
+
+@dataclass(eq=False)
+class _RefusalError(Exception):
+    """An HTTP error with OpenAI's body."""
+
+    status: int
+    type: str
+    code: str
+    message: str
+    param: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def response(self) -> Response:
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return JSONResponse({"error": error}, self.status, headers=dict(self.headers))
+
+
+class RehearsalService:
+    """State and routes of one rehearsal model. `options` may be replaced at any time, for the next request."""
+
+    def __init__(self, options: RehearsalOptions) -> None:
+        self._options = options
+        self._script_at = 0
+        self._fixed_usage_at = 0
+        self._changed = anyio.Event()
+        self.stopping = anyio.Event()
+        self.requests: list[RecordedRequest] = []
+        self.app = Starlette(
+            routes=[
+                Route("/", self._describe),
+                Route("/health", self._health),
+                Route("/v1/models", self._models),
+                Route("/v1/chat/completions", self._completions, methods=["POST"]),
+                Route("/v1/chat/completions/input_tokens", self._input_tokens, methods=["POST"]),
+                Route("/rehearsal/requests", self._recorded),
+            ]
+        )
+
+    @property
+    def options(self) -> RehearsalOptions:
+        return self._options
+
+    @options.setter
+    def options(self, options: RehearsalOptions) -> None:
+        # A new script or list of usages starts from its beginning; the others stay where they are.
+        if options.script != self._options.script:
+            self._script_at = 0
+        if options.fixed_usage != self._options.fixed_usage:
+            self._fixed_usage_at = 0
+        self._options = options
+
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Return as soon as `condition` holds; it is looked at after every change of `requests`."""
+        while not condition():
+            await self._changed.wait()
+
+    def note_change(self) -> None:
+        """Wake whoever waits for the record of requests to change."""
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def _describe(self, _request: Request) -> Response:
+        lines = [
+            f"mew-agent rehearsal model '{self._options.model}': an OpenAI-compatible server for rehearsals and tests.",
+            SELF_DESCRIPTION,
+            f"Window: {self._options.window_tokens} tokens of its own tokenizer. Base URL: /v1",
+        ]
+        return PlainTextResponse("\n".join(lines) + "\n")
+
+    async def _health(self, _request: Request) -> Response:
+        return JSONResponse({"status": "ok", "model": self._options.model})
+
+    async def _models(self, request: Request) -> Response:
+        try:
+            self._check_key(request)
+        except _RefusalError as refusal:
+            return refusal.response()
+        options = self._options
+        model: dict[str, object] = {
+            "id": options.model,
+            "object": "model",
+            "created": 0,
+            "owned_by": "mew-agent rehearsal model",
+        }
+        if options.window_told:
+            model["meta"] = {"n_ctx": options.window_tokens, "n_ctx_train": options.window_tokens}
+        return JSONResponse({"object": "list", "data": [model]})
+
+    async def _recorded(self, _request: Request) -> Response:
+        return JSONResponse([{**vars(recorded), "authorization": None} for recorded in self.requests])
+
+    async def _input_tokens(self, request: Request) -> Response:
+        try:
+            self._check_key(request)
+            body = await _json_object(request)
+            return JSONResponse({"input_tokens": count_request(*_messages_and_tools(body))})
+        except _RefusalError as refusal:
+            return refusal.response()
+
+    async def _completions(self, request: Request) -> Response:
+        recorded: RecordedRequest | None = None
+        try:
+            body = await _json_object(request)
+            messages, tools = _messages_and_tools(body)
+            recorded = RecordedRequest(
+                number=len(self.requests) + 1,
+                body=body,
+                prompt_tokens=count_request(messages, tools),
+                is_summary=is_summary_request(messages),
+                authorization=request.headers.get("authorization"),
+            )
+            self.requests.append(recorded)
+            self._check_key(request)
+            self._check_options(body, recorded)
+            return self._answer(body, messages, tools, recorded)
+        except _RefusalError as refusal:
+            if recorded is not None:
+                recorded.status = refusal.status
+            self.note_change()
+            return refusal.response()
+
+    def _answer(
+        self,
+        body: Mapping[str, object],
+        messages: Sequence[Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]],
+        recorded: RecordedRequest,
+    ) -> Response:
+        options = self._options
+        streamed = body.get("stream") is True
+        recorded.status = 200
+        if recorded.prompt_tokens >= options.window_tokens:
+            if not (streamed and options.empty_stream_on_overflow):
+                raise _overflow(options.window_tokens, recorded.prompt_tokens)
+            return _ChunkStream(self, recorded, (), with_end_mark=False)
+        max_tokens = _max_tokens(body)
+        plan = self._scripted(recorded) or plan_reply(messages, tools, options, max_tokens)
+        completion = wire.complete(
+            plan, options, number=recorded.number, prompt_tokens=recorded.prompt_tokens, max_tokens=max_tokens
+        )
+        recorded.completion_tokens = completion.completion_tokens
+        usage = self._usage(completion, recorded, is_asked=not streamed or _wants_usage(body))
+        if streamed:
+            return _ChunkStream(self, recorded, wire.chunks_of(completion, options, usage))
+        recorded.reported = usage
+        recorded.is_complete = True
+        self.note_change()
+        return JSONResponse(wire.body_of(completion, usage))
+
+    def _scripted(self, recorded: RecordedRequest) -> PlannedReply | None:
+        script = self._options.script
+        if recorded.is_summary or self._script_at >= len(script):
+            return None
+        reply = script[self._script_at]
+        self._script_at += 1
+        if reply.status is not None:
+            raise _refusal_for(reply.status, self._options)
+        return PlannedReply(reply.text, tuple(RequestedCall(call.name, call.arguments) for call in reply.tool_calls))
+
+    def _usage(
+        self, completion: wire.Completion, recorded: RecordedRequest, *, is_asked: bool
+    ) -> dict[str, object] | None:
+        fixed: ReportedUsage | None = None
+        is_told = is_asked and self._options.usage_on != "none"
+        if not recorded.is_summary and self._fixed_usage_at < len(self._options.fixed_usage):
+            fixed = self._options.fixed_usage[self._fixed_usage_at]
+            self._fixed_usage_at += 1
+            is_told = is_told and fixed is not None
+        return wire.usage_of(completion, self._options, fixed) if is_told else None
+
+    def _check_key(self, request: Request) -> None:
+        key = self._options.api_key
+        if key is not None and request.headers.get("authorization") != f"Bearer {key}":
+            raise _refusal_for(401, self._options)
+
+    def _check_options(self, body: Mapping[str, object], recorded: RecordedRequest) -> None:
+        options = self._options
+        if options.status is not None:
+            raise _refusal_for(options.status, options)
+        if options.reject_stream_options and "stream_options" in body:
+            raise _invalid("Unrecognized request argument supplied: stream_options", "stream_options")
+        if options.refuse_streaming and body.get("stream") is True:
+            raise _invalid("Streaming is not supported by this server.", "stream")
+        if options.refuse_tools and body.get("tools"):
+            raise _invalid(f"{options.model} does not support tools", None)
+        if recorded.is_summary and options.summary_behaviour == "fail":
+            headers = {"x-should-retry": "false"}
+            message = "This summary was told to fail."
+            raise _RefusalError(500, "server_error", "summary_failed", message, headers=headers)
+
+
+class _ChunkStream(Response):
+    """Server-sent events, one a chunk, with the cut that the options ask for."""
+
+    def __init__(
+        self,
+        service: RehearsalService,
+        recorded: RecordedRequest,
+        chunks: Iterable[Mapping[str, object]],
+        *,
+        with_end_mark: bool = True,
+    ) -> None:
+        super().__init__(media_type="text/event-stream", headers={"cache-control": "no-cache"})
+        del self.headers["content-length"]
+        self._service = service
+        self._recorded = recorded
+        self._chunks = chunks
+        self._with_end_mark = with_end_mark
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch, receive, tasks.cancel_scope)
+            is_whole = await self._send_chunks(send)
+            tasks.cancel_scope.cancel()
+        if self._recorded.is_disconnected:
+            return
+        if not is_whole and self._service.options.cut_style == "connection":
+            await _break_connection(scope, receive)
+            return
+        end = b"data: [DONE]\n\n" if is_whole and self._with_end_mark else b""
+        # What a caller sees as the end of its answer must find the record complete.
+        self._recorded.is_complete = is_whole
+        self._service.note_change()
+        await send({"type": "http.response.body", "body": end, "more_body": False})
+
+    async def _send_chunks(self, send: Send) -> bool:
+        """Send the chunks; False when the stream was cut."""
+        options = self._service.options
+        for chunk in self._chunks:
+            if self._recorded.chunks_sent == options.cut_after_chunks:
+                return False
+            if options.chunk_delay_seconds and self._recorded.chunks_sent:
+                with anyio.move_on_after(options.chunk_delay_seconds):
+                    await self._service.stopping.wait()
+                    return False
+            self._recorded.chunks_sent += 1
+            usage = chunk.get("usage")
+            if isinstance(usage, Mapping):
+                self._recorded.reported = usage
+            line = json.dumps(chunk, ensure_ascii=False, separators=(",", ":"))
+            await send({"type": "http.response.body", "body": f"data: {line}\n\n".encode(), "more_body": True})
+            self._service.note_change()
+            await anyio.lowlevel.checkpoint()
+        return self._recorded.chunks_sent != options.cut_after_chunks
+
+    async def _watch(self, receive: Receive, scope: anyio.CancelScope) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._recorded.is_disconnected = True
+        self._service.note_change()
+        scope.cancel()
+
+
+async def _break_connection(scope: Scope, receive: Receive) -> None:
+    """Close the connection without ending the body, and wait until it is closed."""
+    close: Callable[[], None] = scope["extensions"][CLOSE_CONNECTION]
+    close()
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _json_object(request: Request) -> Mapping[str, object]:
+    try:
+        body = json.loads(await request.body())
+    except ValueError as error:
+        raise _invalid(f"The body is not JSON: {error}", None) from error
+    if not isinstance(body, dict):
+        raise _invalid("The body is not a JSON object.", None)
+    return body
+
+
+def _messages_and_tools(
+    body: Mapping[str, object],
+) -> tuple[list[Mapping[str, object]], list[Mapping[str, object]]]:
+    messages, tools = body.get("messages"), body.get("tools") or []
+    if not isinstance(messages, list) or not messages or not all(isinstance(item, dict) for item in messages):
+        raise _invalid("'messages' must be a list of at least one message.", "messages")
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise _invalid("'tools' must be a list of tools.", "tools")
+    if any(message.get("content") is None and not message.get("tool_calls") for message in messages):
+        raise _invalid("A message without tool calls needs 'content'.", "messages")
+    return messages, tools
+
+
+def _max_tokens(body: Mapping[str, object]) -> int | None:
+    for key in ("max_completion_tokens", "max_tokens"):
+        value = body.get(key)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise _invalid(f"'{key}' must be a whole number of at least 1.", key)
+        return value
+    return None
+
+
+def _wants_usage(body: Mapping[str, object]) -> bool:
+    asked = body.get("stream_options")
+    return isinstance(asked, Mapping) and asked.get("include_usage") is True
+
+
+def _invalid(message: str, param: str | None) -> _RefusalError:
+    return _RefusalError(400, "invalid_request_error", "invalid_request", message, param)
+
+
+def _overflow(window_tokens: int, prompt_tokens: int) -> _RefusalError:
+    message = (
+        f"This model's maximum context length is {window_tokens} tokens. However, your messages resulted in"
+        f" {prompt_tokens} tokens. Please reduce the length of the messages."
+    )
+    return _RefusalError(400, "invalid_request_error", "context_length_exceeded", message, "messages")
+
+
+def _refusal_for(status: int, options: RehearsalOptions) -> _RefusalError:
+    fallback = ("server_error", "server_error", f"The rehearsal model was told to answer {status}.")
+    kind, code, message = _STATUS_CODES.get(status, fallback)
+    headers = {} if options.retry_after_seconds is None else {"retry-after": f"{options.retry_after_seconds:g}"}
+    return _RefusalError(status, kind, code, message, None, headers)

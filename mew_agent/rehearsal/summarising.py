@@ -1,0 +1,229 @@
+"""[pure] Recognising a request for a summary, and answering it by extraction.
+
+Owns what counts as such a request: the first system message or the last user message orders it, in a sentence
+of its own near its beginning or end (`Summarise ...`, `Please summarize ...`, `Write a summary ...`,
+`You summarise ...`). Text that merely speaks of summaries does not count. Headings (`## Decisions`) in the
+order become the sections of the reply, each filled with what fits its name. A transcript in blocks
+(`<message id="7" from="ada"> ... </message>`) is read block by block; where the order asks for citations as `[id]`,
+each sentence carries the id of its block. Knows no HTTP.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import mew_agent.rehearsal.text as texts
+from mew_agent.rehearsal.content import text_of
+from mew_agent.rehearsal.tokenizer import count, encode
+
+_COURTESY = r"(?:please\s+|now\s+|then\s+|(?:can|could|would|will)\s+you\s+(?:please\s+)?|@?[\w-]+[:,]\s+)*"
+_ORDER = re.compile(
+    rf"(?:^|[.!?:;>\n]\s*|\byou\s+|\b(?:task|job)\s+is\s+to\s+|\bare\s+to\s+){_COURTESY}"
+    r"(?:(?:summari[sz]e|condense)\b"
+    r"|(?:write|give|produce|create|make|update|return|extend)\s[^.\n]{0,60}\bsummary\b)"
+    r"|\byou\s+are\s+an?\s[^.\n]{0,40}\bsummari[sz]er\b",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(r"^[ \t]*(#{1,4}[ \t]+\S[^\n]{0,78})$", re.MULTILINE)
+_BLOCK = re.compile(
+    r"<(?P<tag>[A-Za-z][\w-]*)(?P<attributes>[^>\n]*)>\n?(?P<text>.*?)</(?P=tag)>|^```\w*\n(?P<code>.*?)^```",
+    re.DOTALL | re.MULTILINE,
+)
+_ATTRIBUTE = re.compile(r"\b(id|from)=\"([^\"]*)\"")
+_BUDGET = re.compile(r"\b(?:at most|no more than|within|under) (\d+) tokens\b", re.IGNORECASE)
+_CITED = re.compile(r"\[[^\[\]\n]{1,128}\]$")
+# What our own answers put around the sentences they quote.
+_OWN_FRAME = re.compile(r"(?:You write:|Earlier:|From what I was given:) (?=\")|(?<!\w)\"|\"(?!\w)")
+_NEAR_EDGE_CHARS = 400
+_LONG_ORDER_CHARS = 1500
+_MOST_IDENTIFIERS = 24
+_ROLE_OF_WRITER = {"me": "assistant", "assistant": "assistant", "tool": "tool"}
+
+Message = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    role: str
+    text: str
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """A sentence of a turn, with the id to cite, "" for none."""
+
+    role: str
+    sentence: str
+    id: str
+
+    @property
+    def cited(self) -> str:
+        return f"{self.sentence} [{self.id}]" if self.id and not _CITED.search(self.sentence) else self.sentence
+
+
+def is_summary_request(messages: Sequence[Message]) -> bool:
+    """Whether the request orders a summary rather than an answer."""
+    return _ordering_message(messages) is not None
+
+
+def summarise(messages: Sequence[Message], limit_tokens: int) -> str:
+    """A summary of at most `limit_tokens`, what the order allows, and a sixth of the source or 64 tokens."""
+    place = _ordering_message(messages)
+    if place is None:
+        return ""
+    order = _BLOCK.sub("", text_of(messages[place]))
+    source = _source(messages, place)
+    limits = [limit_tokens, max(64, sum(count(turn.text) for turn in source) // 6)]
+    limits += [int(match) for match in _BUDGET.findall(order)]
+    statements = [
+        _Statement(turn.role, sentence, turn.id if "[id]" in order else "")
+        for turn in source
+        for sentence in texts.sentences(_OWN_FRAME.sub("\n", turn.text) if turn.role == "assistant" else turn.text)
+    ]
+    names = texts.identifiers(turn.text for turn in source)[:_MOST_IDENTIFIERS]
+    headings = list(dict.fromkeys(match.strip() for match in _HEADING.findall(order)))[:12]
+    # A short source leaves no room for sections, a shorter one none for a whole sentence.
+    return (
+        (_in_sections(headings, statements, names, min(limits)) if headings else "")
+        or _in_one(statements, names, min(limits))
+        or _beginning(statements, min(limits))
+    )
+
+
+def text_to_summarise(messages: Sequence[Message]) -> str:
+    """All the text that a summary request is about, as it stands."""
+    place = _ordering_message(messages)
+    return "\n".join(turn.text for turn in _source(messages, place)) if place is not None else ""
+
+
+def _ordering_message(messages: Sequence[Message]) -> int | None:
+    users = [place for place, message in enumerate(messages) if message.get("role") == "user"]
+    if users and _orders(text_of(messages[users[-1]])):
+        return users[-1]
+    if messages and messages[0].get("role") in ("system", "developer"):
+        opening = text_of(messages[0])[:_NEAR_EDGE_CHARS]
+        return 0 if _ORDER.search(opening) else None
+    return None
+
+
+def _orders(text: str) -> bool:
+    bare = _BLOCK.sub("\n", text).strip()
+    return bool(_ORDER.search(bare[:_NEAR_EDGE_CHARS]) or _ORDER.search(bare[-_NEAR_EDGE_CHARS:]))
+
+
+def _source(messages: Sequence[Message], order_at: int) -> list[_Turn]:
+    """What to summarise: the other messages, and what the ordering message carries in blocks or at length."""
+    turns: list[_Turn] = []
+    for place, message in enumerate(messages):
+        role, text = str(message.get("role")), text_of(message)
+        if place != order_at and role in ("system", "developer"):
+            continue
+        blocks = list(_blocks(text))
+        if blocks:
+            turns += blocks
+        elif place != order_at or (role == "user" and len(text) > _LONG_ORDER_CHARS):
+            turns.append(_Turn(role, text))
+    return [turn for turn in turns if turn.text]
+
+
+def _blocks(text: str) -> Iterator[_Turn]:
+    for match in _BLOCK.finditer(text):
+        attributes = dict(_ATTRIBUTE.findall(match["attributes"] or ""))
+        role = _ROLE_OF_WRITER.get(attributes.get("from", ""), "user")
+        yield _Turn(role, (match["text"] or match["code"] or "").strip(), attributes.get("id", ""))
+
+
+def _in_one(statements: Sequence[_Statement], names: Sequence[str], limit_tokens: int) -> str:
+    tail = _fitted("Names: ", names, limit_tokens // 4)
+    room = limit_tokens - count(tail) - 1
+    chosen: set[_Statement] = set()
+    for statement in _most_central(statements):
+        if (cost := count(statement.cited) + 1) <= room:
+            chosen.add(statement)
+            room -= cost
+    body = "\n".join(statement.cited for statement in dict.fromkeys(statements) if statement in chosen)
+    return "\n".join(part for part in (body, tail) if part)
+
+
+def _beginning(statements: Sequence[_Statement], limit_tokens: int) -> str:
+    """As much as fits of what the text is most about."""
+    for statement in _most_central(statements):
+        return "".join(encode(statement.sentence)[:limit_tokens])
+    return ""
+
+
+def _in_sections(
+    headings: Sequence[str], statements: Sequence[_Statement], names: Sequence[str], limit_tokens: int
+) -> str:
+    room = limit_tokens - sum(count(heading) + 2 for heading in headings)
+    used: set[str] = set()
+    sections: list[str] = []
+    for place, heading in enumerate(headings):
+        share = max(0, room) // (len(headings) - place)
+        if _ASKS_FOR_NAMES.search(heading):
+            body = _fitted("", names, share)
+        else:
+            body = _filled(_candidates(heading, statements), used, share, min(room, 2 * share))
+        if body:
+            room -= count(body) + 1
+            sections.append(f"{heading}\n{body}")
+    return "\n".join(sections)
+
+
+def _filled(candidates: Sequence[_Statement], used: set[str], share_tokens: int, first_tokens: int) -> str:
+    """As many lines as the share holds; the first may be longer, so that no section is empty for one long sentence."""
+    lines: list[str] = []
+    for statement in candidates:
+        line = f"- {statement.cited}"
+        cost = count(line) + 1
+        if statement.sentence not in used and cost <= (share_tokens if lines else first_tokens):
+            used.add(statement.sentence)
+            lines.append(line)
+            share_tokens -= cost
+    return "\n".join(lines)
+
+
+def _candidates(heading: str, statements: Sequence[_Statement]) -> list[_Statement]:
+    """Statements for a section, best first: those its name asks for, else what the text is about."""
+    for pattern, fits in _FITTING:
+        if re.search(pattern, heading, re.IGNORECASE):
+            fitting = [statement for statement in statements if fits(statement)]
+            # What was asked first is the goal, however little of the talk repeats it.
+            opening = fitting[:1] if pattern == _GOAL else []
+            return opening + _most_central(fitting)
+    return _most_central(statements)
+
+
+def _most_central(statements: Sequence[_Statement]) -> list[_Statement]:
+    first: dict[str, _Statement] = {}
+    for statement in statements:
+        first.setdefault(statement.sentence, statement)
+    return [first[sentence] for sentence in texts.most_central([statement.sentence for statement in statements])]
+
+
+def _says(pattern: str) -> Callable[[_Statement], bool]:
+    expression = re.compile(pattern, re.IGNORECASE)
+    return lambda statement: expression.search(statement.sentence) is not None
+
+
+_ASKS_FOR_NAMES = re.compile(r"\b(?:ids?|identifiers?|files?|paths?|names?|references?|resources?)\b", re.IGNORECASE)
+_GOAL = r"goal|intent|request|task|asked|purpose"
+_FITTING: tuple[tuple[str, Callable[[_Statement], bool]], ...] = (
+    (_GOAL, lambda statement: statement.role == "user"),
+    (r"done|progress|so far", lambda statement: statement.role == "assistant"),
+    (r"tool|result|output", lambda statement: statement.role == "tool"),
+    (r"number|figure|fact|measure|value", lambda statement: texts.has_number(statement.sentence)),
+    (r"constraint|instruction|rule", _says(r"\b(?:must|never|always|only|shall|may not|do not)\b")),
+    (r"decision|decided|agreed", _says(r"\b(?:decid|agree|chose|because|will|must)")),
+    (r"open|pending|next|todo|question|unresolved", _says(r"\?|\b(?:next|todo|pending|open|should|later)\b")),
+)
+
+
+def _fitted(opening: str, names: Sequence[str], limit_tokens: int) -> str:
+    while names:
+        line = opening + ", ".join(names)
+        if count(line) <= limit_tokens:
+            return line
+        names = names[:-1]
+    return ""

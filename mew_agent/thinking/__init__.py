@@ -1,1 +1,0 @@
-"""How an agent answers: turns, the conversation behind them, and the calls to its model."""

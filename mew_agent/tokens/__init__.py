@@ -1,0 +1,1 @@
+"""Token counts of text: projections, server counts and optional tokenizers."""

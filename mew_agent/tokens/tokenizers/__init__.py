@@ -1,0 +1,19 @@
+"""Optional exact tokenizers: which family a model belongs to, and a counter for it.
+
+Nothing here ever touches the network: vocabularies come with an installed extra or are files of the user's.
+"""
+
+from mew_agent.tokens.tokenizers.choice import Wanted, chosen_counter, refuse_unavailable
+from mew_agent.tokens.tokenizers.counters import TextCounter, TokenizerSettings, counter_for
+from mew_agent.tokens.tokenizers.family import Family, family_of
+
+__all__ = [
+    "Family",
+    "TextCounter",
+    "TokenizerSettings",
+    "Wanted",
+    "chosen_counter",
+    "counter_for",
+    "family_of",
+    "refuse_unavailable",
+]

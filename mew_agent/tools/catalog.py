@@ -1,0 +1,117 @@
+"""What a participant offers its peers over MCP: the one question an `mcp/request` comes down to.
+
+Owns the JSON-RPC error codes, and the offers of a participant of this process: its tools and resources. Another kind
+of offers stands for an MCP server (`mew_agent.bridge`). Knows no envelopes; those are the business of `answers`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from pydantic_core import from_json, to_json
+
+from mew_agent.errors import MewAgentError
+from mew_agent.tools.functions import BadArguments, Tool, Toolbox, UnknownTool, as_text, is_shaped, well_formed
+from mew_agent.tools.peer_offers import OTHER_LISTS
+from mew_agent.tools.resources import NoSuchResource, Resources
+
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+UNAVAILABLE: Final = -32000
+"""Who was asked cannot answer now: it is paused, or the server behind it is down."""
+RESOURCE_NOT_FOUND: Final = -32002
+
+
+@dataclass(eq=False)
+class RequestFailed(MewAgentError):
+    """A request that gets a JSON-RPC error as its answer. `code` as in JSON-RPC and MCP."""
+
+    code: int
+    message: str
+    data: Any = None
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Offers(Protocol):
+    """Answers MCP requests."""
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The result of an MCP request, as MCP shapes it. Raises `RequestFailed`."""
+        ...
+
+
+@dataclass
+class LocalOffers:
+    """The tools and resources of this process."""
+
+    toolbox: Toolbox = field(default_factory=Toolbox)
+    resources: Resources = field(default_factory=Resources)
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer from the toolbox or the resources. Lists have one page. Raises `RequestFailed`."""
+        if method.endswith("/list") and params.get("cursor") is not None:
+            raise RequestFailed(INVALID_PARAMS, "there is one page only, and it gave out no `cursor`")
+        match method:
+            case "ping":
+                return {}
+            case "tools/list":
+                tools = [_listed(tool) for tool in self.toolbox.tools.values()]
+                return with_other_lists({"tools": tools}, ["resources"] if self.resources.resources else [])
+            case "tools/call":
+                return await self._call(params)
+            case "resources/list":
+                return {"resources": self.resources.listed()}
+            case "resources/templates/list":
+                return {"resourceTemplates": self.resources.templates()}
+            case "resources/read":
+                return await self._read(params)
+            case _:
+                raise RequestFailed(METHOD_NOT_FOUND, f"method '{method}' is not offered here")
+
+    async def _call(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A tool that fails has a result that says so: that is what the model that called it can act on."""
+        name, arguments = params.get("name"), params.get("arguments") or {}
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise RequestFailed(INVALID_PARAMS, "params need a `name` and an object `arguments`")
+        try:
+            return _as_result(await self.toolbox.call(name, arguments))
+        except (UnknownTool, BadArguments) as error:
+            raise RequestFailed(INVALID_PARAMS, well_formed(str(error))) from None
+        except Exception as error:
+            text = well_formed(f"{type(error).__name__}: {error}")
+            return {"content": [{"type": "text", "text": text}], "isError": True}
+
+    async def _read(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        uri = params.get("uri")
+        if not isinstance(uri, str):
+            raise RequestFailed(INVALID_PARAMS, "params need a `uri`")
+        try:
+            return await self.resources.read(uri)
+        except NoSuchResource as error:
+            raise RequestFailed(RESOURCE_NOT_FOUND, well_formed(str(error)), {"uri": well_formed(uri)}) from None
+        except Exception as error:
+            raise RequestFailed(INTERNAL_ERROR, well_formed(f"{type(error).__name__}: {error}")) from None
+
+
+def with_other_lists(tools: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:
+    """A list of tools that says which other lists are worth asking for; nobody has to ask for empty ones then."""
+    if not others:
+        return tools
+    meta = tools.get("_meta")
+    return {**tools, "_meta": {**(meta if isinstance(meta, dict) else {}), OTHER_LISTS: list(others)}}
+
+
+def _listed(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "inputSchema": tool.schema}
+
+
+def _as_result(result: Any) -> dict[str, Any]:
+    """An MCP result: as the tool made it if it is one, else its text. Raises for what cannot be sent."""
+    if isinstance(result, dict) and is_shaped(result):
+        sendable: dict[str, Any] = from_json(to_json(result))
+        return sendable
+    return {"content": [{"type": "text", "text": as_text(result)}]}

@@ -1,0 +1,95 @@
+"""What an agent's model may call: tools from several sources under one set of names.
+
+A source offers tools and carries their calls out: functions of our own, what peers offer, what steers the context.
+Owns which source a name belongs to. It knows no model and no envelopes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import anyio
+
+from mew_agent.model.interface import ToolCall, ToolSpec
+from mew_agent.tools.functions import FAILED, Toolbox
+from mew_agent.tools.names import own_name
+
+OWN_TOOL_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """Why a tool is called: the id of the chat being answered, and of the reasoning that peers see, if they do."""
+
+    chat_id: str
+    reasoning_id: str | None = None
+
+
+class ToolSource(Protocol):
+    """Somebody who has tools. Both methods may be called at any time; what is offered may change between calls."""
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What the model is told now."""
+        ...
+
+    async def observe(self, call: ToolCall, occasion: Occasion) -> str:
+        """Carry out one call and say what came of it. Never raises: failures are text that the model can act on."""
+        ...
+
+
+class OwnTools:
+    """The functions of a participant's toolbox as a source. None runs longer than `timeout_seconds`.
+
+    Peers call them by any name; a name that no model server takes is another one for our model.
+    """
+
+    def __init__(self, toolbox: Toolbox, timeout_seconds: float = OWN_TOOL_SECONDS) -> None:
+        self._toolbox = toolbox
+        self._timeout_seconds = timeout_seconds
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """See `ToolSource`."""
+        return tuple(replace(spec, name=own_name(spec.name)) for spec in self._toolbox.specs())
+
+    async def observe(self, call: ToolCall, occasion: Occasion) -> str:
+        """See `ToolSource`."""
+        name = next((tool for tool in self._toolbox.tools if own_name(tool) == call.name), call.name)
+        with anyio.move_on_after(self._timeout_seconds):
+            return await self._toolbox.observe(name, call.arguments)
+        return f"{FAILED}'{call.name}' did not finish within {self._timeout_seconds:g} seconds"
+
+
+class AgentTools:
+    """All sources of one agent. Of two tools of one name, the one whose source was added first is offered."""
+
+    def __init__(self, *sources: ToolSource) -> None:
+        self._sources = list(sources)
+        self._owners: dict[str, ToolSource] = {}
+
+    def add(self, source: ToolSource) -> None:
+        """Offer this source's tools too, behind those that are there."""
+        self._sources.append(source)
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What the model is told now, in the order of the sources."""
+        return tuple(spec for spec, _ in self._offered())
+
+    async def observe(self, call: ToolCall, occasion: Occasion) -> str:
+        """Carry out one call. Never raises: an unknown name, too, becomes text that the model can act on.
+
+        A tool that was offered and is gone is still its source's matter, which knows why.
+        """
+        offered = {spec.name: source for spec, source in self._offered()}
+        source = offered.get(call.name) or self._owners.get(call.name)
+        if source is None:
+            return f"{FAILED}no tool '{call.name}' (known: {', '.join(offered) or 'none'})"
+        return await source.observe(call, occasion)
+
+    def _offered(self) -> Iterator[tuple[ToolSpec, ToolSource]]:
+        seen: set[str] = set()
+        for source in self._sources:
+            for spec in source.specs():
+                if spec.name not in seen:
+                    seen.add(spec.name)
+                    self._owners[spec.name] = source
+                    yield spec, source

@@ -1,0 +1,91 @@
+"""[pure] The part of JSONPath that capability keys use: `$`, `.name`, `['name']`, `[0]`, `[*]`, `.*`, `..`.
+
+Filters, slices and scripts are not read: a path that holds one raises `Undecidable`, and the capability denies.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mew_protocol.patterns import Steps, Undecidable
+
+_STEP = re.compile(
+    r"(?P<deep>\.\.)?(?:\.?(?P<name>[^.\[\]*'\"$@?()]+)|\.?(?P<star>\*)|\[(?:(?P<index>\d{1,9})|(?P<all>\*)"
+    r"|'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\")\])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    key: str | int | None
+    """None takes every child."""
+    deep: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPath:
+    """A path that was read."""
+
+    steps: tuple[_Step, ...]
+
+    @staticmethod
+    def compile(path: str) -> "JsonPath":
+        """Read a path that begins with `$`. Raises `Undecidable`."""
+        steps: list[_Step] = []
+        place = 1
+        while place < len(path):
+            found = _STEP.match(path, place)
+            if found is None or found.end() == place:
+                raise Undecidable(f"'{path}' is not read beyond character {place}")
+            steps.append(_Step(_key(found), found["deep"] is not None))
+            place = found.end()
+        return JsonPath(tuple(steps))
+
+    def find(self, value: object, budget: Steps) -> Iterator[object]:
+        """Every value the path leads to. Raises `Undecidable` when looking costs too much."""
+        yield from _follow(value, self.steps, budget)
+
+
+def descendants(value: object, budget: Steps) -> Iterator[object]:
+    """The value and everything inside it."""
+    budget.take(1)
+    yield value
+    for child in _children(value):
+        yield from descendants(child, budget)
+
+
+def _key(found: re.Match[str]) -> str | int | None:
+    if found["index"] is not None:
+        return int(found["index"])
+    for group in ("name", "single", "double"):
+        if found[group] is not None:
+            return found[group]
+    return None
+
+
+def _follow(value: object, steps: tuple[_Step, ...], budget: Steps) -> Iterator[object]:
+    budget.take(1)
+    if not steps:
+        yield value
+        return
+    step, rest = steps[0], steps[1:]
+    for start in descendants(value, budget) if step.deep else (value,):
+        for child in _picked(start, step.key):
+            yield from _follow(child, rest, budget)
+
+
+def _picked(value: object, key: str | int | None) -> Iterator[object]:
+    if key is None:
+        yield from _children(value)
+    elif isinstance(key, int):
+        if isinstance(value, list | tuple) and key < len(value):
+            yield value[key]
+    elif isinstance(value, dict) and key in value:
+        yield value[key]
+
+
+def _children(value: object) -> Iterator[object]:
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, list | tuple):
+        yield from value

@@ -1,0 +1,32 @@
+"""[pure] `chat`: what is said, and that it was read."""
+
+from pydantic import Field
+
+from mew_protocol import kinds
+from mew_protocol.payloads.base import Payload
+
+
+class Chat(Payload):
+    """Something said. `format` is `plain` or `markdown`."""
+
+    text: str = Field(min_length=1)
+    format: str | None = None
+
+
+class Acknowledge(Payload):
+    """A chat was seen; `correlation_id` names it. `status`: `received`, `processing`, `queued`, `read`, ..."""
+
+    status: str | None = None
+
+
+class Cancel(Payload):
+    """A chat needs no answer any more; `correlation_id` names it."""
+
+    reason: str | None = None
+
+
+PAYLOADS: dict[str, type[Payload]] = {
+    kinds.CHAT: Chat,
+    kinds.CHAT_ACKNOWLEDGE: Acknowledge,
+    kinds.CHAT_CANCEL: Cancel,
+}

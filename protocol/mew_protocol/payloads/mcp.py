@@ -1,0 +1,73 @@
+"""[pure] `mcp/*`: Model Context Protocol messages in envelopes, and proposals to send them.
+
+The TypeScript SDK leaves out `jsonrpc` and `id`; both are optional here and the envelope's correlation counts.
+"""
+
+from typing import Any
+
+from pydantic import Field
+
+from mew_protocol import kinds
+from mew_protocol.payloads.base import Payload
+
+
+class Request(Payload):
+    """An MCP request, for instance `tools/call`."""
+
+    method: str = Field(min_length=1)
+    params: dict[str, Any] | None = None
+    jsonrpc: str | None = None
+    id: int | str | None = None
+
+
+class ErrorBody(Payload):
+    """A JSON-RPC error."""
+
+    code: int
+    message: str
+    data: Any = None
+
+
+class Response(Payload):
+    """The answer to a request; `correlation_id` names it. Exactly one of `result` and `error` is meant."""
+
+    result: Any = None
+    error: ErrorBody | None = None
+    jsonrpc: str | None = None
+    id: int | str | None = None
+
+
+class Proposal(Payload):
+    """A request its sender may not make itself: somebody else may fulfil it."""
+
+    method: str = Field(min_length=1)
+    params: dict[str, Any] | None = None
+
+
+class Withdraw(Payload):
+    """The proposer takes its proposal back."""
+
+    reason: str
+
+
+class Reject(Payload):
+    """A fulfiller declines a proposal."""
+
+    reason: str
+
+
+class Notification(Payload):
+    """A one-way MCP message."""
+
+    method: str | None = None
+    params: dict[str, Any] | None = None
+
+
+PAYLOADS: dict[str, type[Payload]] = {
+    kinds.MCP_REQUEST: Request,
+    kinds.MCP_RESPONSE: Response,
+    kinds.MCP_PROPOSAL: Proposal,
+    kinds.MCP_WITHDRAW: Withdraw,
+    kinds.MCP_REJECT: Reject,
+    kinds.MCP_NOTIFICATION: Notification,
+}

@@ -1,0 +1,274 @@
+"""Reads space.yaml into `settings.SpaceConfig`; everything wrong with it is said with file, line and column.
+
+Owns the way from a text to the model and back to the place of a mistake, not what is done with the values: tokens
+are made in `auth`, programs are started by the supervisor, capability patterns are read by `mew_protocol.capability`.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import yaml
+from mew_spaces.config.settings import AgentOptions, ParticipantConfig, SpaceConfig
+from mew_spaces.errors import SpaceConfigError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+__all__ = [
+    "AgentOptions",
+    "ParticipantConfig",
+    "SpaceConfig",
+    "load_space",
+    "parse_space",
+    "place_in",
+    "with_participant",
+]
+
+_PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+_KEY_MARK = "[key]"
+"""How pydantic marks an error in a mapping's key."""
+
+
+def load_space(path: Path | str) -> SpaceConfig:
+    """Read and check a space.yaml. Raises `SpaceConfigError` naming file, line, column and what was expected."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SpaceConfigError(path, "there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpaceConfigError(path, f"cannot be read: {error}") from None
+    return parse_space(text, path=path)
+
+
+def parse_space(text: str, *, path: Path | str = "space.yaml") -> SpaceConfig:
+    """Read and check the text of a space.yaml; `path` is only named in errors. Raises `SpaceConfigError`."""
+    document = _Document(text, Path(path))
+    try:
+        config = SpaceConfig.model_validate(document.value)
+    except ValidationError as error:
+        raise document.error_of(error.errors(include_url=False)[0]) from None
+    _check_across(config, document)
+    return config
+
+
+def place_in(path: Path | str, place: Sequence[int | str]) -> str:
+    """Where a value of a space.yaml stands, as file:line:column; the file alone when that cannot be told.
+
+    `place` is the keys and indexes that lead there; the nearest thing above stands for what the file does not have.
+    """
+    try:
+        error = _Document(Path(path).read_text(encoding="utf-8"), Path(path)).error_at(place, "")
+    except (OSError, UnicodeDecodeError, SpaceConfigError):
+        return str(path)
+    return str(path) if error.line is None else f"{path}:{error.line}:{error.column}"
+
+
+def with_participant(text: str, name: str, settings: Mapping[str, Any], *, path: Path | str = "space.yaml") -> str:
+    """The text of a space.yaml with one more participant at the end of its list; comments and all else stay.
+
+    Raises `SpaceConfigError` for a name that is taken, a list that is written in one line, and settings that are
+    not allowed there.
+    """
+    document = _Document(text, Path(path))
+    line, indent = document.end_of("participants", name)
+    # JSON is YAML, and needs no writer of its own.
+    is_plain = _PLAIN_KEY.fullmatch(name) is not None and yaml.safe_load(name) == name
+    written = [f"{name if is_plain else json.dumps(name, ensure_ascii=False)}:"]
+    written += [f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
+    lines = text.splitlines()
+    if line is None:
+        lines += ["participants:"]
+        line = len(lines)
+    lines[line:line] = [" " * indent + one for one in written]
+    changed = "\n".join(lines) + "\n"
+    parse_space(changed, path=path)
+    return changed
+
+
+def _check_across(config: SpaceConfig, document: "_Document") -> None:
+    """What no single key can say: names that must exist, tokens that must be unique."""
+    default = config.space.default_participant
+    if default is not None and default not in config.participants:
+        hint = _closest(default, config.participants)
+        raise document.error_at(
+            ("space", "default_participant"), f"participant '{default}' is not under 'participants'{hint}"
+        )
+    owners: dict[str, str] = {}
+    for name, participant in config.participants.items():
+        for index, token in enumerate(participant.tokens):
+            if owners.setdefault(token, name) != name:
+                raise document.error_at(
+                    ("participants", name, "tokens", index),
+                    f"participant '{name}' has a token of '{owners[token]}'; a token names exactly one participant",
+                )
+
+
+class _Document:
+    """A YAML text as a value, with the way back from a place in the value to a line and column."""
+
+    def __init__(self, text: str, path: Path) -> None:
+        self.path = path
+        self._text = text
+        loader = yaml.SafeLoader(text)
+        try:
+            self._root = loader.get_single_node()
+            if self._root is not None:
+                self._refuse_duplicates(self._root, set())
+            self.value: Any = loader.construct_document(self._root) if self._root is not None else {}
+        except yaml.MarkedYAMLError as error:
+            raise self._malformed(error) from None
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise SpaceConfigError(path, f"malformed YAML: {error}") from None
+        finally:
+            loader.dispose()
+
+    def error_at(self, place: Sequence[int | str], problem: str, *, at_key: bool = False) -> SpaceConfigError:
+        """The error for a place of the value: its own mark, or that of the nearest thing above it."""
+        mark = self._mark_at(place, at_key=at_key)
+        if mark is None:
+            return SpaceConfigError(self.path, problem)
+        return SpaceConfigError(self.path, problem, mark.line + 1, mark.column + 1)
+
+    def error_of(self, detail: ErrorDetails) -> SpaceConfigError:
+        """Say a validation error in the words of the file."""
+        place = tuple(self._steps(detail["loc"]))
+        if place and place[-1] == _KEY_MARK:
+            return self.error_at(place[:-1], f"{_dotted(place[:-1])}: {_words(detail)}", at_key=True)
+        under, name = _dotted(place[:-1]), str(place[-1]) if place else ""
+        beneath = f" under {under}" if under else ""
+        match detail["type"]:
+            case "extra_forbidden":
+                hint = _closest(name, known) if (known := _known_keys(place[:-1])) else ""
+                expected = f"; expected one of {', '.join(known)}" if known and not hint else ""
+                return self.error_at(place, f"unknown key '{name}'{beneath}{hint}{expected}", at_key=True)
+            case "missing":
+                return self.error_at(place[:-1], f"'{name}' is missing{beneath}")
+            case "model_type" | "dict_type" if not place:
+                return self.error_at(place, "a space.yaml is a mapping with 'space' and 'participants'")
+        return self.error_at(place, f"{_dotted(place)}: {_words(detail)}")
+
+    def end_of(self, section: str, newcomer: str) -> tuple[int | None, int]:
+        """Behind which line a block mapping ends, and how far its keys are indented; no line if it is not there.
+
+        Raises `SpaceConfigError` when nothing can be added, or the newcomer is there already.
+        """
+        pairs = self._root.value if isinstance(self._root, yaml.MappingNode) else []
+        node = next((value for key, value in pairs if key.value == section), None)
+        if node is None:
+            return None, 2
+        if not isinstance(node, yaml.MappingNode) or node.flow_style or not node.value:
+            problem = f"'{section}' is not written line by line; add '{newcomer}' there by hand"
+            raise self.error_at((section,), problem, at_key=True)
+        if any(key.value == newcomer for key, _ in node.value):
+            raise self.error_at((section, newcomer), f"there is a '{newcomer}' already", at_key=True)
+        lines = self._text.splitlines()[: node.end_mark.line + (node.end_mark.column > 0)]
+        while not lines[-1].strip() or lines[-1].lstrip().startswith("#"):
+            lines.pop()
+        return len(lines), node.value[0][0].start_mark.column
+
+    def _steps(self, location: Sequence[int | str]) -> Iterator[int | str]:
+        """Leave out what pydantic adds to a location: names of union branches and key marks."""
+        node: Any = self.value
+        for step in location:
+            if isinstance(node, Mapping):
+                if step in node or step == location[-1]:
+                    yield step
+                    node = node.get(step)
+            elif isinstance(node, Sequence) and not isinstance(node, str) and isinstance(step, int):
+                yield step
+                node = node[step] if step < len(node) else None
+
+    def _mark_at(self, place: Sequence[int | str], *, at_key: bool) -> yaml.Mark | None:
+        node = self._root
+        mark = node.start_mark if node is not None else None
+        for depth, step in enumerate(place):
+            last = depth == len(place) - 1
+            if isinstance(node, yaml.MappingNode):
+                pair = next((pair for pair in node.value if pair[0].value == str(step)), None)
+                if pair is None:
+                    return mark
+                node = pair[1]
+                mark = pair[0].start_mark if (last and at_key) else node.start_mark
+            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+                node = node.value[step]
+                mark = node.start_mark
+            else:
+                return mark
+        return mark
+
+    def _refuse_duplicates(self, node: yaml.Node, seen: set[int]) -> None:
+        """YAML keeps the last of two equal keys without a word; a lost capability list deserves one."""
+        if id(node) in seen:
+            return
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            for item in node.value:
+                self._refuse_duplicates(item, seen)
+        elif isinstance(node, yaml.MappingNode):
+            keys: set[str] = set()
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in keys and key.value != "<<":
+                    mark = key.start_mark
+                    raise SpaceConfigError(
+                        self.path, f"key '{key.value}' is given twice", mark.line + 1, mark.column + 1
+                    )
+                keys.add(key.value if isinstance(key, yaml.ScalarNode) else "")
+                self._refuse_duplicates(value, seen)
+
+    def _malformed(self, error: yaml.MarkedYAMLError) -> SpaceConfigError:
+        mark = error.problem_mark or error.context_mark
+        said = " ".join(part for part in (error.context, error.problem) if part) or "cannot be read"
+        problem = f"malformed YAML: {said}"
+        if mark is None:
+            return SpaceConfigError(self.path, problem)
+        return SpaceConfigError(self.path, problem, mark.line + 1, mark.column + 1)
+
+
+def _words(detail: ErrorDetails) -> str:
+    """What was expected and what was found, in the words of someone who writes YAML."""
+    message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    message = re.sub(r"a valid (dictionary|dict)( or instance of \w+)?", "a mapping", message)
+    message = message.replace("a valid tuple", "a list").replace("a valid ", "a ")
+    found = detail["input"]
+    if not message.startswith("must be") or not isinstance(found, str | int | float | None):
+        return message
+    quoting = "; quote it" if message == "must be a string" and isinstance(found, int | float) else ""
+    return f"{message}, not {'nothing' if found is None else repr(found)}{quoting}"
+
+
+def _dotted(place: Sequence[int | str]) -> str:
+    return ".".join(str(step) for step in place)
+
+
+def _closest(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean '{near[0]}'?)" if near else ""
+
+
+def _known_keys(place: Sequence[int | str]) -> list[str]:
+    """The keys that may stand at a place, by walking the models along it."""
+    kind: Any = SpaceConfig
+    for step in place:
+        kind = _model_in(kind)
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and step in kind.model_fields:
+            kind = kind.model_fields[str(step)].annotation
+        elif get_origin(kind) is dict:
+            kind = get_args(kind)[1]
+        elif get_origin(kind) is tuple:
+            kind = get_args(kind)[0]
+    kind = _model_in(kind)
+    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+
+
+def _model_in(kind: Any) -> Any:
+    """Strip `Annotated` and pick the branch of an optional that can hold keys."""
+    while get_origin(kind) in (Annotated, Union, UnionType):
+        branches = [one for one in get_args(kind) if one is not type(None)]
+        kind = branches[0]
+    return kind

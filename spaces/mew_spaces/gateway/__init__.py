@@ -1,0 +1,1 @@
+"""The gateway process: HTTP, WebSocket connections, fan-out, logs and stored state."""

@@ -1,0 +1,321 @@
+"""The gateway's two logs, as JSON Lines with the reference's keys in the reference's order.
+
+`envelope-history.jsonl` tells what was received, delivered and rejected; `capability-decisions.jsonl` tells what
+was allowed and why, and every change of permissions. Owns what a line says; `line_files` writes it. Nothing here
+is done while an envelope is on its way: a line is made of what was left for it, in the writer's thread.
+"""
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.timestamp import wire_timestamp
+from mew_spaces.config.settings import GatewayLogging
+from mew_spaces.core.effects import Note
+from mew_spaces.core.permissions import Decision
+from mew_spaces.gateway.line_files import LineFile, LineWriter
+from pydantic_core import to_json
+
+ENVELOPE_HISTORY: Final = "envelope-history.jsonl"
+CAPABILITY_DECISIONS: Final = "capability-decisions.jsonl"
+
+Transport = Literal["websocket", "http", "virtual"]
+
+Recipients = tuple[str, ...] | int
+"""Who got an envelope, or how many where their names are not wanted."""
+
+_SIZE_OF_A_DRAFT = 2_048
+_SIZE_OF_A_DECISION = 512
+"""About what such a line holds while it waits, in bytes."""
+
+_MAX_REMEMBERED_TAILS = 4_096
+_MAX_REMEMBERED_ENDS = 512
+
+_MILLISECONDS: Final = tuple(b'%03dZ","event":"' % number for number in range(1_000))
+
+_About = tuple[str | None, str | None, tuple[str, ...] | None]
+"""An envelope's id, kind and correlation: what a decision's line tells of it."""
+
+_WORDS: Final = {
+    "true": True,
+    "1": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "0": False,
+    "no": False,
+    "off": False,
+}
+
+
+def logging_options(config: GatewayLogging, environ: Mapping[str, str] = os.environ) -> GatewayLogging:
+    """The options with what the environment says instead: GATEWAY_LOGGING, ENVELOPE_HISTORY, CAPABILITY_DECISIONS."""
+
+    def said(name: str, otherwise: bool) -> bool:
+        return _WORDS.get(environ.get(name, "").strip().lower(), otherwise)
+
+    def switched(switch: Any, name: str) -> Any:
+        return switch.model_copy(update={"enabled": said(name, switch.enabled)})
+
+    return config.model_copy(
+        update={
+            "enabled": said("GATEWAY_LOGGING", config.enabled),
+            "envelope_history": switched(config.envelope_history, "ENVELOPE_HISTORY"),
+            "capability_decisions": switched(config.capability_decisions, "CAPABILITY_DECISIONS"),
+        }
+    )
+
+
+class AuditLog:
+    """The logs of one space, in a folder that is made when it is not there. Raises `OSError` when it cannot be."""
+
+    def __init__(self, folder: Path, space: str, options: GatewayLogging, writer: LineWriter) -> None:
+        def file(name: str, *, enabled: bool) -> LineFile | None:
+            if not (options.enabled and enabled):
+                return None
+            return LineFile(folder / name, max_bytes=options.max_file_bytes, kept=options.kept_files)
+
+        self._history = file(ENVELOPE_HISTORY, enabled=options.envelope_history.enabled)
+        self._decisions = file(CAPABILITY_DECISIONS, enabled=options.capability_decisions.enabled)
+        self._space = space
+        self._options = options
+        self._writer = writer
+        self._tails: dict[tuple[str | None, str, str], bytes] = {}
+        self._ends: dict[tuple[str, Transport, Recipients], tuple[bytes, ...]] = {}
+        self._decision_tails: dict[tuple[Any, ...], tuple[Any, Any, bytes]] = {}
+        self._second = datetime.min.replace(tzinfo=UTC)
+        self._second_told = b""
+        self.names_wanted_up_to = self._names_wanted()
+        """Above this many recipients nobody needs to know their names."""
+        if self.is_on:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is logged at all."""
+        return self._history is not None or self._decisions is not None
+
+    def passed(
+        self,
+        envelope: Envelope,
+        data: bytes,
+        sender: str,
+        transport: Transport,
+        recipients: Recipients,
+        decision: Decision,
+        *,
+        now: datetime,
+    ) -> None:
+        """An envelope came in, was allowed and written to members, the way most do. `data` is its JSON."""
+        history, decisions = self._history, self._decisions
+        if history is not None and decisions is not None:
+            about = (envelope.id, envelope.kind, envelope.correlation_id)
+            size = len(data) + _SIZE_OF_A_DECISION
+            self._writer.put_both(
+                history, decisions, self._both, size, about, data, sender, transport, recipients, decision, now
+            )
+        elif history is not None:
+            self._writer.put(history, self._passed, len(data), envelope.id, data, sender, transport, recipients, now)
+        else:
+            self.decided(envelope, sender, decision, transport, now=now)
+
+    def received(
+        self,
+        envelope: Draft,
+        sender: str,
+        transport: Transport,
+        *,
+        now: datetime,
+        rejected: str | None = None,
+    ) -> None:
+        """An envelope came in. `rejected` is the error it was answered with."""
+        if self._history is not None:
+            self._writer.put(
+                self._history, self._received, _SIZE_OF_A_DRAFT, envelope, sender, transport, now, rejected
+            )
+
+    def delivered(
+        self, envelope: Envelope, data: bytes, recipients: Recipients, *, now: datetime, metadata: Mapping[str, Any]
+    ) -> None:
+        """An envelope was written to members: one line each where names are given, one line where only a number is."""
+        if self._history is not None and self._options.delivered != "never":
+            self._writer.put(self._history, self._delivered, len(data), envelope.id, data, recipients, now, metadata)
+
+    def decided(
+        self,
+        envelope: Draft,
+        sender: str,
+        decision: Decision,
+        transport: Transport,
+        *,
+        now: datetime,
+    ) -> None:
+        """Somebody's capabilities were asked."""
+        if self._decisions is not None:
+            about = (envelope.id, envelope.kind, envelope.correlation_id)
+            self._writer.put(
+                self._decisions, self._decided, _SIZE_OF_A_DECISION, about, sender, decision, transport, now
+            )
+
+    def noted(self, note: Note, *, now: datetime) -> None:
+        """Permissions changed."""
+        if self._decisions is not None:
+            self._writer.put(self._decisions, self._noted, _SIZE_OF_A_DECISION, note, now)
+
+    def _names_wanted(self) -> int:
+        mode = self._options.delivered
+        if self._history is None or mode == "never":
+            return 0
+        return self._options.per_member_up_to if mode == "per_member" else 1 << 30
+
+    # Lines, made in the writer's thread
+
+    def _both(
+        self,
+        about: _About,
+        data: bytes,
+        sender: str,
+        transport: Transport,
+        recipients: Recipients,
+        decision: Decision,
+        now: datetime,
+    ) -> tuple[bytes, bytes]:
+        passed = self._passed(about[0], data, sender, transport, recipients, now)
+        return passed, self._decided(about, sender, decision, transport, now)
+
+    def _passed(
+        self,
+        envelope_id: str | None,
+        data: bytes,
+        sender: str,
+        transport: Transport,
+        recipients: Recipients,
+        now: datetime,
+    ) -> bytes:
+        stamp = self._stamp(now)
+        middle = b'","id":' + to_json(envelope_id) + b',"envelope":' + self._kept(data)
+        received, *delivered = self._ends.get((sender, transport, recipients)) or self._made_ends(
+            sender, transport, recipients
+        )
+        if len(delivered) == 1:
+            return b"".join((stamp, b"received", middle, received, stamp, b"delivered", middle, delivered[0]))
+        head = stamp + b"delivered" + middle
+        return b"".join((stamp, b"received", middle, received, *(head + end for end in delivered)))
+
+    def _received(
+        self, envelope: Draft, sender: str, transport: Transport, now: datetime, rejected: str | None
+    ) -> bytes:
+        data = envelope.encode()
+        tail = self._tail(sender, "inbound", transport)
+        received = self._line("received", envelope.id, data, now) + tail + b"}\n"
+        if rejected is None:
+            return received
+        why = b',"metadata":' + to_json({"reason": rejected}) + b"}\n"
+        return received + self._line("rejected", envelope.id, data, now) + tail + why
+
+    def _delivered(
+        self, envelope_id: str, data: bytes, recipients: Recipients, now: datetime, metadata: Mapping[str, Any]
+    ) -> bytes:
+        head = self._line("delivered", envelope_id, data, now)
+        if isinstance(recipients, int):
+            told = to_json({**metadata, "recipients": recipients})
+            return head + self._tail(None, "outbound", "websocket") + b',"metadata":' + told + b"}\n"
+        told = b',"metadata":' + to_json(metadata) + b"}\n"
+        return b"".join(head + self._tail(name, "outbound", "websocket") + told for name in recipients)
+
+    def _decided(
+        self,
+        about: _About,
+        sender: str,
+        decision: Decision,
+        transport: Transport,
+        now: datetime,
+    ) -> bytes:
+        envelope_id, kind, correlation_id = about
+        key = (sender, kind, transport, id(decision.seat), id(decision.matched))
+        known = self._decision_tails.get(key)
+        if known is None or known[0] is not decision.seat or known[1] is not decision.matched:
+            known = (decision.seat, decision.matched, self._decision_tail(kind, sender, decision, transport))
+            if len(self._decision_tails) >= _MAX_REMEMBERED_TAILS:
+                self._decision_tails.clear()
+            self._decision_tails[key] = known
+        said = b',"correlation_id":' + to_json(correlation_id) if correlation_id else b""
+        named = b'","envelope_id":' + to_json(envelope_id) if envelope_id is not None else b'"'
+        return self._stamp(now) + b"capability_check" + named + known[2] + said + b"}}\n"
+
+    def _decision_tail(self, kind: str | None, sender: str, decision: Decision, transport: Transport) -> bytes:
+        """Everything behind the envelope's id, up to what may still follow in the metadata."""
+        fields = {
+            "participant": sender,
+            "space_id": self._space,
+            "result": "denied" if decision.matched is None else "allowed",
+            "required_capability": kind,
+            "matched_capability": decision.matched,
+            "matched_source": decision.source,
+        }
+        told = to_json({key: value for key, value in fields.items() if value is not None})
+        source = to_json({"source": "http_api" if transport == "http" else transport, "transport": transport})
+        granted = decision.seat.patterns_json
+        return b"," + told[1:-1] + b',"granted_capabilities":' + granted + b',"metadata":' + source[:-1]
+
+    def _noted(self, note: Note, now: datetime) -> bytes:
+        metadata = {"by": note.by, "grant_id": note.grant_id, "reason": note.reason}
+        fields = {
+            "timestamp": wire_timestamp(now),
+            "event": note.event,
+            "envelope_id": note.envelope_id,
+            "participant": note.participant,
+            "space_id": self._space,
+            "granted_capabilities": note.capabilities,
+            "metadata": {key: value for key, value in metadata.items() if value is not None},
+        }
+        return to_json(fields) + b"\n"
+
+    def _line(self, event: str, envelope_id: str | None, data: bytes, now: datetime) -> bytes:
+        """A line up to and with the envelope."""
+        named = b'","id":' + to_json(envelope_id) if envelope_id is not None else b'"'
+        return self._stamp(now) + event.encode() + named + b',"envelope":' + self._kept(data)
+
+    def _kept(self, data: bytes) -> bytes:
+        """An envelope as it is logged: of a very long one only the size, which keeps files bounded."""
+        return data if len(data) <= self._options.max_envelope_bytes else b'{"omitted_bytes":%d}' % len(data)
+
+    def _made_ends(self, sender: str, transport: Transport, recipients: Recipients) -> tuple[bytes, ...]:
+        """What stands behind the envelope in its line of receipt, then in each of its lines of delivery."""
+        ends = [self._tail(sender, "inbound", transport) + b"}\n"]
+        told: dict[str, Any] = {"source_participant": sender}
+        if self._options.delivered == "never":
+            pass
+        elif isinstance(recipients, int):
+            told["recipients"] = recipients
+            ends.append(self._tail(None, "outbound", "websocket") + b',"metadata":' + to_json(told) + b"}\n")
+        else:
+            end = b',"metadata":' + to_json(told) + b"}\n"
+            ends += [self._tail(name, "outbound", "websocket") + end for name in recipients]
+        if len(self._ends) >= _MAX_REMEMBERED_ENDS:
+            self._ends.clear()
+        made = self._ends[sender, transport, recipients] = tuple(ends)
+        return made
+
+    def _tail(self, participant: str | None, direction: str, transport: Transport) -> bytes:
+        key = (participant, direction, transport)
+        known = self._tails.get(key)
+        if known is None:
+            named = {} if participant is None else {"participant": participant}
+            fields = {**named, "space_id": self._space, "direction": direction, "transport": transport}
+            if len(self._tails) >= _MAX_REMEMBERED_TAILS:
+                self._tails.clear()
+            known = self._tails[key] = b"," + to_json(fields)[1:-1]
+        return known
+
+    def _stamp(self, now: datetime) -> bytes:
+        """The beginning of a line, up to the event's name. Lines of one second share most of it."""
+        passed = now - self._second
+        if passed.days or passed.seconds:
+            self._second = now.replace(microsecond=0)
+            self._second_told = b'{"timestamp":"' + wire_timestamp(self._second)[: -len("000Z")].encode()
+            passed = now - self._second
+        return self._second_told + _MILLISECONDS[passed.microseconds // 1000]

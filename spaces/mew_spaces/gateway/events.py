@@ -1,0 +1,61 @@
+"""Server-sent events: a space as a reader without a socket sees it, live and from where it left off.
+
+Tells only what a member would receive: the board first, then every accepted envelope with its place in the
+history. A reader that comes back with the last place it saw gets what it missed, or is told that it cannot.
+"""
+
+from collections.abc import AsyncGenerator
+
+import anyio
+from mew_spaces.gateway.history import Position
+from mew_spaces.gateway.service import Switchboard
+
+KEEP_ALIVE_SECONDS = 15.0
+
+_BATCH = 256
+"""How many events leave in one write at most."""
+
+
+async def event_stream(
+    switchboard: Switchboard,
+    since: str | None,
+    *,
+    token: str | None = None,
+    keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
+) -> AsyncGenerator[bytes, None]:
+    """The events of a space from `since` (`<epoch>-<sequence>`) or from now, until the gateway stops.
+
+    It also ends when the reader's `token` stops counting: who was removed hears no more by it, invited again or not.
+    """
+    history = switchboard.history
+    place = Position.parse(since) if since else None
+    if since is None:
+        place = history.position
+        yield _board(switchboard, place)
+    while not history.is_closed and (token is None or switchboard.tokens.identify(token) is not None):
+        entries = history.since(place) if place is not None else None
+        if entries is None or place is None:
+            place = history.position
+            yield event("reset", b'{"reason":"history_gone"}') + _board(switchboard, place)
+        elif entries:
+            batch = entries[:_BATCH]
+            place = Position(history.epoch, batch[-1].sequence)
+            yield b"".join(
+                event("envelope", entry.data, id=str(Position(history.epoch, entry.sequence))) for entry in batch
+            )
+        else:
+            with anyio.move_on_after(keep_alive_seconds) as waiting:
+                await history.wait_beyond(place)
+            if waiting.cancelled_caught:
+                yield b": keep-alive\n\n"
+
+
+def event(name: str, data: bytes, *, id: str | None = None) -> bytes:  # noqa: A002 - the format's word
+    """One event. `data` is JSON without line breaks, as our encoder writes it."""
+    head = f"id: {id}\n" if id is not None else ""
+    return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
+
+
+def _board(switchboard: Switchboard, place: Position) -> bytes:
+    data = switchboard.board().model_dump_json(by_alias=True, exclude_unset=True).encode()
+    return event("board", data, id=str(place))

@@ -1,0 +1,195 @@
+"""Bytes out: one message, framed once, written to many connections.
+
+A `Lane` is the way out to one connection, and its only one, so what is written first leaves first. Two kinds
+exist: the direct lane hands the same framed bytes to each connection's transport (`websocket.py`, the fast path
+under our own server); `AsgiLane` goes through the ASGI `send` of any other server. Who receives what is decided
+elsewhere; a slow reader is noticed here and never waited for.
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import anyio
+from mew_spaces.core.effects import ConnectionId
+
+_FINAL_TEXT = 0x81
+_FINAL_BINARY = 0x82
+
+OnSlow = Callable[[], None]
+
+
+def frame_message(message: bytes | str) -> bytes:
+    """A message as a whole WebSocket frame, unmasked and uncompressed: text for text, binary for bytes."""
+    if isinstance(message, str):
+        return _head(_FINAL_TEXT, len(data := message.encode())) + data
+    return _head(_FINAL_BINARY, len(message)) + message
+
+
+def frame_json(data: bytes) -> bytes:
+    """UTF-8 JSON as a text frame."""
+    size = len(data)
+    if 126 <= size < 65_536:  # what nearly every envelope is
+        return b"\x81\x7e" + size.to_bytes(2) + data
+    return _head(_FINAL_TEXT, size) + data
+
+
+def unframe(framed: bytes) -> bytes | str:
+    """The message in a frame of ours."""
+    start = {126: 4, 127: 10}.get(framed[1], 2)
+    return framed[start:].decode() if framed[0] == _FINAL_TEXT else framed[start:]
+
+
+def _head(first: int, size: int) -> bytes:
+    if size < 126:
+        return bytes((first, size))
+    if size < 65_536:
+        return bytes((first, 126)) + size.to_bytes(2)
+    return bytes((first, 127)) + size.to_bytes(8)
+
+
+class Lane(ABC):
+    """The way out to one connection.
+
+    `write` must not be called once `is_open` is false: then a close frame was sent or received, or it is lost.
+    """
+
+    __slots__ = ("is_open", "on_shut")
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.on_shut: Callable[[], None] | None = None
+
+    write: Callable[[bytes], object]
+    """Put a frame behind everything written before; never waits."""
+
+    @abstractmethod
+    def allow_waiting(self, max_bytes: int) -> None:
+        """Say how much may wait for the peer; beyond that it counts as a slow reader and is told on."""
+
+    @abstractmethod
+    def close(self, code: int, reason: str) -> None:
+        """Send a close frame behind everything written, then wait a bounded time for the peer."""
+
+    @abstractmethod
+    def finish(self, last: bytes, code: int, reason: str) -> None:
+        """Say one last thing to a slow reader whose lane was shut already, and close."""
+
+    def shut(self) -> None:
+        """From this moment on nobody may write; who keeps the lane is told."""
+        self.is_open = False
+        if self.on_shut is not None:
+            self.on_shut()
+
+
+class Fanout:
+    """The lanes of one space's members, in join order."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[ConnectionId, Lane] = {}
+        self._writes: tuple[Callable[[bytes], object], ...] | None = ()
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def admit(self, connection: ConnectionId, lane: Lane) -> None:
+        """From now on this lane gets what everybody gets, while it is open."""
+        self._lanes[connection] = lane
+        lane.on_shut = self._look_again
+        self._writes = None
+
+    def dismiss(self, connection: ConnectionId) -> None:
+        """From now on this lane gets nothing."""
+        lane = self._lanes.pop(connection, None)
+        if lane is not None:
+            lane.on_shut = None
+            self._writes = None
+
+    def to_all(self, framed: bytes, *, without: frozenset[ConnectionId] = frozenset()) -> None:
+        """Write one frame to every lane that is open."""
+        if without:
+            self.to_some(framed, (connection for connection in self._lanes if connection not in without))
+            return
+        # The hot loop of the gateway: per member one write of the very same bytes and nothing else. A lane that a
+        # write shuts was written to for the last time by it.
+        for write in self._writes if self._writes is not None else self._open_writes():
+            write(framed)
+
+    def to_some(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
+        """Write one frame to these lanes, where they are open."""
+        for connection in connections:
+            lane = self._lanes.get(connection)
+            if lane is not None and lane.is_open:
+                lane.write(framed)
+
+    def _look_again(self) -> None:
+        self._writes = None
+
+    def _open_writes(self) -> tuple[Callable[[bytes], object], ...]:
+        self._writes = tuple(lane.write for lane in self._lanes.values() if lane.is_open)
+        return self._writes
+
+
+class AsgiLane(Lane):
+    """A lane through ASGI `send`: a bounded outbox and one task, `run`, that empties it in order."""
+
+    def __init__(self, *, on_slow: OnSlow) -> None:
+        super().__init__()
+        self._outbox: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._max_bytes = 0
+        self._on_slow = on_slow
+        self._closing: tuple[int, str] | None = None
+        self._filled = anyio.Event()
+        self.closing = anyio.Event()
+        """Set when a close frame is due."""
+
+    def allow_waiting(self, max_bytes: int) -> None:
+        """Say how much may wait; until then nothing may."""
+        self._max_bytes = max_bytes
+
+    def write(self, framed: bytes) -> None:
+        """Put a frame behind what waits already."""
+        self._outbox.append(framed)
+        self._waiting_bytes += len(framed)
+        self._filled.set()
+        if self._waiting_bytes > self._max_bytes:
+            self.shut()
+            self._on_slow()
+
+    def finish(self, last: bytes, code: int, reason: str) -> None:
+        """Drop what waits; say one last thing and close."""
+        self._outbox.clear()
+        self._outbox.append(last)
+        self._end(code, reason)
+
+    def close(self, code: int, reason: str) -> None:
+        """Close behind what waits."""
+        if self.is_open:
+            self._end(code, reason)
+
+    def _end(self, code: int, reason: str) -> None:
+        self.shut()
+        self._closing = (code, reason)
+        self._filled.set()
+        self.closing.set()
+
+    async def run(self, send: Callable[[dict[str, Any]], Any]) -> None:
+        """Send what is written, in order, until the lane is closed."""
+        while True:
+            while self._outbox:
+                framed = self._outbox.popleft()
+                self._waiting_bytes -= len(framed)
+                await send(_asgi_message(framed))
+            if self._closing is not None:
+                code, reason = self._closing
+                await send({"type": "websocket.close", "code": code, "reason": reason})
+                return
+            self._filled = anyio.Event()
+            await self._filled.wait()
+
+
+def _asgi_message(framed: bytes) -> dict[str, Any]:
+    message = unframe(framed)
+    return {"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message}

@@ -1,0 +1,238 @@
+"""The gateway as a program: one ASGI application on one port.
+
+`create_app` works under any ASGI server; `serve_gateway` and `run_gateway` run it under ours (`server`), with the
+direct way out of `websocket`. Everything that is decided is decided in `switchboard` and below.
+"""
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as package_version
+from pathlib import Path
+
+import anyio
+from mew_protocol.payloads.participant import Board
+from mew_spaces.config.loading import SpaceConfig
+from mew_spaces.errors import SpacesError
+from mew_spaces.gateway.audit import AuditLog, logging_options
+from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.http import (
+    HttpRoutes,
+    Problem,
+    SecurityHeaders,
+    answer_failure,
+    answer_http_exception,
+    answer_problem,
+)
+from mew_spaces.gateway.line_files import LineWriter
+from mew_spaces.gateway.registry import Directory
+from mew_spaces.gateway.server import Server, bound_socket, in_url, server_config
+from mew_spaces.gateway.service import Switchboard
+from mew_spaces.gateway.sockets import Sockets
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import WebSocketRoute
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8080
+
+EXPIRY_SECONDS = 1.0
+"""How often waiting things are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostedSpace:
+    """A further space of a gateway. Tokens are those of its state folder, else made up for this run."""
+
+    config: SpaceConfig
+    state: Path | None = None
+    tokens: TokenBook | None = None
+
+
+def create_app(directory: Directory) -> Starlette:
+    """The gateway as an ASGI application."""
+    sockets = Sockets(directory)
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_keep_time, directory)
+            try:
+                yield
+            finally:
+                directory.close()
+                tasks.cancel_scope.cancel()
+
+    return Starlette(
+        routes=[
+            *HttpRoutes(directory, version=_version()).routes(),
+            WebSocketRoute("/{path:path}", sockets.serve),
+        ],
+        middleware=[Middleware(SecurityHeaders)],
+        exception_handlers={
+            Problem: answer_problem,
+            HTTPException: answer_http_exception,
+            Exception: answer_failure,
+        },
+        lifespan=lifespan,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RunningGateway:
+    """A gateway that listens."""
+
+    host: str
+    port: int
+    config: SpaceConfig
+    tokens: TokenBook
+    switchboard: Switchboard
+    directory: Directory
+    """All of its spaces; `config`, `tokens` and `switchboard` are the first one's."""
+
+    @property
+    def url(self) -> str:
+        """Its HTTP address, without a slash at the end."""
+        return f"http://{in_url(self.host)}:{self.port}"
+
+    @property
+    def ws_url(self) -> str:
+        """Its WebSocket address, without a slash at the end."""
+        return f"ws://{in_url(self.host)}:{self.port}"
+
+    def token_of(self, participant: str) -> str:
+        """A participant's token. Raises `KeyError` for one that is not configured."""
+        token = self.tokens.token_of(participant)
+        if token is None:
+            raise KeyError(participant)
+        return token
+
+    def board(self) -> Board:
+        """The last status of every participant."""
+        return self.switchboard.board()
+
+
+@asynccontextmanager
+async def serve_gateway(
+    config: SpaceConfig,
+    *,
+    host: str = DEFAULT_HOST,
+    port: int = 0,
+    state: Path | None = None,
+    tokens: TokenBook | None = None,
+    switchboard: Switchboard | None = None,
+    others: Sequence[HostedSpace] = (),
+    direct: bool = True,
+) -> AsyncIterator[RunningGateway]:
+    """Run a gateway in this event loop while the block runs; port 0 takes a free one.
+
+    Tokens come from `tokens`, else from the state folder, else they are made up for this run. `others` are spaces
+    that it serves besides; clients name the one they want, or are known by their token. It sets no signal
+    handlers. `direct=False` sends through plain ASGI, as under a foreign server. Raises `PortInUse`,
+    `TokenError`, and `SpacesError` for an address that cannot be listened at and a state that cannot be read.
+    """
+    board = switchboard or _switchboard(HostedSpace(config, state, tokens))
+    directory = Directory([board, *(_switchboard(other) for other in others)])
+    app = create_app(directory)
+    with _plain_errors(), bound_socket(host, port) as listener:
+        directory.reached_at(f"ws://{_reached_at(host)}:{listener.getsockname()[1]}/")
+        directory.connect_virtual_participants()
+        server = Server(server_config(app, directory, direct=direct))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.serve, [listener])
+            await server.listening.wait()
+            try:
+                yield RunningGateway(host, listener.getsockname()[1], config, board.tokens, board, directory)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    directory.close()
+                    server.stop()
+                    await server.stopped.wait()
+
+
+def _switchboard(space: HostedSpace) -> Switchboard:
+    """A switchboard with what a state folder brings: tokens, logs, invitations, removals. Raises `SpacesError`."""
+    config, state = space.config, space.state
+    writer = LineWriter()
+    tokens = space.tokens
+    if tokens is None:
+        tokens = TokenBook.made_up(config) if state is None else TokenBook.load(config, state)
+    if state is None:
+        return Switchboard(config, tokens, writer=writer)
+    try:
+        audit = AuditLog(state / "logs", config.space.id, logging_options(config.gateway_logging), writer)
+    except OSError as error:
+        raise SpacesError(f"{state / 'logs'}: no logs can be written there: {error}") from None
+    return Switchboard(config, tokens, state=state, writer=writer, audit=audit if audit.is_on else None)
+
+
+def run_gateway(
+    config: SpaceConfig,
+    *,
+    state: Path,
+    host: str = DEFAULT_HOST,
+    port: int = DEFAULT_PORT,
+    others: Sequence[HostedSpace] = (),
+    on_ready: Callable[[RunningGateway], None] | None = None,
+) -> None:
+    """Run a gateway in the foreground until SIGINT or SIGTERM. Raises `PortInUse`, `TokenError`."""
+
+    async def main() -> None:
+        async with serve_gateway(config, host=host, port=port, state=state, others=others) as gateway:
+            if on_ready is not None:
+                on_ready(gateway)
+            await _until_told_to_stop()
+
+    anyio.run(main, backend_options={"use_uvloop": has_uvloop()})
+
+
+def has_uvloop() -> bool:
+    """Whether the faster event loop is there."""
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        return bool(uvloop)
+    return False
+
+
+async def _until_told_to_stop() -> None:
+    import signal
+
+    if sys.platform == "win32":  # no signal receiver there; Ctrl+C cancels the loop
+        await anyio.sleep_forever()
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            return
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """A task group wraps what its block raises; callers want the one error itself."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from None
+        raise
+
+
+async def _keep_time(directory: Directory) -> None:
+    while True:
+        await anyio.sleep(EXPIRY_SECONDS)
+        directory.expire()
+
+
+def _reached_at(host: str) -> str:
+    """The host to tell others; a wildcard address is reached by this machine's name for itself."""
+    return "localhost" if host in ("", "0.0.0.0", "::", "127.0.0.1", "::1") else in_url(host)  # noqa: S104
+
+
+def _version() -> str:
+    try:
+        return package_version("mew-agent")
+    except PackageNotFoundError:
+        return "unknown"

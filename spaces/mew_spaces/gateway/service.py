@@ -1,0 +1,373 @@
+"""Where spaces meet connections: events in, effects performed at once and in order.
+
+Owns one room per space (its state, its history, its lanes), the numbers of connections, and the clock and ids it
+hands to the pure core. Nothing here waits: an envelope is decided and written to everybody before the next one is
+looked at, so everybody sees one order. Knows no socket and no HTTP.
+"""
+
+import logging
+import secrets
+import uuid
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import assert_never
+
+from mew_protocol import errors
+from mew_protocol.codec import StreamFrame
+from mew_protocol.envelope import Draft
+from mew_protocol.ids import ParticipantId
+from mew_protocol.payloads.participant import Board
+from mew_spaces.config.loading import SpaceConfig
+from mew_spaces.core.effects import (
+    Admit,
+    Broadcast,
+    Close,
+    ConnectionId,
+    Dismiss,
+    Effect,
+    Enrol,
+    Expel,
+    Note,
+    Receipt,
+    Relay,
+    Send,
+)
+from mew_spaces.core.roster import Roster
+from mew_spaces.core.snapshot import Snapshot
+from mew_spaces.core.space import Space
+from mew_spaces.core.system_messages import NewId
+from mew_spaces.gateway.audit import AuditLog, Recipients, Transport
+from mew_spaces.gateway.auth import TOKEN_BYTES, TokenBook, space_folder
+from mew_spaces.gateway.fanout import Fanout, Lane, frame_json, frame_message
+from mew_spaces.gateway.history import History
+from mew_spaces.gateway.line_files import LineWriter
+from mew_spaces.gateway.token_registry import Register
+from mew_spaces.gateway.virtual import FileLane
+
+Clock = Callable[[], datetime]
+
+log = logging.getLogger("spaces")
+
+
+def now_utc() -> datetime:
+    """The wall clock, with its zone."""
+    return datetime.now(UTC)
+
+
+def new_uuid() -> str:
+    """A fresh id."""
+    return str(uuid.uuid4())
+
+
+def new_random_token() -> str:
+    """A fresh token."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+class Switchboard:
+    """One space and all connections to it."""
+
+    def __init__(
+        self,
+        config: SpaceConfig,
+        tokens: TokenBook,
+        *,
+        clock: Clock = now_utc,
+        new_id: NewId = new_uuid,
+        new_token: NewId = new_random_token,
+        epoch: str | None = None,
+        state: Path | None = None,
+        writer: LineWriter | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
+        """`epoch` names this run in history positions; a fresh one is made when it is left out.
+
+        `state` is where invitations and removals are kept; without it they last as long as this run. Paths in the
+        configuration start from the folder that it belongs to, without it from the working folder. Without a
+        `writer` there are no virtual participants. Raises `SpacesError` for a state that cannot be read.
+        """
+        self.config = config
+        self.tokens = tokens
+        self._register = Register(config, tokens, state)
+        self.space = Space(config, new_id=new_id, new_token=new_token, roster=self._register.roster)
+        self._folder = Path() if state is None else space_folder(state)
+        self._audit = audit
+        self._writer = writer
+        self.history = History(
+            epoch=epoch or secrets.token_hex(4),
+            max_entries=config.limits.history_envelopes,
+            max_bytes=config.limits.history_bytes,
+        )
+        self.started_at = clock()
+        self._clock = clock
+        self._fanout = Fanout()
+        self._lanes: dict[ConnectionId, Lane] = {}
+        self._owners: dict[ConnectionId, ParticipantId] = {}
+        self._virtual: dict[ParticipantId, ConnectionId] = {}
+        self._slow: list[ConnectionId] = []
+        self._opened = 0
+
+    def reached_at(self, url: str) -> None:
+        """Name the address that invited participants are told to connect to."""
+        self.space.delegation.connection_url = url
+
+    # Connections
+
+    def open(self) -> ConnectionId:
+        """A number for a new connection; its lane follows with `attach`."""
+        self._opened += 1
+        return ConnectionId(self._opened)
+
+    def attach(self, connection: ConnectionId, lane: Lane) -> None:
+        """Name the way out to a connection."""
+        self._lanes[connection] = lane
+
+    def join(self, connection: ConnectionId, participant: ParticipantId) -> None:
+        """Let a connection whose identity is proven come in."""
+        self._owners[connection] = participant
+        self._perform(self.space.join(connection, participant, now=self._clock()))
+
+    def turn_away(self, connection: ConnectionId, error: str, message: str, code: int) -> None:
+        """Tell a connection why it is not wanted and close it."""
+        self._perform(self.space.turn_away(connection, error, message, code, now=self._clock()))
+
+    def refuse(
+        self,
+        connection: ConnectionId,
+        error: str,
+        message: str,
+        *,
+        code: str | None = None,
+        correlation_id: str | None = None,
+    ) -> None:
+        """Answer something unreadable or out of turn."""
+        send = self.space.refuse_connection(
+            connection,
+            error,
+            message,
+            now=self._clock(),
+            participant=self._owners.get(connection),
+            code=code,
+            correlation_id=correlation_id,
+        )
+        self._perform((send,))
+
+    def leave(self, connection: ConnectionId) -> None:
+        """A connection is gone."""
+        participant = self._owners.pop(connection, None)
+        if participant is not None:
+            self._perform(self.space.leave(connection, participant, now=self._clock()))
+        self._fanout.dismiss(connection)
+        self._lanes.pop(connection, None)
+
+    def is_slow(self, connection: ConnectionId) -> None:
+        """More waits for a connection than may. It is ended as soon as the effects at hand are performed."""
+        self._slow.append(connection)
+
+    # Participants that are a file
+
+    def listen_virtually(self, participant: ParticipantId) -> None:
+        """Let the log of a participant that has one (`output_log`) listen, unless it does already."""
+        configured = self.config.participants.get(participant)
+        if configured is None or configured.output_log is None or self._writer is None:
+            return
+        if participant in self._virtual or not self.tokens.knows(participant):
+            return
+        lane = FileLane(self._folder / configured.output_log, self._writer)
+        try:
+            lane.prepare()
+        except OSError as error:
+            log.warning("%s cannot be logged: %s", participant, error)
+            return
+        connection = self.open()
+        self._virtual[participant] = connection
+        self.attach(connection, lane)
+        self._owners[connection] = participant
+        self._perform(self.space.join_virtually(connection, participant, now=self._clock()))
+
+    def connect_virtual_participants(self) -> None:
+        """Let every log listen that is configured to from the start (`auto_connect`)."""
+        for name, configured in self.config.participants.items():
+            if configured.auto_connect:
+                self.listen_virtually(ParticipantId(name))
+
+    # What is said
+
+    def receive(self, connection: ConnectionId, sender: ParticipantId, draft: Draft) -> Receipt:
+        """An envelope from a socket."""
+        now = self._clock()
+        receipt = self.space.receive(draft, sender=sender, connection=connection, now=now)
+        self._perform_receipt(draft, receipt, sender, "websocket", now)
+        return receipt
+
+    def inject(self, sender: ParticipantId, draft: Draft) -> Receipt:
+        """An envelope by HTTP: the same way, without a connection."""
+        self.listen_virtually(sender)
+        now = self._clock()
+        receipt = self.space.receive(draft, sender=sender, now=now)
+        self._perform_receipt(draft, receipt, sender, "http", now)
+        return receipt
+
+    def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
+        """A stream frame from a socket."""
+        self._perform(self.space.relay(frame, sender=sender, connection=connection, now=self._clock()))
+
+    def expire(self) -> None:
+        """Let time pass: end what waited long enough."""
+        self._perform(self.space.expire(now=self._clock()))
+
+    # What is seen
+
+    def snapshot(self) -> Snapshot:
+        """The space as it is now."""
+        return self.space.snapshot(now=self._clock())
+
+    def board(self) -> Board:
+        """The last status of every participant, with its age."""
+        return self.snapshot().as_board()
+
+    @property
+    def connections(self) -> int:
+        """How many connections are in the space."""
+        return len(self._fanout)
+
+    def uptime_seconds(self) -> float:
+        """Since when this gateway runs."""
+        return (self._clock() - self.started_at).total_seconds()
+
+    def close(self) -> None:
+        """No more will happen: let every reader of the history go, write what is left of the logs."""
+        self.history.close()
+        if self._writer is not None:
+            self._writer.close()
+
+    # Effects
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            self._do(effect)
+        if self._slow:
+            self._end_slow_ones()
+
+    def _broadcast(self, effect: Broadcast, data: bytes) -> None:
+        self.history.publish(data)
+        self._fanout.to_all(frame_json(data), without=effect.without)
+
+    def _end_slow_ones(self) -> None:
+        while self._slow:
+            self._end_slow(self._slow.pop())
+
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case Broadcast():
+                data = effect.envelope.encode()
+                self._broadcast(effect, data)
+                if self._audit is not None:
+                    recipients = self._recipients(self._audit, effect)
+                    about = {"source_participant": effect.envelope.sender}
+                    self._audit.delivered(effect.envelope, data, recipients, now=self._clock(), metadata=about)
+            case Send(envelope, connections, is_secret):
+                data = envelope.encode()
+                self._send(frame_json(data), connections)
+                if self._audit is not None and not is_secret:
+                    names = dict.fromkeys(self._owners[one] for one in connections if one in self._owners)
+                    about = {"type": envelope.kind}
+                    self._audit.delivered(envelope, data, tuple(names), now=self._clock(), metadata=about)
+            case Relay(frame, None):
+                self._fanout.to_all(frame_message(frame.raw))
+            case Relay(frame, connections):
+                self._fanout.to_some(frame_message(frame.raw), connections or ())
+            case Admit() | Dismiss() | Close():
+                self._change_connection(effect)
+            case Enrol() | Expel() | Note():
+                self._change_permissions(effect)
+            case _:
+                assert_never(effect)
+
+    def _change_connection(self, effect: Admit | Dismiss | Close) -> None:
+        lane = self._lanes.get(effect.connection)
+        match effect:
+            case Admit(connection):
+                if lane is not None:
+                    self._fanout.admit(connection, lane)
+            case Dismiss(connection):
+                self._fanout.dismiss(connection)
+            case Close(_, code, reason):
+                if lane is not None:
+                    lane.close(code, reason)
+            case _:
+                assert_never(effect)
+
+    def _change_permissions(self, effect: Enrol | Expel | Note) -> None:
+        match effect:
+            case Enrol(participant, token, roster):
+                self._register.enrol(participant, token, roster)
+            case Expel(participant, roster, _):
+                self._expel(participant, roster)
+            case Note():
+                log.info("%s: %s, by %s", effect.event, effect.participant, effect.by)
+                if self._audit is not None:
+                    self._audit.noted(effect, now=self._clock())
+            case _:
+                assert_never(effect)
+
+    def _perform_receipt(
+        self, draft: Draft, receipt: Receipt, sender: ParticipantId, transport: Transport, now: datetime
+    ) -> None:
+        """Do what became of an envelope, and leave what the logs say about it."""
+        audit, effects = self._audit, receipt.effects
+        if audit is None:
+            self._perform(effects)
+            return
+        accepted, refused, decision = receipt.accepted, receipt.refused, receipt.decision
+        first = effects[0] if len(effects) == 1 else None
+        if decision is not None and isinstance(first, Broadcast) and accepted is first.envelope:
+            # What nearly every envelope is: allowed and passed on. One line-making for all of it.
+            data = accepted.encode()
+            members = len(self.space.members)
+            is_crowd = members > audit.names_wanted_up_to and not first.without
+            heard = members if is_crowd else self._recipients(audit, first)
+            audit.passed(accepted, data, sender, transport, heard, decision, now=now)
+            self._broadcast(first, data)
+            if self._slow:
+                self._end_slow_ones()
+            return
+        audit.received(accepted or draft, sender, transport, now=now, rejected=refused.error if refused else None)
+        if decision is not None:
+            audit.decided(accepted or draft, sender, decision, transport, now=now)
+        self._perform(effects)
+
+    def _recipients(self, audit: AuditLog, effect: Broadcast) -> Recipients:
+        left_out = {self._owners[one] for one in effect.without if one in self._owners} if effect.without else ()
+        count = len(self.space.members) - len(left_out)
+        if count > audit.names_wanted_up_to:
+            return count
+        return tuple(name for name in self.space.members if name not in left_out)
+
+    def _expel(self, participant: ParticipantId, roster: Roster) -> None:
+        """Tokens stop counting, and sockets that had been superseded close as well."""
+        self._register.strike(participant, roster)
+        self._virtual.pop(participant, None)
+        for connection in [one for one, owner in self._owners.items() if owner == participant]:
+            self._do(Close(connection, errors.CLOSE_REMOVED, errors.REMOVED))
+
+    def _send(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
+        for connection in connections:
+            lane = self._lanes.get(connection)
+            if lane is not None and lane.is_open:
+                lane.write(framed)
+
+    def _end_slow(self, connection: ConnectionId) -> None:
+        """Tell a slow consumer and let it go; its leaving is an event like any other."""
+        lane = self._lanes.get(connection)
+        if lane is None:
+            return
+        participant = self._owners.get(connection)
+        log.warning("%s reads too slowly and is disconnected", participant or "a connection")
+        message = "you read more slowly than the space speaks; join again to go on"
+        send = self.space.refuse_connection(
+            connection, errors.SLOW_CONSUMER, message, now=self._clock(), participant=participant
+        )
+        lane.finish(frame_json(send.envelope.encode()), errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
+        self.leave(connection)

@@ -1,0 +1,307 @@
+"""Starts the programs of a space, watches them, and stops them with everything they started.
+
+Owns the order (gateway first, participants last; the other way round at the end), restarts, and the run file while
+the space runs. Which programs there are is `launch`, what they print is kept by `program_logs`; what a participant is
+for, nobody here knows.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+from anyio.abc import Process, TaskGroup
+from mew_spaces.errors import SpacesError
+from mew_spaces.launch.launch import Program
+from mew_spaces.launch.processes import left_behind, signal_group, started_mark, stop_groups
+from mew_spaces.launch.program_logs import copy_output, last_line, log_path, open_log, prepare_log_folder
+from mew_spaces.launch.run_file import Exit, RunFile, read_run_file, write_run_file
+
+log = logging.getLogger("spaces")
+
+Tell = Callable[[str, str], None]
+"""Takes what a program says: its name and one line of text."""
+
+SELF: Final = "mew"
+"""The name under which the supervisor itself speaks."""
+
+READY_SECONDS: Final = 20.0
+"""How long the gateway or the model may take until it listens."""
+
+GRACE_SECONDS: Final = 4.0
+"""How long programs may take to leave once asked."""
+
+_SETTLED_SECONDS: Final = 60.0
+_LONGEST_PAUSE_SECONDS: Final = 30.0
+_LAST_OUTPUT_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.02
+
+
+@dataclass(eq=False)
+class ProgramFailed(SpacesError):
+    """A program that the whole space needs could not be started, or ended."""
+
+    name: str
+    how: str
+
+    def __str__(self) -> str:
+        return f"the {self.name} {self.how}"
+
+
+@dataclass
+class Supervisor:
+    """Runs the programs of one space until it is told to stop.
+
+    With `tell`, everything the programs print is handed over line by line as well as logged; without, it goes
+    straight into the log files, so that programs survive the end of a supervisor that was killed.
+    `first_pause_seconds` is waited before a program is started again, and doubles each time. A service that does not
+    listen after `ready_seconds` has failed.
+    """
+
+    run_file: Path
+    run: RunFile
+    log_folder: Path
+    tell: Tell | None = None
+    on_ready: Callable[[], None] = lambda: None
+    first_pause_seconds: float = 1.0
+    ready_seconds: float = READY_SECONDS
+    _stop: anyio.Event = field(default_factory=anyio.Event, init=False)
+    _failure: ProgramFailed | None = field(default=None, init=False)
+    _tasks: TaskGroup | None = field(default=None, init=False)
+
+    def stop(self) -> None:
+        """Ask for an orderly end; `serve` returns when everything has ended."""
+        self._stop.set()
+
+    def force(self) -> None:
+        """Do not wait for programs that are slow to leave."""
+        for pid, mark in self.run.processes.items():
+            signal_group(pid, mark, signal.SIGKILL)
+
+    async def serve(self, services: Sequence[Program], participants: Sequence[Program]) -> None:
+        """Start services one after the other, then all participants; watch them until `stop`.
+
+        Raises `ProgramFailed` when a service ends or never listens. In every case all programs are stopped and
+        the run file is removed before this returns.
+        """
+        prepare_log_folder(self.log_folder, [program.name for program in (*services, *participants)])
+        self._save(self.run)
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                tasks.start_soon(self._start_all, tasks, services, participants)
+                await self._stop.wait()
+                await self._end_all()
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._end_all()
+            _remove_fifos(self.run.fifos)
+            self.run_file.unlink(missing_ok=True)
+        if self._failure is not None:
+            raise self._failure
+
+    async def add(self, participant: Program) -> None:
+        """Start one more participant while `serve` runs; it is watched like the others."""
+        if self._tasks is None or self._stop.is_set():
+            return
+        prepare_log_folder(self.log_folder, [participant.name])
+        begun = anyio.Event()
+        self._tasks.start_soon(self._keep, participant, begun)
+        await begun.wait()
+
+    async def _start_all(self, tasks: TaskGroup, services: Sequence[Program], participants: Sequence[Program]) -> None:
+        for service in services:
+            begun = anyio.Event()
+            tasks.start_soon(self._serve_once, service, begun)
+            await begun.wait()
+            if self._stop.is_set():
+                return
+        for participant in participants:
+            begun = anyio.Event()
+            tasks.start_soon(self._keep, participant, begun)
+            await begun.wait()
+        self._save(self.run.model_copy(update={"ready": True}))
+        self.on_ready()
+
+    async def _serve_once(self, program: Program, begun: anyio.Event) -> None:
+        """Run a program the space cannot do without: its end is the space's end. Begun once it listens."""
+        try:
+            async with self._running(program) as process:
+                if await _listens(process, program, within_seconds=self.ready_seconds):
+                    begun.set()
+                    await process.wait()
+                code = process.returncode
+                if code is None:
+                    self._log_failure(program, f"it did not listen within {self.ready_seconds:g} seconds")
+        except OSError as error:
+            code = None
+            self._log_failure(program, _said_by(error))
+        if not self._stop.is_set():
+            self._failure = ProgramFailed(program.label, self._exit_of(program, code).words)
+            self.stop()
+        begun.set()
+
+    async def _keep(self, program: Program, begun: anyio.Event) -> None:
+        """Run a participant's program, and again as its policy says. Begun once it was started or cannot be."""
+        pause_seconds = self.first_pause_seconds
+        while not self._stop.is_set():
+            since = anyio.current_time()
+            try:
+                async with self._running(program) as process:
+                    begun.set()
+                    code: int | None = await process.wait()
+            except OSError as error:
+                code = None
+                self._log_failure(program, _said_by(error))
+            if self._stop.is_set():
+                return
+            self._note_exit(program, code)
+            begun.set()
+            if program.restart == "never" or (program.restart == "on-failure" and code == 0):
+                return
+            if anyio.current_time() - since > _SETTLED_SECONDS:
+                pause_seconds = self.first_pause_seconds
+            self._say(f"{program.name} is started again in {pause_seconds:g} s")
+            await anyio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
+
+    @asynccontextmanager
+    async def _running(self, program: Program) -> AsyncIterator[Process]:
+        """A started program, noted in the run file. What it leaves behind in its group is stopped when it ends."""
+        with open_log(self._log_path(program)) as file:
+            process = await anyio.open_process(
+                program.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if self.tell else file,
+                stderr=subprocess.STDOUT,
+                cwd=program.folder,
+                env=program.environment,
+                start_new_session=True,
+            )
+            self._note_start(program, process.pid)
+            try:
+                async with anyio.create_task_group() as tasks:
+                    if self.tell is not None and process.stdout is not None:
+                        tasks.start_soon(copy_output, process.stdout, file, partial(self.tell, program.name))
+                    yield process
+                    await self._end_remains(process.pid)
+                    tasks.cancel_scope.deadline = anyio.current_time() + _LAST_OUTPUT_SECONDS
+            finally:
+                with anyio.CancelScope(shield=True):
+                    if process.returncode is None:
+                        await self._stop_groups({process.pid: self.run.marks.get(str(process.pid))})
+                    await process.aclose()
+
+    async def _end_all(self) -> None:
+        """Stop participants, then services, so that everybody can still say goodbye."""
+        services = {pid for pid in (self.run.pids.gateway, self.run.pids.model) if pid is not None}
+        marks = self.run.processes
+        for group in (set(marks) - services, services):
+            await self._stop_groups({pid: marks[pid] for pid in group})
+
+    async def _end_remains(self, pid: int) -> None:
+        if left_behind([pid], self.run.run_id):
+            await self._stop_groups({pid: None})
+
+    async def _stop_groups(self, marks: dict[int, str | None]) -> None:
+        if marks:
+            await anyio.to_thread.run_sync(partial(stop_groups, marks, self.run.run_id, grace_seconds=GRACE_SECONDS))
+
+    def _note_start(self, program: Program, pid: int) -> None:
+        self._save(self.run.with_started(program.role, program.name, pid, started_mark(pid) or "", program.fifos))
+
+    def _note_exit(self, program: Program, code: int | None) -> None:
+        noted = self._exit_of(program, code)
+        self._say(f"{program.name} {noted.words}")
+        self._save(self.run.with_ended(program.name, noted))
+
+    def _exit_of(self, program: Program, code: int | None) -> Exit:
+        """How a program ended; its last words are quoted where it gave up, not where it was done or was ended."""
+        gave_up = code is None or code > 0
+        detail = last_line(self._log_path(program)) if gave_up else ""
+        return Exit(code=code, at=datetime.now(UTC).isoformat(), detail=detail)
+
+    def _save(self, run: RunFile) -> None:
+        """Keep what is running where. That it cannot be written stops nothing; the next change tries again."""
+        self.run = run
+        try:
+            write_run_file(self.run_file, run)
+        except SpacesError as error:
+            log.warning("%s; until it can, `mew status` tells what was before", error)
+
+    def _say(self, text: str) -> None:
+        if self.tell is not None:
+            self.tell(SELF, text)
+
+    def _log_failure(self, program: Program, text: str) -> None:
+        """Why a program could not be started is the last line of its log, where there can be one."""
+        with suppress(OSError), open_log(self._log_path(program)) as file:
+            file.write(f"{text}\n".encode())
+
+    def _log_path(self, program: Program) -> Path:
+        return log_path(self.log_folder, program.name)
+
+
+def stop_space(path: Path, run: RunFile) -> bool:
+    """Stop a running space from outside, whether its supervisor lives or not. Blocks until all is gone.
+
+    Signals go only to processes that are recognised as those the run file names. Returns whether anything ran.
+    """
+    was_alive = run.is_alive
+    supervisor = run.pids.supervisor
+    if supervisor is not None and run.is_running(supervisor):
+        os.kill(supervisor, signal.SIGTERM)
+        until = time.monotonic() + 2 * GRACE_SECONDS + 4
+        while run.is_running(supervisor) and time.monotonic() < until:
+            time.sleep(_POLL_SECONDS)
+        if run.is_running(supervisor):
+            os.kill(supervisor, signal.SIGKILL)
+    # A supervisor that was killed leaves its programs; one that restarted a program knows newer ids than we do.
+    newest = read_run_file(path) or run
+    left = {**run.processes, **newest.processes}
+    stopped = stop_groups(left, run.run_id, grace_seconds=GRACE_SECONDS)
+    _remove_fifos(newest.fifos)
+    path.unlink(missing_ok=True)
+    return was_alive or bool(stopped)
+
+
+async def _listens(process: Process, program: Program, *, within_seconds: float) -> bool:
+    """Wait until a program takes connections. False when it ended first or takes too long."""
+    if program.opens is None:
+        return True
+    with anyio.move_on_after(within_seconds):
+        while process.returncode is None:
+            try:
+                stream = await anyio.connect_tcp(program.opens.reached_at, program.opens.port)
+            except OSError:
+                await anyio.sleep(_POLL_SECONDS)
+            else:
+                await stream.aclose()
+                return True
+    return False
+
+
+def _remove_fifos(paths: Iterable[str]) -> None:
+    """Take FIFOs away that nobody reads any more: whoever wrote into them would wait for good. Leaves other files."""
+    for path in map(Path, paths):
+        try:
+            if path.is_fifo():
+                path.unlink()
+        except OSError as error:
+            log.warning("%s is left: %s", path, error)
+
+
+def _said_by(error: OSError) -> str:
+    named = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror or error}{named}".lower()

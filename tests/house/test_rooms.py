@@ -1,0 +1,76 @@
+"""Where code lives: every package is documented and tested, and the packages import each other in one direction."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+
+from tests.house.conftest import ROOT, Module
+
+MAX_SOURCE_LINES = 500
+MAX_TEST_LINES = 800
+
+
+def test_every_package_has_tests(modules: list[Module]) -> None:
+    """A package's tests live at the same path under `tests`, in a folder or in a file of the package's name."""
+    missing = []
+    for package in {module.path.parent for module in modules if module.has_code and module.path.name != "__init__.py"}:
+        place = ROOT / "tests" / str(package).replace("mew_protocol", "").replace("mew_spaces", "")
+        if not any(place.rglob("test_*.py")) and not (place.parent / f"test_{place.name}.py").exists():
+            missing.append(package.as_posix())
+    assert not missing, f"packages without tests: {missing}"
+
+
+def test_every_module_says_what_it_owns(modules: list[Module]) -> None:
+    silent = [module.path.as_posix() for module in modules if module.has_code and not module.docstring]
+    assert not silent
+
+
+def test_no_file_exceeds_its_line_limit() -> None:
+    grown = []
+    for folder, ceiling in (
+        ("protocol", MAX_SOURCE_LINES),
+        ("spaces", MAX_SOURCE_LINES),
+        ("mew_agent", MAX_SOURCE_LINES),
+        ("tests", MAX_TEST_LINES),
+    ):
+        for file in (ROOT / folder).rglob("*.py"):
+            lines = len(file.read_text(encoding="utf-8").splitlines())
+            if lines > ceiling:
+                grown.append(f"{file.relative_to(ROOT)}: {lines}")
+    assert not grown
+
+
+def test_packages_import_each_other_in_one_direction(modules: list[Module]) -> None:
+    """Inside each package, its direct children (modules and packages) form a graph without a cycle."""
+    cycles = []
+    for package, graph in sibling_imports(modules).items():
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            cycles.append(f"{package}: {' -> '.join(error.args[1])}")
+    assert not cycles
+
+
+def test_a_cycle_between_packages_is_found() -> None:
+    graph = edges_by_package([("top.a.one", "top.b.two"), ("top.b.three", "top.a.four")])["top"]
+    assert graph == {"a": {"b"}, "b": {"a"}}
+
+
+def sibling_imports(modules: list[Module]) -> Mapping[str, Mapping[str, set[str]]]:
+    """For each package: which of its direct children import which others."""
+    known = {module.name for module in modules if module.has_code}
+    return edges_by_package(
+        (module.name, target) for module in modules for target in module.imports() if target in known
+    )
+
+
+def edges_by_package(imports: Iterable[tuple[str, str]]) -> Mapping[str, Mapping[str, set[str]]]:
+    graphs: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for importer, target in imports:
+        ours, theirs = importer.split("."), target.split(".")
+        common = 0
+        while common < min(len(ours), len(theirs)) and ours[common] == theirs[common]:
+            common += 1
+        if common and common < len(ours) and common < len(theirs):
+            graphs[".".join(ours[:common])][ours[common]].add(theirs[common])
+    return graphs

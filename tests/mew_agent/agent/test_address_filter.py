@@ -1,0 +1,96 @@
+"""Which chats an agent answers: the rules, and what its model says where they leave it open; the model is real HTTP."""
+
+from typing import Any
+
+import anyio
+import pytest
+from mew_protocol.envelope import Envelope
+
+from mew_agent.agent.address_filter import MOST_CHARS, AnswerBroadcasts, Concerns
+from tests.support.talk import TOOL, Talk, Talking
+
+
+def chat(text: str, *, to: tuple[str, ...] = (), correlation_id: tuple[str, ...] = ()) -> Envelope:
+    return Envelope.model_validate(
+        {
+            "protocol": "mew/v0.4",
+            "id": "c1",
+            "ts": "2026-01-01T00:00:00Z",
+            "from": "ada",
+            "kind": "chat",
+            "payload": {"text": text},
+            **({"to": to} if to else {}),
+            **({"correlation_id": correlation_id} if correlation_id else {}),
+        }
+    )
+
+
+def concerns(talk: Talk, how: AnswerBroadcasts = "model", **options: Any) -> Concerns:
+    return Concerns(("Pump Master", "coder"), how, talk.conversation, lambda: (TOOL,), about="Pumps.", **options)
+
+
+@pytest.mark.parametrize(
+    ("said", "verdicts"),
+    [
+        pytest.param(chat("Go.", to=("coder",)), (True, True, True), id="named in to"),
+        pytest.param(chat("Go?", to=("bob",)), (False, False, False), id="to somebody else"),
+        pytest.param(chat("Bob, ask @coder.", to=("bob",)), (True, True, True), id="mentioned beside"),
+        pytest.param(chat("Bob, is coder slow?", to=("bob",)), (False, False, False), id="spoken of to somebody else"),
+        pytest.param(
+            chat("coder said so.", to=("bob",), correlation_id=("x",)), (False, False, False), id="in an answer"
+        ),
+        pytest.param(chat("pump master, go."), (True, True, True), id="called by its name"),
+        pytest.param(chat("The encoder is off."), (False, None, False), id="a statement"),
+        pytest.param(chat("Who is there?"), (True, None, False), id="a question to everybody"),
+        pytest.param(
+            chat("Is that so?", correlation_id=("x",)), (True, True, False), id="a question in an answer to everybody"
+        ),
+        pytest.param(chat("It is.", correlation_id=("x",)), (False, False, False), id="an answer to everybody"),
+    ],
+)
+async def test_the_rules_decide_what_names_us_and_leave_the_rest_to_the_model_if_told(
+    talking: Talking, said: Envelope, verdicts: tuple[bool | None, ...]
+) -> None:
+    async with talking() as talk:
+        ways: tuple[AnswerBroadcasts, ...] = ("rules", "model", "never")
+        assert tuple(concerns(talk, how).by_rules(said) for how in ways) == verdicts
+        assert not talk.server.requests
+
+
+@pytest.mark.parametrize(("reply", "answers"), [("Yes.", True), ("no", False), ("I think: NO, not for me", False)])
+async def test_the_model_is_asked_in_a_call_of_its_own(talking: Talking, reply: str, answers: bool) -> None:
+    async with talking(script=({"text": "Noted."}, {"text": reply})) as talk:
+        await talk.turn("One.")
+        before = talk.now
+        text = "The north pump stands still. " * 200
+        assert await concerns(talk).confirmed(chat(text)) is answers
+        assert talk.now == before
+        request: Any = talk.server.requests[-1].body
+        system, message = (str(one["content"]) for one in request["messages"])
+        assert "'Pump Master'" in system
+        assert "Pumps." in system
+        assert TOOL.name in system
+        assert "One." not in str(request)
+        assert len(message) < MOST_CHARS + 100
+        assert request["max_completion_tokens" if "max_completion_tokens" in request else "max_tokens"] == 512
+        calls = await talk.conversation.transcript.store.calls()
+        assert [(call.role, call.failed) for call in calls] == [("main", None), ("classification", None)]
+
+
+@pytest.mark.parametrize("options", [{"script": ({"text": "Perhaps."},)}, {"script": ({"status": 500},)}])
+@pytest.mark.parametrize(("text", "answers"), [("Who is there?", True), ("It rains.", False)])
+async def test_where_the_model_does_not_say_the_rules_decide(
+    talking: Talking, options: dict[str, Any], text: str, answers: bool
+) -> None:
+    async with talking(**options) as talk:
+        assert await concerns(talk).confirmed(chat(text)) is answers
+        assert talk.conversation.trouble is None
+
+
+async def test_a_model_that_takes_too_long_is_not_waited_for(talking: Talking) -> None:
+    async with talking(chunk_delay_seconds=60.0) as talk:
+        with anyio.fail_after(15):
+            assert await concerns(talk, ask_seconds=1.5).confirmed(chat("Who is there?"))
+        calls = await talk.conversation.transcript.store.calls()
+        assert [(call.role, call.failed) for call in calls] == [("classification", "cancelled")]
+        await talk.server.wait_until(lambda: talk.server.requests[0].is_disconnected)

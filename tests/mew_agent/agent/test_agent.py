@@ -1,0 +1,481 @@
+"""The agent as a whole: what it answers, its queue, its figures over the wire, its comings and goings."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mew_protocol.envelope import Envelope
+from mew_protocol.kinds import ALL_KINDS
+from mew_spaces.config.loading import SpaceConfig
+from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+
+from mew_agent import Participant
+from mew_agent.agent.agent import Agent, run_agent
+from mew_agent.agent.inbox import MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS
+from mew_agent.config.agent_config import AgentConfig
+from mew_agent.context.store import SqliteStore
+from mew_agent.errors import NotConnected, Superseded, Unauthorized
+from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.participant.peers import Peer, PeerContext
+from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
+from mew_agent.rehearsal.tokenizer import count_message
+
+Staged = Callable[..., Any]
+"""`stage(...)` of the conftest."""
+
+Joined = Callable[..., Participant]
+
+
+def config(gateway: RunningGateway, base_url: str, **values: Any) -> AgentConfig:
+    return AgentConfig.model_validate(
+        {
+            "gateway": gateway.ws_url,
+            "space": "demo",
+            "id": "coder",
+            "token": gateway.token_of("coder"),
+            "model": "rehearsal",
+            "base_url": base_url,
+            **values,
+        }
+    )
+
+
+@asynccontextmanager
+async def rehearsing(**options: Any) -> AsyncIterator[tuple[RehearsalServer, OpenAIModel]]:
+    async with serve_rehearsal(RehearsalOptions(**options)) as server:
+        model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
+        try:
+            yield server, model
+        finally:
+            await model.aclose()
+
+
+# -- figures over the wire ---------------------------------------------------------------------------------
+
+
+async def test_the_first_status_says_that_there_was_no_call_yet(gateway: RunningGateway, stage: Staged) -> None:
+    async with stage() as s:
+        status = await s.status()
+        assert "tokens" not in status
+        assert status["max_tokens"] == 8192
+        assert status["context"]["reason"] == "no_call_yet"
+        board = {entry.id: entry for entry in gateway.board().participants}
+        assert board["coder"].status is not None
+        assert board["coder"].status.tokens is None
+
+
+@pytest.mark.parametrize("place", ["empty_last_chunk", "finish_chunk", "before_null_usage_chunk", "no_total"])
+async def test_each_status_after_a_call_equals_the_providers_total(
+    stage: Staged, text: Callable[[int], str], place: str
+) -> None:
+    async with stage(usage_on=place) as s:
+        for _ in range(3):
+            await s.ask(text(60))
+        true = [request.prompt_tokens + request.completion_tokens for request in s.main_requests]
+        assert [status["tokens"] for status in s.reported] == true
+        assert s.ada.peers["coder"].context.tokens == true[-1]
+
+
+@pytest.mark.parametrize("options", [{"usage_on": "none"}, {"reject_stream_options": True}])
+async def test_without_usage_no_status_carries_a_number(stage: Staged, options: dict[str, Any]) -> None:
+    async with stage(fixed_usage=((100, 20, 120),)) as s:
+        await s.ask("One.")
+        s.server.change(**options)
+        await s.ask("Two.")
+        status = s.statuses[-1]
+        assert "tokens" not in status
+        assert status["context"]["reason"] == "usage_unavailable"
+        assert status["context"]["last_reported"]["tokens"] == 120
+
+
+async def test_at_nine_tenths_it_compacts_after_its_answer_and_one_below_not(
+    stage: Staged, text: Callable[[int], str]
+) -> None:
+    usage = ((3000, 60, 3060), (5000, 60, 5060), (7312, 60, 7372))
+    async with stage(fixed_usage=usage) as s:
+        for _ in usage:
+            await s.ask(text(100))
+        assert (await s.status())["context"]["level"] == "healthy"
+        assert not s.summary_requests
+    async with stage(fixed_usage=(*usage[:2], (7313, 60, 7373))) as s:
+        for _ in usage:
+            await s.ask(text(100))
+        compacted = await s.ear.first("coder", "participant/status", status="compacted")
+        words = s.ear.words("coder")
+        assert words[-3:] == ["near_limit", "compacting", "compacted"]
+        assert compacted.body["context"]["last_compaction"]["trigger"] == "threshold"
+        last_chat = s.ear.of("coder", "chat")[-1]
+        assert s.ear.heard.index(last_chat) < s.ear.heard.index(compacted)
+
+
+async def test_by_itself_it_stays_below_seven_tenths_and_announces_what_really_left(
+    stage: Staged, text: Callable[[int], str]
+) -> None:
+    async with stage(window_tokens=3000) as s:
+        while not s.ear.of("coder", "participant/status") or "compacted" not in s.ear.words("coder"):
+            await s.ask(text(70))
+            await s.status()
+            if s.reported[-1]["context"]["level"] == "near_limit":
+                await s.ear.first("coder", "participant/status", status="compacted")
+        last = s.statuses[-1]["context"]["last_compaction"]
+        assert last["trigger"] == "threshold"
+        question = "What now?"
+        await s.ask(question)
+        prompt = s.main_requests[-1].prompt_tokens
+        assert prompt <= 3000 * 7 // 10
+        left = prompt - count_message({"role": "user", "content": question, "name": "ada"})
+        drop = last["tokens_before"] - left
+        assert abs(last["freed_tokens"] - drop) <= max(16, drop // 100)
+        assert abs(s.statuses[-1]["context"]["drift_tokens"]) <= 16
+
+
+async def test_the_window_is_asked_from_the_server_once(stage: Staged) -> None:
+    async with stage(window_tokens=4321, agent={"context_token_limit": None}) as s:
+        await s.ask("One.")
+        status = s.statuses[-1]
+        assert status["max_tokens"] == 4321
+        assert status["context"]["max_tokens_basis"] == "loaded"
+
+
+async def test_a_server_that_comes_up_later_is_asked_for_its_window_then(stage: Staged) -> None:
+    async with serve_rehearsal() as first:
+        port = first.port
+    async with stage(agent={"base_url": f"http://127.0.0.1:{port}/v1", "context_token_limit": None}) as s:
+        assert "could not reach my model" in await s.ask("Hello?")
+        assert s.agent.conversation.tracker.window.basis == "assumed"
+        async with serve_rehearsal(RehearsalOptions(window_tokens=5000), port=port):
+            assert "could not reach my model" not in await s.ask("Hello?")
+            await s.ear.until(lambda: s.statuses[-1]["max_tokens"] == 5000)
+
+
+async def test_a_server_that_loads_its_model_at_the_first_call_is_asked_for_its_window_again(stage: Staged) -> None:
+    async with stage(window_told=False, window_tokens=5000, agent={"context_token_limit": None}) as s:
+        await s.ask("One.")
+        assert s.agent.conversation.tracker.window.basis == "assumed"
+        s.server.options = RehearsalOptions(window_tokens=5000)
+        await s.ask("Two.")
+        await s.ear.until(lambda: s.statuses[-1]["max_tokens"] == 5000)
+
+
+async def test_a_window_nobody_tells_is_shown_as_assumed(stage: Staged) -> None:
+    async with stage(window_told=False, agent={"context_token_limit": None}) as s:
+        await s.ask("One.")
+        status = s.statuses[-1]
+        assert (status["max_tokens"], status["context"]["max_tokens_basis"]) == (128_000, "assumed")
+
+
+# -- the documentation's example, word for word ------------------------------------------------------------
+
+
+async def test_the_example_of_the_documentation_works(stage: Staged, text: Callable[[int], str]) -> None:
+    """The last call is full of reasoning that is never sent again: no reason to compact for itself."""
+    usage = tuple((500 * n, 60, 500 * n + 60) for n in range(1, 5))
+    async with stage(fixed_usage=(*usage, (2500, 60, 7460))) as s:
+        gateway: RunningGateway = s.gateway
+        freed: list[int | None] = []
+        async with Participant(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob")) as me:
+            assert me.peers["coder"].context.tokens is None
+
+            @me.on_context  # every report of every peer
+            async def watch(peer: Peer, report: PeerContext) -> None:
+                if report.severity >= 2 and not freed:
+                    done = await me.compact(peer.id, reason="running full")
+                    freed.append(done.freed_tokens)
+                    await me.aclose()
+
+            @me.tool
+            async def word_count(text: str) -> int:
+                """Count the words of a text."""
+                return len(text.split())
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(4):
+                    await s.ask(text(100))
+                await s.ear.until(lambda: len(s.reported) == 4)
+                await eventually(lambda: me.peers["coder"].context.tokens == 2060)
+                assert me.peers["coder"].context.basis == "reported"
+                tasks.start_soon(s.say, text(100))
+                with anyio.fail_after(15):
+                    await me.run_forever()
+        assert s.agent.conversation.tracker.compactions == 1
+        assert freed == [s.agent.conversation.tracker.last_compaction.freed_tokens]
+        assert freed[0]
+
+
+# -- what it answers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "to", "answered"),
+    [
+        ("Tell me.", ("coder",), True),
+        ("Tell us.", ("bob", "coder"), True),
+        ("Coder, tell me.", (), True),
+        ("I think @coder knows", ("bob",), True),
+        ("Does anybody know?", (), True),
+        ("I do not know.", (), False),
+        ("Does bob know?", ("bob",), False),
+        ("The decoder is broken.", (), False),
+        ("coders are people", (), False),
+    ],
+)
+async def test_it_answers_what_is_meant_for_it(stage: Staged, text: str, to: tuple[str, ...], answered: bool) -> None:
+    async with stage() as s:
+        chat = await s.ada.chat(text, to=to)
+        await s.ask("A question to be sure that it was looked at.")
+        assert bool(s.ear.of("coder", "chat", about=chat)) == answered
+        heard = str(s.main_requests[-1].body["messages"])
+        assert (text in heard) == (answered or not to), "what is said to everybody is remembered"
+
+
+async def test_two_agents_do_not_take_up_each_others_answers(stage: Staged, gateway: RunningGateway) -> None:
+    script = [{"text": "writer knows more about this than coder."}] * 20
+    async with stage(script=script) as s, rehearsing(script=script) as (other, model):
+        second = Agent(config(gateway, other.base_url, id="writer", token=gateway.token_of("writer")), model)
+        async with second, anyio.create_task_group() as tasks:
+            tasks.start_soon(second.run)
+            await s.ask("Who knows?")
+            await s.ada.ask("chat", {"text": "And you?"}, to="writer", answer="chat", timeout_seconds=10)
+            await s.ask("Sure?")
+            tasks.cancel_scope.cancel()
+        assert (len(s.main_requests), len(other.requests)) == (2, 1)
+
+
+async def test_it_answers_nothing_by_itself_when_told_so(stage: Staged) -> None:
+    async with stage(agent={"auto_respond": False}) as s:
+        await s.say("Hello coder?")
+        await s.status()
+        assert not s.ear.of("coder", "chat", "chat/acknowledge")
+
+
+async def test_chats_while_busy_are_acknowledged_and_answered_in_order(stage: Staged) -> None:
+    async with stage(chunk_delay_seconds=0.002) as s:
+        questions = [await s.say(f"Question number {number}?") for number in range(4)]
+        await s.ear.first("coder", "chat", about=questions[-1])
+        answers = [e.correlation_id[0] for e in s.ear.of("coder", "chat") if e.correlation_id]
+        assert answers == [question.id for question in questions]
+        for question in questions[1:]:
+            words = [e.body["status"] for e in s.ear.of("coder", "chat/acknowledge", about=question)]
+            assert words == ["queued", "processing"]
+        assert [e.body["status"] for e in s.ear.of("coder", "chat/acknowledge", about=questions[0])] == ["processing"]
+
+
+async def test_a_chat_to_a_paused_agent_is_acknowledged_at_once(stage: Staged) -> None:
+    async with stage() as s:
+        await s.control("pause")
+        await s.ear.first("coder", "participant/status", status="paused")
+        question = await s.say("Anything new?")
+        await s.ear.first("coder", "chat/acknowledge", about=question, status="queued")
+        assert not s.main_requests
+        await s.control("resume")
+        await s.ear.first("coder", "chat", about=question)
+
+
+async def test_a_queued_chat_can_be_cancelled_by_its_sender(stage: Staged, joined: Joined) -> None:
+    async with stage(chunk_delay_seconds=0.01) as s, joined("bob") as bob:
+        first, second, third = [await s.say(f"Question number {number}?") for number in range(3)]
+        await s.ear.first("coder", "chat/acknowledge", about=third)
+        await bob.send("chat/cancel", {}, to="coder", correlation_id=(third.id,))
+        await s.ada.send("chat/cancel", {"reason": "never mind"}, to="coder", correlation_id=(second.id,))
+        await s.ear.first("coder", "chat", about=third)
+        assert s.ear.of("coder", "chat", about=first)
+        assert not s.ear.of("coder", "chat", about=second)
+        assert not [r for r in s.main_requests if "number 1?" in str(r.body["messages"])]
+
+
+async def test_a_full_queue_is_told_to_whoever_comes_next(stage: Staged) -> None:
+    async with stage() as s:
+        await s.control("pause")
+        await s.ear.first("coder", "participant/status", status="paused")
+        for number in range(MAX_QUEUED_CHATS + 2):
+            await s.say(f"Number {number}?")
+        refusal = await s.ear.first(
+            "coder", "chat/acknowledge", status=f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
+        )
+        assert refusal.to == ("ada",)
+        await s.control("shutdown")
+
+
+async def test_what_is_overheard_is_bounded(stage: Staged) -> None:
+    async with stage(window_tokens=100_000) as s:
+        for number in range(MAX_OVERHEARD_CHATS + 3):
+            await s.ada.chat(f"Remark {number}.")
+        await s.ask("What was said?")
+        heard = str(s.main_requests[-1].body["messages"])
+        assert "Remark 2." not in heard
+        assert "Remark 3." in heard
+        assert len(s.main_requests) == 1
+
+
+# -- comings and goings ------------------------------------------------------------------------------------
+
+
+async def test_after_a_rejoin_it_says_its_status_again_and_goes_on(space: SpaceConfig, tokens: TokenBook) -> None:
+    async def host(port: int, stop: anyio.Event, *, task_status: Any) -> None:
+        async with serve_gateway(space, tokens=tokens, port=port) as gateway:
+            task_status.started(gateway)
+            await stop.wait()
+
+    with anyio.fail_after(30):
+        async with rehearsing() as (server, model), anyio.create_task_group() as gateways:
+            stop, end = anyio.Event(), anyio.Event()
+            first: RunningGateway = await gateways.start(host, 0, stop)
+            async with (
+                Agent(config(first, server.base_url), model) as agent,
+                joined_at(first) as ada,
+                anyio.create_task_group() as tasks,
+            ):
+                tasks.start_soon(agent.run)
+                await ada.ask("chat", {"text": "One?"}, to="coder", answer="chat", timeout_seconds=10)
+                tokens_then = ada.peers["coder"].context.tokens
+                assert tokens_then is not None
+                stop.set()
+                await eventually(lambda: not agent.is_joined and not ada.is_joined)
+                second: RunningGateway = await gateways.start(host, first.port, end)
+
+                def on_the_board() -> int | None:
+                    statuses = {entry.id: entry.status for entry in second.board().participants}
+                    status = statuses["coder"]
+                    return status.tokens if status else None
+
+                await eventually(lambda: on_the_board() == tokens_then)
+                answer = await ada.ask("chat", {"text": "Two?"}, to="coder", answer="chat", timeout_seconds=10)
+                assert answer.body["text"]
+                tasks.cancel_scope.cancel()
+            end.set()
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(15):
+        while not condition():
+            await anyio.wait_all_tasks_blocked()
+
+
+def joined_at(gateway: RunningGateway) -> Participant:
+    return Participant(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada"))
+
+
+async def test_a_superseded_agent_stops_with_the_reason(gateway: RunningGateway) -> None:
+    newer = Participant(gateway.ws_url, space="demo", id="coder", token=gateway.token_of("coder"))
+    async with rehearsing() as (server, model), Agent(config(gateway, server.base_url), model) as agent, newer:
+        with anyio.fail_after(10), pytest.raises(Superseded):
+            await agent.run()
+
+
+async def test_a_refused_agent_ends_with_the_reason(gateway: RunningGateway, tmp_path: Path, free_port: int) -> None:
+    nowhere = f"http://127.0.0.1:{free_port}/v1"
+    wrong = config(gateway, nowhere, token="wrong", store=tmp_path / "s" / "x.sqlite")
+    with anyio.fail_after(10), pytest.raises(Unauthorized):
+        await run_agent(wrong)
+    alone = config(gateway, nowhere).model_copy(update={"gateway": f"ws://127.0.0.1:{free_port}"})
+    model = OpenAIModel("rehearsal", nowhere, "key")
+    with anyio.fail_after(10), pytest.raises(NotConnected):
+        async with Agent(alone, model, first_connect_seconds=0.2):
+            pass
+
+
+async def test_an_agent_runs_until_it_is_told_to_shut_down(gateway: RunningGateway, joined: Joined) -> None:
+    async with serve_rehearsal() as server, joined("ada") as ada, anyio.create_task_group() as tasks:
+        ended = anyio.Event()
+
+        async def run() -> None:
+            await run_agent(config(gateway, server.base_url))
+            ended.set()
+
+        tasks.start_soon(run)
+        with anyio.fail_after(15):
+            while "coder" not in ada.peers:
+                await anyio.wait_all_tasks_blocked()
+            answer = await ada.ask("chat", {"text": "Hello?"}, to="coder", answer="chat", timeout_seconds=10)
+            assert answer.body["text"]
+            await ada.send("participant/shutdown", {}, to="coder")
+            await ended.wait()
+
+
+async def test_a_restarted_process_goes_on_and_says_what_it_does_not_know(stage: Staged, tmp_path: Path) -> None:
+    path = tmp_path / "coder.sqlite"
+    async with stage(store=SqliteStore(path)) as s:
+        await s.ask("My name is Ada Lovelace.")
+        tokens = s.reported[-1]["tokens"]
+    async with stage(store=SqliteStore(path)) as s:
+        status = await s.status()
+        assert "tokens" not in status
+        assert status["messages_in_context"] == 2
+        assert status["context"]["reason"] == "restarted"
+        assert status["context"]["last_reported"]["tokens"] == tokens
+        answer = await s.ask("What is my name?")
+        assert "Ada Lovelace" in answer
+        assert s.statuses[-1]["context"]["basis"] == "reported"
+        assert s.statuses[-1]["messages_in_context"] == 4
+
+
+async def test_a_process_that_died_between_a_call_and_its_result_mends_it(stage: Staged, tmp_path: Path) -> None:
+    path, begun = tmp_path / "coder.sqlite", anyio.Event()
+
+    async def wait_for_ever() -> None:
+        """Never comes back."""
+        begun.set()
+        await anyio.sleep_forever()
+
+    async with stage(store=SqliteStore(path), tools=[wait_for_ever]) as s:
+        await s.say("call wait_for_ever with {}")
+        with anyio.fail_after(10):
+            await begun.wait()
+        copy = tmp_path / "copy.sqlite"
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)  # what a process leaves that is killed now
+    async with stage(store=SqliteStore(copy), tools=[wait_for_ever]) as s:
+        assert await s.ask("What happened?")
+        results = [m["content"] for m in s.main_requests[-1].body["messages"] if m["role"] == "tool"]
+        assert results == ["[the agent restarted before this tool answered]"]
+        assert s.main_requests[-1].status == 200
+
+
+# -- hostile peers -----------------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+KEYS = ["text", "reason", "timeout_seconds", "fields", "direction", "entries", "target_tokens", "method", "status"]
+
+
+@st.composite
+def envelopes(draw: st.DrawFn) -> Envelope:
+    values: dict[str, Any] = {
+        "protocol": "mew/v0.4",
+        "id": draw(st.text(max_size=4)),
+        "ts": "t",
+        "from": draw(st.sampled_from(["bob", "coder", "system:gateway", ""])),
+        "kind": draw(st.sampled_from(sorted(ALL_KINDS - {"participant/shutdown", "participant/pause"}))),
+        "payload": draw(st.none() | st.dictionaries(st.sampled_from(KEYS), JSON)),
+        "to": draw(st.sampled_from([[], ["coder"], ["bob"]])),
+        "correlation_id": draw(st.lists(st.text(max_size=4), max_size=2)),
+        "context": draw(st.text(max_size=4)),
+    }
+    return Envelope.model_validate(values)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(received=st.lists(envelopes(), min_size=1, max_size=15))
+async def test_nothing_a_peer_sends_ends_an_agent(gateway: RunningGateway, received: list[Envelope]) -> None:
+    async with (
+        rehearsing() as (server, model),
+        Agent(config(gateway, server.base_url, context_token_limit=8192), model) as agent,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(agent.run)
+        for envelope in received:
+            await agent._take(envelope)
+        async with joined_at(gateway) as ada:
+            answer = await ada.ask("chat", {"text": "Alive?"}, to="coder", answer="chat", timeout_seconds=15)
+            assert answer.body["text"]
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,211 @@
+"""An agent with tools of peers, the board, bounds on its time, and models that take no tools."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from mew_spaces.config.loading import parse_space
+from mew_spaces.config.settings import AgentOptions
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+
+from mew_agent.agent.agent import Agent
+from mew_agent.config.agent_config import AgentConfig
+from mew_agent.participant.participant import Participant
+from mew_agent.participant.peers import Peer, PeerContext
+from mew_agent.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
+from tests.mew_agent.conftest import PATIENCE_SECONDS, Ear, Staged, running_agent
+from tests.support.peers import QUICK, with_tools
+
+SPACE = """
+space: {id: demo}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  calculator: {command: mew, capabilities: [{kind: mcp/response}]}
+  scales: {command: mew, capabilities: [{kind: mcp/response}]}
+  coder:
+    command: mew
+    capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "reasoning/*"}, {kind: participant/status},
+                   {kind: mcp/request, to: [calculator]}, {kind: mcp/proposal}, {kind: mcp/withdraw},
+                   {kind: participant/compact}]
+"""
+
+
+class Scene:
+    def __init__(self, gateway: RunningGateway, server: RehearsalServer, agent: Agent, ada: Participant) -> None:
+        self.gateway, self.server, self.agent, self.ada = gateway, server, agent, ada
+        self.ear = Ear(ada)
+
+    async def ask(self, text: str) -> str:
+        answer = await self.ada.ask("chat", {"text": text}, to="coder", answer="chat", timeout_seconds=PATIENCE_SECONDS)
+        return str(answer.body["text"])
+
+    def offered(self, nth: int = -1) -> list[str]:
+        body: dict[str, Any] = dict(self.server.requests[nth].body)
+        return [tool["function"]["name"] for tool in body.get("tools", ())]
+
+    def results(self, nth: int = -1) -> list[str]:
+        body: dict[str, Any] = dict(self.server.requests[nth].body)
+        return [message["content"] for message in body["messages"] if message["role"] == "tool"]
+
+
+@asynccontextmanager
+async def at_work(agent: dict[str, Any] | None = None, *, fulfils: bool = True, **options: Any) -> AsyncIterator[Scene]:
+    """Ada, a calculator that the agent may call, and scales that it may only propose to call.
+
+    Ada fulfils what is proposed to the scales, or only proposals of lists.
+    """
+    async with (
+        serve_gateway(parse_space(SPACE)) as gateway,
+        serve_rehearsal(RehearsalOptions(**options)) as server,
+        running_agent(gateway, server, agent, None, 30.0, "coder", ()) as (actor, _),
+    ):
+        actor.discovery.pace = QUICK
+
+        def person(name: str) -> Participant:
+            return Participant(gateway.ws_url, space="demo", id=name, token=gateway.token_of(name))
+
+        ada = person("ada")
+
+        @ada.on("mcp/proposal")
+        async def decide(proposal: Any) -> None:
+            about = (proposal.id,)
+            if proposal.addressees != ("scales",):
+                await ada.send("mcp/reject", {"reason": "disagree"}, to="coder", correlation_id=about)
+            elif fulfils or proposal.body["method"] == "tools/list":
+                await ada.send("mcp/request", proposal.payload, to=proposal.addressees, correlation_id=about)
+
+        async with ada, with_tools(person("calculator")), with_tools(person("scales")):
+            scene = Scene(gateway, server, actor, ada)
+            with anyio.fail_after(PATIENCE_SECONDS):
+                while {"calculator", "scales"} - set(actor.peers):
+                    await anyio.sleep(0.005)
+            yield scene
+
+
+def tokens_of(request: RecordedRequest) -> int:
+    assert request.prompt_tokens is not None
+    assert request.completion_tokens is not None
+    return request.prompt_tokens + request.completion_tokens
+
+
+def script(*calls: tuple[str, str]) -> list[dict[str, Any]]:
+    asked = [{"name": name, "arguments": arguments} for name, arguments in calls]
+    return [{"tool_calls": asked}, {"text": "I see."}]
+
+
+async def test_it_calls_by_request_what_it_may_and_by_proposal_what_it_may_not_side_by_side() -> None:
+    add = '{"a": 1, "b": 2}'
+    async with at_work(script=script(("scales__add", add), ("calculator__add", add), ("calculator__fail", ""))) as s:
+        assert await s.ask("Add.") == "I see."
+        assert s.results() == ["3", "3", "Error: RuntimeError: out of order"]
+        start = (await s.ear.first("coder", "reasoning/start")).id
+        request = next(e for e in s.ear.of("coder", "mcp/request") if e.body["method"] == "tools/call")
+        proposal = next(e for e in s.ear.of("coder", "mcp/proposal") if e.body["method"] == "tools/call")
+        assert (request.to, request.context) == (("calculator",), start)
+        assert (proposal.to, proposal.context) == (("scales",), start)
+        assert "tool_failed:calculator__fail: RuntimeError: out of order" in s.ear.words("coder")
+
+
+async def test_peers_tools_are_offered_with_the_first_question_and_the_board_by_capability() -> None:
+    async with at_work() as s:
+        await s.ask("Who is here?")
+        board = ["context_board", "request_compaction", "wait_for_headroom"]
+        tools = [f"{peer}__{tool}" for peer in ("calculator", "scales") for tool in ("add", "fail", "where")]
+        assert s.offered(0) == board + tools
+
+
+async def test_discovery_and_board_can_be_switched_off() -> None:
+    async with at_work(agent={"discover_tools": False, "board_tools": False}) as s:
+        await s.ask("Who is here?")
+        assert s.offered(0) == []
+        assert not s.ear.of("coder", "mcp/request", "mcp/proposal")
+
+
+async def test_a_model_reads_the_board() -> None:
+    async with at_work(script=script(("context_board", "{}"))) as s:
+        assert await s.ask("How full are we?") == "I see."
+        tokens = tokens_of(s.server.requests[0])
+        assert s.results()[0].startswith(f"coder (you): {tokens:,} of 8,192 tokens (reported), healthy")
+
+
+async def test_a_model_that_takes_no_tools_goes_on_without(caplog: pytest.LogCaptureFixture) -> None:
+    async with at_work(refuse_tools=True) as s:
+        assert await s.ask("Hello?")
+        assert await s.ask("And again?")
+        assert [request.status for request in s.server.requests] == [400, 200, 200]
+        assert s.offered(1) == s.offered(2) == []
+        assert "model_tools_unsupported" in s.ear.words("coder")
+        assert "does not support tools" in caplog.text
+        assert s.agent.conversation.status().status == "active"
+
+
+async def test_a_turn_that_takes_too_long_is_stopped_and_says_so() -> None:
+    async with at_work(agent={"max_turn_seconds": 1.5}, chunk_delay_seconds=60.0) as s:
+        assert "stopped after 1.5 seconds" in await s.ask("Think for a long time.")
+        assert "turn_stopped:after 1.5 seconds" in s.ear.words("coder")
+        conclusions = s.ear.of("coder", "reasoning/conclusion")
+        assert len(conclusions) == 1
+        assert "cancelled" not in conclusions[0].body
+        with anyio.fail_after(10):
+            await s.server.wait_until(lambda: s.server.requests[0].is_disconnected)
+
+
+async def test_cancelling_a_turn_withdraws_what_it_proposed() -> None:
+    async with at_work(fulfils=False, script=script(("scales__add", '{"a": 1, "b": 2}'))) as s:
+        await s.ada.chat("Add.", to="coder")
+        proposal = await s.ear.first("coder", "mcp/proposal", method="tools/call")
+        await s.ada.send("reasoning/cancel", {"reason": "no"}, context=str(proposal.context))
+        withdrawn = await s.ear.first("coder", "mcp/withdraw", about=proposal)
+        assert withdrawn.body["reason"] == "no_longer_needed"
+        await s.ear.first("coder", "reasoning/conclusion", cancelled=True)
+
+
+# -- its own line and levels -------------------------------------------------------------------------------
+
+
+async def test_its_own_line_stands_before_each_question_and_leaves_the_accounts_exact(stage: Staged) -> None:
+    async with stage(agent={"context_line": True}) as s:
+        for number in range(6):
+            await s.ask(f"Question {number} about rivers?")
+        body: dict[str, Any] = dict(s.main_requests[-1].body)
+        questions = [message["content"] for message in body["messages"] if message["role"] == "user"]
+        lines = [text.partition("\n\n")[0] for text in questions]
+        assert lines[0].startswith("[Your context: not known of 8,192 tokens (no call yet)")
+        for line, request in zip(lines[1:], s.main_requests, strict=False):
+            said = re.match(r"\[Your context: ([\d,]+) of 8,192 tokens \(reported\), healthy", line)
+            assert said is not None
+            assert int(said[1].replace(",", "")) == tokens_of(request)
+        assert s.agent.conversation.tracker.ledger.price(1, 6).basis == "exact"
+
+
+async def test_changes_of_a_level_are_heard_by_peers_and_by_the_agent_itself(stage: Staged) -> None:
+    async with stage(fixed_usage=((3000, 60, 3060), (7600, 60, 7660))) as s:
+        heard: list[str] = []
+
+        @s.ada.on_context_level
+        async def level(peer: Peer, context: PeerContext, before: PeerContext) -> None:
+            heard.append(f"ada: {peer.id} {before.level} > {context.level}")
+
+        @s.ada.on_context_low
+        async def low(peer: Peer, context: PeerContext) -> None:
+            heard.append(f"ada: {peer.id} low at {context.tokens}")
+
+        @s.agent.on_context_low
+        async def own(peer: Peer, context: PeerContext) -> None:
+            heard.append(f"coder: {peer.id} low at {context.tokens}")
+
+        await s.ask("One.")
+        await s.ask("Two.")
+        await s.ear.first("coder", "participant/status", status="compacted")
+        assert "ada: coder unknown > healthy" in heard
+        assert "ada: coder healthy > near_limit" in heard
+        assert heard.count("ada: coder low at 7660") == 1
+        assert heard.count("coder: coder low at 7660") == 1
+
+
+def test_everything_an_agent_is_told_about_its_work_can_stand_in_space_yaml() -> None:
+    elsewhere = {"gateway", "space", "id", "token", "api_key", "store", "models"}
+    assert AgentConfig.model_fields.keys() - elsewhere <= AgentOptions.model_fields.keys()

@@ -1,0 +1,104 @@
+"""Policies that agents choose are carried out: the marks of `mew-reference`, and all presets in a small window."""
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from mew_agent.context.history import History
+from mew_agent.context.policy import PRESETS
+from mew_agent.context.store import MemoryStore
+from mew_agent.context.tracker import Tracker
+from mew_agent.context.window import resolve_window
+from mew_agent.conversation.conversation import Conversation
+from mew_agent.model.interface import ModelEvent
+from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+
+Staged = Callable[..., Any]
+"""`stage(...)` of the conftest."""
+
+
+async def ignore(_event: ModelEvent) -> None:
+    """Nobody listens."""
+
+
+@pytest.mark.parametrize(
+    ("total", "words"),
+    [
+        pytest.param(7372, [], id="below 9/10"),
+        pytest.param(7373, ["near_limit"], id="at 9/10"),
+        pytest.param(7782, ["near_limit"], id="at 19/20"),
+        pytest.param(7783, ["near_limit", "compacting", "compacted"], id="above 19/20"),
+    ],
+)
+async def test_mew_reference_warns_and_compacts_at_its_own_marks(
+    text: Callable[[int], str], total: int, words: list[str]
+) -> None:
+    """8192 * 9 / 10 is 7372.8, and 8192 * 19 / 20 is 7782.4."""
+    usage = ((1000, 100, 1100), (2500, 100, 2600), (4500, 100, 4600), (total - 60, 60, total))
+    announced: list[str] = []
+    async with serve_rehearsal(RehearsalOptions(fixed_usage=usage)) as server:
+        model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
+        tracker = Tracker(History(), PRESETS["mew-reference"], resolve_window(8192), "rehearsal")
+
+        async def announce(word: str | None) -> None:
+            announced.extend([word] if word else [])
+
+        conversation = Conversation(
+            model, tracker, MemoryStore(), system_prompt="You keep records.", tools=tuple, announce=announce
+        )
+        with anyio.fail_after(30):
+            for number in range(len(usage)):
+                await conversation.begin_turn()
+
+                async def prepare(asked: str = text(300), envelope: str = f"q{number}") -> None:
+                    if not any(item.envelope_id == envelope for item in conversation.history.items):
+                        await conversation.transcript.hear(asked, sender="ada", envelope_id=envelope)
+
+                await conversation.call(ignore, prepare)
+                conversation.end_turn()
+                await conversation.settle()
+        await model.aclose()
+    assert announced == words
+    if "compacted" in words:
+        assert tracker.last_compaction is not None
+        assert tracker.last_compaction.trigger == "threshold"
+        assert tracker.tokens is not None
+        assert tracker.tokens * 10 <= 8192 * 7
+
+
+def weigh(thing: str) -> str:
+    """Weigh something."""
+    return f"{thing} weighs {len(thing)}, " * 12
+
+
+SMALL = {
+    "dominds-v1": {"optimal_max_tokens": 1200},
+    "dominds-v3": {"optimal_max_tokens": 1200, "critical_max_tokens": 1900},
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+async def test_a_long_conversation_with_tools_is_answered_to_its_end(
+    stage: Staged, text: Callable[[int], str], preset: str
+) -> None:
+    """True usage in a small window: every question gets its one answer, whatever has to leave for it."""
+    agent = {"policy": preset, "policy_scope": "any", "policy_settings": SMALL.get(preset, {})}
+    async with stage(agent=agent, tools=[weigh], window_tokens=3200, reply_tokens=60) as s:
+        for number in range(14):
+            asked = f'call weigh with {{"thing": "stone {number}"}}' if number % 3 == 1 else text(150)
+            question = await s.say(asked)
+            answer = await s.ear.first("coder", "chat", about=question)
+            assert not answer.body["text"].startswith(
+                ("I had to stop", "My model call failed", "My request does not fit")
+            )
+        await s.status()
+        assert len(s.ear.of("coder", "chat")) == 14
+        assert s.agent.conversation.history.open_calls() == frozenset()
+        refused = [request for request in s.server.requests if request.status != 200]
+        assert not refused or preset not in ("mew", "lmstudio"), "these look before they send"
+        assert {status["context"]["policy"] for status in s.statuses} == {preset}
+        emptied = [w for w in s.ear.words("coder") if w.startswith("cleared") or w == "compacted"]
+        assert emptied or preset == "dominds-v1"

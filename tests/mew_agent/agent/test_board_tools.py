@@ -1,0 +1,203 @@
+"""The board as a model reads it, and what it can do about it."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from mew_protocol.payloads.participant import Compact, CompactDone, Forget, Status
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import serve_gateway
+
+from mew_agent.agent.board_tools import BoardTools, context_words, headroom_tokens
+from mew_agent.model.interface import ToolCall
+from mew_agent.participant.controls import Controllable
+from mew_agent.participant.participant import Participant
+from mew_agent.participant.peers import PeerContext
+from mew_agent.tools.sources import Occasion
+
+SPACE = """
+space: {id: demo}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  watcher: {command: mew, capabilities: [{kind: participant/request-status}]}
+  boss: {command: mew, capabilities: [{kind: participant/compact, to: [coder, mute]}]}
+  mute: {command: mew, capabilities: [{kind: chat}]}
+  coder: {command: mew, capabilities: [{kind: participant/status}, {kind: participant/compact-done}]}
+"""
+OCCASION = Occasion("chat-1")
+
+
+class Made(Controllable):
+    """A conversation with the figures that a test gives it."""
+
+    def __init__(self) -> None:
+        self.tokens: int | None = 98_412
+        self.level, self.severity = "healthy", 0
+        self.done = CompactDone(status="compacted", freed_tokens=71_366, tokens_after=27_046, basis="projected")
+
+    @property
+    def is_compacting(self) -> bool:
+        return False
+
+    def status(self, word: str | None = None) -> Status:
+        known = (
+            {"basis": "reported"} if self.tokens is not None else {"basis": "unknown", "reason": "usage_unavailable"}
+        )
+        report = {
+            "level": self.level,
+            "severity": self.severity,
+            "policy": "mew",
+            "compact_at_tokens": 115_200,
+            **known,
+        }
+        rest = {"max_tokens_basis": "configured", "measure": "total", "stale_messages": 0, "revision": 0}
+        figures: dict[str, Any] = {"max_tokens": 128_000, "messages_in_context": 3, "status": word or "active"}
+        if self.tokens is not None:
+            figures["tokens"] = self.tokens
+        return Status.model_validate({**figures, "context": {**report, **rest, "compactions": 0}})
+
+    async def compact(self, request: Compact, requester: str) -> CompactDone:
+        return self.done
+
+    async def forget(self, request: Forget) -> int:
+        return 0
+
+    async def clear(self) -> None:
+        return None
+
+
+Call = Callable[..., Any]
+
+
+@asynccontextmanager
+async def scene(name: str, fourth: str | None = None) -> AsyncIterator[tuple[BoardTools, Call, Participant, Made]]:
+    """The tools of one, `call(tool, arguments)`, and a `coder` with the figures of `Made`."""
+    async with serve_gateway(parse_space(SPACE)) as gateway:
+
+        def person(who: str, **options: Any) -> Participant:
+            return Participant(gateway.ws_url, space="demo", id=who, token=gateway.token_of(who), **options)
+
+        made = Made()
+        last = person(fourth) if fourth is not None else nullcontext()
+        async with person(name) as me, person("ada"), last, person("coder", conversation=made) as coder:
+            tools = BoardTools(me)
+
+            async def call(tool: str, arguments: str = "{}") -> str:
+                return await tools.observe(ToolCall("1", tool, arguments), OCCASION)
+
+            await coder.control.announce()
+            with anyio.fail_after(5):
+                while "coder" not in me.peers or me.peers["coder"].context.tokens is None:
+                    await anyio.sleep(0.005)
+            yield tools, call, coder, made
+
+
+@pytest.mark.parametrize(
+    ("name", "offered"),
+    [
+        ("mute", []),
+        ("watcher", ["context_board", "wait_for_headroom"]),
+        ("boss", ["context_board", "request_compaction", "wait_for_headroom"]),
+    ],
+)
+async def test_what_is_offered_depends_on_what_we_may_do(name: str, offered: list[str]) -> None:
+    async with scene(name) as (tools, *_):
+        assert [spec.name for spec in tools.specs()] == offered
+
+
+async def test_the_board_has_a_line_for_everybody_who_has_a_context() -> None:
+    async with scene("boss") as (_, call, *_rest):
+        board = await call("context_board")
+        assert board.splitlines() == [
+            "boss (you): not known tokens (not told)",
+            "coder: 98,412 of 128,000 tokens (reported), healthy, compacts at 115,200",
+            "no context of their own: ada",
+        ]
+
+
+async def test_a_compaction_is_asked_for_and_its_outcome_told() -> None:
+    async with scene("boss") as (_, call, _coder, made):
+        asked = '{"peer": "coder", "reason": "long review ahead"}'
+        assert await call("request_compaction", asked) == "coder freed 71,366 tokens; now 27,046 tokens (projected)"
+        made.done = CompactDone(status="skipped", skipped=True, reason="already_below_target")
+        assert await call("request_compaction", asked) == "coder did not compact: already below target"
+        made.done = CompactDone(status="skipped", skipped=True, reason="the model is down")
+        assert await call("request_compaction", asked) == "coder could not: the model is down"
+
+
+async def test_nobody_of_that_name_and_no_permission_are_errors() -> None:
+    async with scene("boss") as (_, call, *_rest):
+        assert "no participant 'ghost' here (members: ada, coder)" in await call(
+            "request_compaction", '{"peer": "ghost"}'
+        )
+        refused = await call("request_compaction", '{"peer": "ada"}')
+        assert refused.startswith("Error: 'boss' has no capability")
+
+
+async def test_nobody_is_waited_for_who_has_no_context_and_could_not_tell() -> None:
+    async with scene("boss", "mute") as (_, call, *_rest):
+        with anyio.fail_after(10):
+            told = await call("request_compaction", '{"peer": "mute"}')
+        assert told.startswith("Error: 'mute' has no context of its own that is known of")
+
+
+async def test_room_is_waited_for_and_seen_when_it_comes() -> None:
+    async with scene("watcher") as (_, call, coder, made):
+        assert "has room for 16,788 tokens" in await call("wait_for_headroom", '{"peer": "coder", "tokens": 16788}')
+        said: list[str] = []
+
+        async def wait() -> None:
+            said.append(await call("wait_for_headroom", '{"peer": "coder", "tokens": 50000}'))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await coder.control.announce()
+            made.tokens = 27_046
+            await coder.control.announce("compacted")
+        (told,) = said
+        assert told.startswith("coder has room for 88,154 tokens: 27,046 of 128,000 tokens (reported), healthy")
+
+
+async def test_room_that_does_not_come_is_said_after_the_wait() -> None:
+    async with scene("watcher") as (_, call, coder, made):
+        asked = '{"peer": "coder", "tokens": 50000, "timeout_seconds": 0.01}'
+        assert "waited 0.01 seconds for 'coder': it has room for 16,788 tokens only" in await call(
+            "wait_for_headroom", asked
+        )
+        made.tokens = None
+        await coder.control.announce()
+        assert "its room is not known" in await call("wait_for_headroom", asked.replace("50000", "200000"))
+
+
+async def test_whoever_leaves_is_not_waited_for() -> None:
+    async with scene("watcher") as (_, call, coder, _made):
+        said: list[str] = []
+
+        async def wait() -> None:
+            said.append(await call("wait_for_headroom", '{"peer": "coder", "tokens": 50000}'))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.lowlevel.checkpoint()
+            await coder.aclose()
+        assert "there is no participant 'coder' here" in said[0]
+
+
+def test_room_ends_where_the_agent_compacts_or_the_window_ends() -> None:
+    assert headroom_tokens(PeerContext()) is None
+    assert headroom_tokens(PeerContext(tokens=100)) is None
+    assert headroom_tokens(PeerContext(tokens=100, max_tokens=1_000)) == 900
+    assert headroom_tokens(PeerContext(tokens=2_000, max_tokens=1_000)) == 0
+    assert headroom_tokens(PeerContext.of(Made().status(), "")) == 115_200 - 98_412
+
+
+def test_what_is_not_known_is_said_to_be_not_known() -> None:
+    made = Made()
+    made.tokens = None
+    assert context_words(PeerContext.of(made.status("paused"), "")) == (
+        "not known of 128,000 tokens (usage unavailable), healthy, compacts at 115,200, paused"
+    )
+    assert context_words(PeerContext(tokens=1_200, max_tokens=20_000)) == "1,200 of 20,000 tokens (its own count)"

@@ -1,0 +1,70 @@
+"""Agents that ask their model whether what was said to everybody is for them: figures and board stay as they are."""
+
+from collections.abc import Callable
+from typing import Any
+
+from mew_spaces.gateway.gateway import RunningGateway
+
+from mew_agent.agent.address_filter import INSTRUCTIONS
+
+Staged = Callable[..., Any]
+"""`stage(...)` of the conftest."""
+
+NOTED, YES, NO = {"text": "Noted."}, {"text": "yes"}, {"text": "no"}
+
+
+def classifications(stage: Any) -> int:
+    start = INSTRUCTIONS.partition("{")[0]
+    return sum(str(request.body["messages"][0]["content"]).startswith(start) for request in stage.server.requests)
+
+
+async def test_a_broadcast_that_is_not_for_it_is_heard_and_neither_figures_nor_board_move(
+    gateway: RunningGateway, stage: Staged
+) -> None:
+    script = (NOTED, NO, NOTED)
+    async with stage(agent={"answer_broadcasts": "model"}, script=script) as s:
+        await s.ask("One.")
+        before, board = await s.status(), gateway.board().participants
+        said = len(s.ear.heard)
+        await s.ada.chat("The north pump stands still, who would have thought?")
+        await s.server.wait_until(lambda: classifications(s) == 1 and s.server.requests[-1].is_complete)
+        assert await s.status() == before
+        assert [entry.status for entry in gateway.board().participants] == [entry.status for entry in board]
+        assert not [e for e in s.ear.heard[said:] if e.sender == "coder" and e.kind != "participant/status"]
+        await s.ask("Two.")
+        assert "north pump" in str(s.server.requests[-1].body["messages"])
+        roles = [call.role for call in await s.agent.conversation.transcript.store.calls()]
+        assert roles == ["main", "classification", "main"]
+        spent = [call.usage.total_tokens for call in await s.agent.conversation.transcript.store.calls()]
+        assert (await s.status())["tokens"] == spent[-1]
+
+
+async def test_a_broadcast_without_a_question_mark_that_is_for_it_is_answered(stage: Staged) -> None:
+    async with stage(agent={"answer_broadcasts": "model"}, script=(YES, NOTED)) as s:
+        chat = await s.ada.chat("Somebody should look after the pump.")
+        answer = await s.ear.first("coder", "chat", about=chat)
+        assert answer.body["text"] == "Noted."
+        assert "yes" not in str(s.server.requests[-1].body["messages"])
+
+
+async def test_one_that_is_taken_back_while_the_model_is_asked_is_not_answered(stage: Staged) -> None:
+    async with stage(agent={"answer_broadcasts": "model"}, script=(YES, NOTED, NOTED), chunk_delay_seconds=0.2) as s:
+        chat = await s.ada.chat("Somebody should look after the pump, and after the long pier, too.")
+        await s.server.wait_until(lambda: classifications(s) == 1)
+        await s.ada.send("chat/cancel", {"reason": "done"}, correlation_id=(chat.id,))
+        await s.ask("One.")
+        assert not s.ear.of("coder", "chat", about=chat)
+        assert "pier" not in str(s.main_requests[-1].body["messages"])
+
+
+async def test_by_default_no_model_is_asked_and_never_means_never(stage: Staged) -> None:
+    async with stage(script=(NOTED,) * 3) as s:
+        chat = await s.ada.chat("Who is there?")
+        await s.ear.first("coder", "chat", about=chat)
+        assert classifications(s) == 0
+    async with stage(agent={"answer_broadcasts": "never"}, script=(NOTED,) * 3) as s:
+        chat = await s.ada.chat("Who is there?")
+        await s.ask("One.")
+        assert not s.ear.of("coder", "chat", about=chat)
+        assert "Who is there?" in str(s.server.requests[-1].body["messages"])
+        assert classifications(s) == 0

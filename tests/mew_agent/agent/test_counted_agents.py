@@ -1,0 +1,210 @@
+"""Agents whose texts are counted by their model's tokenizer, over real HTTP, told so by their configuration alone."""
+
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mew_protocol.payloads.participant import Compact
+
+from mew_agent.context.store import SqliteStore
+from mew_agent.rehearsal.tokenizer import TOKENS_PER_MESSAGE, count, count_message
+from mew_agent.tokens.tokenizers import TokenizerSettings, chosen_counter
+from tests.support.rehearsal_vocabulary import write_vocabulary
+from tests.support.talk import TOOL, Talking
+
+Staged = Callable[..., Any]
+"""`stage(...)` of the conftest."""
+
+RESULTS = {
+    "log": "\n".join(f"2026-01-01T10:00:{n:02} GET /board {200 + n} 98.{n} ms 0x{n * 7919:08x}" for n in range(40)),
+    "Chinese": "窗口快满的时候代理会写摘要，然后继续工作。" * 30,
+    "code": "def pump(level: int) -> int:\n    return level * 7 if level > 3 else 0\n\n" * 20,
+}
+
+
+def told(folder: Path) -> dict[str, Any]:
+    return {"tokenizer": "llama3", "tokenizer_file": str(write_vocabulary(folder))}
+
+
+class Slow:
+    """The rehearsal model's tokenizer, which waits with long texts until it may go on."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+
+    def count(self, text: str) -> int:
+        if len(text) > 10_000:
+            self.begun.set()
+            self.may_go_on.wait(20)
+        return count(text)
+
+
+def test_the_vocabulary_of_these_tests_counts_like_the_model(tmp_path: Path) -> None:
+    counter = chosen_counter("llama3", TokenizerSettings("rehearsal", write_vocabulary(tmp_path)))
+    assert counter is not None
+    for text in (*RESULTS.values(), "", " a  b\t\n\n c", "GetUserName ünï 98.6 % aGVsbG8gV29ybGQ="):
+        assert counter.count(text) == count(text)
+
+
+async def test_a_status_says_that_the_next_prompt_is_counted_and_it_is_right(stage: Staged, tmp_path: Path) -> None:
+    async with stage(agent=told(tmp_path)) as s:
+        assert (await s.status())["context"]["next_prompt_basis"] == "heuristic"
+        for question in ("How is pump 7?", *RESULTS.values(), "And pump 8?", "And 9?"):
+            await s.ask(question)
+        assert {status["context"]["next_prompt_basis"] for status in s.reported} == {"tokenizer"}
+        foretold = s.statuses[-1]["context"]["next_prompt_tokens"]
+        question = "What now?"
+        await s.ask(question)
+        asked = count_message({"role": "user", "content": question, "name": "ada"})
+        assert abs(foretold + asked - s.main_requests[-1].prompt_tokens) <= 4
+        assert abs(s.reported[-1]["context"]["drift_tokens"]) <= 4
+
+
+async def test_counts_are_nearer_than_features(stage: Staged, tmp_path: Path) -> None:
+    async def drifts(agent: dict[str, Any]) -> list[int]:
+        async with stage(agent=agent) as s:
+            for _ in range(2):
+                for text in RESULTS.values():
+                    await s.ask(text)
+            return [abs(status["context"]["drift_tokens"]) for status in s.reported[1:]]
+
+    counted, projected = await drifts(told(tmp_path)), await drifts({"tokenizer": "off"})
+    assert max(counted) <= 8
+    assert sum(counted) < sum(projected) / 10
+
+
+async def test_what_tools_answer_is_counted_too(talking: Talking) -> None:
+    async with talking(tools=(TOOL,), counter=chosen_rehearsal()) as talk:
+        await talk.turn("One.")
+        await talk.turn("Two.")
+        reply = await talk.turn('call look_up with {"q": "pump"}')
+        await talk.conversation.transcript.close_open_calls("-", {reply.tool_calls[0].id: RESULTS["log"]})
+        item = talk.conversation.history.items[-1]
+        price = talk.conversation.tracker.ledger.unsent_price(item.seq)
+        assert abs(price - count(RESULTS["log"]) - TOKENS_PER_MESSAGE) <= 4
+        context = talk.now.context
+        assert context is not None
+        assert context.next_prompt_basis == "tokenizer"
+
+
+def chosen_rehearsal() -> Any:
+    slow = Slow()
+    slow.may_go_on.set()
+    return slow
+
+
+async def test_a_control_that_comes_while_a_long_text_is_counted_leaves_the_books_right(talking: Talking) -> None:
+    """The text enters after the clear, with its price; nothing of what left is priced."""
+    counter = Slow()
+    async with talking(counter=counter, window_tokens=60_000) as talk:
+        await talk.turn("One.")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(talk.turn, "word and word " * 1000)
+            await anyio.to_thread.run_sync(counter.begun.wait)
+            assert len(talk.conversation.history) == 2
+            await talk.conversation.clear()
+            assert len(talk.conversation.history) == 0
+            assert talk.now.context is not None
+            counter.may_go_on.set()
+        assert [item.role for item in talk.conversation.history.items] == ["user", "assistant"]
+        reported = talk.server.requests[-1].reported
+        assert reported is not None
+        assert talk.now.tokens == reported["total_tokens"]
+        assert sum(talk.conversation.tracker.ledger.item_prices().values()) < (reported["total_tokens"] or 0)
+
+
+async def test_a_result_whose_call_was_cleared_while_it_was_counted_does_not_enter(talking: Talking) -> None:
+    counter = Slow()
+    async with talking(tools=(TOOL,), counter=counter, window_tokens=60_000) as talk:
+        reply = await talk.turn('call look_up with {"q": "pump"}')
+        results = {reply.tool_calls[0].id: "word and word " * 1000}
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(talk.conversation.transcript.close_open_calls, "-", results)
+            await anyio.to_thread.run_sync(counter.begun.wait)
+            await talk.conversation.clear()
+            counter.may_go_on.set()
+        assert len(talk.conversation.history) == 0
+        assert talk.conversation.tracker.ledger.item_prices() == {}
+
+
+async def test_after_a_restart_the_stored_items_are_counted_again(stage: Staged, tmp_path: Path) -> None:
+    path = tmp_path / "session.db"
+    async with stage(agent=told(tmp_path), store=SqliteStore(path)) as s:
+        for text in RESULTS.values():
+            await s.ask(text)
+        foretold = s.agent.conversation.tracker.next_prompt_tokens
+    async with stage(agent=told(tmp_path), store=SqliteStore(path)) as s:
+        tracker = s.agent.conversation.tracker
+        texts = {item.seq: count(item.text()) for item in tracker.history.items if item.role == "user"}
+        counted = {measure.seq: measure.counted_tokens for measure in tracker.ledger._intervals.items}
+        assert {seq: counted[seq] for seq in texts} == texts
+        assert tracker.next_prompt_tokens == foretold
+
+
+async def test_notes_in_place_of_old_results_are_counted(talking: Talking) -> None:
+    async with talking(tools=(TOOL,), counter=chosen_rehearsal(), window_tokens=16_000) as talk:
+        for number in range(5):
+            reply = await talk.turn(f'call look_up with {{"q": "pump {number}"}}')
+            await talk.conversation.transcript.close_open_calls("-", {reply.tool_calls[0].id: RESULTS["log"]})
+            await talk.turn(f"And pump {number}?")
+        tracker = talk.conversation.tracker
+        present = tracker.ledger.next_prompt_tokens
+        await talk.conversation.compact(Compact(target_tokens=present - 600), "ada")
+        stubs = [item for item in tracker.history.items if item.stubbed]
+        assert stubs
+        counted = {measure.seq: measure.counted_tokens for measure in tracker.ledger._intervals.items}
+        assert [counted[stub.seq] for stub in stubs] == [count(stub.text()) for stub in stubs]
+
+
+async def test_mistrals_vocabulary_prices_what_enters(talking: Talking) -> None:
+    pytest.importorskip("mistral_common")
+    counter = chosen_counter("auto", TokenizerSettings("mistral-nemo"))
+    assert counter is not None
+    async with talking(counter=counter) as talk:
+        await talk.turn("One.")
+        item = await talk.conversation.transcript.hear(RESULTS["Chinese"], sender="ada", envelope_id="q")
+        ledger = talk.conversation.tracker.ledger
+        assert ledger.unsent_price(item.seq) == counter.count(item.text()) + round(ledger.calibration.overhead_tokens)
+
+
+async def test_a_vocabulary_of_another_model_is_soon_not_believed(stage: Staged) -> None:
+    pytest.importorskip("mistral_common")
+    async with stage(agent={"tokenizer": "mistral"}) as s:
+        for _ in range(4):
+            for text in RESULTS.values():
+                await s.ask(text)
+        context = s.statuses[-1]["context"]
+        assert context["next_prompt_basis"] == "projected"
+
+
+async def test_without_an_extra_or_a_file_texts_are_projected_and_the_log_says_so_once(
+    stage: Staged, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mew_agent.tokens.tokenizers")
+    async with stage(agent={"model": "gpt-4o"}) as s:
+        await s.ask("One.")
+        await s.ask("Two.")
+        assert s.statuses[-1]["context"]["next_prompt_basis"] == "projected"
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "mew_agent.tokens.tokenizers"]
+    assert line.startswith("the tokens of 'gpt-4o' are not counted (")
+    assert line.endswith("texts are projected from features instead")
+
+
+async def test_counting_never_asks_the_network(talking: Talking, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mistral_common")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a tokenizer asked for the network")
+
+    counter = chosen_counter("auto", TokenizerSettings("mistral-nemo"))
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    async with talking(counter=counter) as talk:
+        await talk.conversation.transcript.hear("word " * 10_000, sender="ada", envelope_id="q")
+        assert talk.now.messages_in_context == 1

@@ -1,0 +1,336 @@
+"""Agents under the LM Studio preset: before a request, at a tool result, while a reply streams; over real sockets.
+
+Ids name the rows of the test tables this system was specified by.
+"""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from mew_protocol.codec import StreamFrame
+from mew_spaces.gateway.gateway import RunningGateway
+
+from mew_agent.agent.agent import Agent, run_agent
+from mew_agent.agent.resources import check_provider
+from mew_agent.config.agent_config import AgentConfig
+from mew_agent.conversation.events import ContextCompacted, ContextEvent
+from mew_agent.errors import ConfigError
+from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.participant.participant import Participant
+from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+
+Staged = Callable[..., Any]
+"""`stage(...)` of the conftest."""
+
+Text = Callable[[int], str]
+
+NOTED = {"text": "Noted."}
+
+
+def lmstudio(limit: int | None = 4096, **values: Any) -> dict[str, Any]:
+    """An agent's configuration."""
+    return {"policy": "lmstudio", "policy_scope": "any", "context_token_limit": limit, **values}
+
+
+class Viewer(Participant):
+    """Somebody who watches the reasoning stream."""
+
+    def __init__(self, gateway: RunningGateway) -> None:
+        super().__init__(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob"))
+        self.frames: list[dict[str, Any]] = []
+        self._changed = anyio.Event()
+
+    async def receive_frame(self, frame: StreamFrame) -> None:
+        self.frames.append(json.loads(frame.data))
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    async def concluded(self) -> None:
+        """Wait until a reasoning has ended."""
+        with anyio.fail_after(15):
+            while not any(frame.get("event") == "conclusion" for frame in self.frames):
+                await self._changed.wait()
+
+    @property
+    def story(self) -> list[str]:
+        """What was seen, in order: text, and notices by their names; repetitions of text left out."""
+        found: list[str] = []
+        for frame in self.frames:
+            word = "text" if frame["type"] == "token" else str(frame.get("event"))
+            if frame["type"] in ("token", "notice") and found[-1:] != [word]:
+                found.append(word)
+        return found
+
+
+@asynccontextmanager
+async def watching(stage: Any) -> AsyncIterator[Viewer]:
+    async with Viewer(stage.gateway) as viewer:
+        yield viewer
+
+
+async def fill(stage: Any, text: Text, tokens: int) -> None:
+    """Talk until the next prompt holds about so many tokens."""
+    while stage.agent.conversation.tracker.next_prompt_tokens < tokens:
+        await stage.ask(text(240))
+        await stage.status()
+
+
+def compactions(stage: Any) -> list[str]:
+    return [w for w in stage.ear.words("coder") if w in ("compacting", "compacted")]
+
+
+# -- before a request, and after a call --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("total", "compacts"), [(5_400, False), (5_600, True)], ids=["O1", "O2"])
+async def test_a_request_that_leaves_too_little_for_its_answer_is_compacted_first(
+    stage: Staged, text: Text, total: int, compacts: bool
+) -> None:
+    """4/5 of 8,192 with a fifth of the rest: 5,553 tokens go as they are. A short question adds a few."""
+    usage = ((1500, 60, 1560), (3000, 60, 3060), (total - 60, 60, total))
+    async with stage(agent=lmstudio(8192), script=[NOTED] * 4, fixed_usage=usage) as s:
+        for _ in usage:
+            await s.ask(text(200))
+        assert compactions(s) == []
+        await s.ask("And now?")
+        assert compactions(s) == (["compacting", "compacted"] if compacts else [])
+        if compacts:
+            assert s.agent.conversation.tracker.last_compaction.trigger == "pre_request"
+
+
+@pytest.mark.parametrize(("total", "compacts"), [(29_491, False), (29_492, True)], ids=["O6 below", "O6 at"])
+async def test_a_reply_that_ended_at_nine_tenths_is_followed_by_a_compaction(
+    stage: Staged, text: Text, total: int, compacts: bool
+) -> None:
+    usage = ((4000, 60, 4060), (9000, 60, 9060), (total - 60, 60, total))
+    async with stage(agent=lmstudio(32_768), fixed_usage=usage) as s:
+        for _ in usage:
+            await s.ask(text(200))
+        await s.status()
+        if compacts:
+            await s.ear.first("coder", "participant/status", status="compacted")
+            assert s.agent.conversation.tracker.last_compaction.trigger == "after_call"
+        else:
+            assert compactions(s) == []
+
+
+async def test_o8_a_reply_that_ends_over_the_window_is_told_and_the_next_request_compacts(
+    stage: Staged, text: Text
+) -> None:
+    usage = ((9000, 60, 9060), (18_000, 60, 18_060), (29_000, 4000, 33_000))
+    async with stage(agent=lmstudio(32_768), fixed_usage=usage) as s:
+        for _ in usage:
+            assert await s.ask(text(200))
+        stopped = "policy_stopped:the context window is full (33,000 of 32,768 tokens, reported)"
+        await s.ear.first("coder", "participant/status", status=stopped)
+        await s.ask("And now?")
+        assert compactions(s) == ["compacting", "compacted"]
+
+
+async def test_o16_a_call_without_usage_keeps_the_last_figure_and_decides_nothing(stage: Staged, text: Text) -> None:
+    async with stage(agent=lmstudio(8192), fixed_usage=((900, 60, 960), None)) as s:
+        await s.ask(text(60))
+        await s.ask(text(60))
+        status = await s.status()
+        assert (status["tokens"], status["context"]["basis"]) == (960, "projected")
+        assert status["context"]["last_reported"]["tokens"] == 960
+        assert compactions(s) == []
+
+
+async def test_o5_a_window_without_room_for_an_answer_is_an_error_and_no_loop(stage: Staged) -> None:
+    async with stage(agent=lmstudio(1000)) as s:
+        answer = await s.ask("Hello?")
+        assert "a window of 1000 tokens has no room" in answer
+        assert s.server.requests == []
+
+
+# -- while a reply streams ---------------------------------------------------------------------------------
+
+
+async def test_a_streaming_reply_is_stopped_compacted_and_begins_again_in_the_same_stream(
+    stage: Staged, text: Text
+) -> None:
+    async with stage(agent=lmstudio(), reply_tokens=60) as s, watching(s) as viewer:
+        await fill(s, text, 1700)
+        viewer.frames.clear()
+        s.server.change(script=({"text": text(2600)}, {"text": "The short version."}))
+        question = await s.say("Tell me everything.")
+        answer = await s.ear.first("coder", "chat", about=question)
+        assert answer.body["text"] == "The short version."
+        await viewer.concluded()
+        assert viewer.story == ["text", "context_compacting", "context_compacted", "text"]
+        sizes = [frame for frame in viewer.frames if frame.get("event") == "context_size"]
+        assert {frame["basis"] for frame in sizes} == {"projected"}
+        before = [frame["tokens"] for frame in sizes if frame["tokens"] * 10 >= 4096 * 9]
+        assert len(before) == 1  # nothing of the reply went on behind nine tenths
+        stopped, again = [r for r in s.main_requests if r.number > s.main_requests[-3].number]
+        assert (stopped.is_disconnected, again.is_complete) == (True, True)
+        assert len(s.ear.of("coder", "chat", about=question)) == 1
+        assert len(s.ear.of("coder", "reasoning/start", about=question)) == 1
+        assert len(s.ear.of("coder", "reasoning/conclusion", about=question)) == 1
+        calls = await s.agent.conversation.transcript.store.calls()
+        assert [call.role for call in calls[-3:]] == ["main", "summary", "main"]
+        assert calls[-3].failed is not None
+        assert calls[-3].failed.startswith("stopped by the policy")
+
+
+async def test_o11_three_restarts_and_then_an_error(
+    stage: Staged, text: Text, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mew_agent.policy")
+    script = [{"text": text(2400)} for _ in range(5)]
+    async with stage(agent=lmstudio(2048), script=script) as s, watching(s) as viewer:
+        answer = await s.ask("Tell me everything.")
+        assert "still over the limit after 3 restarts of this request" in answer
+        await viewer.concluded()
+        assert len(s.main_requests) == 4
+        assert viewer.story == [*["text", "context_compacting", "context_not_compacted"] * 3, "text"]
+        assert [r.getMessage() for r in caplog.records if "begins again" in r.getMessage()] == [
+            f"the reply begins again ({number} of 3)" for number in (1, 2, 3)
+        ]
+        s.server.change(script=(NOTED,))
+        assert await s.ask("And in short?") == "Noted."
+
+
+async def test_o8_a_reply_that_jumps_over_the_window_is_aborted_with_its_figures(stage: Staged, text: Text) -> None:
+    script = [{"text": text(3000)}]
+    async with stage(agent=lmstudio(2048), script=script, tokens_per_chunk=5000) as s, watching(s) as viewer:
+        answer = await s.ask("Tell me everything.")
+        assert "the context window is full" in answer
+        await viewer.concluded()
+        (aborted,) = [frame for frame in viewer.frames if frame["type"] == "notice"]
+        assert (aborted["event"], aborted["max_tokens"], aborted["basis"]) == ("context_aborted", 2048, "projected")
+        assert aborted["tokens"] >= 2048
+        assert f"{aborted['tokens']:,} of 2,048 tokens, projected" in answer
+        await s.ear.until(lambda: len(s.ear.of("coder", "chat")) == 1)
+
+
+@pytest.mark.parametrize("behaviour", ["fail", "empty"])
+async def test_where_no_summary_can_be_had_the_oldest_turns_leave_without_one(
+    stage: Staged, text: Text, behaviour: str
+) -> None:
+    async with stage(agent=lmstudio(), reply_tokens=60, summary_behaviour=behaviour) as s:
+        await fill(s, text, 1900)
+        s.server.change(script=({"text": text(2400)}, {"text": "The short version."}))
+        assert await s.ask("Tell me everything.") == "The short version."
+        assert s.agent.conversation.history.summary is None
+        assert s.agent.conversation.tracker.last_compaction.summary_tokens == 0
+
+
+# -- tool results ------------------------------------------------------------------------------------------
+
+
+async def test_room_is_made_for_a_tool_result_that_would_not_fit_and_it_stays(stage: Staged, text: Text) -> None:
+    report = text(2300)
+    happened: list[ContextEvent] = []
+
+    def fetch() -> str:
+        """Fetch the report."""
+        return report
+
+    async with stage(agent=lmstudio(), tools=[fetch], reply_tokens=60) as s, watching(s) as viewer:
+        await fill(s, text, 1800)
+        viewer.frames.clear()
+        s.agent.conversation.events.listeners.append(happened.append)
+        s.server.change(script=({"tool_calls": [{"name": "fetch"}]}, {"text": "Read."}))
+        assert await s.ask("Fetch it.") == "Read."
+        assert next(e.trigger for e in happened if isinstance(e, ContextCompacted)) == "tool_result"
+        await viewer.concluded()
+        assert viewer.story[:2] == ["context_compacting", "context_compacted"]
+        assert s.main_requests[-1].body["messages"][-1]["content"] == report
+
+
+async def test_o10_a_tool_result_larger_than_the_window_is_an_error_without_restarts(stage: Staged, text: Text) -> None:
+    def fetch() -> str:
+        """Fetch something huge."""
+        return text(5000)
+
+    async with stage(agent=lmstudio(), tools=[fetch]) as s:
+        answer = await s.ask("call fetch with {}")
+        assert "the tool result alone exceeds the context window" in answer
+        assert len(s.main_requests) == 1
+        assert compactions(s) == []
+        assert await s.ask("Are you still here?")
+        assert s.main_requests[-1].is_complete
+
+
+# -- whom it is for ----------------------------------------------------------------------------------------
+
+
+async def test_o14_an_agent_that_is_not_told_its_window_says_so_and_asks_no_model(stage: Staged) -> None:
+    async with stage(agent=lmstudio(None), window_told=False) as s:
+        word = "policy_stopped:the context window of 'rehearsal' is not known; `context_token_limit` tells it"
+        await s.ear.until(lambda: word in s.ear.words("coder"))
+        assert "cannot work without a known context window" in await s.ask("Hello?")
+        assert s.server.requests == []
+        status = await s.status()
+        assert "max_tokens" not in status
+        s.server.change(window_told=True)
+        assert await s.ask("Hello now?")
+        assert (await s.status())["max_tokens"] == 8192
+
+
+def configured(gateway: RunningGateway, base_url: str, **values: Any) -> AgentConfig:
+    return AgentConfig.model_validate(
+        {
+            "gateway": gateway.ws_url,
+            "space": "demo",
+            "id": "coder",
+            "token": gateway.token_of("coder"),
+            "model": "rehearsal",
+            "base_url": base_url,
+            "policy": "lmstudio",
+            **values,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [({}, True), ({"policy_scope": "any"}, False), ({"provider": "lmstudio"}, False), ({"policy": "mew"}, False)],
+)
+async def test_another_provider_is_refused_unless_told_otherwise(
+    gateway: RunningGateway, values: dict[str, Any], refused: bool
+) -> None:
+    async with serve_rehearsal() as server:
+        config = configured(gateway, server.base_url, **values)
+        model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
+        try:
+            if refused:
+                with pytest.raises(ConfigError, match=r"is for lmstudio, not for .*`policy_scope: any`"):
+                    await run_agent(config)
+                with pytest.raises(ConfigError, match="is for lmstudio"):
+                    async with Agent(config, model):
+                        raise AssertionError
+            else:
+                await check_provider(config, model)
+        finally:
+            await model.aclose()
+
+
+async def test_another_model_on_another_server_writes_the_summaries(
+    gateway: RunningGateway, joined: Callable[..., Participant], text: Text
+) -> None:
+    usage = ((4000, 60, 4060), (9000, 60, 9060), (29_432, 60, 29_492))
+    async with (
+        serve_rehearsal(RehearsalOptions(fixed_usage=usage, window_tokens=32_768)) as server,
+        serve_rehearsal(RehearsalOptions(model="small")) as other,
+        joined("ada") as ada,
+    ):
+        summariser = {"model": "small", "base_url": other.base_url}
+        config = configured(gateway, server.base_url, policy_scope="any", api_key="key", summariser=summariser)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run_agent, config)
+            with anyio.fail_after(20):
+                while "coder" not in ada.peers:
+                    await anyio.lowlevel.checkpoint()
+                for _ in usage:
+                    await ada.ask("chat", {"text": text(200)}, to="coder", answer="chat")
+                await other.wait_until(lambda: bool(other.requests))
+            tasks.cancel_scope.cancel()
+        assert [request.is_summary for request in other.requests] == [True]
+        assert not any(request.is_summary for request in server.requests)

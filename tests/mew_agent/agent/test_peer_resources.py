@@ -1,0 +1,156 @@
+"""What peers have to read, as a model sees it: when it is offered, listed, read, and what goes wrong."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from mew_agent.agent.peer_resources import NothingToRead, ResourceTools, contents_text
+from mew_agent.model.interface import ToolCall
+from mew_agent.participant.participant import Participant
+from mew_agent.tools.sources import Occasion
+from tests.mew_agent.conftest import Ear
+from tests.support.peers import Join, space_of_peers
+
+OCCASION = Occasion("chat-1")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(5):
+        while not condition():
+            await anyio.sleep(0.005)
+
+
+def library(me: Participant) -> Participant:
+    @me.resource("notes://today", mime_type="text/markdown")
+    def today() -> str:
+        """What happened
+        today."""
+        return "# Rain"
+
+    @me.resource("notes://{day}")
+    def notes(day: str) -> str:
+        """A day's notes."""
+        if day == "doomsday":
+            raise RuntimeError("not yet")
+        return f"nothing on {day}"
+
+    @me.resource("pictures://sky", mime_type="image/png")
+    def sky() -> bytes:
+        return b"png"
+
+    return me
+
+
+@asynccontextmanager
+async def scene(asker: str = "asker") -> AsyncIterator[tuple[Participant, ResourceTools, Join]]:
+    async with space_of_peers() as (_, join), library(join("tools")), join(asker, discover=True) as me:
+        yield me, ResourceTools(me), join
+
+
+async def said(tools: ResourceTools, name: str, arguments: str = "{}") -> str:
+    return await tools.observe(ToolCall("1", name, arguments), OCCASION)
+
+
+async def test_they_are_offered_while_somebody_has_something_to_read() -> None:
+    async with space_of_peers() as (_, join), join("asker", discover=True) as me, join("more"):
+        tools = ResourceTools(me)
+        await until(lambda: "more" in me.peers and me.peers["more"].tools == ())
+        assert tools.specs() == ()
+        assert await said(tools, "list_resources") == "Error: nobody here has anything to read"
+        async with library(join("tools")):
+            await until(lambda: [spec.name for spec in tools.specs()] == ["list_resources", "read_resource"])
+        await until(lambda: tools.specs() == ())
+
+
+async def test_what_there_is_to_read_is_listed_with_what_it_is() -> None:
+    async with scene() as (me, tools, join):
+        await until(lambda: bool(tools.specs()))
+        listed = """\
+tools: notes://today (today · What happened today. · text/markdown)
+tools: pictures://sky (sky · image/png)
+tools: notes://{day} (notes · A day's notes.)"""
+        assert await said(tools, "list_resources") == listed
+        assert await said(tools, "list_resources", '{"peer": "tools"}') == listed
+        async with join("more"):
+            await until(lambda: "more" in me.peers)
+            assert await said(tools, "list_resources", '{"peer": "more"}') == "more: nothing to read"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ('{"peer": "tools", "uri": "notes://today"}', "# Rain"),
+        ('{"peer": "tools", "uri": "notes://monday"}', "nothing on monday"),
+        ('{"peer": "tools", "uri": "pictures://sky"}', "[image/png, not shown]"),
+        ('{"peer": "tools", "uri": "ghost://x"}', "Error: 'tools' answered: no resource 'ghost://x' (error -32002)"),
+        ('{"peer": "tools", "uri": "notes://doomsday"}', "Error: 'tools' answered: RuntimeError: not yet"),
+        ('{"peer": "ghost", "uri": "notes://today"}', "Error: 'ghost' is not in the space"),
+        ('{"uri": "notes://today"}', "Error: bad arguments for 'read_resource': peer"),
+    ],
+)
+async def test_something_is_read_by_its_uri(arguments: str, text: str) -> None:
+    async with scene() as (_, tools, _join):
+        await until(lambda: bool(tools.specs()))
+        assert (await said(tools, "read_resource", arguments)).startswith(text)
+
+
+async def test_a_reading_names_what_it_is_for() -> None:
+    async with scene() as (_, tools, join), join("ada") as ada:
+        ear = Ear(ada)
+        await until(lambda: bool(tools.specs()))
+        call = ToolCall("1", "read_resource", '{"peer": "tools", "uri": "notes://today"}')
+        await tools.observe(call, Occasion("chat-7", "reasoning-7"))
+        request = await ear.first("asker", "mcp/request", method="resources/read")
+        assert (request.context, request.correlation_id) == ("reasoning-7", ("chat-7",))
+
+
+async def test_only_what_we_may_read_is_offered_and_each_reading_is_decided() -> None:
+    space = """
+space: {id: demo}
+participants:
+  tools: {command: mew, capabilities: [{kind: mcp/response}]}
+  asker:
+    command: mew
+    capabilities:
+      - {kind: mcp/request, payload: {method: "*/list"}}
+      - {kind: mcp/request, payload: {method: resources/read, params: {uri: "notes://*"}}}
+  mute: {command: mew, capabilities: [{kind: mcp/request, payload: {method: "*/list"}}]}
+"""
+    async with (
+        space_of_peers(space) as (_, join),
+        library(join("tools")),
+        join("asker", discover=True) as me,
+        join("mute", discover=True) as mute,
+    ):
+        await until(lambda: me.discovery.with_resources() == mute.discovery.with_resources() == ("tools",))
+        assert ResourceTools(mute).specs() == ()
+        tools = ResourceTools(me)
+        assert tools.specs()
+        assert await said(tools, "read_resource", '{"peer": "tools", "uri": "notes://today"}') == "# Rain"
+        refused = await said(tools, "read_resource", '{"peer": "tools", "uri": "pictures://sky"}')
+        assert refused == "Error: 'asker' has no capability that covers 'mcp/request'"
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ({"contents": [{"text": "a"}, {"text": "b"}]}, "a\nb"),
+        (
+            {"uri": "x", "mimeType": "text/plain", "contents": "as the TypeScript SDK has it"},
+            "as the TypeScript SDK has it",
+        ),
+        ({"contents": [{"blob": "AA=="}]}, "[data, not shown]"),
+        ("bare", "bare"),
+    ],
+)
+def test_what_was_read_may_have_any_shape(result: Any, text: str) -> None:
+    assert contents_text("tools", result) == text
+
+
+@pytest.mark.parametrize("result", [None, 5, {}, {"contents": []}, {"contents": [{"uri": "x"}]}])
+def test_what_holds_nothing_to_read_is_said(result: Any) -> None:
+    with pytest.raises(NothingToRead, match="'tools' answered what cannot be read"):
+        contents_text("tools", result)

@@ -1,0 +1,144 @@
+"""Peers' tools as a model sees them: which are offered, how they are called, and what comes of it."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from mew_agent.agent.peer_tools import PeerTools
+from mew_agent.model.interface import ToolCall
+from mew_agent.participant.participant import Participant
+from mew_agent.tools.functions import Tool, Toolbox
+from mew_agent.tools.sources import AgentTools, Occasion, OwnTools
+from tests.mew_agent.conftest import Ear
+from tests.support.peers import Join, space_of_peers, with_tools
+
+OCCASION = Occasion("chat-1", "reasoning-1")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(5):
+        while not condition():
+            await anyio.sleep(0.005)
+
+
+@asynccontextmanager
+async def scene(asker: str = "asker") -> AsyncIterator[tuple[Participant, PeerTools, Ear, Join]]:
+    async with (
+        space_of_peers() as (_, join),
+        with_tools(join("tools")),
+        join("ada") as ada,
+        join(asker, discover=True) as me,
+    ):
+        ear = Ear(ada)
+        if asker == "asker":
+            await until(lambda: bool(me.peers["tools"].tools))
+        yield me, PeerTools(me), ear, join
+
+
+def names(tools: PeerTools | AgentTools) -> list[str]:
+    return [spec.name for spec in tools.specs()]
+
+
+async def test_peers_tools_are_offered_under_names_of_both() -> None:
+    async with scene() as (_, tools, _ear, _join):
+        assert names(tools) == ["tools__add", "tools__fail", "tools__where"]
+        add = tools.specs()[0]
+        assert add.description == "Add two numbers. (of tools)"
+        assert add.parameters["required"] == ["a", "b"]
+
+
+async def test_a_call_goes_to_the_peer_and_names_what_it_is_for() -> None:
+    async with scene() as (_, tools, ear, _join):
+        call = ToolCall("1", "tools__add", '{"a": 2, "b": 3}')
+        assert await tools.observe(call, OCCASION) == "5"
+        request = await ear.first("asker", "mcp/request", method="tools/call")
+        assert (request.context, request.correlation_id) == ("reasoning-1", ("chat-1",))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("tools__fail", "", "Error: RuntimeError: out of order"),
+        ("tools__add", "{not json", "Error: bad arguments for 'tools__add': they are not valid JSON"),
+        ("tools__add", "[1]", "Error: bad arguments for 'tools__add': arguments must be a JSON object"),
+        ("tools__add", '{"a": "x"}', "Error: 'tools' answered: bad arguments for 'add'"),
+        ("tools__gone", "{}", "Error: no tool 'tools__gone'"),
+        ("ghost__add", "{}", "Error: no tool 'ghost__add' (known: tools__add, tools__fail, tools__where)"),
+    ],
+)
+async def test_what_goes_wrong_is_text_for_the_model(name: str, arguments: str, said: str) -> None:
+    async with scene() as (_, tools, _ear, _join):
+        assert names(tools)
+        assert (await tools.observe(ToolCall("1", name, arguments), OCCASION)).startswith(said)
+
+
+async def test_only_what_we_may_ask_for_is_offered() -> None:
+    space = """
+space: {id: demo}
+participants:
+  tools: {command: mew, capabilities: [{kind: mcp/response}]}
+  asker:
+    command: mew
+    capabilities:
+      - {kind: mcp/request, payload: {method: tools/list}}
+      - {kind: mcp/request, payload: {method: tools/call, params: {name: add}}}
+      - {kind: mcp/proposal, payload: {method: tools/call, params: {name: where}}}
+"""
+    async with space_of_peers(space) as (_, join), with_tools(join("tools")), join("asker", discover=True) as me:
+        await until(lambda: bool(me.peers["tools"].tools))
+        assert names(PeerTools(me)) == ["tools__add", "tools__where"]
+
+
+async def test_a_tool_that_we_may_call_with_certain_arguments_only_is_offered_and_each_call_decided() -> None:
+    space = """
+space: {id: demo}
+participants:
+  tools: {command: mew, capabilities: [{kind: mcp/response}]}
+  asker:
+    command: mew
+    capabilities:
+      - {kind: mcp/request, payload: {method: tools/list}}
+      - {kind: mcp/request, payload: {method: tools/call, params: {name: add, arguments: {a: 1}}}}
+"""
+    async with space_of_peers(space) as (_, join), with_tools(join("tools")), join("asker", discover=True) as me:
+        await until(lambda: bool(me.peers["tools"].tools))
+        tools = PeerTools(me)
+        assert names(tools) == ["tools__add"]
+        assert await tools.observe(ToolCall("1", "tools__add", '{"a": 1, "b": 2}'), OCCASION) == "3"
+        refused = await tools.observe(ToolCall("2", "tools__add", '{"a": 5, "b": 2}'), OCCASION)
+        assert refused == "Error: 'asker' has no capability that covers 'mcp/request' with these arguments"
+
+
+async def test_a_tool_of_a_peer_that_left_is_not_offered_and_says_so_when_called() -> None:
+    async with scene() as (me, _, _ear, join):
+        agent_tools = AgentTools(PeerTools(me))
+        async with with_tools(join("more")):
+            await until(lambda: "more__add" in names(agent_tools))
+        await until(lambda: "more" not in me.peers)
+        assert "more__add" not in names(agent_tools)
+        said = await agent_tools.observe(ToolCall("1", "more__add", '{"a": 1, "b": 2}'), OCCASION)
+        assert said == "Error: 'more' is not in the space"
+
+
+async def test_a_name_of_our_own_is_not_taken_from_us() -> None:
+    async with scene() as (me, _, _ear, _join):
+
+        def mine() -> str:
+            """Mine."""
+            return "mine"
+
+        box = Toolbox()
+        box.add(Tool.of(mine, name="tools__where"))
+        tools = AgentTools(OwnTools(box), PeerTools(me, lambda: box.tools.keys()))
+        assert len(names(tools)) == 4
+        theirs = next(name for name in names(tools) if name.startswith("t_tools_where_"))
+        assert await tools.observe(ToolCall("1", "tools__where", ""), OCCASION) == "mine"
+        assert await tools.observe(ToolCall("2", theirs, ""), OCCASION) == "tools"
+
+
+async def test_without_any_capability_nothing_is_offered() -> None:
+    async with scene("mute") as (me, tools, *_):
+        await me.discovery.settle(5.0)
+        assert names(tools) == []

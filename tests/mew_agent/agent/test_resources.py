@@ -1,0 +1,115 @@
+"""Which parts a configuration means, and agents that are made from one or from the environment."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mew_spaces.gateway.gateway import RunningGateway
+
+from mew_agent.agent.agent import Agent
+from mew_agent.agent.resources import parts_of
+from mew_agent.config.agent_config import AgentConfig
+from mew_agent.context.store import MemoryStore, SqliteStore
+from mew_agent.conversation.events import LevelChanged
+from mew_agent.errors import ConfigError, Unauthorized
+from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.participant.participant import Participant
+from mew_agent.rehearsal.embedded import EmbeddedRehearsal
+from tests.mew_agent.conftest import Ear
+
+Joined = Callable[..., Participant]
+
+
+def config(**settings: Any) -> AgentConfig:
+    return AgentConfig.model_validate({"space": "demo", "id": "coder", "token": "t", **settings})
+
+
+def environment(gateway: RunningGateway, **more: str) -> dict[str, str]:
+    place = {"MEW_GATEWAY": gateway.ws_url, "MEW_SPACE": "demo", "MEW_PARTICIPANT_ID": "coder"}
+    return {**place, "MEW_TOKEN": gateway.token_of("coder"), **more}
+
+
+def test_a_configuration_means_its_model_its_store_and_its_summariser(tmp_path: Path) -> None:
+    plain = parts_of(config(base_url="http://127.0.0.1:1/v1"))
+    assert isinstance(plain.model, OpenAIModel)
+    assert isinstance(plain.store, MemoryStore)
+    assert plain.summariser is None
+    kept = parts_of(config(base_url="rehearsal", store=tmp_path / "s.db", summariser="small"))
+    assert isinstance(kept.model, EmbeddedRehearsal)
+    assert isinstance(kept.store, SqliteStore)
+    assert isinstance(kept.summariser, EmbeddedRehearsal)
+    elsewhere = parts_of(config(base_url="rehearsal", summariser={"model": "small", "base_url": "http://h/v1"}))
+    assert isinstance(elsewhere.summariser, OpenAIModel)
+    assert elsewhere.summariser.identity.endpoint == "http://h/v1"
+
+
+async def test_an_agent_of_the_environment_answers_with_tools_of_its_own(
+    gateway: RunningGateway, joined: Joined
+) -> None:
+    agent = Agent.from_environment(environment(gateway), base_url="rehearsal", context_token_limit=4096)
+
+    @agent.tool
+    def roll_dice(sides: int = 6) -> int:
+        """Roll one die."""
+        return sides
+
+    with anyio.fail_after(20):
+        async with joined("ada") as ada, anyio.create_task_group() as tasks:
+            tasks.start_soon(agent.take_part)
+            while "coder" not in ada.peers:
+                await anyio.wait_all_tasks_blocked()
+            answer = await ada.asking("coder", 'call roll_dice with {"sides": 20}')
+            assert "20" in answer.text
+            assert answer.context.max_tokens == 4096
+            await ada.send("participant/shutdown", {}, to="coder")
+
+
+async def test_what_happens_to_its_own_context_is_heard_as_typed_events(
+    gateway: RunningGateway, joined: Joined, text: Callable[[int], str]
+) -> None:
+    agent = Agent.from_environment(environment(gateway), base_url="rehearsal", context_token_limit=2048)
+
+    @agent.on(LevelChanged)
+    async def tell(change: LevelChanged) -> None:
+        await agent.chat(f"{change.before} -> {change.after}", to="ada")
+
+    with anyio.fail_after(20):
+        async with joined("ada") as ada, anyio.create_task_group() as tasks:
+            ear = Ear(ada)
+            tasks.start_soon(agent.take_part)
+            while "coder" not in ada.peers:
+                await anyio.wait_all_tasks_blocked()
+            await ada.asking("coder", "Hello?")
+            first = await ear.first("coder", "chat", text="unknown -> healthy")
+            assert first.addressees == ("ada",)
+            await ada.send("participant/shutdown", {}, to="coder")
+
+
+async def test_an_agent_that_is_left_or_refused_closes_what_it_opened(gateway: RunningGateway, tmp_path: Path) -> None:
+    refused = Agent.of(config(gateway=gateway.ws_url, base_url="rehearsal", store=tmp_path / "s.db"))
+    with anyio.fail_after(10), pytest.raises(Unauthorized):
+        await refused.take_part()
+    (tmp_path / "s.db").rename(tmp_path / "t.db")  # nobody holds it
+    place = environment(gateway)
+    again = Agent.from_environment(place, base_url="rehearsal", store=tmp_path / "t.db")
+    async with again:
+        assert again.is_joined
+    assert not again.is_joined
+
+
+async def test_what_is_missing_is_named(gateway: RunningGateway) -> None:
+    with pytest.raises(ConfigError, match="no model is configured for 'coder': set OPENAI_API_KEY"):
+        Agent.from_environment(environment(gateway))
+    with pytest.raises(ConfigError, match="--id or MEW_PARTICIPANT_ID: 'id' is missing"):
+        Agent.from_environment({**environment(gateway), "MEW_PARTICIPANT_ID": ""}, base_url="rehearsal")
+    with pytest.raises(ConfigError, match=r"'sistem_prompt'.*did you mean 'system_prompt'"):
+        Agent.from_environment(environment(gateway), sistem_prompt="x")
+
+
+async def test_keys_without_effect_are_told_in_the_log(
+    gateway: RunningGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    Agent.from_environment(environment(gateway, OPENAI_BASE_URL="rehearsal"), mock_llm=True)
+    assert "'mock_llm' has no effect" in caplog.text

@@ -1,0 +1,208 @@
+"""Agents under the Tachikoma preset: states, events, suggestions, the past, and compressing; over real sockets.
+
+Ids name the rows of the test tables this system was specified by.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mew_agent.context.store import SqliteStore
+from mew_agent.conversation.events import (
+    ContextCleared,
+    ContextCompacted,
+    ContextEvent,
+    LevelChanged,
+    RedlineApproached,
+    RedlineCrossed,
+    SavingSuggested,
+)
+
+Staged = Callable[..., Any]
+"""`stage(...)` of the conftest."""
+
+Text = Callable[[int], str]
+
+
+def tachikoma(limit: int = 200_000, **values: Any) -> dict[str, Any]:
+    return {"policy": "tachikoma", "context_token_limit": limit, **values}
+
+
+def totals(*tokens: int) -> tuple[tuple[int, int, int], ...]:
+    """What the server reports: totals of so many tokens, ten of them for the reply."""
+    return tuple((total - 10, 10, total) for total in tokens)
+
+
+def listening(stage: Any) -> list[ContextEvent]:
+    """Everything that happens to the agent's context from now on."""
+    heard: list[ContextEvent] = []
+
+    async def hear(event: ContextEvent) -> None:
+        heard.append(event)
+
+    stage.agent.on_context_event(hear)
+    return heard
+
+
+async def asked(stage: Any, times: int) -> None:
+    for number in range(times):
+        await stage.ask(f"Note {number}.")
+        await stage.status()
+
+
+# -- states ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("total", "level", "until_warning", "until_redline", "room"),
+    [
+        pytest.param(99_999, "nominal", 50_001, 80_001, 100_001, id="T1 below"),
+        pytest.param(100_000, "elevated", 50_000, 80_000, 100_000, id="T1"),
+        pytest.param(149_999, "elevated", 1, 30_001, 50_001, id="T2 below"),
+        pytest.param(150_000, "warning", 0, 30_000, 50_000, id="T2, T13"),
+        pytest.param(180_000, "critical", 0, 0, 20_000, id="T4"),
+        pytest.param(199_999, "critical", 0, 0, 1, id="T5 below"),
+        pytest.param(200_000, "redlined", 0, 0, 0, id="T5"),
+        pytest.param(250_000, "redlined", 0, 0, 0, id="T5 above"),
+    ],
+)
+async def test_states_and_what_there_is_room_for(
+    stage: Staged, total: int, level: str, until_warning: int, until_redline: int, room: int
+) -> None:
+    async with stage(agent=tachikoma(), fixed_usage=totals(total)) as s:
+        assert s.agent.gauge.occupancy is None or s.agent.gauge.occupancy.level == "nominal"
+        await asked(s, 1)
+        gauge = s.agent.gauge
+        assert s.statuses[-1]["context"]["level"] == level
+        assert gauge.occupancy.level == level
+        assert gauge.occupancy.needs_reset == (level == "redlined")
+        assert gauge.tokens_until("warning") == until_warning
+        assert gauge.tokens_until_redline() == until_redline
+        assert gauge.has_room_for(room)
+        assert not gauge.has_room_for(room + 1)
+
+
+async def test_every_change_is_announced_and_told(stage: Staged) -> None:
+    async with stage(agent=tachikoma(), fixed_usage=totals(90_000, 110_000, 160_000, 175_000, 176_000, 210_000)) as s:
+        heard = listening(s)
+        await asked(s, 6)
+        words = [w for w in s.ear.words("coder") if w != "active"]
+        assert words == [
+            "state_changed:nominal -> elevated",
+            "state_changed:elevated -> warning",
+            "state_changed:warning -> critical",
+            "approaching_redline",
+            "state_changed:critical -> redlined",
+            "redlined",
+        ]
+        levels = [(event.before, event.after) for event in heard if isinstance(event, LevelChanged)]
+        assert levels[-4:] == [
+            ("nominal", "elevated"),
+            ("elevated", "warning"),
+            ("warning", "critical"),
+            ("critical", "redlined"),
+        ]
+        (approached,) = [event for event in heard if isinstance(event, RedlineApproached)]
+        assert approached == RedlineApproached(175_000, 200_000)
+        assert [event for event in heard if isinstance(event, RedlineCrossed)] == [RedlineCrossed(210_000, 200_000)]
+
+
+async def test_messages_move_the_state_before_any_call_reports_them(stage: Staged, text: Text) -> None:
+    """What a person says counts as it comes: the state is told before the model is asked."""
+    async with stage(agent=tachikoma(1000), window_tokens=8192, fixed_usage=totals(300, 320)) as s:
+        await s.ask("Note.")
+        await s.ask(text(200))
+        words = [w for w in s.ear.words("coder") if w.startswith("state_changed")]
+        assert words[0] == "state_changed:nominal -> elevated"
+        changed = next(e for e in s.ear.of("coder", "participant/status") if e.body["status"] == words[0])
+        assert changed.body["tokens"] == 300
+        assert changed.body["context"]["stale_messages"] == 1
+
+
+async def test_a_policy_of_any_name_tells_its_levels_to_listeners(stage: Staged) -> None:
+    async with stage(fixed_usage=totals(1000, 7400)) as s:
+        heard = listening(s)
+        await asked(s, 2)
+        changes = [event for event in heard if isinstance(event, LevelChanged)]
+        assert [(event.before, event.after) for event in changes][:2] == [
+            ("unknown", "healthy"),
+            ("healthy", "near_limit"),
+        ]
+        assert (changes[1].severity, changes[1].tokens, changes[1].max_tokens) == (2, 7400, 8192)
+
+
+# -- suggestions, the past, compressing --------------------------------------------------------------------
+
+
+async def test_t10_more_than_ten_messages_of_people_are_worth_a_suggestion(stage: Staged) -> None:
+    async with stage(agent=tachikoma(10_000), reply_tokens=10) as s:
+        heard = listening(s)
+        await asked(s, 10)
+        assert s.agent.gauge.suggestions == ()
+        await asked(s, 1)
+        (suggestion,) = s.agent.gauge.suggestions
+        assert suggestion.text == "remove the 6 oldest user messages"
+        assert suggestion.impact == "low"
+        prices = s.agent.conversation.tracker.ledger.item_prices()
+        users = [item for item in s.agent.conversation.history.items if item.role == "user"]
+        assert abs(suggestion.tokens_saved - sum(prices[item.seq] for item in users[:6])) <= 6 * 8
+        (shown,) = s.statuses[-1]["context"]["suggestions"]
+        assert (shown["tokens_saved"], shown["impact"]) == (suggestion.tokens_saved, "low")
+        assert [event.suggestion for event in heard if isinstance(event, SavingSuggested)] == [suggestion]
+
+
+async def test_long_answers_are_worth_a_summary(stage: Staged, text: Text) -> None:
+    async with stage(agent=tachikoma(1500), script=[{"text": text(300)}] * 2) as s:
+        await asked(s, 2)
+        (suggestion,) = s.agent.gauge.suggestions
+        assert (suggestion.text, suggestion.impact) == ("summarise the assistant messages", "medium")
+
+
+async def test_t14_the_past_outlives_a_clear_and_a_restart(stage: Staged, tmp_path: Path) -> None:
+    path = tmp_path / "session.db"
+    async with stage(agent=tachikoma(), store=SqliteStore(path), fixed_usage=totals(90_000, 120_000)) as s:
+        heard = listening(s)
+        await asked(s, 2)
+        await s.control("clear")
+        await s.ear.first("coder", "participant/status", status="cleared")
+        assert [event for event in heard if isinstance(event, ContextCleared)] == [ContextCleared(120_000, None)]
+        assert len(await s.agent.gauge.past()) == 2
+    async with stage(agent=tachikoma(), store=SqliteStore(path), fixed_usage=totals(130_000)) as s:
+        await asked(s, 1)
+        past = await s.agent.gauge.past()
+        assert [(point.tokens, point.level, point.max_tokens) for point in past] == [
+            (90_000, "nominal", 200_000),
+            (120_000, "elevated", 200_000),
+            (130_000, "elevated", 200_000),
+        ]
+        assert len(await s.agent.gauge.past(newest=1)) == 1
+
+
+async def test_compressing_drops_the_oldest_and_reports_a_missed_target(stage: Staged, text: Text) -> None:
+    async with stage(agent=tachikoma(4000), reply_tokens=40) as s:
+        for _ in range(4):
+            await s.ask(text(300))
+        heard = listening(s)
+        reached = await s.agent.gauge.compress_to(30)
+        assert reached.removed_messages in (2, 4)
+        assert reached.missed_by_tokens == 0
+        assert reached.tokens_after <= reached.target_tokens == 1200 < reached.tokens_before
+        missed = await s.agent.gauge.compress_to(2)
+        assert missed.missed_by_tokens == missed.tokens_after - 80 > 0
+        assert len(s.agent.conversation.history) == 2
+        again = await s.agent.gauge.compress_to(2)
+        assert (again.removed_messages, again.tokens_before) == (0, again.tokens_after)
+        await s.ear.until(lambda: s.ear.words("coder").count("compacted") == 2)
+        assert len([event for event in heard if isinstance(event, ContextCompacted)]) == 2
+        with pytest.raises(ValueError, match="no percentage"):
+            await s.agent.gauge.compress_to(0)
+
+
+async def test_t9_the_only_message_stays(stage: Staged, text: Text) -> None:
+    async with stage(agent=tachikoma(1000), reply_tokens=20) as s:
+        await s.ask(text(600))
+        left = await s.agent.gauge.compress_to(50)
+        assert left.removed_messages == 0
+        assert left.missed_by_tokens > 0

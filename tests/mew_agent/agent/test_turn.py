@@ -1,0 +1,376 @@
+"""One question and its answer: the order of envelopes, tools, cancelling, and every way a model can fail."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mew_protocol.envelope import Envelope
+
+from mew_agent.context.store import SqliteStore
+from mew_agent.participant.participant import Participant
+
+Staged = Callable[..., Any]
+"""`stage(...)` of the conftest."""
+
+
+def look_up(word: str) -> str:
+    """Look a word up."""
+    return f"{word} is a thing"
+
+
+async def weigh(thing: str) -> int:
+    """Weigh something."""
+    return len(thing)
+
+
+async def fail_always(reason: str) -> None:
+    """Fails."""
+    raise OSError(reason)
+
+
+def kinds(stage: Any, question: Any) -> list[str]:
+    """What the agent said about a question, without statuses and the stream, in order."""
+    skipped = ("participant/status", "stream/request", "stream/close")
+    return [e.kind for e in stage.ear.of("coder", about=question) if e.kind not in skipped]
+
+
+async def test_a_plain_answer_is_acknowledged_reasoned_concluded_and_said(stage: Staged) -> None:
+    async with stage() as s:
+        question = await s.say("What is known about water?")
+        answer = await s.ear.first("coder", "chat", about=question)
+        assert kinds(s, question) == [
+            "chat/acknowledge",
+            "reasoning/start",
+            "reasoning/thought",
+            "reasoning/conclusion",
+            "chat",
+        ]
+        acknowledged, start, thought, conclusion = (
+            s.ear.of("coder", kind, about=question)[0]
+            for kind in ("chat/acknowledge", "reasoning/start", "reasoning/thought", "reasoning/conclusion")
+        )
+        assert (acknowledged.to, acknowledged.body["status"]) == (("ada",), "processing")
+        assert start.body == {"message": question.body["text"], "input": question.body["text"]}
+        assert thought.context == conclusion.context == start.id
+        assert "cancelled" not in conclusion.body
+        assert answer.to == ("ada",)
+        # The status of the call came before the answer: whoever reads the answer knows the figure already.
+        status = next(e for e in s.ear.of("coder", "participant/status") if e.body["context"]["basis"] == "reported")
+        assert s.ear.heard.index(status) < s.ear.heard.index(answer)
+
+
+async def test_without_reasoning_envelopes_the_answer_still_comes(stage: Staged) -> None:
+    async with stage(agent={"reasoning_enabled": False}) as s:
+        question = await s.say("What is known about water?")
+        await s.ear.first("coder", "chat", about=question)
+        assert kinds(s, question) == ["chat/acknowledge", "chat"]
+
+
+async def test_two_questions_under_one_id_are_two_questions(stage: Staged) -> None:
+    """Clients exist that count their envelopes from 1 again after every start."""
+    async with stage() as s:
+        for number, text in enumerate(("What is known about water?", "And what about stones?")):
+            chat = {"text": text}
+            twin = Envelope.write("chat", id="ada-1", ts="t", sender="ada", payload=chat, to=("coder",))
+            await s.ada._client.send(twin)
+            await s.ear.first("coder", "chat", nth=number)
+        assert "And what about stones?" in str(s.main_requests[-1].body["messages"])
+
+
+async def test_an_empty_answer_is_said_as_such(stage: Staged) -> None:
+    async with stage(script=[{"text": ""}]) as s:
+        assert await s.ask("Say nothing.") == "(My model returned an empty answer.)"
+
+
+async def test_text_that_cannot_be_sent_is_made_one_that_can(stage: Staged) -> None:
+    def broken() -> str:
+        return "half \ud800 a character"
+
+    async with stage(tools=[broken]) as s:
+        assert "half ? a character" in await s.ask("call broken with {}")
+        assert await s.ask("Still there?")
+
+
+# -- tools -------------------------------------------------------------------------------------------------
+
+
+async def test_tools_are_called_and_their_results_answered(stage: Staged) -> None:
+    async with stage(tools=[look_up, weigh]) as s:
+        question = await s.say('call look_up with {"word": "water"}, and call weigh with {"thing": "stone"}')
+        answer = await s.ear.first("coder", "chat", about=question)
+        assert "look_up answered: water is a thing" in answer.body["text"]
+        assert "weigh answered: 5" in answer.body["text"]
+        thoughts = s.ear.of("coder", "reasoning/thought", about=question)
+        tools = [t.body["actionInput"]["tool"] for t in thoughts if t.body["action"] == "tool"]
+        assert tools == ["look_up", "weigh"]
+        assert [t.body["action"] for t in thoughts][-1] == "respond"
+        assert len(s.ear.of("coder", "reasoning/conclusion", about=question)) == 1
+        assert len(s.reported) == 2
+
+
+async def test_results_enter_in_the_order_of_the_calls_whichever_is_ready_first(stage: Staged) -> None:
+    ready = anyio.Event()
+
+    async def slow() -> str:
+        """Waits for the other."""
+        await ready.wait()
+        return "slow result"
+
+    async def fast() -> str:
+        """Is ready at once."""
+        ready.set()
+        return "fast result"
+
+    async with stage(tools=[slow, fast]) as s:
+        await s.ask("call slow with {}, and call fast with {}")
+        sent = s.main_requests[-1].body["messages"]
+        assert isinstance(sent, list)
+        calls = [call["id"] for message in sent for call in message.get("tool_calls", ())]
+        results = [(m["tool_call_id"], m["content"]) for m in sent if m["role"] == "tool"]
+        assert results == [(calls[0], "slow result"), (calls[1], "fast result")]
+
+
+async def test_a_failing_tool_is_text_for_the_model(stage: Staged) -> None:
+    async with stage(tools=[fail_always, look_up]) as s:
+        answer = await s.ask('call fail_always with {"reason": "no paper"}, and call look_up with {"wrong": 1}')
+        assert "Error: no paper" in answer
+        assert "bad arguments for 'look_up'" in str(s.main_requests[-1].body["messages"])
+
+
+async def test_a_tool_that_does_not_exist_is_text_for_the_model(stage: Staged) -> None:
+    script = [{"tool_calls": [{"name": "ghost", "arguments": "{not json"}]}, {"text": "I see."}]
+    async with stage(tools=[look_up], script=script) as s:
+        assert await s.ask("Use it.") == "I see."
+        results = [m["content"] for m in s.main_requests[-1].body["messages"] if m["role"] == "tool"]
+        assert len(results) == 1
+        assert results[0].startswith("Error: ")
+
+
+async def test_a_model_that_calls_tools_for_ever_is_stopped(stage: Staged) -> None:
+    script = [{"tool_calls": [{"name": "weigh", "arguments": '{"thing": "x"}'}]}] * 9
+    async with stage(tools=[weigh], script=script, agent={"max_iterations": 3}) as s:
+        assert "stopped after 3 steps" in await s.ask("Go on.")
+        assert len(s.main_requests) == 3
+        s.server.change(script=())
+        assert await s.ask("What is known?")
+        assert not s.agent.conversation.history.open_calls()
+
+
+async def test_a_tool_loop_compacts_before_it_would_overflow(stage: Staged, text: Callable[[int], str]) -> None:
+    def page(number: int) -> str:
+        """A page of a long book."""
+        return text(350)
+
+    script = [{"tool_calls": [{"name": "page", "arguments": f'{{"number": {n}}}'}]} for n in range(3)]
+    async with stage(tools=[page], window_tokens=2300, agent={"system_prompt": "Read."}) as s:
+        for _ in range(5):
+            await s.ask(text(120))
+        s.server.change(script=[*script, {"text": "It is about water."}])
+        assert await s.ask("Read three pages.") == "It is about water."
+        assert all(request.status == 200 for request in s.server.requests)
+        assert s.agent.conversation.tracker.compactions >= 1
+        assert not s.agent.conversation.history.open_calls()
+
+
+# -- cancelling --------------------------------------------------------------------------------------------
+
+
+async def test_cancelling_stops_the_call_at_the_server_with_one_conclusion(stage: Staged) -> None:
+    async with stage(chunk_delay_seconds=5.0) as s:
+        question = await s.say("Think for a long time.")
+        start = await s.ear.first("coder", "reasoning/start", about=question)
+        await s.server.wait_until(lambda: bool(s.server.requests) and s.server.requests[0].chunks_sent > 0)
+        await s.ada.send("reasoning/cancel", {"reason": "never mind"}, context=start.id)
+        conclusion = await s.ear.first("coder", "reasoning/conclusion", about=question)
+        assert conclusion.body["cancelled"] is True
+        assert conclusion.body["reason"] == "never mind"
+        assert conclusion.context == start.id
+        with anyio.fail_after(10):
+            await s.server.wait_until(lambda: s.server.requests[0].is_disconnected)
+        closed = await s.ear.first("coder", "stream/close")
+        assert closed.body["reason"] == "cancelled"
+        s.server.change(chunk_delay_seconds=0.0)
+        assert await s.ask("And now?")
+        assert not s.ear.of("coder", "chat", about=question)
+        assert len(s.ear.of("coder", "reasoning/conclusion", about=question)) == 1
+
+
+async def test_who_asked_may_take_the_question_back_while_it_is_thought_about(
+    stage: Staged, joined: Callable[..., Participant]
+) -> None:
+    async with stage(chunk_delay_seconds=5.0, agent={"reasoning_enabled": False}) as s, joined("bob") as bob:
+        question = await s.say("Think long.")
+        await s.server.wait_until(lambda: bool(s.main_requests) and s.main_requests[0].chunks_sent > 0)
+        await bob.send("chat/cancel", {}, to="coder", correlation_id=(question.id,))
+        await bob.request_status("coder")
+        assert not s.main_requests[0].is_disconnected  # only who asked may
+        await s.ada.send("chat/cancel", {"reason": "never mind"}, to="coder", correlation_id=(question.id,))
+        await s.server.wait_until(lambda: s.main_requests[0].is_disconnected)
+        s.server.change(chunk_delay_seconds=0.0)
+        assert await s.ask("And now?")
+        assert not s.ear.of("coder", "chat", about=question)
+
+
+@pytest.mark.parametrize("who", ["another reasoning", "no context"])
+async def test_a_cancel_of_something_else_changes_nothing(stage: Staged, who: str) -> None:
+    async with stage(chunk_delay_seconds=0.005) as s:
+        question = await s.say("Think.")
+        await s.ear.first("coder", "reasoning/start", about=question)
+        await s.ada.send("reasoning/cancel", {}, context="another" if who == "another reasoning" else None)
+        await s.ear.first("coder", "chat", about=question)
+
+
+async def test_cancelling_between_tools_closes_their_calls(stage: Staged) -> None:
+    begun = anyio.Event()
+
+    async def wait_for_ever() -> None:
+        """Never comes back."""
+        begun.set()
+        await anyio.sleep_forever()
+
+    async with stage(tools=[wait_for_ever, look_up]) as s:
+        question = await s.say('call look_up with {"word": "water"}, and call wait_for_ever with {}')
+        start = await s.ear.first("coder", "reasoning/start", about=question)
+        with anyio.fail_after(10):
+            await begun.wait()
+        await s.ada.send("reasoning/cancel", {}, context=start.id)
+        conclusion = await s.ear.first("coder", "reasoning/conclusion", about=question)
+        assert conclusion.body["reason"] == "cancelled by ada"
+        assert await s.ask("What is known?")
+        results = [m["content"] for m in s.main_requests[-1].body["messages"] if m["role"] == "tool"]
+        assert results[1:] == ["[cancelled before it finished]"]
+        assert results[0] in ("water is a thing", "[cancelled before it finished]")
+
+
+async def test_cancelling_right_after_a_reply_with_calls_leaves_none_open(stage: Staged) -> None:
+    """The status of the call is the first thing others hear of the reply; a cancel may follow it at once."""
+    async with stage(tools=[weigh]) as s:
+        s.server.change(script=[{"tool_calls": [{"name": "weigh", "arguments": '{"thing": "x"}'}]}] * 50)
+
+        ada: Participant = s.ada
+
+        @ada.on("participant/status")
+        async def cancel(status: Envelope) -> None:
+            start = s.ear.of("coder", "reasoning/start")
+            if status.body["context"]["basis"] == "reported" and start:
+                await ada.send("reasoning/cancel", {}, context=start[-1].id)
+
+        await s.say("Weigh it again and again.")
+        await s.ear.first("coder", "reasoning/conclusion", cancelled=True)
+        assert not s.agent.conversation.history.open_calls()
+
+
+# -- a model that fails ------------------------------------------------------------------------------------
+
+FAILURES = [
+    ({"status": 500}, "model_error", "My model call failed at {url} (HTTP 500: "),
+    ({"status": 401}, "model_unauthorized", "My model refused my key at {url} (HTTP 401: "),
+    ({"status": 403}, "model_unauthorized", "My model refused my key at {url} (HTTP 403: "),
+    ({"status": 429}, "model_rate_limited", "My model is rate limited at {url} (HTTP 429: "),
+    ({"cut_after_chunks": 2}, "model_stream_cut", "My model's answer was cut off at {url} ("),
+    (
+        {"cut_after_chunks": 2, "cut_style": "end_of_stream"},
+        "model_stream_cut",
+        "My model's answer was cut off at {url} (",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "word", "said"), FAILURES)
+async def test_a_failed_call_is_told_to_the_asker_and_in_the_status(
+    stage: Staged, options: dict[str, Any], word: str, said: str
+) -> None:
+    async with stage() as s:
+        await s.ask("One.")
+        before = s.reported[-1]
+        s.server.change(**options)
+        question = await s.say("Two?")
+        answer = (await s.ear.first("coder", "chat", about=question)).body["text"]
+        assert answer.startswith(said.format(url=s.server.base_url))
+        assert answer.endswith(f"My context is unchanged at {before['tokens']:,} of 8,192 tokens (reported).")
+        status = s.statuses[-1]
+        assert status["status"] == word
+        assert (status["tokens"], status["context"]["basis"]) == (before["tokens"], "reported")
+        assert status["context"]["call_id"] == before["context"]["call_id"]
+        conclusions = s.ear.of("coder", "reasoning/conclusion", about=question)
+        assert len(conclusions) == 1
+        s.server.change(status=None, cut_after_chunks=None)
+        assert await s.ask("Three.")
+        assert s.statuses[-1]["status"] == "active"
+
+
+async def test_a_model_that_cannot_be_reached_is_told_with_its_address(stage: Staged, free_port: int) -> None:
+    url = f"http://127.0.0.1:{free_port}/v1"
+    async with stage(agent={"base_url": url}) as s:
+        answer = await s.ask("Hello?")
+        assert answer == (
+            f"I could not reach my model at {url} (connection refused). "
+            "The size of my context is not known (no call yet)."
+        )
+        assert s.statuses[-1]["status"] == "model_unreachable"
+        assert "tokens" not in s.statuses[-1]
+        assert (await s.status())["status"] == "model_unreachable"
+
+
+async def test_a_message_larger_than_the_window_is_told_left_out_and_forgotten(
+    stage: Staged, text: Callable[[int], str]
+) -> None:
+    async with stage(window_tokens=2048) as s:
+        for _ in range(3):
+            await s.ask(text(100))
+        answer = await s.ask(text(3000))
+        assert "does not fit my window of 2,048 tokens" in answer
+        assert "left it out" in answer
+        assert await s.ask("What is known about water?")
+        assert s.main_requests[-1].status == 200
+        assert s.main_requests[-1].prompt_tokens < 2048
+        assert s.statuses[-1]["status"] == "active"
+
+
+async def test_a_request_that_finds_no_room_because_the_summary_fails_says_so(
+    stage: Staged, text: Callable[[int], str]
+) -> None:
+    async with stage(window_tokens=2048, summary_behaviour="fail") as s:
+        while (s.reported[-1]["tokens"] if s.reported else 0) < 1500:
+            await s.ask(text(100))
+        answer = await s.ask(text(600))
+        assert "could not make room" in answer
+        assert "summary was told to fail" in answer
+        assert "even with everything else" not in answer
+        s.server.change(summary_behaviour="extract")
+        assert "Report" in await s.ask(text(600))
+
+
+async def test_an_overflow_that_nobody_foresaw_is_compacted_and_tried_again(
+    stage: Staged, text: Callable[[int], str]
+) -> None:
+    async with stage(window_tokens=2048, agent={"context_token_limit": None}, window_told=False) as s:
+        answers = []
+        while not any(request.status == 400 for request in s.server.requests):
+            answers.append(await s.ask(text(150)))
+        assert all("Report" in answer for answer in answers)
+        assert s.statuses[-1]["max_tokens"] == 2048
+        assert s.statuses[-1]["context"]["max_tokens_basis"] == "loaded"
+        assert s.statuses[-1]["context"]["last_compaction"]["trigger"] == "overflow_error"
+
+
+async def test_whatever_else_fails_inside_the_asker_gets_an_answer(
+    stage: Staged, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For instance the session's file, when somebody else spoils it."""
+    path = tmp_path / "session.sqlite"
+    async with stage(store=SqliteStore(path)) as s:
+        await s.ask("One?")
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("ALTER TABLE calls RENAME TO elsewhere")
+            question = await s.say("Two?")
+            answer = await s.ear.first("coder", "chat", about=question)
+            assert answer.body["text"].startswith("Something inside me failed (StoreUnusable); my log says more.")
+            assert len(s.ear.of("coder", "reasoning/conclusion", about=question)) == 1
+            database.execute("ALTER TABLE elsewhere RENAME TO calls")
+        assert "inside me failed" not in await s.ask("Three?")
+        assert "a turn failed" in caplog.text

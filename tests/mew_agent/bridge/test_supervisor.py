@@ -1,0 +1,252 @@
+"""A bridge through the life of its server: restarts, giving up, and what the space sees of it."""
+
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mew_spaces.gateway.gateway import RunningGateway
+
+from mew_agent.bridge.program import ServerFailed
+from mew_agent.bridge.settings import BridgeSettings
+from mew_agent.bridge.supervisor import Bridge, run_bridge
+from mew_agent.errors import Unauthorized
+from mew_agent.participant.participant import Participant
+from mew_agent.tools.catalog import UNAVAILABLE, RequestFailed
+from tests.mew_agent.bridge.conftest import (
+    PATIENCE_SECONDS,
+    Ear,
+    call,
+    running,
+    script,
+    settings,
+    workshop,
+    workshop_over_http,
+)
+
+RUNS_FOR = "open(sys.argv[-1], 'a').write('.')\nhello()\n"
+
+
+def counted(body: str, marks: Path, **more: Any) -> BridgeSettings:
+    """A small server that leaves a mark for each of its starts."""
+    told = script(RUNS_FOR + body, **more)
+    server = told.server.model_copy(update={"args": (*told.server.args, str(marks))})  # type: ignore[union-attr]
+    return told.model_copy(update={"server": server})
+
+
+async def test_before_it_is_started_a_bridge_can_answer_nothing() -> None:
+    with pytest.raises(RequestFailed, match="is not started yet") as failed:
+        await Bridge(workshop()).request("tools/list", {})
+    assert failed.value.code == UNAVAILABLE
+
+
+async def test_a_server_that_dies_is_started_again_and_peers_are_told(ear: Ear) -> None:
+    async with running(workshop(), notify=ear.note, state=ear.word, first_pause_seconds=0.01) as bridge:
+        with pytest.raises(RequestFailed, match="went away meanwhile"):
+            await call(bridge, "die", code=7)
+        await ear.until(lambda: "ready" in ear.words)
+        assert ear.words == ["mcp_server_down: ended with exit code 7", "ready"]
+        assert (await call(bridge, "add", a=1, b=2))["structuredContent"] == {"result": 3}
+        await ear.until(lambda: len(ear.notes) == 3)
+        assert ear.notes[0] == "notifications/tools/list_changed"
+
+
+async def test_while_it_is_down_requests_are_refused_at_once_with_the_reason(ear: Ear) -> None:
+    async with running(workshop(), state=ear.word, first_pause_seconds=600) as bridge:
+        with pytest.raises(RequestFailed):
+            await call(bridge, "die", code=7)
+        await ear.until(lambda: bool(ear.words))
+        with pytest.raises(RequestFailed, match="ended with exit code 7 and is started again") as failed:
+            await bridge.request("tools/list", {})
+        assert failed.value.code == UNAVAILABLE
+
+
+async def test_a_server_that_ends_too_often_in_a_row_is_given_up(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    told = counted("print('bye', file=sys.stderr); sys.exit(5)", marks, max_reconnects=2)
+    with pytest.raises(ServerFailed, match=r"ended with exit code 5; it said: bye$"):
+        async with running(told, first_pause_seconds=0.01):
+            await anyio.sleep(PATIENCE_SECONDS)
+    assert marks.read_text() == "..."
+
+
+async def test_a_bridge_told_not_to_reconnect_ends_with_its_server(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    with pytest.raises(ServerFailed, match="ended with exit code 0"):
+        async with running(counted("", marks, reconnect=False)):
+            await anyio.sleep(PATIENCE_SECONDS)
+    assert marks.read_text() == "."
+
+
+async def test_a_program_that_never_was_ready_is_not_tried_again(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    told = script(f"open({str(marks)!r}, 'a').write('.'); sys.exit(1)")
+    with pytest.raises(ServerFailed, match="before it was ready"):
+        async with running(told, first_pause_seconds=0.01):
+            pass
+    assert marks.read_text() == "."
+
+
+async def test_a_server_at_a_url_may_be_late_and_may_be_away_for_a_while(held_port: int, ear: Ear) -> None:
+    url = f"http://127.0.0.1:{held_port}/mcp"
+    told = BridgeSettings.model_validate({"server": {"transport": "http", "url": url}, "max_reconnects": 1000})
+    bridge = Bridge(told, state=ear.word, first_pause_seconds=0.02)
+    async with anyio.create_task_group() as tasks:
+        ready = anyio.Event()
+
+        async def start() -> None:
+            await tasks.start(bridge.keep)
+            ready.set()
+
+        tasks.start_soon(start)
+        await anyio.lowlevel.checkpoint()
+        assert not ready.is_set()
+        async with workshop_over_http(held_port):
+            with anyio.fail_after(PATIENCE_SECONDS):
+                await ready.wait()
+            assert (await call(bridge, "add", a=1, b=2))["structuredContent"] == {"result": 3}
+        with pytest.raises(RequestFailed) as failed:
+            await call(bridge, "add", a=1, b=2)
+        assert failed.value.code == UNAVAILABLE
+        async with workshop_over_http(held_port):
+            await ear.until(lambda: "ready" in ear.words)
+            assert (await call(bridge, "add", a=1, b=2))["structuredContent"] == {"result": 3}
+            tasks.cancel_scope.cancel()
+
+
+# -- in a space --------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def bridged(gateway: RunningGateway, told: BridgeSettings, name: str = "bob") -> AsyncIterator[Bridge]:
+    """A bridge that has joined the test's space."""
+    found: list[Bridge] = []
+    there = anyio.Event()
+
+    def joined(bridge: Bridge) -> None:
+        found.append(bridge)
+        there.set()
+
+    run = partial(
+        run_bridge, gateway=gateway.ws_url, space="demo", id=name, token=gateway.token_of(name), joined=joined
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run, told)
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await there.wait()
+        yield found[0]
+        tasks.cancel_scope.cancel()
+
+
+async def test_peers_use_an_mcp_server_like_any_participant(
+    gateway: RunningGateway, joined: Callable[..., Participant]
+) -> None:
+    async with bridged(gateway, workshop()), joined("ada") as ada:
+
+        async def ask(method: str, **params: Any) -> dict[str, Any]:
+            payload = {"method": method, "params": params}
+            answer = await ada.ask(
+                "mcp/request", payload, to="bob", answer="mcp/response", timeout_seconds=PATIENCE_SECONDS
+            )
+            return dict(answer.body)
+
+        assert "add" in str((await ask("tools/list"))["result"])
+        call_add = await ask("tools/call", name="add", arguments={"a": 20, "b": 22})
+        assert call_add["result"]["structuredContent"] == {"result": 42}
+        assert (await ask("resources/read", uri="notes://today"))["result"]["contents"][0]["text"] == "# Today"
+        assert (await ask("prompts/list"))["result"]["prompts"][0]["name"] == "greet"
+        assert (await ask("sampling/createMessage"))["error"]["code"] == -32601
+
+
+async def test_a_space_hears_of_new_tools(gateway: RunningGateway, joined: Callable[..., Participant]) -> None:
+    heard: list[str] = []
+    changed = anyio.Event()
+    async with bridged(gateway, workshop(max_reconnects=0)) as bridge, joined("ada") as ada:
+
+        @ada.on("mcp/notification")
+        async def note(envelope: Any) -> None:
+            heard.append(envelope.body["method"])
+            changed.set()
+
+        await call(bridge, "learn")
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await changed.wait()
+        assert heard == ["notifications/tools/list_changed"]
+
+
+async def test_a_peer_that_discovers_knows_the_servers_tools_and_learns_of_new_ones(
+    gateway: RunningGateway, joined: Callable[..., Participant]
+) -> None:
+    async with bridged(gateway, workshop()), joined("ada", discover=True) as ada:
+        known = await ada.discover("bob")
+        assert known.tools is not None
+        assert {"add", "learn"} <= {tool.name for tool in known.tools}
+        assert [prompt.name for prompt in known.prompts or ()] == ["greet"]
+        result = await ada.call_tool("bob", "add", {"a": 20, "b": 22})
+        assert result.text == "42"
+        await ada.call_tool("bob", "learn")
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while "saw" not in {tool.name for tool in ada.peers["bob"].tools or ()}:
+                await anyio.sleep(0.01)
+
+
+async def test_when_the_server_is_given_up_the_bridge_leaves(
+    gateway: RunningGateway, joined: Callable[..., Participant]
+) -> None:
+    left = anyio.Event()
+    failure: list[BaseException] = []
+    async with joined("ada") as ada:
+
+        @ada.on("system/presence")
+        async def presence(envelope: Any) -> None:
+            if envelope.body["event"] == "leave":
+                left.set()
+
+        with anyio.fail_after(PATIENCE_SECONDS):
+            try:
+                async with bridged(gateway, workshop(reconnect=False)) as bridge:
+                    with pytest.raises(RequestFailed):
+                        await call(bridge, "die", code=7)
+                    await anyio.sleep_forever()
+            except* ServerFailed as group:
+                failure.extend(group.exceptions)
+            await left.wait()
+    assert [str(one) for one in failure] == [
+        f"the MCP server '{sys.executable}' ended with exit code 7; it said: out of wood"
+    ]
+
+
+async def test_a_request_that_its_maker_takes_back_is_stopped_in_the_server(
+    gateway: RunningGateway, joined: Callable[..., Participant], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mew_agent.bridge")
+
+    async def until_logged(text: str) -> None:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while text not in caplog.text:
+                await anyio.sleep(0.01)
+
+    async with bridged(gateway, workshop()), joined("ada") as ada:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ada.call_tool, "bob", "work")
+            await until_logged("took the tools out")
+            tasks.cancel_scope.cancel()
+        await until_logged("put the tools away")
+        assert (await ada.call_tool("bob", "add", {"a": 1, "b": 1})).text == "2"
+
+
+async def test_a_wrong_token_ends_the_bridge_and_its_server(gateway: RunningGateway) -> None:
+    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(Unauthorized):
+        await run_bridge(workshop(), gateway=gateway.ws_url, space="demo", id="bob", token="wrong")
+
+
+async def test_a_server_that_does_not_start_keeps_the_bridge_out_of_the_space() -> None:
+    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(ServerFailed, match="no such file"):
+        await run_bridge(
+            settings("no-such-program-here"), gateway="ws://127.0.0.1:9", space="demo", id="bob", token="none"
+        )

@@ -1,0 +1,139 @@
+"""Lines from and to what blocks: streams, files, FIFOs."""
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from queue import Queue
+from threading import Event, Thread
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from mew_agent.cli.app import line_io
+from mew_agent.cli.app.line_io import Appended, Piped, Printed, lines_of, lines_of_fifo, make_fifo, reading
+from mew_agent.errors import ConfigError
+
+fifos = pytest.mark.skipif(sys.platform == "win32", reason="there are no FIFOs")
+PATIENCE_SECONDS = 10
+
+
+async def test_lines_come_without_their_ends_until_the_source_ends() -> None:
+    async with reading(lines_of(StringIO("one\r\n\ntwo"))) as lines:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            assert [line async for line in lines] == ["one", "", "two"]
+
+
+async def test_a_source_that_still_blocks_is_left_behind() -> None:
+    never = Event()
+
+    def source() -> Iterator[str]:
+        yield "first"
+        never.wait(PATIENCE_SECONDS)
+        yield "late"
+
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with reading(source) as lines:
+            assert await lines.receive() == "first"
+    never.set()
+
+
+@fifos
+async def test_a_fifo_is_made_private_and_takes_one_writer_after_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "in"
+    source = lines_of_fifo(path)
+    assert stat.S_ISFIFO(path.stat().st_mode)
+    assert path.stat().st_mode & 0o077 == 0
+    async with reading(source) as lines:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            for text in ("one", "two"):
+                await anyio.to_thread.run_sync(path.write_text, f"{text}\n")
+                assert await lines.receive() == text
+    await anyio.to_thread.run_sync(path.write_text, "\n")  # lets the reader's thread see that nobody listens
+
+
+@fifos
+def test_no_line_is_lost_between_two_writers(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    source = lines_of_fifo(path)
+    sent = [f"{number}\n" for number in range(2_000)]
+    read: Queue[str] = Queue()
+
+    def take_all() -> None:
+        for line in source():
+            read.put(line)
+
+    Thread(target=take_all, daemon=True).start()
+    for line in sent:
+        path.write_text(line)
+    assert [read.get(timeout=PATIENCE_SECONDS) for _ in sent] == sent
+
+
+@fifos
+async def test_a_last_line_without_its_end_counts_and_so_does_a_writer_that_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    async with reading(lines_of_fifo(path)) as lines:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await anyio.to_thread.run_sync(path.write_text, "")
+            await anyio.to_thread.run_sync(path.write_text, "one")
+            assert await lines.receive() == "one"
+            await anyio.to_thread.run_sync(path.write_text, "two\n")
+            assert await lines.receive() == "two"
+    await anyio.to_thread.run_sync(path.write_text, "\n")
+
+
+async def test_a_plain_file_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_text("one\ntwo\n")
+    assert list(lines_of_fifo(path)()) == ["one\n", "two\n"]
+
+
+def test_lines_are_printed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    Printed().write("é")
+    assert capsys.readouterr().out == "é\n"
+
+
+def test_a_file_that_was_emptied_meanwhile_goes_on_at_its_start(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "out.jsonl"
+    output = Appended(path)
+    output.write("one")
+    path.write_text("")
+    output.write("two")
+    assert path.read_text() == "two\n"
+
+
+def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be written"):
+        Appended(tmp_path)
+
+
+@fifos
+async def test_a_fifo_keeps_lines_until_somebody_reads_and_then_drops_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_io, "MAX_WAITING_LINES", 2)
+    path = tmp_path / "out"
+    dropped: list[int] = []
+    output = Piped(path, on_full=lambda: dropped.append(1))
+    long = "x" * 200_000  # more than a pipe holds, so the writer stands still with it
+    output.write(long)
+    with anyio.fail_after(PATIENCE_SECONDS):
+        while not dropped:
+            output.write("next")
+            await anyio.sleep(0)
+    with path.open() as reader:
+        first = await anyio.to_thread.run_sync(reader.readline)
+        second = await anyio.to_thread.run_sync(reader.readline)
+    assert (first, second) == (f"{long}\n", "next\n")
+
+
+@fifos
+def test_what_is_there_already_stays(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "mine")
+    make_fifo(tmp_path / "mine")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="no FIFO can be made here"):
+        make_fifo(tmp_path / "file" / "in")

@@ -1,0 +1,62 @@
+"""A program that is asked to terminate says goodbye first, and a command undoes what it began."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import os, signal, anyio
+from mew_agent.cli.app.signals import run_until_terminated
+
+async def main():
+    try:
+        if {asked}:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await anyio.sleep(30)
+    finally:
+        print("goodbye")
+
+run_until_terminated(main)
+print("after")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process at once there")
+@pytest.mark.parametrize("asked", [True, False])
+def test_it_ends_in_order_with_and_without_being_asked(asked: bool) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(asked=asked)], capture_output=True, text=True, timeout=25, check=True
+    )
+    assert ended.stdout == "goodbye\nafter\n"
+
+
+COMMAND = """
+import os, signal
+from mew_agent.cli.app.signals import asked_like_ctrl_c
+
+signal.signal(signal.SIGINT, {ctrl_c})
+signal.signal(signal.SIGHUP, {hangup})
+try:
+    with asked_like_ctrl_c():
+        try:
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGTERM)
+            print("on")
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            print("undone")
+except KeyboardInterrupt:
+    print("interrupted")
+assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+assert signal.getsignal(signal.SIGHUP) is {hangup}
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals there")
+@pytest.mark.parametrize("ctrl_c", ["signal.default_int_handler", "signal.SIG_IGN"])
+@pytest.mark.parametrize("hangup", ["signal.SIG_DFL", "signal.SIG_IGN"])
+def test_a_command_that_is_asked_to_end_undoes_what_it_began_undisturbed(ctrl_c: str, hangup: str) -> None:
+    program = COMMAND.format(ctrl_c=ctrl_c, hangup=hangup)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=25, check=True)
+    assert ended.stdout == "undone\ninterrupted\n"

@@ -1,0 +1,65 @@
+"""Output that fits whatever it is sent to."""
+
+import io
+import logging
+import sys
+
+import pytest
+
+from mew_agent.cli.app import terminal
+
+
+class Screen(io.TextIOWrapper):
+    """A stream that a person looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def screen(encoding: str = "utf-8") -> Screen:
+    return Screen(io.BytesIO(), encoding=encoding, write_through=True)
+
+
+def test_a_terminal_gets_colour_unless_it_is_not_wanted() -> None:
+    assert terminal.look(screen(), {}).colour
+    assert not terminal.look(screen(), {"NO_COLOR": "1"}).colour
+    assert not terminal.look(screen(), {"TERM": "dumb"}).colour
+    assert not terminal.look(io.StringIO(), {}).colour
+
+
+def test_drawn_characters_follow_the_encoding() -> None:
+    assert terminal.look(screen(), {}).unicode
+    assert not terminal.look(screen("ascii"), {}).unicode
+
+
+def test_the_width_is_the_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "61")
+    assert terminal.look(screen(), {}).width == 61
+
+
+def test_what_is_not_a_terminal_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert terminal.look(io.StringIO(), {}).width >= 160
+
+
+def test_text_survives_an_encoding_that_lacks_its_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = screen("ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    terminal.say("猫: done\x1b[2J\nagain")
+    terminal.say_lines(["█ 5"])
+    assert isinstance(out.buffer, io.BytesIO)
+    assert out.buffer.getvalue() == b"?: done[2J\nagain\n? 5\n"
+
+
+def test_a_warning_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.warn("careful")
+    assert capsys.readouterr() == ("", "mew: careful\n")
+
+
+def test_chatty_libraries_are_quiet_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("httpx2")
+    monkeypatch.setattr(logger, "level", logging.NOTSET)
+    terminal.configure_logging("debug")
+    assert logger.level == logging.NOTSET
+    terminal.configure_logging("info")
+    assert logger.level == logging.WARNING

@@ -1,0 +1,80 @@
+"""A board that follows events stays what the gateway's own board is."""
+
+from typing import Any
+
+import pytest
+from mew_protocol.payloads.participant import Board
+
+from mew_agent.cli.board.live_board import entry_of, follow
+
+START = {
+    "space": "review",
+    "at": "2026-01-01T00:00:00Z",
+    "participants": [{"id": "ada", "connected": True}, {"id": "coder", "connected": False}],
+}
+
+
+def board() -> Board:
+    return Board.model_validate(START)
+
+
+def envelope(kind: str, sender: str, payload: Any, **headers: Any) -> dict[str, Any]:
+    return {"id": "e1", "ts": "2026-01-01T00:00:09Z", "from": sender, "kind": kind, "payload": payload, **headers}
+
+
+def test_the_first_event_is_the_board() -> None:
+    assert follow(None, "board", START) == (board(), None)
+
+
+def test_a_status_to_everybody_is_the_new_state_of_its_sender() -> None:
+    told = envelope("participant/status", "coder", {"messages_in_context": 1, "tokens": 5, "own": 1})
+    found, changed = follow(board(), "envelope", told)
+    assert changed == "coder"
+    entry = entry_of(found, "coder") if found else None
+    assert entry is not None
+    assert entry.status is not None
+    assert entry.status.tokens == 5
+    assert (entry.connected, entry.received_at, entry.status_id) == (True, "2026-01-01T00:00:09Z", "e1")
+
+
+def test_an_answer_to_one_participant_does_not_change_the_board() -> None:
+    told = envelope("participant/status", "coder", {"messages_in_context": 1}, to=["ada"])
+    assert follow(board(), "envelope", told) == (board(), None)
+
+
+@pytest.mark.parametrize(("event", "connected"), [("join", True), ("leave", False)])
+def test_presence_says_who_is_here(event: str, connected: bool) -> None:
+    told = envelope("system/presence", "system:gateway", {"event": event, "participant": {"id": "ada"}})
+    found, changed = follow(board(), "envelope", told)
+    assert changed == "ada"
+    assert found is not None
+    entry = entry_of(found, "ada")
+    assert entry is not None
+    assert entry.connected is connected
+
+
+def test_somebody_new_joins_the_board() -> None:
+    told = envelope("system/presence", "system:gateway", {"event": "join", "participant": {"id": "new"}})
+    found, _ = follow(board(), "envelope", told)
+    assert found is not None
+    assert [entry.id for entry in found.participants] == ["ada", "coder", "new"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        envelope("chat", "ada", {"text": "hi"}),
+        envelope("participant/status", "coder", {"messages_in_context": -1}),
+        envelope("participant/status", "coder", None),
+        envelope("system/presence", "system:gateway", {"event": "join", "participant": "x"}),
+        envelope("system/presence", "system:gateway", {"event": "invited", "participant": {"id": "x"}}),
+        "text",
+        None,
+    ],
+)
+def test_everything_else_changes_nothing(told: Any) -> None:
+    assert follow(board(), "envelope", told) == (board(), None)
+
+
+def test_events_before_the_board_are_let_go() -> None:
+    assert follow(None, "envelope", envelope("chat", "ada", {})) == (None, None)

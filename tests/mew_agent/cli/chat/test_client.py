@@ -1,0 +1,148 @@
+"""`mew client connect`: lines in, lines out. That it runs as a process is seen at the end."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import anyio
+import pytest
+from anyio.streams.text import TextReceiveStream
+from mew_protocol.codec import StreamFrame
+from mew_spaces.gateway.gateway import RunningGateway
+
+from mew_agent.cli.chat.client import _exchange, _line_of, _Once
+from mew_agent.errors import GatewayError, Unauthorized
+from mew_agent.participant.client import Address, Client
+from tests.support.cli import mew, seat
+from tests.support.gateway_client import joined
+
+PATIENCE_SECONDS = 15
+
+
+class Kept:
+    """Lines that were written, and waiting for one."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self._changed = anyio.Event()
+
+    def write(self, line: str) -> None:
+        self.lines.append(json.loads(line))
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    async def until(self, found: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while not any(found(line) for line in self.lines):
+                await self._changed.wait()
+        return next(line for line in self.lines if found(line))
+
+
+def client_of(gateway: RunningGateway, name: str, token: str | None = None) -> Client:
+    return Client(Address(gateway.ws_url, "review", name, token or gateway.token_of(name)))
+
+
+async def test_each_line_in_is_sent_and_each_message_is_a_line_out(
+    gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed: Queue[str] = Queue()
+    source = iter(typed.get, "")
+    output = Kept()
+
+    def lines() -> Iterator[str]:
+        return source
+
+    async with joined(gateway, "guest") as guest, anyio.create_task_group() as tasks:
+        tasks.start_soon(_exchange, client_of(gateway, "ada"), lines, output)
+        await output.until(lambda line: line["kind"] == "system/welcome")
+        for line in ("oops\n", "[1]\n", "\n", '{"kind":"chat","payload":{"text":"grüezi"}}\n'):
+            typed.put(line)
+        heard = await guest.until("chat")
+        assert (heard["from"], heard["payload"]["text"]) == ("ada", "grüezi")
+        await guest.chat("hi")
+        came = await output.until(lambda line: line.get("from") == "guest" and line["kind"] == "chat")
+        assert came["payload"] == {"text": "hi"}
+        typed.put("quit\n")
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("mew: not sent, no JSON")
+    assert told[1] == "mew: not sent, an envelope is a JSON object: [1]"
+
+
+async def test_the_end_of_the_input_is_not_the_end_of_listening(gateway: RunningGateway) -> None:
+    output = Kept()
+    client = client_of(gateway, "ada")
+    async with joined(gateway, "guest") as guest, anyio.create_task_group() as tasks:
+        tasks.start_soon(_exchange, client, lambda: iter(()), output)
+        await output.until(lambda line: line["kind"] == "system/welcome")
+        await guest.chat("still there?")
+        await output.until(lambda line: line["kind"] == "chat")
+        await client.aclose()
+
+
+async def test_a_refused_token_is_raised_as_itself(gateway: RunningGateway) -> None:
+    with pytest.raises(Unauthorized):
+        await _exchange(client_of(gateway, "ada", "wrong"), lambda: iter(()), Kept())
+
+
+async def test_a_frame_is_a_line_that_names_its_stream() -> None:
+    line = _line_of(StreamFrame("stream-1", b"#stream-1#caf\xc3\xa9 #2"))
+    assert json.loads(line) == {"type": "frame", "stream_id": "stream-1", "data": "café #2"}
+
+
+def test_a_warning_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    warn = _Once("nobody reads")
+    warn()
+    warn()
+    assert capsys.readouterr().err == "mew: nobody reads\n"
+
+
+async def test_what_is_missing_is_said_before_anything_is_connected() -> None:
+    outcome = await mew("client", "connect")
+    assert "no space runs here" in outcome.err
+    assert outcome.code == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals differ there")
+async def test_as_a_process_it_speaks_by_files_and_ends_by_quit(gateway: RunningGateway, tmp_path: Path) -> None:
+    flags = dict(zip(seat(gateway)[::2], seat(gateway)[1::2], strict=True))
+    flags["--participant-id"] = flags.pop("--participant")
+    command = [sys.executable, "-P", "-m", "mew_agent", "client", "connect"]
+    command += [part for pair in flags.items() for part in pair]
+    output = tmp_path / "out.jsonl"
+    command += ["--output-file", str(output)]
+    async with joined(gateway, "guest") as guest, await anyio.open_process(command, stderr=None) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        await process.stdin.send(b'{"kind":"chat","payload":{"text":"from a script"}}\n')
+        assert (await guest.until("chat"))["payload"]["text"] == "from a script"
+        await process.stdin.send(b"quit\n")
+        with anyio.fail_after(PATIENCE_SECONDS):
+            printed = "".join([part async for part in TextReceiveStream(process.stdout)])
+            assert await process.wait() == 0
+    assert printed == ""
+    kinds = [json.loads(line)["kind"] for line in output.read_text().splitlines()]
+    assert kinds[0] == "system/welcome"
+    assert "chat" in kinds
+
+
+async def test_another_connection_that_takes_the_place_ends_it(gateway: RunningGateway) -> None:
+    output = Kept()
+    failures: list[GatewayError] = []
+
+    async def listen() -> None:
+        try:
+            await _exchange(client_of(gateway, "coder"), lambda: iter(()), output)
+        except GatewayError as error:
+            failures.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen)
+        await output.until(lambda line: line["kind"] == "system/welcome")
+        async with joined(gateway, "coder"):
+            with anyio.fail_after(PATIENCE_SECONDS):
+                while not failures:
+                    await anyio.sleep(0.005)
+    assert "another connection joined as 'coder'" in str(failures[0])

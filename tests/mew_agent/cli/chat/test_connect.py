@@ -1,0 +1,141 @@
+"""`mew space connect`: typed lines reach the space, and what is heard reaches the terminal."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+
+from mew_agent.cli.chat.connect import converse, default_targets
+from mew_agent.cli.remote.identity import Identity
+from mew_agent.errors import Unauthorized
+from tests.mew_agent.cli.conftest import SPACE
+from tests.mew_agent.cli.remote.test_identity import running_space
+from tests.support.cli import mew
+from tests.support.gateway_client import joined
+
+PATIENCE_SECONDS = 15
+
+
+def identity(gateway: RunningGateway, token: str | None = None) -> Identity:
+    return Identity(gateway.url, "review", "ada", token or gateway.token_of("ada"))
+
+
+class Terminal:
+    """Somebody who types, and what they have seen so far."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.seen = ""
+        self._send: MemoryObjectSendStream[str]
+        self._send, self._receive = anyio.create_memory_object_stream[str](100)
+
+    async def type(self, line: str) -> None:
+        await self._send.send(line)
+
+    def close(self) -> None:
+        """The end of what is typed."""
+        self._send.close()
+
+    def release(self) -> None:
+        self._send.close()
+        self._receive.close()
+
+    @asynccontextmanager
+    async def lines(self) -> AsyncIterator[MemoryObjectReceiveStream[str]]:
+        with self._receive:
+            yield self._receive
+
+    async def shows(self, text: str) -> None:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while text not in self.seen:
+                await anyio.sleep(0.005)
+                self.seen += self._capsys.readouterr().out
+
+
+@pytest.fixture
+def terminal(capsys: pytest.CaptureFixture[str]) -> Iterator[Terminal]:
+    typing = Terminal(capsys)
+    yield typing
+    typing.release()
+
+
+async def test_a_person_talks_asks_approves_and_leaves(gateway: RunningGateway, terminal: Terminal) -> None:
+    async with joined(gateway, "coder") as coder, anyio.create_task_group() as tasks:
+        tasks.start_soon(converse, identity(gateway), ("coder",), terminal.lines())
+        await terminal.shows("you are ada in 'review'; here: coder.")
+        await terminal.type("hello")
+        chat = await coder.until("chat")
+        assert (chat["payload"], chat["to"], chat["from"]) == ({"text": "hello"}, ["coder"], "ada")
+        await coder.chat("good morning \x1b[2J")
+        await terminal.shows("coder: good morning [2J")
+        await terminal.type("/compact coder 100")
+        assert (await coder.until("participant/compact"))["payload"] == {"target_tokens": 100}
+        await terminal.type("/approve")
+        await terminal.shows("* no proposal is open")
+        await terminal.type("/who")
+        await terminal.shows("  ada (you)\n  coder")
+        async with joined(gateway, "guest"):
+            await terminal.shows("* guest is here")
+        await terminal.type("/exit")
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while (await coder.until("system/presence"))["payload"]["participant"]["id"] != "ada":
+                pass
+
+
+async def test_the_end_of_the_input_is_the_end(gateway: RunningGateway, terminal: Terminal) -> None:
+    terminal.close()
+    with anyio.fail_after(PATIENCE_SECONDS):
+        await converse(identity(gateway), (), terminal.lines())
+
+
+async def test_an_outage_and_its_end_are_told_once_and_one_goes_on(terminal: Terminal) -> None:
+    config = parse_space(SPACE)
+    async with anyio.create_task_group() as tasks:
+        async with serve_gateway(config) as first:
+            tasks.start_soon(converse, identity(first), (), terminal.lines())
+            await terminal.shows("you are ada in 'review'")
+        await terminal.shows("* the gateway is gone; trying to come back")
+        async with (
+            serve_gateway(config, port=first.port, tokens=first.tokens) as second,
+            joined(second, "coder") as one,
+        ):
+            await terminal.shows("* back in the space")
+            await terminal.type("anybody here?")
+            assert (await one.until("chat"))["payload"] == {"text": "anybody here?"}
+            terminal.close()
+    assert terminal.seen.count("* the gateway is gone") == terminal.seen.count("* back in the space") == 1
+
+
+async def test_a_refused_token_is_raised_as_itself(gateway: RunningGateway, terminal: Terminal) -> None:
+    with pytest.raises(Unauthorized):
+        await converse(identity(gateway, "wrong"), (), terminal.lines())
+
+
+@pytest.mark.parametrize(
+    ("section", "targets"),
+    [
+        ("participants: {ada: {default_to: {chat: [coder]}}}", ("coder",)),
+        ("participants: {ada: {}}\ndefaults: {routing: {default_to: {chat: [bob]}}}", ("bob",)),
+        ("participants: {ada: {}}", ()),
+    ],
+)
+def test_plain_text_goes_where_the_space_says(tmp_path: Path, section: str, targets: tuple[str, ...]) -> None:
+    config = tmp_path / "space.yaml"
+    config.write_text(f"space: {{id: review}}\n{section}\n")
+    path = running_space(tmp_path, config=str(config))
+    assert default_targets(Identity("ws://x", "review", "ada", "t", path)) == targets
+
+
+def test_a_space_elsewhere_says_nothing_about_targets() -> None:
+    assert default_targets(Identity("ws://x", "review", "ada", "t")) == ()
+
+
+async def test_without_a_running_space_it_says_how_to_start_one() -> None:
+    outcome = await mew("space", "connect")
+    assert "`mew up`" in outcome.err
+    assert outcome.code == 2

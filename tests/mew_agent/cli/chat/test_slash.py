@@ -1,0 +1,87 @@
+"""Slash commands that stand for one envelope."""
+
+import pytest
+
+from mew_agent.cli.chat.slash import Mistake, Send, as_written, call, control, stream
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "payload"),
+    [
+        ("/status coder", "participant/request-status", {}),
+        ("/status coder tokens latency", "participant/request-status", {"fields": ["tokens", "latency"]}),
+        ("/pause coder", "participant/pause", {}),
+        ("/pause coder 30 for lunch", "participant/pause", {"timeout_seconds": 30.0, "reason": "for lunch"}),
+        ("/pause coder for lunch", "participant/pause", {"reason": "for lunch"}),
+        ("/pause coder -1", "participant/pause", {"reason": "-1"}),
+        ("/resume coder", "participant/resume", {}),
+        ("/forget coder", "participant/forget", {"direction": "oldest"}),
+        ("/forget coder newest 3", "participant/forget", {"direction": "newest", "entries": 3}),
+        ("/forget coder 3", "participant/forget", {"direction": "oldest", "entries": 3}),
+        ("/compact coder", "participant/compact", {}),
+        ("/compact coder 5000 too long", "participant/compact", {"target_tokens": 5000, "reason": "too long"}),
+        ("/clear coder new task", "participant/clear", {"reason": "new task"}),
+        ("/restart coder hard reset it", "participant/restart", {"mode": "hard", "reason": "reset it"}),
+        ("/shutdown coder", "participant/shutdown", {}),
+    ],
+)
+def test_a_control_names_its_participant_first(line: str, kind: str, payload: dict[str, object]) -> None:
+    command, *parts = line.split()
+    assert control(command, parts) == Send(kind, payload, ("coder",))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("/dance coder", "no command /dance"),
+        ("/pause", "/pause whom"),
+        ("/forget coder newest many", "'many' is no number of entries"),
+        ("/forget coder 0", "'0' is no number"),
+    ],
+)
+def test_a_control_that_cannot_be_meant_is_a_mistake(line: str, said: str) -> None:
+    command, *parts = line.split()
+    with pytest.raises(Mistake, match=said):
+        control(command, parts)
+
+
+def test_a_call_carries_its_arguments_as_an_mcp_request() -> None:
+    sent = call('files read_file {"path": "a b.md"}')
+    assert (sent.kind, sent.to) == ("mcp/request", ("files",))
+    assert sent.payload["method"] == "tools/call"
+    assert sent.payload["params"] == {"name": "read_file", "arguments": {"path": "a b.md"}}
+    assert call("maze look").payload["params"] == {"name": "look", "arguments": {}}
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"), [("files", "PARTICIPANT TOOL"), ("f t {x", "no JSON"), ("f t [1]", "object")]
+)
+def test_a_call_that_is_not_whole_is_a_mistake(rest: str, said: str) -> None:
+    with pytest.raises(Mistake, match=said):
+        call(rest)
+
+
+def test_a_stream_is_asked_for_with_its_words_and_size() -> None:
+    sent = stream(["request", "gateway", "upload", "server", "logs", "size=2048"])
+    assert sent == Send(
+        "stream/request",
+        {"direction": "upload", "expected_size_bytes": 2048, "description": "server logs"},
+        ("gateway",),
+    )
+    closed = stream(["close", "stream-1", "done"])
+    assert closed == Send("stream/close", {"stream_id": "stream-1", "reason": "done"}, (), ("stream-1",))
+    with pytest.raises(Mistake, match="/stream request"):
+        stream(["open"])
+
+
+def test_an_envelope_that_was_typed_keeps_what_a_sender_may_say() -> None:
+    value = {
+        "kind": "chat",
+        "to": "bob",
+        "correlation_id": ["x"],
+        "context": "c",
+        "payload": {"text": "t"},
+        "from": "eve",
+    }
+    assert as_written(value) == Send("chat", {"text": "t"}, ("bob",), ("x",), "c")
+    assert as_written({"kind": "x", "payload": 1, "to": 5}) == Send("x", {})

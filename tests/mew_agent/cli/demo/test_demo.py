@@ -1,0 +1,91 @@
+"""The demo's texts and space; the whole of it, as processes, is in tests/interaction."""
+
+import json
+from pathlib import Path
+
+import pytest
+from mew_spaces.config.loading import load_space
+
+from mew_agent.cli.demo.demo import (
+    BY_ITSELF,
+    ON_REQUEST,
+    WINDOW_TOKENS,
+    YOU,
+    default_files,
+    hand_out,
+    read_text_file,
+    summary_lines,
+    write_space,
+)
+from mew_agent.cli.demo.story import Check
+from mew_agent.errors import ConfigError
+
+
+def test_without_files_it_reads_the_projects_own_documents() -> None:
+    names = {path.name for path in default_files()}
+    assert "context-report.md" in names
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "is empty"),
+        (b" \n\n\t", "is empty"),
+        (b"caf\xe9", "is not UTF-8 text (byte 3)"),
+        (b"text\x00more", "is not text (a NUL byte at 4)"),
+    ],
+)
+def test_a_file_that_cannot_be_read_as_text_is_named_with_what_is_wrong(
+    tmp_path: Path, content: bytes, problem: str
+) -> None:
+    file = tmp_path / "input.txt"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        read_text_file(file)
+    assert str(file) in str(caught.value)
+    assert problem in str(caught.value)
+
+
+def test_a_missing_file_and_a_folder_are_bad_input(tmp_path: Path) -> None:
+    for path in (tmp_path / "nowhere.txt", tmp_path):
+        with pytest.raises(ConfigError, match="expected a text file"):
+            read_text_file(path)
+
+
+def test_the_space_it_writes_is_a_valid_one_on_the_rehearsal_model(tmp_path: Path) -> None:
+    words = write_space(tmp_path, {})
+    config = load_space(tmp_path / "space.yaml")
+    assert set(config.participants) == {YOU, BY_ITSELF, ON_REQUEST}
+    assert config.is_person(YOU)
+    assert "rehearsal model" in words
+
+
+def test_with_a_provider_in_the_environment_the_same_agents_use_it(tmp_path: Path) -> None:
+    words = write_space(tmp_path, {"OPENAI_API_KEY": "sk-test", "OPENAI_MODEL": "some-model"})
+    agent = json.loads((tmp_path / "space.yaml").read_text())["participants"][BY_ITSELF]["agent"]
+    assert agent == {"model": "some-model", "context_token_limit": WINDOW_TOKENS}
+    assert "sk-test" not in (tmp_path / "space.yaml").read_text()
+    assert words.startswith("some-model")
+
+
+def test_each_agent_reads_everything_and_they_begin_with_different_texts(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(f"text of {name}")
+    texts = hand_out([read_text_file(tmp_path / "a.txt"), read_text_file(tmp_path / "b.txt")])
+    assert next(texts[BY_ITSELF]).source == "a.txt"
+    assert next(texts[ON_REQUEST]).source == "b.txt"
+    assert next(texts[ON_REQUEST]).source == "a.txt"
+
+
+def test_the_summary_puts_announced_beside_reported() -> None:
+    lines = summary_lines(
+        [Check("reader", "threshold", 2165, 2163), Check("editor", "requested", 1774, 1773)], 9.1, width=80
+    )
+    text = "\n".join(lines)
+    assert "reader      by itself (threshold)   2,165       2,163            2 (0.1%)" in text
+    assert "editor      you asked               1,774       1,773            1 (0.1%)" in text
+    assert "done in 9.1 s" in text
+
+
+def test_the_summary_leaves_its_table_out_where_it_would_be_torn() -> None:
+    assert summary_lines([Check("reader", "threshold", 2165, 2163)], 9.1, width=40) == ["", "done in 9.1 s"]

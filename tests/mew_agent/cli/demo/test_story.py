@@ -1,0 +1,104 @@
+"""The demo's plot, played by real agents on the rehearsal model in a real gateway."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import PurePath
+from typing import Any
+
+import anyio
+import pytest
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import serve_gateway
+
+from mew_agent.agent.agent import Agent
+from mew_agent.cli.demo.story import DemoFailed, Story
+from mew_agent.cli.demo.texts import endless, parts_of
+from mew_agent.config.agent_config import AgentConfig
+from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.participant.participant import Participant
+from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+
+SPACE = """
+space: {id: demo}
+participants:
+  you: {capabilities: [{kind: "*"}]}
+  reader:
+    command: mew
+    capabilities: &agent [{kind: chat}, {kind: "chat/*"}, {kind: participant/status}, {kind: participant/compact-done}]
+  editor: {command: mew, capabilities: *agent}
+"""
+WINDOW_TOKENS = 1500
+TEXT = "\n\n".join(
+    f"Section {number}. The gateway keeps the last status of participant {number * 7} and serves it to late joiners,"
+    f" because a reader who comes late must not see {number} stale figures."
+    for number in range(60)
+)
+
+
+@asynccontextmanager
+async def stage(options: RehearsalOptions) -> AsyncIterator[tuple[Story, list[dict[str, Any]]]]:
+    """Gateway, model and two agents; the story about to be played, and the events it will have told."""
+    events: list[dict[str, Any]] = []
+
+    async def tell(event: dict[str, Any]) -> None:
+        events.append(event)
+
+    async with (
+        serve_gateway(parse_space(SPACE)) as gateway,
+        serve_rehearsal(options) as server,
+        AsyncExitStack() as stack,
+    ):
+        model = OpenAIModel("rehearsal", server.base_url, "none")
+        stack.push_async_callback(model.aclose)
+        agents = [
+            Agent(AgentConfig(gateway=gateway.ws_url, space="demo", id=name, token=gateway.token_of(name)), model)
+            for name in ("reader", "editor")
+        ]
+        async with (
+            agents[0],
+            agents[1],
+            anyio.create_task_group() as tasks,
+            Participant(gateway.ws_url, space="demo", id="you", token=gateway.token_of("you")) as me,
+        ):
+            for agent in agents:
+                tasks.start_soon(agent.run)
+            yield Story(me, by_itself="reader", on_request="editor", tell=tell), events
+            tasks.cancel_scope.cancel()
+
+
+def reading() -> dict[str, Any]:
+    parts = parts_of(PurePath("notes.txt"), TEXT, part_chars=400)
+    return {name: endless(parts) for name in ("reader", "editor")}
+
+
+async def test_one_agent_compacts_by_itself_the_other_on_request_and_both_keep_their_word() -> None:
+    with anyio.fail_after(60):
+        async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS)) as (story, events):
+            checks = await story.play(reading())
+    assert {check.participant: check.trigger for check in checks} == {"reader": "threshold", "editor": "requested"}
+    for check in checks:
+        assert check.announced_tokens > 0
+        assert abs(check.off_tokens) <= max(16, check.reported_tokens // 100), check
+    told = [event["event"] for event in events]
+    assert told.count("check") == 2
+    assert told.count("compact-done") == 1
+    for event in events:
+        if event["event"] == "status" and event["tokens"] is None:
+            assert event["context"]["basis"] == "unknown"
+
+
+async def test_without_reported_usage_the_demo_says_that_it_cannot_show_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mew_agent.cli.demo.story.MAX_PARTS", 3)
+    with anyio.fail_after(60), pytest.raises(ExceptionGroup) as caught:
+        async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS, usage_on="none")) as (story, _):
+            await story.play(reading())
+    assert caught.group_contains(DemoFailed)
+
+
+async def test_a_model_that_does_not_answer_ends_the_demo_with_what_the_agent_says_about_it() -> None:
+    with anyio.fail_after(60), pytest.raises(ExceptionGroup) as caught:
+        async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS, status=401)) as (story, _):
+            await story.play(reading())
+    assert caught.group_contains(DemoFailed, match="My model refused my key")

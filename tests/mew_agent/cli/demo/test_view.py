@@ -1,0 +1,84 @@
+"""The three ways the demo is shown."""
+
+import io
+import json
+import re
+from typing import Any
+
+import pytest
+
+from mew_agent.cli.demo.view import JsonLines, LiveTable, PlainLines, line_for, view_for, wrapped
+
+STATUS: dict[str, Any] = {
+    "event": "status",
+    "participant": "reader",
+    "status": "active",
+    "tokens": 1234,
+    "max_tokens": 4096,
+    "messages_in_context": 6,
+    "context": {"basis": "reported", "level": "healthy", "severity": 0, "max_tokens_basis": "configured"},
+}
+CHECK: dict[str, Any] = {
+    "event": "check",
+    "participant": "reader",
+    "trigger": "threshold",
+    "announced_freed_tokens": 1774,
+    "reported_freed_tokens": 1773,
+    "off_tokens": 1,
+}
+
+
+def test_json_lines_are_one_object_per_event(capsys: pytest.CaptureFixture[str]) -> None:
+    with JsonLines() as view:
+        view.show(STATUS)
+        view.show(CHECK)
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line) for line in lines] == [STATUS, CHECK]
+
+
+def test_plain_lines_say_the_figure_how_it_is_known_and_what_a_check_showed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with PlainLines() as view:
+        view.show(STATUS)
+        view.show({**STATUS, "tokens": None, "context": {**STATUS["context"], "basis": "unknown", "reason": "cleared"}})
+        view.show(CHECK)
+        view.show({"event": "answer", "participant": "reader", "text": "not shown"})
+    out = capsys.readouterr().out
+    assert "reader  1,234 of 4,096  30% reported" in out
+    assert "reader  ? of 4,096  unknown: cleared" in out
+    assert "announced 1,774 tokens freed, its model then reported 1,773 (off by 1, 0.1%)" in out
+    assert "not shown" not in out
+
+
+def test_the_live_table_shows_level_and_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("COLUMNS", "130")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with LiveTable(("reader", "editor")) as view:
+        view.show(STATUS)
+        view.show(CHECK)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    assert "LEVEL" in text
+    assert "MESSAGES" in text
+    assert "1,234 of 4,096" in text
+    assert "announced 1,774 tokens freed" in text
+
+
+def test_a_long_line_is_broken_between_words_and_a_long_word_stays_whole() -> None:
+    address = "http://127.0.0.1:8080/dashboard#token=" + "x" * 40
+    assert wrapped(f"one-two three {address} four", 12) == ["one-two", "  three", f"  {address}", "  four"]
+
+
+def test_what_participants_say_cannot_drive_the_terminal() -> None:
+    hostile = line_for({**CHECK, "participant": "\x1b[2Jreader"})
+    assert hostile is not None
+    assert "\x1b" not in hostile
+
+
+def test_without_a_terminal_lines_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    assert isinstance(view_for(as_json=False, names=("a",)), PlainLines)
+    assert isinstance(view_for(as_json=True, names=("a",)), JsonLines)

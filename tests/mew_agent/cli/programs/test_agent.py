@@ -1,0 +1,91 @@
+"""`mew agent`: what it refuses before it connects. That agents run is seen where they run as processes."""
+
+import json
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from mew_spaces.gateway.gateway import RunningGateway
+
+from mew_agent.cli.programs.agent import _running_space
+from tests.mew_agent.cli.remote.test_identity import running_space
+from tests.support.cli import mew
+from tests.support.gateway_client import joined
+
+WHO = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--id", "coder", "--token", "t")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--id", "coder"), "'space' is missing"),
+        ((*WHO, "--base-url", "localhost"), "--base-url: base_url: should be a URL"),
+        (WHO, "no model is configured for 'coder'"),
+        ((*WHO, "--base-url", "rehearsal"), "`mew model serve`"),
+        ((*WHO, "--config", "nowhere.yaml"), "nowhere.yaml: there is no such file"),
+        ((*WHO[:4], "--id", "a/b", *WHO[6:]), "invalid characters"),
+    ],
+)
+async def test_what_cannot_work_is_refused_in_one_line(arguments: tuple[str, ...], said: str) -> None:
+    outcome = await mew("agent", "run", *arguments)
+    assert said in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert outcome.code == 2
+
+
+async def test_settings_without_effect_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEW_AGENT_CONFIG", json.dumps({"mockLLM": True}))
+    outcome = await mew("agent", "run", *WHO)
+    assert outcome.err.splitlines()[0].startswith("mew: MEW_AGENT_CONFIG: 'mockLLM' has no effect")
+
+
+def test_the_running_space_of_the_folder_gives_gateway_space_and_token(tmp_path: Path) -> None:
+    running_space(tmp_path)
+    found = _running_space("ada")
+    assert found is not None
+    assert found.values == {"gateway": "ws://127.0.0.1:8080", "space": "review", "token": "file-token-of-ada"}
+    nobody = _running_space(None)
+    assert nobody is not None
+    assert "token" not in nobody.values
+
+
+async def test_the_token_of_this_folder_goes_to_no_other_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running_space(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk")
+    outcome = await mew("agent", "run", "--id", "ada", "--gateway", "ws://127.0.0.1:1")
+    assert "'token' is missing for ws://127.0.0.1:1" in outcome.err
+    assert outcome.code == 2
+
+
+async def test_a_simple_participant_needs_a_space() -> None:
+    outcome = await mew("agent", "start", "--type", "echo")
+    assert "no space runs here" in outcome.err
+    assert outcome.code == 2
+
+
+async def test_a_simple_participant_has_a_known_type() -> None:
+    outcome = await mew("agent", "start", "-t", "parrot", "-g", "ws://127.0.0.1:1", "-s", "s")
+    assert "parrot" in outcome.err
+    assert "fulfiller" in outcome.err
+    assert outcome.code == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals differ there")
+async def test_an_echo_runs_as_a_process_until_it_is_terminated(gateway: RunningGateway) -> None:
+    command = [sys.executable, "-P", "-m", "mew_agent", "agent", "start", "-t", "echo", "-g", gateway.ws_url]
+    command += ["-s", "review", "--id", "coder", "--token", gateway.token_of("coder")]
+    async with (
+        joined(gateway, "ada") as ada,
+        await anyio.open_process(command, stdout=None, stderr=None) as process,
+    ):
+        await ada.until("system/presence")
+        await ada.chat("hello", to=["coder"])
+        with anyio.fail_after(15):
+            while (heard := await ada.until("chat"))["from"] != "coder":
+                pass
+            assert heard["payload"]["text"] == "Echo: hello"
+            process.terminate()
+            assert await process.wait() == 0

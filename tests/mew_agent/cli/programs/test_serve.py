@@ -1,0 +1,112 @@
+"""`mew serve`: what it says, and what it refuses. That it serves is seen where it runs as a process."""
+
+import socket
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+
+from mew_agent.cli.programs.serve import agents_of, hold_open
+from mew_agent.cli.remote.identity import Identity
+from mew_agent.errors import ConfigError, NotPermitted, Unauthorized
+from mew_agent.openai_api.app import create_app
+from mew_agent.openai_api.chat_participant import Door, DoorOptions
+from tests.mew_agent.cli.remote.test_identity import running_space
+from tests.support.cli import mew
+
+SPACE = """
+space: {id: review}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  coder: {agent: {base_url: rehearsal}}
+  files: {type: mcp-bridge, mcp_server: {command: files}}
+  tool: {command: tool}
+"""
+
+
+def door_of(gateway: RunningGateway, person: str = "ada", *, token: str | None = None) -> Door:
+    options = DoorOptions(configured=frozenset({"coder"}))
+    token = token or gateway.token_of(person)
+    return Door(gateway.ws_url, space="review", person=person, token=token, options=options)
+
+
+def asked_by(participant: str) -> Identity:
+    return Identity("http://127.0.0.1:1", "review", participant, "token")
+
+
+@pytest.mark.parametrize("made_key", ["mew-made", None])
+async def test_it_says_where_it_is_who_can_be_asked_and_a_key_that_it_made(
+    made_key: str | None, gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    door = door_of(gateway)
+    app = create_app(door, api_key="mew-made")
+    said = ""
+    with anyio.fail_after(15):
+        async with anyio.create_task_group() as tasks:
+
+            async def serve() -> None:
+                await hold_open(door, app, "127.0.0.1", 0, made_key=made_key)
+
+            tasks.start_soon(serve)
+            while "models:" not in said:
+                await anyio.sleep(0.005)
+                said += capsys.readouterr().out
+            base_url = said.split(" at ")[1].split(",")[0]
+            async with httpx2.AsyncClient(headers={"authorization": "Bearer mew-made"}) as http:
+                models = (await http.get(f"{base_url}/models")).json()
+            await door.aclose()
+    assert [model["id"] for model in models["data"]] == ["coder"]
+    assert "asked by ada" in said
+    assert "models: coder" in said
+    assert ("mew-made" in said) is (made_key is not None)
+
+
+async def test_a_taken_port_is_said(gateway: RunningGateway) -> None:
+    door = door_of(gateway)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"--port: cannot listen on 127\.0\.0\.1:{port}"):
+            await hold_open(door, create_app(door, api_key="k"), "127.0.0.1", port, made_key=None)
+
+
+async def test_a_token_that_the_gateway_refuses_ends_it(gateway: RunningGateway) -> None:
+    door = door_of(gateway, token="wrong")
+    with pytest.raises(Unauthorized):
+        await hold_open(door, create_app(door, api_key="k"), "127.0.0.1", 0, made_key=None)
+
+
+async def test_a_person_who_may_talk_to_no_agent_is_refused() -> None:
+    config = parse_space("space: {id: review}\nparticipants: {shy: {capabilities: [{kind: participant/status}]}}")
+    async with serve_gateway(config) as other:
+        door = door_of(other, "shy")
+        with pytest.raises(NotPermitted, match="'shy' has no capability that covers 'chat'"):
+            await hold_open(door, create_app(door, api_key="k"), "127.0.0.1", 0, made_key=None)
+
+
+def test_agents_are_those_that_the_configuration_makes() -> None:
+    assert agents_of(parse_space(SPACE), asked_by("ada")) == frozenset({"coder"})
+    assert agents_of(None, asked_by("ada")) == frozenset()
+
+
+@pytest.mark.parametrize("program", ["coder", "files", "tool"])
+def test_a_programs_place_is_not_taken(program: str) -> None:
+    with pytest.raises(ConfigError, match=rf"'{program}' is a program, and would lose its place .*a person: ada"):
+        agents_of(parse_space(SPACE), asked_by(program))
+
+
+async def test_without_a_space_it_says_what_to_do() -> None:
+    outcome = await mew("serve")
+    assert outcome.code == 2
+    assert "start one with `mew up`" in outcome.err
+
+
+async def test_a_running_space_whose_file_makes_the_asker_a_program_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    running_space(tmp_path, config=str(path))
+    outcome = await mew("serve", "--participant", "coder", "--token", "t")
+    assert outcome.code == 2
+    assert "'coder' is a program" in outcome.err

@@ -1,0 +1,161 @@
+"""Acting in a space without being in it."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+import pytest
+from mew_spaces.gateway.gateway import RunningGateway
+
+from mew_agent.cli.app.options import Flags
+from mew_agent.cli.remote.actions import Desk
+from mew_agent.cli.remote.question import NoSuchParticipant, NotHere
+from mew_agent.errors import BadAnswer, ConfigError, NotPermitted, PeerTimeout
+from tests.support.cli import answering, status
+from tests.support.gateway_client import Client, Message, joined
+
+T = TypeVar("T")
+
+
+def desk(gateway: RunningGateway, name: str = "ada") -> Desk:
+    return Desk(Flags(name, gateway.token_of(name), gateway.ws_url, gateway.config.space.id))
+
+
+async def done(work: Callable[..., T], *args: Any, **more: Any) -> T:
+    with anyio.fail_after(20):
+        return await anyio.to_thread.run_sync(partial(work, *args, **more))
+
+
+async def obliging(client: Client, request: Message) -> None:
+    about = {"correlation_id": [request["id"]], "to": ["ada"]}
+    if request["kind"] == "chat":
+        await client.chat(f"you said: {request['payload']['text']}", **about)
+    else:
+        await status(client, "compacting", to=request)
+        body = {"status": "compacted", "freed_tokens": 700, "tokens_after": 300, "basis": "projected"}
+        await client.say("participant/compact-done", {**body, "reason": request["payload"]["reason"]}, **about)
+
+
+async def silent(_client: Client, _request: Message) -> None:
+    return None
+
+
+async def test_something_is_said_to_everybody(gateway: RunningGateway) -> None:
+    async with joined(gateway, "guest") as guest:
+        said = await done(desk(gateway).send_chat, "good morning")
+        heard = await guest.until("chat")
+    assert said == {"id": heard["id"], "to": None, "answer": None}
+    assert (heard["from"], heard["payload"]["text"], heard.get("to")) == ("ada", "good morning", None)
+
+
+async def test_an_answer_is_waited_for_when_a_time_is_given(gateway: RunningGateway) -> None:
+    async with answering(gateway, "coder", obliging):
+        said = await done(desk(gateway).send_chat, "hi", "coder", wait_seconds=10)
+        assert said["answer"] == "you said: hi"
+        said = await done(desk(gateway).send_chat, "hi", "coder")
+        assert said["answer"] is None
+
+
+async def test_an_answer_that_does_not_come_is_no_error_since_it_was_said(gateway: RunningGateway) -> None:
+    async with answering(gateway, "coder", silent):
+        said = await done(desk(gateway).send_chat, "hi", "coder", wait_seconds=0.2)
+    assert (said["answer"], said["waited_seconds"]) == (None, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ((" ",), ConfigError, "nothing to say"),
+        (("hi", None, 5), ConfigError, "nobody in particular"),
+        (
+            ("hi", "ghost"),
+            NoSuchParticipant,
+            r"no participant 'ghost' in space 'review' \(members: ada, coder, guest\)",
+        ),
+        (("hi", "coder"), NotHere, "'coder' is not in space 'review' now"),
+    ],
+)
+async def test_what_cannot_be_said_says_why(
+    gateway: RunningGateway, arguments: tuple[Any, ...], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        await done(desk(gateway).send_chat, *arguments)
+
+
+async def test_a_compaction_says_what_it_freed(gateway: RunningGateway) -> None:
+    async with answering(gateway, "coder", obliging):
+        freed = await done(desk(gateway).request_compaction, "coder", "long review ahead", 500)
+    assert freed == {
+        "participant": "coder",
+        "status": "compacted",
+        "skipped": False,
+        "reason": "long review ahead",
+        "freed_tokens": 700,
+        "tokens_after": 300,
+        "basis": "projected",
+    }
+
+
+async def test_a_compaction_without_the_capability_or_an_answer_fails(gateway: RunningGateway) -> None:
+    async with answering(gateway, "coder", silent):
+        with pytest.raises(NotPermitted, match="'guest' has no capability"):
+            await done(desk(gateway, "guest").request_compaction, "coder")
+        with pytest.raises(PeerTimeout):
+            await done(desk(gateway).request_compaction, "coder", wait_seconds=0)
+
+
+async def test_an_answer_that_cannot_be_read_is_said_as_such(gateway: RunningGateway) -> None:
+    async def mumbles(client: Client, request: Message) -> None:
+        about = {"correlation_id": [request["id"]], "to": ["ada"]}
+        await client.say("participant/compact-done", {"status": "compacted", "freed_tokens": "many"}, **about)
+
+    async with answering(gateway, "coder", mumbles):
+        with pytest.raises(BadAnswer, match="coder"):
+            await done(desk(gateway).request_compaction, "coder")
+
+
+async def test_the_board_is_the_gateways(gateway: RunningGateway) -> None:
+    async with joined(gateway, "coder") as coder:
+        await status(coder, tokens=900, max_tokens=1000)
+        await coder.until("participant/status")
+        board = await done(desk(gateway).read_board)
+    (entry,) = [one for one in board["participants"] if one["id"] == "coder"]
+    assert (entry["status"]["tokens"], entry["connected"]) == (900, True)
+
+
+async def test_everybody_is_listed_with_what_they_may_send(gateway: RunningGateway) -> None:
+    async with joined(gateway, "guest"):
+        listed = {one["id"]: one for one in await done(desk(gateway).list_participants)}
+    assert listed["guest"] == {"id": "guest", "connected": True, "may_send": ["chat", "mcp/response"]}
+    assert listed["coder"]["connected"] is False
+
+
+async def test_recent_chat_goes_back_before_the_first_look_and_on_from_there(gateway: RunningGateway) -> None:
+    async with joined(gateway, "guest") as guest:
+        for number in range(3):
+            await guest.chat(f"line {number}", to=["ada"])
+        await status(guest)  # no chat
+        desk_of_ada = desk(gateway)
+        await done(desk_of_ada.send_chat, "and mine")
+
+        async def texts(limit: int) -> list[str]:
+            return [one["text"] for one in await done(desk_of_ada.recent_chat, limit)]
+
+        with anyio.fail_after(10):
+            while len(await texts(10)) < 4:
+                await anyio.sleep(0.005)
+        assert sorted(await texts(10)) == ["and mine", "line 0", "line 1", "line 2"]
+        assert len(await texts(2)) == 2
+        first = (await done(desk_of_ada.recent_chat, 10))[0]
+        assert set(first) == {"id", "at", "from", "to", "text"}
+
+
+async def test_a_gateway_that_began_anew_has_only_its_own_chats(gateway: RunningGateway) -> None:
+    desk_of_ada = desk(gateway)
+    await done(desk_of_ada.send_chat, "before")
+    assert len(await done(desk_of_ada.recent_chat)) == 1
+    desk_of_ada._place = (desk_of_ada._place[0] if desk_of_ada._place else "", "another-epoch-7")
+    await done(desk_of_ada.send_chat, "after")
+    assert [one["text"] for one in await done(desk_of_ada.recent_chat)] == ["before", "after"]

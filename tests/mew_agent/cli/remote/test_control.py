@@ -1,0 +1,246 @@
+"""Acting on a participant: what it is asked, what it says, and what the person and the script see of that."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+from mew_spaces.gateway.gateway import RunningGateway
+
+from tests.support.cli import REPORT, answering, board_shows, mew, seat, status
+from tests.support.gateway_client import Client, Message, joined
+
+BEFORE: Message = {"tokens": 98_412, "max_tokens": 128_000, "context": REPORT}
+AFTER: Message = {"tokens": 27_046, "max_tokens": 128_000, "context": {**REPORT, "basis": "projected"}}
+
+
+async def done(client: Client, request: Message, **payload: object) -> None:
+    await client.say("participant/compact-done", payload, to=[request["from"]], correlation_id=[request["id"]])
+
+
+async def compacts(client: Client, request: Message) -> None:
+    await status(client, "compacting", to=request, **BEFORE)
+    await done(client, request, status="compacted", skipped=False, freed_tokens=71_366, freed_messages=84)
+    await status(client, "compacted", to=request, **AFTER)
+
+
+async def skips(client: Client, request: Message) -> None:
+    await done(client, request, status="skipped", skipped=True, reason="already_below_target")
+    await status(client, "compacted", to=request, **AFTER)
+
+
+async def says_nothing(_client: Client, _request: Message) -> None:
+    return
+
+
+@pytest.fixture
+async def coder(gateway: RunningGateway) -> AsyncIterator[Client]:
+    async with joined(gateway, "coder") as client:
+        yield client
+
+
+async def test_a_compaction_is_told_with_what_it_freed_and_what_is_left(gateway: RunningGateway) -> None:
+    async with answering(gateway, "coder", compacts):
+        outcome = await mew("compact", "coder", "--reason", "long review ahead", *seat(gateway))
+    assert outcome.err == ""
+    assert outcome.out.splitlines() == [
+        "coder: compacting 98,412 tokens ...",
+        "coder: freed 71,366 tokens, 84 messages; now 27,046 of 128,000 (projected; exact after its next call)",
+    ]
+    assert outcome.code == 0
+
+
+async def test_the_request_carries_target_and_reason_and_names_one_participant(gateway: RunningGateway) -> None:
+    heard: list[Message] = []
+
+    async def listens(client: Client, request: Message) -> None:
+        heard.append(request)
+        await compacts(client, request)
+
+    async with answering(gateway, "coder", listens):
+        await mew("compact", "coder", "--target-tokens", "500", "--reason", "why not", *seat(gateway))
+    assert heard[0]["payload"] == {"target_tokens": 500, "reason": "why not"}
+    assert heard[0]["to"] == ["coder"]
+    assert heard[0]["from"] == "ada"
+
+
+async def test_a_skipped_compaction_says_why_and_ends_with_three(gateway: RunningGateway) -> None:
+    async with answering(gateway, "coder", skips) as client:
+        await status(client, **AFTER)
+        await board_shows(gateway, lambda board: board["coder"].status is not None)
+        outcome = await mew("compact", "coder", "--target-tokens", "200000", *seat(gateway))
+    assert outcome.out == "coder: skipped, already below 200,000 (~27,046)\n"
+    assert outcome.code == 3
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [("no_history", "nothing to compact yet"), ("my_model_is_gone", "my model is gone"), (None, "without a reason")],
+)
+async def test_every_reason_for_skipping_is_said_in_words(
+    gateway: RunningGateway, reason: str | None, said: str
+) -> None:
+    async def skip(client: Client, request: Message) -> None:
+        await done(client, request, status="skipped", skipped=True, **({"reason": reason} if reason else {}))
+
+    async with answering(gateway, "coder", skip):
+        outcome = await mew("compact", "coder", *seat(gateway))
+    assert (outcome.out, outcome.code) == (f"coder: skipped, {said}\n", 3)
+
+
+async def test_an_answer_without_figures_invents_none(gateway: RunningGateway) -> None:
+    async def vague(client: Client, request: Message) -> None:
+        await done(client, request, status="compacted", skipped=False)
+        await status(client, "compacted", to=request, context={"basis": "unknown", "reason": "no_call_yet"})
+
+    async with answering(gateway, "coder", vague):
+        outcome = await mew("compact", "coder", *seat(gateway))
+    assert outcome.out == "coder: freed an unknown number of tokens; now ? of ? (no call yet)\n"
+
+
+async def test_a_participant_that_is_not_there_is_named_with_those_who_are(gateway: RunningGateway) -> None:
+    outcome = await mew("compact", "ghost", *seat(gateway))
+    assert outcome.err == "mew: no participant 'ghost' in space 'review' (members: ada, coder, guest)\n"
+    assert outcome.code == 2
+
+
+async def test_an_absent_participant_cannot_answer(gateway: RunningGateway) -> None:
+    outcome = await mew("compact", "coder", *seat(gateway))
+    assert outcome.err == "mew: 'coder' is not in space 'review' now; nobody answers\n"
+    assert outcome.code == 4
+
+
+async def test_silence_is_waited_for_no_longer_than_told(gateway: RunningGateway) -> None:
+    async with answering(gateway, "coder", says_nothing):
+        outcome = await mew("compact", "coder", "--timeout", "0.2", *seat(gateway))
+    assert outcome.err == "mew: 'coder' did not answer 'participant/compact' within 0.2 seconds\n"
+    assert outcome.code == 4
+
+
+async def test_somebody_who_leaves_before_answering_is_not_waited_for(gateway: RunningGateway) -> None:
+    async def leaves(client: Client, _request: Message) -> None:
+        await client.socket.close()
+        await anyio.sleep_forever()
+
+    async with answering(gateway, "coder", leaves):
+        outcome = await mew("compact", "coder", *seat(gateway))
+    assert outcome.err == "mew: 'coder' left before it answered; nobody answers\n"
+    assert outcome.code == 4
+
+
+async def test_an_answer_to_somebody_elses_request_is_not_taken(gateway: RunningGateway) -> None:
+    async def mixes_up(client: Client, request: Message) -> None:
+        await done(client, {**request, "id": "another"}, status="compacted", freed_tokens=1)
+        await compacts(client, request)
+
+    async with answering(gateway, "coder", mixes_up):
+        outcome = await mew("compact", "coder", *seat(gateway))
+    assert "freed 71,366" in outcome.out
+
+
+async def test_an_answer_by_somebody_else_is_not_taken(gateway: RunningGateway) -> None:
+    async with joined(gateway, "ada") as other:
+
+        async def beaten(client: Client, request: Message) -> None:
+            await done(other, request, status="compacted", freed_tokens=1)
+            await other.until("participant/compact-done")
+            await compacts(client, request)
+
+        async with answering(gateway, "coder", beaten):
+            outcome = await mew("compact", "coder", *seat(gateway))
+    assert "freed 71,366" in outcome.out
+
+
+async def test_one_who_may_not_ask_is_told_so(gateway: RunningGateway, coder: Client) -> None:
+    outcome = await mew("compact", coder.name, *seat(gateway, "guest"))
+    assert outcome.err == "mew: 'guest' has no capability that covers 'participant/compact'\n"
+    assert outcome.code == 2
+
+
+async def test_a_compaction_without_its_answer_is_no_success(gateway: RunningGateway) -> None:
+    async def mute(client: Client, request: Message) -> None:
+        await status(client, "compacting", to=request)
+        await status(client, "compacted", to=request)
+
+    async with answering(gateway, "coder", mute):
+        outcome = await mew("compact", "coder", *seat(gateway))
+    assert outcome.out.splitlines() == [
+        "coder: compacting ...",
+        "coder: compacted, but may not say what it freed (no participant/compact-done)",
+    ]
+    assert outcome.code == 1
+
+
+async def test_somebody_without_a_context_has_nothing_to_compact(gateway: RunningGateway) -> None:
+    async def tool(client: Client, request: Message) -> None:
+        await status(client, "compacting", to=request, messages_in_context=0)
+        await status(client, "compacted", to=request, messages_in_context=0)
+
+    async with answering(gateway, "coder", tool):
+        outcome = await mew("compact", "coder", *seat(gateway))
+    assert outcome.out.splitlines()[-1] == "coder: skipped, it reports no context"
+    assert outcome.code == 3
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"), [(1, "forgot 2 messages"), (2, "forgot 1 message"), (3, "had nothing to forget")]
+)
+async def test_a_forget_says_how_much_was_dropped(gateway: RunningGateway, kept: int, said: str) -> None:
+    async def forgets(client: Client, request: Message) -> None:
+        await status(client, "compacted", to=request, **{**BEFORE, "messages_in_context": kept})
+
+    async with answering(gateway, "coder", forgets) as client:
+        await status(client, **BEFORE)
+        await board_shows(gateway, lambda board: board["coder"].status is not None)
+        outcome = await mew("forget", "coder", *seat(gateway))
+    assert outcome.out == f"coder: {said}; 98,412 of 128,000 (reported)\n"
+
+
+async def test_an_answer_that_cannot_be_read_is_a_failure_in_one_line(gateway: RunningGateway) -> None:
+    async def garbles(client: Client, request: Message) -> None:
+        await client.say("participant/compact-done", {"freed_tokens": "many"}, correlation_id=[request["id"]])
+
+    async with answering(gateway, "coder", garbles):
+        outcome = await mew("compact", "coder", *seat(gateway))
+    assert outcome.err.startswith("mew: an answer that cannot be read: ")
+    assert outcome.err.count("\n") == 1
+    assert outcome.code == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "payload", "word", "said"),
+    [
+        (("pause", "--seconds", "5"), "participant/pause", {"timeout_seconds": 5.0}, "paused", "paused"),
+        (("resume",), "participant/resume", {}, "active", "active"),
+        (("clear", "--reason", "new task"), "participant/clear", {"reason": "new task"}, "cleared:new task", "cleared"),
+        (("forget", "-n", "2"), "participant/forget", {"direction": "oldest", "entries": 2}, "compacted", "compacted"),
+        (("forget", "--newest"), "participant/forget", {"direction": "newest"}, "compacted", "compacted"),
+    ],
+)
+async def test_the_other_controls_are_answered_by_a_status(
+    gateway: RunningGateway, command: tuple[str, ...], kind: str, payload: Message, word: str, said: str
+) -> None:
+    heard: list[Message] = []
+
+    async def obeys(client: Client, request: Message) -> None:
+        heard.append(request)
+        if kind == "participant/forget":
+            await status(client, "compacting", to=request, **BEFORE)
+        await status(client, word, to=request, **BEFORE)
+
+    async with answering(gateway, "coder", obeys):
+        outcome = await mew(command[0], "coder", *command[1:], *seat(gateway))
+    assert heard[0]["kind"] == kind
+    assert heard[0]["payload"] == payload
+    assert outcome.out.startswith(f"coder: {said}")
+    assert outcome.out.endswith("; 98,412 of 128,000 (reported)\n")
+    assert outcome.code == 0
+
+
+async def test_a_refused_control_ends_like_a_skipped_one(gateway: RunningGateway) -> None:
+    async def refuses(client: Client, request: Message) -> None:
+        await status(client, "refused: busy", to=request)
+
+    async with answering(gateway, "coder", refuses):
+        outcome = await mew("pause", "coder", *seat(gateway))
+    assert outcome.out.startswith("coder: refused: busy")
+    assert outcome.code == 3

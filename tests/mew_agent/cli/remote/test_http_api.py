@@ -1,0 +1,223 @@
+"""The gateway's HTTP side as commands use it, and every way it can fail."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio.to_thread
+import pytest
+from mew_spaces.gateway.gateway import RunningGateway
+
+from mew_agent.cli.remote.http_api import EventStream, GatewayApi, http_url
+from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted, Unauthorized
+
+
+def api_of(gateway: RunningGateway, participant: str = "ada", token: str | None = None) -> GatewayApi:
+    return GatewayApi(
+        gateway.ws_url,
+        space=gateway.config.space.id,
+        participant=participant,
+        token=token or gateway.token_of(participant),
+    )
+
+
+def api_at(port: int) -> GatewayApi:
+    return GatewayApi(f"http://127.0.0.1:{port}", space="s", participant="p", token="t")
+
+
+@contextmanager
+def server_that_says(*pieces: bytes) -> Iterator[int]:
+    """Takes one connection, reads a request, says these bytes, and closes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                for piece in pieces:
+                    connection.sendall(piece)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            thread.join()
+
+
+def stream_of(*events: bytes) -> tuple[bytes, ...]:
+    return (b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", *events)
+
+
+@pytest.mark.parametrize(
+    ("given", "reached"),
+    [
+        ("ws://host:1", "http://host:1"),
+        ("wss://host/mew/", "https://host/mew"),
+        ("http://[::1]:1/", "http://[::1]:1"),
+        ("HTTPS://host", "https://host"),
+    ],
+)
+def test_either_scheme_names_the_same_gateway(given: str, reached: str) -> None:
+    assert http_url(given) == reached
+
+
+@pytest.mark.parametrize(
+    "given", ["", "host:1", "ftp://host", "ws://", "ws://host:none", "ws://:80", "ws://host:99999"]
+)
+def test_what_is_no_gateway_is_said_before_anything_is_sent(given: str) -> None:
+    with pytest.raises(ConfigError, match="--gateway"):
+        http_url(given)
+
+
+async def test_health_and_board_are_read(gateway: RunningGateway) -> None:
+    api = api_of(gateway)
+    assert (await anyio.to_thread.run_sync(api.health))["status"] == "ok"
+    board = await anyio.to_thread.run_sync(api.board)
+    assert {entry["id"] for entry in board["participants"]} == {"ada", "guest", "coder"}
+
+
+async def test_an_envelope_is_sent_and_seen_in_the_stream_that_was_open_before(gateway: RunningGateway) -> None:
+    api = api_of(gateway)
+
+    def send_and_see() -> tuple[str, list[str], str]:
+        with api.events() as events:
+            first = events.next()
+            sent = api.send({"id": "e1", "kind": "chat", "payload": {"text": "héllo"}})
+            second = events.next()
+            return sent, [first.name, second.name], second.body["payload"]["text"]
+
+    assert await anyio.to_thread.run_sync(send_and_see) == ("e1", ["board", "envelope"], "héllo")
+
+
+async def test_what_was_said_is_read_from_where_one_stopped(gateway: RunningGateway) -> None:
+    api = api_of(gateway)
+
+    def say_and_read(text: str, since: str | None) -> tuple[list[str], str]:
+        api.send({"kind": "chat", "payload": {"text": text}})
+        page = api.messages(since)
+        return [one["payload"]["text"] for one in page["messages"] if one["kind"] == "chat"], page["next"]
+
+    first, place = await anyio.to_thread.run_sync(say_and_read, "one", None)
+    second, _ = await anyio.to_thread.run_sync(say_and_read, "two", place)
+    assert (first, second) == (["one"], ["two"])
+
+
+async def test_everybody_of_the_space_is_listed_with_what_they_may(gateway: RunningGateway) -> None:
+    listed = {one["id"]: one for one in await anyio.to_thread.run_sync(api_of(gateway).participants)}
+    assert set(listed) == {"ada", "guest", "coder"}
+    assert {"kind": "chat"} in listed["guest"]["capabilities"]
+    assert listed["guest"]["connected"] is False
+
+
+async def test_a_wrong_token_a_missing_capability_and_a_bad_envelope_are_told_apart(gateway: RunningGateway) -> None:
+    def attempt(api: GatewayApi, kind: str, payload: dict[str, str]) -> None:
+        api.send({"kind": kind, "payload": payload})
+
+    with pytest.raises(Unauthorized, match="'ada'"):
+        await anyio.to_thread.run_sync(attempt, api_of(gateway, token="wrong"), "chat", {"text": "x"})
+    with pytest.raises(NotPermitted, match="'guest' has no capability that covers 'participant/clear'"):
+        await anyio.to_thread.run_sync(attempt, api_of(gateway, "guest"), "participant/clear", {})
+    with pytest.raises(GatewayError, match="the gateway refused this"):
+        await anyio.to_thread.run_sync(attempt, api_of(gateway), "chat", {"text": ""})
+
+
+async def test_a_deadline_ends_the_waiting(gateway: RunningGateway) -> None:
+    def wait() -> None:
+        with api_of(gateway).events() as events:
+            events.next()
+            events.next(deadline=time.monotonic() + 0.05)
+
+    with pytest.raises(TimeoutError):
+        await anyio.to_thread.run_sync(wait)
+
+
+async def test_a_deadline_in_the_past_does_not_wait_at_all(gateway: RunningGateway) -> None:
+    def wait(events_deadline: float) -> None:
+        with api_of(gateway).events() as events:
+            events.next(deadline=events_deadline)
+
+    with pytest.raises(TimeoutError):
+        await anyio.to_thread.run_sync(wait, time.monotonic() - 1)
+
+
+def test_nobody_at_the_port_is_a_refused_connection() -> None:
+    with pytest.raises(NotConnected, match="connection refused"):
+        api_at(1).health()
+
+
+def test_a_host_without_an_address_is_said_to_have_none() -> None:
+    with pytest.raises(NotConnected, match="no such host"):
+        GatewayApi("ws://no-such-host.invalid", space="s", participant="p", token="t").health()
+
+
+@pytest.mark.parametrize("token", ["line\nbreak", "snowman ☃"])
+def test_a_token_that_cannot_travel_is_refused_here(token: str) -> None:
+    with server_that_says() as port, pytest.raises(ConfigError, match="--token"):
+        GatewayApi(f"http://127.0.0.1:{port}", space="s", participant="p", token=token).health()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"],
+    ids=["nothing", "another protocol", "half an answer"],
+)
+def test_a_broken_answer_is_no_connection(said: bytes) -> None:
+    with server_that_says(said) as port, pytest.raises(NotConnected):
+        api_at(port).health()
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[1]", b"\xff\xfe"])
+def test_an_answer_of_something_else_is_named_as_such(body: bytes) -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with server_that_says(head, body) as port, pytest.raises(GatewayError, match="does not answer like a MEW gateway"):
+        api_at(port).health()
+
+
+def test_a_refusal_without_words_shows_its_status() -> None:
+    with (
+        server_that_says(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nbad") as port,
+        pytest.raises(GatewayError, match="HTTP 502 Bad Gateway"),
+    ):
+        api_at(port).board()
+
+
+def test_events_are_read_with_comments_between_and_data_in_several_lines() -> None:
+    said = stream_of(
+        b": keep-alive\n\n",
+        b"id: a-1\nevent: board\ndata: {\ndata: }\n\n",
+        b"event: nothing\n\ndata:1\n\n",
+        b"retry: 3\r\nevent: reset\r\ndata: [2]\r\n\r\n",
+    )
+    with server_that_says(*said) as port, api_at(port).events() as events:
+        seen = [events.next() for _ in range(3)]
+    assert [(event.name, event.body, event.id) for event in seen] == [
+        ("board", {}, "a-1"),
+        ("message", 1, None),
+        ("reset", [2], None),
+    ]
+
+
+def test_the_end_of_a_stream_is_a_lost_connection() -> None:
+    with (
+        server_that_says(*stream_of(b"event: board\ndata: {}\n")) as port,
+        api_at(port).events() as events,
+        pytest.raises(NotConnected, match="the gateway closed the connection"),
+    ):
+        read_all(events)
+
+
+def test_an_event_that_is_no_json_is_a_lost_connection() -> None:
+    with (
+        server_that_says(*stream_of(b"event: board\ndata: {\n\n")) as port,
+        api_at(port).events() as events,
+        pytest.raises(NotConnected, match="unreadable"),
+    ):
+        read_all(events)
+
+
+def read_all(events: EventStream) -> None:
+    while True:
+        events.next()

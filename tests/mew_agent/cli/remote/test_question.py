@@ -1,0 +1,55 @@
+"""Asking one participant and waiting for its answer."""
+
+import anyio
+from mew_spaces.gateway.gateway import RunningGateway
+
+from tests.support.cli import answering, mew, seat
+from tests.support.gateway_client import Client, Message, joined
+
+
+async def says_nothing(_client: Client, _request: Message) -> None:
+    return
+
+
+async def test_an_answer_to_somebody_elses_question_is_not_taken(gateway: RunningGateway) -> None:
+    async def answers_another(client: Client, request: Message) -> None:
+        await client.chat("not for you", to=["ada"], correlation_id=["another question"])
+        await client.chat("for you", to=["ada"], correlation_id=[request["id"]])
+
+    async with answering(gateway, "coder", answers_another):
+        outcome = await mew("chat", "coder", "hi", *seat(gateway))
+    assert outcome.out == "for you\n"
+
+
+async def test_silence_ends_with_the_time_limit_and_an_exit_code_of_its_own(gateway: RunningGateway) -> None:
+    async with answering(gateway, "coder", says_nothing):
+        outcome = await mew("chat", "coder", "hi", "--timeout", "0.3", *seat(gateway))
+    assert outcome.code == 4
+    assert "'coder' did not answer 'chat' within 0.3 seconds" in outcome.err
+
+
+async def test_who_leaves_before_answering_is_not_waited_for(gateway: RunningGateway) -> None:
+    heard = anyio.Event()
+
+    async def hears(_client: Client, _request: Message) -> None:
+        heard.set()
+
+    outcomes = []
+    async with anyio.create_task_group() as tasks:
+
+        async def ask() -> None:
+            outcomes.append(await mew("chat", "coder", "hi", *seat(gateway)))
+
+        async with answering(gateway, "coder", hears):
+            tasks.start_soon(ask)
+            with anyio.fail_after(10):
+                await heard.wait()
+    assert outcomes[0].code == 4
+    assert "left before it answered" in outcomes[0].err
+
+
+async def test_the_one_who_asks_needs_the_capability(gateway: RunningGateway) -> None:
+    async with joined(gateway, "coder"):
+        outcome = await mew("compact", "coder", *seat(gateway, "guest"))
+    assert outcome.code == 2
+    assert "participant/compact" in outcome.err

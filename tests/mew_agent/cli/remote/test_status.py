@@ -1,0 +1,130 @@
+"""The board as `mew status` shows it: once, as JSON, and as it changes."""
+
+import json
+import os
+from pathlib import Path
+
+import anyio
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+
+from tests.mew_agent.cli.conftest import SPACE
+from tests.mew_agent.cli.remote.test_identity import running_space
+from tests.support.cli import REPORT, Outcome, Output, board_shows, mew, seat, status
+from tests.support.gateway_client import Message, joined
+
+FULL: Message = {"tokens": 98_412, "max_tokens": 128_000, "context": REPORT}
+
+
+async def reported(gateway: RunningGateway) -> None:
+    await board_shows(gateway, lambda board: board["coder"].status is not None)
+
+
+async def test_the_board_shows_the_very_figure_that_was_reported(gateway: RunningGateway) -> None:
+    async with joined(gateway, "coder") as client:
+        await status(client, **FULL)
+        await reported(gateway)
+        outcome = await mew("status", *seat(gateway))
+    lines = outcome.out.splitlines()
+    assert lines[0].startswith("review · 1 of 3 members · ")
+    assert "98,412 of 128,000" in lines[2]
+    assert "77%" in lines[2]
+    assert "reported" in lines[2]
+    assert (outcome.code, outcome.err) == (0, "")
+
+
+async def test_anybody_of_the_space_may_look_with_their_own_token(gateway: RunningGateway) -> None:
+    assert (await mew("status", *seat(gateway, "guest"))).code == 0
+
+
+async def test_as_json_each_participant_is_one_line_with_its_whole_report(gateway: RunningGateway) -> None:
+    async with joined(gateway, "coder") as client:
+        await status(client, **FULL, own_metric=7)
+        await reported(gateway)
+        outcome = await mew("status", "--json", *seat(gateway))
+    entries = {entry["id"]: entry for entry in map(json.loads, outcome.out.splitlines())}
+    assert set(entries) == {"ada", "guest", "coder"}
+    assert entries["coder"]["status"]["tokens"] == 98_412
+    assert entries["coder"]["status"]["context"]["basis"] == "reported"
+    assert entries["coder"]["status"]["own_metric"] == 7
+    assert "status" not in entries["ada"]
+
+
+async def test_a_space_whose_supervisor_was_killed_is_shown_with_what_that_means(
+    gateway: RunningGateway, tmp_path: Path
+) -> None:
+    pids = {"supervisor": 2**22 + 7, "gateway": os.getpid()}
+    running_space(tmp_path, gateway=gateway.url, ws=gateway.ws_url, pids=pids)
+    outcome = await mew("status", "--token", gateway.token_of("ada"))
+    assert outcome.err.startswith("mew: `mew up` of this space was killed")
+    assert outcome.out.startswith("review · ")
+
+
+async def printed(output: Output, *wanted: str) -> None:
+    """Wait until a running command has printed one of these."""
+    with anyio.fail_after(10):
+        while not any(text in output.text(output.out) for text in wanted):
+            await anyio.sleep(0.005)
+
+
+async def watched(*flags: str) -> Outcome:
+    """Watch a gateway while a participant reports twice and leaves, and the gateway stops."""
+    output, outcomes = Output.empty(), list[Outcome]()
+
+    async def watch(gateway: RunningGateway) -> None:
+        outcomes.append(await mew("status", "--watch", *flags, *seat(gateway), output=output))
+
+    async with anyio.create_task_group() as tasks, serve_gateway(parse_space(SPACE)) as gateway:
+        async with joined(gateway, "coder") as client:
+            await status(client, **FULL)
+            await reported(gateway)
+            tasks.start_soon(watch, gateway)
+            await printed(output, "98,412", "98412")
+            await status(client, "near_limit", **{**FULL, "tokens": 120_000})
+            await printed(output, "120,000", "120000")
+        await printed(output, "not connected", '"id":"coder","connected":false')
+    return outcomes[0]
+
+
+async def test_without_a_terminal_watching_prints_a_line_for_each_change() -> None:
+    outcome = await watched()
+    lines = [line.partition("  ")[2] for line in outcome.out.splitlines()]
+    assert lines[0] == "coder  98,412 of 128,000  77% reported"
+    assert lines[1] == "coder  120,000 of 128,000  94% reported  (near limit)"
+    assert lines[2].endswith("(not connected, last report 0 s ago, near limit)")
+
+
+async def test_watching_ends_with_the_gateway_in_one_line() -> None:
+    outcome = await watched()
+    assert outcome.err.startswith("mew: not connected to the gateway at http://127.0.0.1:")
+    assert outcome.err.count("\n") == 1
+    assert outcome.code == 4
+
+
+async def test_watching_as_json_prints_an_entry_for_each_change() -> None:
+    outcome = await watched("--json")
+    entries = [json.loads(line) for line in outcome.out.splitlines()]
+    figures = [entry["status"]["tokens"] for entry in entries if entry["id"] == "coder"]
+    assert figures[:2] == [98_412, 120_000]
+    assert entries[-1]["connected"] is False
+
+
+async def test_a_wrong_token_is_refused_in_one_line(gateway: RunningGateway) -> None:
+    for flags in ((), ("--watch",)):
+        outcome = await mew("status", *flags, *seat(gateway, token="wrong"))
+        assert outcome.err.startswith("mew: the gateway refused this token for 'ada' (unauthorized)")
+        assert ".mew/tokens" in outcome.err
+        assert outcome.code == 2
+
+
+async def test_an_unknown_space_is_named(gateway: RunningGateway) -> None:
+    outcome = await mew("status", *seat(gateway)[:2], "--space", "elsewhere", *seat(gateway)[4:])
+    assert "there is no space 'elsewhere' here" in outcome.err
+    assert outcome.code == 1
+
+
+async def test_a_gateway_that_is_not_there_is_named() -> None:
+    flags = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--participant", "p", "--token", "t")
+    outcome = await mew("status", *flags)
+    assert outcome.err == "mew: not connected to the gateway at http://127.0.0.1:1 (connection refused)\n"
+    assert outcome.code == 4

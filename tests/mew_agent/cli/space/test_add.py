@@ -1,0 +1,128 @@
+"""`mew agent add` and tokens in a running space. That programs are started is seen where they run as processes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from mew_spaces.config.loading import load_space
+from mew_spaces.gateway.auth import token_path
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+
+from mew_agent.cli.space.add import Newcomer, patterns_of
+from mew_agent.errors import ConfigError
+from tests.mew_agent.cli.remote.test_identity import running_space
+from tests.support.cli import mew
+from tests.support.gateway_client import joined
+
+SPACE = """# who is here
+space: {id: review}
+participants:
+  ada: {capabilities: [{kind: "*"}]}   # me
+  guest: {capabilities: [{kind: chat}]}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    return path
+
+
+def as_running(gateway: RunningGateway, folder: Path, config: Path, person: str = "ada") -> None:
+    """A run file of this gateway, and the person's token where commands look for it."""
+    running_space(folder, gateway=gateway.url, ws=gateway.ws_url, config=str(config), person=person)
+    token_path(folder / ".mew", person).write_text(gateway.token_of(person))
+
+
+async def test_without_a_running_space_only_the_file_changes(config: Path, tmp_path: Path) -> None:
+    outcome = await mew("agent", "add", "tool", "--command", "mew agent start -t echo", "-c", '["chat", "mcp/*"]')
+    assert (outcome.code, outcome.out) == (0, "tool: added to space.yaml; `mew up` starts the space\n")
+    tool = load_space(config).participants["tool"]
+    assert (tool.command, tool.args, tool.auto_start) == ("mew", ("agent", "start", "-t", "echo"), True)
+    assert [one.kind for one in tool.capabilities or ()] == ["chat", "mcp/*"]
+    assert config.read_text().startswith(SPACE)
+    assert not (tmp_path / ".mew").exists()
+
+
+async def test_a_running_gateway_makes_the_place_before_the_file_changes(config: Path, tmp_path: Path) -> None:
+    async with serve_gateway(load_space(config), state=tmp_path / ".mew") as gateway:
+        as_running(gateway, tmp_path, config)
+        outcome = await mew("agent", "add", "bob", "--person")
+        assert outcome.out == f"bob: added; its token is in {tmp_path / '.mew' / 'tokens'}\n"
+        token = token_path(tmp_path / ".mew", "bob").read_text().strip()
+        assert gateway.tokens.identify(token) == "bob"
+        assert "bob" in load_space(config).participants
+        assert gateway.switchboard.space.resolve("bob") == "bob"
+        async with joined(gateway, "bob") as first, joined(gateway, "bob") as second:
+            await second.chat("hello")
+            assert (await first.until("chat"))["payload"] == {"text": "hello"}
+
+
+async def test_one_who_may_not_invite_changes_nothing(config: Path, tmp_path: Path) -> None:
+    async with serve_gateway(load_space(config), state=tmp_path / ".mew") as gateway:
+        as_running(gateway, tmp_path, config, person="guest")
+        outcome = await mew("agent", "add", "bob", "--person")
+        assert "'guest' has no capability that covers 'space/invite'" in outcome.err
+        assert outcome.code == 2
+        assert config.read_text() == SPACE
+
+
+async def test_without_a_supervisor_it_says_how_to_start_the_newcomer(config: Path, tmp_path: Path) -> None:
+    async with serve_gateway(load_space(config), state=tmp_path / ".mew") as gateway:
+        as_running(gateway, tmp_path, config)
+        outcome = await mew("agent", "add", "coder", "--model", "m", "--base-url", "http://127.0.0.1:1/v1")
+        assert "`mew agent run --id coder`" in outcome.out
+        assert outcome.code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("a/b",), "invalid characters"),
+        (("ada",), "there is a 'ada' already"),
+        (("x", "-c", "{"), "--capabilities: is no JSON"),
+        (("x", "-c", "[1]"), "is no list of patterns"),
+        (("x", "--command", "nosuchprogram"), "there is no program 'nosuchprogram'"),
+        (("x",), "no model is configured for 'x'"),
+    ],
+)
+async def test_what_cannot_be_is_refused_before_anything_is_changed(
+    config: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    outcome = await mew("agent", "add", *arguments)
+    assert said in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert outcome.code == 2
+    assert config.read_text() == SPACE
+
+
+def test_an_agent_gets_what_agents_need_and_a_program_what_tools_need() -> None:
+    agent = Newcomer("a", model="m").settings()
+    assert agent["agent"] == {"model": "m"}
+    assert {"kind": "participant/compact-done"} in agent["capabilities"]
+    program = Newcomer("p", command="node 'my tool.js'", starts=False).settings()
+    assert (program["args"], program["auto_start"]) == (["my tool.js"], False)
+    assert {"kind": "mcp/response"} in program["capabilities"]
+
+
+def test_capabilities_may_be_kinds_or_patterns() -> None:
+    assert patterns_of(None) == []
+    assert patterns_of('["chat", {"kind": "mcp/*"}]') == [{"kind": "chat"}, {"kind": "mcp/*"}]
+    with pytest.raises(ConfigError, match="is no list of patterns"):
+        patterns_of('"chat"')
+
+
+async def test_a_token_lets_somebody_new_into_the_running_space(config: Path, tmp_path: Path) -> None:
+    refused = await mew("token", "create", "-p", "eve", "-c", '["chat"]')
+    assert "no space runs here" in refused.err
+    assert refused.code == 2
+    async with serve_gateway(load_space(config), state=tmp_path / ".mew") as gateway:
+        as_running(gateway, tmp_path, config)
+        made = await mew("token", "create", "-p", "eve", "-c", '["chat"]', "-o", "json")
+        assert gateway.tokens.identify(json.loads(made.out)["token"]) == "eve"
+        config.write_text(SPACE + "  late: {}\n")
+        late = (await mew("token", "create", "-p", "late")).out.strip()
+        assert gateway.tokens.identify(late) == "late"
+        assert (await mew("token", "create", "-p", "late")).out.strip() == late
+        assert "has those of" in (await mew("token", "create", "-p", "ada", "-c", '["chat"]')).err

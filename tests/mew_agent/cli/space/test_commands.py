@@ -1,0 +1,54 @@
+"""`mew up` and `mew down` at their edges. Whole spaces are seen where they run as processes."""
+
+from pathlib import Path
+
+import pytest
+from mew_spaces.launch.run_file import run_file_path
+
+from tests.mew_agent.cli.remote.test_identity import running_space
+from tests.support.cli import mew
+
+
+async def test_down_without_anything_running_is_no_error() -> None:
+    outcome = await mew("down")
+    assert (outcome.code, outcome.out) == (0, "nothing is running here\n")
+
+
+async def test_down_tidies_up_after_a_space_that_is_gone(tmp_path: Path) -> None:
+    running_space(tmp_path, marks={})
+    outcome = await mew("space", "down", "--space-dir", str(tmp_path))
+    assert outcome.out == "review: was not running any more; tidied up\n"
+    assert not run_file_path(tmp_path / ".mew").exists()
+
+
+async def test_up_names_a_mistake_in_the_file_and_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text("space: {id: s}\nparticipants:\n  coder: {capabilites: []}\n")
+    for detach in ((), ("--detach",)):
+        outcome = await mew("up", *detach)
+        assert outcome.err == (
+            "mew: space.yaml:3:11: unknown key 'capabilites' under participants.coder (did you mean 'capabilities'?)\n"
+        )
+        assert outcome.code == 2
+    assert not (tmp_path / ".mew").exists()
+
+
+@pytest.mark.parametrize(
+    ("people", "flags", "said"),
+    [
+        ("ada: {}", ("--participant", "ada"), "--participant: says as whom you talk (expected --interactive with it)"),
+        ("ada: {}", ("-i", "--participant", "bob"), "--participant: 'bob' is not in s (expected ada)"),
+        ("ada: {}\n  bob: {}", ("-i",), "--participant: who talks?"),
+    ],
+)
+async def test_who_talks_is_settled_before_anything_starts(
+    tmp_path: Path, people: str, flags: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "space.yaml").write_text(f"space: {{id: s}}\nparticipants:\n  {people}\n")
+    outcome = await mew("up", *flags)
+    assert outcome.err.startswith(f"mew: {said}")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert not (tmp_path / ".mew").exists()
+
+
+async def test_status_is_a_command_of_the_space_too() -> None:
+    assert (await mew("space", "status")).err == (await mew("status")).err

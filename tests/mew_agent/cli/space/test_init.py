@@ -1,0 +1,129 @@
+"""`mew init`: what it makes, what it leaves alone, and what it refuses."""
+
+from pathlib import Path
+
+import pytest
+from mew_spaces.config.loading import load_space
+
+from tests.mew_agent.cli.remote.test_identity import running_space
+from tests.support.cli import mew
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "home"
+    place.mkdir()
+    monkeypatch.setenv("HOME", str(place))
+    return place
+
+
+async def test_a_space_is_made_with_its_folders_agents_and_ignored_files(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("*.pyc\nlogs/")
+    outcome = await mew("init", "cat-maze", "--name", "play", "--model", "gpt-x", "--description", "for fun")
+    assert outcome.code == 0
+    assert outcome.out.startswith("'play' is ready: .mew/space.yaml, from the template 'cat-maze'\n")
+    state = tmp_path / ".mew"
+    space = load_space(state / "space.yaml")
+    assert (space.space.id, space.space.description) == ("play", "for fun")
+    guide = space.participants["guide"].agent
+    assert guide is not None
+    assert guide.model == "gpt-x"
+    assert (state / "agents" / "maze.py").is_file()
+    assert not (state / "template.json").exists()
+    assert {path.name for path in state.iterdir() if path.is_dir()} == {"agents", "logs", "fifos", "tokens"}
+    assert (state / "tokens").stat().st_mode & 0o077 == 0
+    ignored = (tmp_path / ".gitignore").read_text().splitlines()
+    assert ignored[:2] == ["*.pyc", "logs/"]
+    assert ".mew/tokens/" in ignored
+    assert ignored.count("logs/") == 1
+
+
+async def test_a_key_is_never_written_and_said_to_be_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    outcome = await mew("init")
+    assert "AGENT_API_KEY: read from OPENAI_API_KEY at the start; it is set" in outcome.out
+    written = "".join(path.read_text() for path in (tmp_path / ".mew").rglob("*") if path.is_file())
+    assert "sk-very-secret" not in written + outcome.out
+    assert "coder" in load_space(tmp_path / ".mew" / "space.yaml").participants
+
+
+async def test_nothing_is_said_of_keys_where_none_is_needed() -> None:
+    outcome = await mew("init", "note-taker", "--model", "rehearsal")
+    assert outcome.code == 0
+    assert "API_KEY" not in outcome.out
+    assert outcome.out.splitlines()[-1].startswith("next: mew up -i")
+
+
+async def test_a_space_that_is_here_is_only_overwritten_by_force(tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text("space: {id: old}\n")
+    refused = await mew("init", "demo")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == "mew: space.yaml: there is a space here already; --force writes over .mew\n"
+    assert not (tmp_path / ".mew").exists()
+    assert (await mew("init", "demo", "--force")).code == 0
+    token = tmp_path / ".mew" / "tokens" / "human.token"
+    token.write_text("kept")
+    assert (await mew("init", "note-taker", "--force")).code == 0
+    assert token.read_text() == "kept"
+
+
+async def test_the_list_of_templates_fits_80_columns() -> None:
+    lines = (await mew("init", "--list-templates")).out.splitlines()
+    assert len(lines) == 4
+    assert max(map(len, lines)) <= 80
+
+
+async def test_a_running_space_is_not_pulled_from_under_its_participants(tmp_path: Path) -> None:
+    running_space(tmp_path)
+    outcome = await mew("init", "demo", "--force")
+    assert "it runs here now; stop it first" in outcome.err
+    assert outcome.code == 2
+
+
+async def test_a_local_template_is_used_and_its_mistakes_leave_nothing_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "templates" / "tiny"
+    (folder / "agents").mkdir(parents=True)
+    (folder / "agents" / "echo.cjs").write_text("// {{SPACE_NAME}}")
+    (folder / "space.yaml").write_text('space: {id: "{{SPACE_NAME}}"}\nparticipants: {ada: {comand: x}}\n')
+    broken = await mew("init", "tiny")
+    assert "space.yaml:2:22: unknown key 'comand' under participants.ada" in broken.err
+    assert broken.code == 2
+    assert not (tmp_path / ".mew").exists()
+    (folder / "space.yaml").write_text('space: {id: "{{SPACE_NAME}}"}\n')
+    assert (await mew("init", "tiny", "--name", "t")).code == 0
+    assert (tmp_path / ".mew" / "agents" / "echo.cjs").read_text() == "// {{SPACE_NAME}}"
+
+
+async def test_templates_are_listed_and_told_about(home: Path) -> None:
+    mine = home / ".mew" / "templates" / "mine"
+    mine.mkdir(parents=True)
+    (mine / "space.yaml").write_text("space: {id: x}\n")
+    (mine / "template.json").write_text("{")
+    listed = (await mew("init", "--list-templates")).out.splitlines()
+    assert [line.split()[:2] for line in listed] == [
+        ["coder-agent", "built-in"],
+        ["cat-maze", "built-in"],
+        ["demo", "built-in"],
+        ["mine", "yours"],
+        ["note-taker", "built-in"],
+    ]
+    assert "cannot be used" in listed[3]
+    told = (await mew("init", "--template-info", "coder-agent")).out
+    assert "AGENT_API_KEY: Key of the model's provider; from OPENAI_API_KEY; never stored" in told
+    assert "# coder-agent" in told
+
+
+async def test_an_unknown_template_is_refused_with_the_known_ones() -> None:
+    outcome = await mew("init", "codr")
+    assert outcome.err == (
+        "mew: TEMPLATE: there is no template 'codr' (expected coder-agent, cat-maze, demo, note-taker)\n"
+    )
+    assert outcome.code == 2
+
+
+async def test_a_port_is_accepted_and_said_to_do_nothing() -> None:
+    outcome = await mew("init", "demo", "--port", "9000")
+    assert outcome.err == "mew: --port has no effect here; give it to `mew up`\n"
+    assert outcome.code == 0

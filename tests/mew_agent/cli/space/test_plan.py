@@ -1,0 +1,360 @@
+"""Everything wrong with a space is said before anything is started."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from mew_spaces.config.loading import parse_space
+from mew_spaces.errors import SpaceConfigError
+from mew_spaces.launch.processes import started_mark
+from mew_spaces.launch.run_file import RunFile, run_file_path, write_run_file
+
+from mew_agent.cli.space.plan import INTERPRETER, MEW, Plan, Request, check_newcomer, make_plan, newcomers, person_of
+from mew_agent.errors import ConfigError
+
+SPACE = """
+space: {id: review, name: Review room}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  coder:
+    agent: {model: gpt-4o, system_prompt: You review Python.}
+    auto_start: true
+"""
+REHEARSAL = """
+space: {id: review}
+participants:
+  a: {agent: {base_url: rehearsal, context_token_limit: 9000}, auto_start: true}
+  b: {agent: {base_url: rehearsal, api_key_env: KEY}, auto_start: true}
+"""
+KEY = {"OPENAI_API_KEY": "sk-test", "PATH": os.environ.get("PATH", ""), "KEY": "k"}
+
+
+def plan_of(folder: Path, text: str = SPACE, environ: dict[str, str] = KEY, **more: object) -> Plan:
+    (folder / "space.yaml").write_text(text)
+    return make_plan(Request(folder=folder, **more), environ)  # type: ignore[arg-type]
+
+
+def settings_of(plan: Plan, name: str) -> dict[str, object]:
+    program = next(one for one in plan.launch.participants() if one.name == name)
+    found: dict[str, object] = json.loads(program.environment["MEW_AGENT_CONFIG"])
+    return found
+
+
+def test_a_space_in_order_becomes_a_gateway_and_its_participants(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    assert [program.name for program in plan.services()] == ["gateway"]
+    assert [program.name for program in plan.launch.participants()] == ["coder"]
+    assert plan.services()[0].command[: len(MEW)] == MEW
+    assert plan.person == "ada"
+    assert plan.notices == ()
+    assert plan.logs == tmp_path / "logs"
+
+
+def test_every_participant_gets_a_private_token(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    stored = tmp_path / ".mew" / "tokens" / "coder.token"
+    assert stored.read_text().strip() == plan.launch.tokens["coder"]
+    assert stored.stat().st_mode & 0o077 == 0
+
+
+def test_an_agent_gets_its_section_and_a_session_of_its_own_but_no_key(tmp_path: Path) -> None:
+    settings = settings_of(plan_of(tmp_path), "coder")
+    assert settings["model"] == "gpt-4o"
+    assert settings["system_prompt"] == "You review Python."
+    assert settings["store"] == str(tmp_path / ".mew" / "sessions" / "coder.db")
+    assert "api_key" not in settings
+    assert (tmp_path / ".mew" / "sessions").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("models", "agent", "limit"),
+    [
+        ("{gpt-4o: {context_length: 64000}}", "{model: gpt-4o}", 64_000),
+        ("{gpt-4o: {input_length: 60000}}", "{model: gpt-4o}", 60_000),
+        ("{gpt-4o: {context_length: 64000}}", "{model: gpt-4o, context_token_limit: 32000}", 32_000),
+        ("{other: {context_length: 64000}}", "{model: gpt-4o}", None),
+    ],
+)
+def test_a_window_in_the_models_map_holds_for_the_agents_of_that_model(
+    tmp_path: Path, models: str, agent: str, limit: int | None
+) -> None:
+    text = f"space: {{id: r}}\nmodels: {models}\nparticipants:\n  coder: {{agent: {agent}, auto_start: true}}\n"
+    assert settings_of(plan_of(tmp_path, text), "coder").get("context_token_limit") == limit
+
+
+def test_a_space_in_its_state_folder_belongs_to_the_folder_above(tmp_path: Path) -> None:
+    (tmp_path / ".mew").mkdir()
+    (tmp_path / ".mew" / "space.yaml").write_text(SPACE)
+    plan = make_plan(Request(folder=tmp_path), KEY)
+    assert plan.launch.folder == tmp_path
+    assert plan.state == tmp_path / ".mew"
+
+
+def test_the_dashboards_address_holds_the_persons_token_behind_the_hash_only(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    page, _, fragment = plan.dashboard().partition("#")
+    assert page == f"{plan.launch.address.http}/dashboard"
+    assert fragment == f"token={plan.launch.tokens['ada']}&space=review&participant=ada"
+
+
+def test_without_a_person_the_dashboards_address_holds_no_token(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, REHEARSAL)
+    assert plan.person is None
+    assert plan.dashboard().endswith("/dashboard")
+
+
+def test_agents_that_rehearse_share_one_model_of_the_space(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, REHEARSAL)
+    assert [program.label for program in plan.services()] == ["gateway", "rehearsal model"]
+    assert plan.services()[1].command[-2:] == ("--window", "9000")
+    for name in ("a", "b"):
+        settings = settings_of(plan, name)
+        assert settings["base_url"] == f"http://127.0.0.1:{plan.model_port}/v1"
+        assert settings["model"] == "rehearsal"
+        assert "api_key_env" not in settings
+
+
+def test_the_run_file_names_this_process_as_the_supervisor(tmp_path: Path) -> None:
+    run = plan_of(tmp_path).run_file()
+    assert run.is_running(run.pids.supervisor)
+    assert (run.space, run.name, run.person, run.ready) == ("review", "Review room", "ada", False)
+
+
+def test_an_agent_without_a_model_is_named_with_what_to_set(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        plan_of(tmp_path, environ={})
+    for word in ("participants.coder.agent", "'coder'", "OPENAI_API_KEY", "base_url: rehearsal"):
+        assert word in str(caught.value)
+    assert not run_file_path(tmp_path / ".mew").exists()
+
+
+def test_a_base_url_in_the_environment_is_model_enough(tmp_path: Path) -> None:
+    plan_of(tmp_path, environ={**KEY, "OPENAI_API_KEY": "", "OPENAI_BASE_URL": "http://localhost:1234/v1"})
+
+
+def test_a_mistake_in_an_agents_section_is_named_with_its_participant(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"participants\.coder\.agent: base_url: should be a URL"):
+        plan_of(tmp_path, SPACE.replace("model: gpt-4o", "base_url: localhost"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "place"),
+    [
+        ("agent: {model: x, policy: nosuch}", ":4:31: participants.coder.agent: "),
+        ("agent: {model: x, base_url: localhost}", ":4:33: participants.coder.agent: "),
+        ("agent: {api_key_env: NO_KEY}", ":4:26: participants.coder.agent: "),
+        ("command: no-such-program", ":4:14: participants.coder.command: "),
+        ("mcp_server: {command: no-such-program}", ":4:27: participants.coder.mcp_server.command: "),
+        ("command: 'true'\n    cwd: no-such-folder", ":5:10: participants.coder.cwd: "),
+    ],
+)
+def test_what_only_the_start_can_know_is_told_with_its_line_and_column(
+    tmp_path: Path, settings: str, place: str
+) -> None:
+    text = f"space: {{id: r}}\nparticipants:\n  coder:\n    {settings}\n    auto_start: true\n"
+    with pytest.raises(ConfigError) as refused:
+        plan_of(tmp_path, text)
+    assert f"space.yaml{place}" in str(refused.value)
+
+
+def test_keys_without_effect_are_said(tmp_path: Path) -> None:
+    notices = plan_of(tmp_path, SPACE.replace("model: gpt-4o", "message_queue: {}")).notices
+    assert "'message_queue' has no effect" in notices[0]
+
+
+def test_a_variable_that_nobody_set_is_said_with_its_place(tmp_path: Path) -> None:
+    tool = f"  tool: {{command: '{sys.executable}', env: {{KEY: '${{NO_KEY}}'}}, auto_start: true}}\n"
+    (notice,) = plan_of(tmp_path, SPACE + tool).notices
+    column = tool.index("'${NO_KEY}'") + 1
+    assert notice == (
+        f"{tmp_path}/space.yaml:{len(SPACE.splitlines()) + 1}:{column}: participants.tool.env.KEY: no NO_KEY is set; "
+        "it is handed over as ${NO_KEY}"
+    )
+
+
+def test_a_bridge_is_among_the_programs(tmp_path: Path) -> None:
+    bridge = f"  files: {{type: mcp-bridge, mcp_server: {{command: '{sys.executable}'}}, auto_start: true}}\n"
+    plan = plan_of(tmp_path, SPACE + bridge)
+    assert [program.name for program in plan.launch.participants()] == ["coder", "files"]
+    assert plan.notices == ()
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (
+            "{command: no-such-server}",
+            r"participants\.files\.mcp_server\.command: there is no program 'no-such-server'",
+        ),
+        ("{command: mew, cwd: nowhere}", r"participants\.files\.mcp_server\.cwd: there is no folder '.*nowhere'"),
+    ],
+)
+def test_an_mcp_server_that_is_not_there_is_named(tmp_path: Path, server: str, said: str) -> None:
+    text = f"space: {{id: s}}\nparticipants:\n  files: {{mcp_server: {server}, auto_start: true}}\n"
+    with pytest.raises(ConfigError, match=said):
+        plan_of(tmp_path, text)
+
+
+def test_a_bridge_without_its_package_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mew_agent.bridge.settings.find_spec", lambda _name: None)
+    text = "space: {id: s}\nparticipants:\n  web: {mcp_server: {url: 'http://x/mcp'}, auto_start: true}\n"
+    with pytest.raises(ConfigError, match=r"the MCP bridge needs the extra 'mcp': pip install 'mew-agent\[mcp\]'"):
+        plan_of(tmp_path, text)
+    plan_of(tmp_path, text.replace(", auto_start: true", ""))
+
+
+def test_a_mistake_in_the_file_is_named_with_line_and_column(tmp_path: Path) -> None:
+    with pytest.raises(SpaceConfigError, match=r"space\.yaml:4:9: unknown key 'capabilites'"):
+        plan_of(tmp_path, SPACE.replace("capabilities", "capabilites"))
+
+
+def test_a_folder_without_a_space_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no space\.yaml here"):
+        make_plan(Request(folder=tmp_path), {})
+
+
+def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    text = "space: {id: s}\nparticipants:\n  tool: {command: no-such-program, auto_start: true}\n"
+    with pytest.raises(ConfigError, match=r"participants\.tool\.command: there is no program 'no-such-program'"):
+        plan_of(tmp_path, text)
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    text = "space: {id: s}\nparticipants:\n  tool: {command: mew, cwd: nowhere, auto_start: true}\n"
+    with pytest.raises(ConfigError, match=r"participants\.tool\.cwd: there is no folder"):
+        plan_of(tmp_path, text)
+
+
+def test_a_space_that_runs_already_is_not_started_twice(tmp_path: Path) -> None:
+    path = run_file_path(tmp_path / ".mew")
+    me = os.getpid()
+    run = RunFile.model_validate(
+        {
+            "space": "review",
+            "gateway": "http://127.0.0.1:1",
+            "ws": "",
+            "started_at": "noon",
+            "pids": {"supervisor": me},
+            "marks": {str(me): started_mark(me)},
+        }
+    )
+    write_run_file(path, run)
+    with pytest.raises(ConfigError, match=r"runs already, at http://127\.0\.0\.1:1 since noon"):
+        plan_of(tmp_path)
+    write_run_file(path, run.model_copy(update={"marks": {}}))
+    assert plan_of(tmp_path).space == "review"
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "person"),
+    [
+        ("space: {id: s}\nparticipants: {a: {}}", "a"),
+        ("space: {id: s}\nparticipants: {a: {}, b: {}}", None),
+        ("space: {id: s, default_participant: b}\nparticipants: {a: {}, b: {}}", "b"),
+        ("space: {id: s}\nparticipants: {a: {command: x}}", None),
+    ],
+)
+def test_the_person_is_the_default_participant_or_the_only_one(text: str, person: str | None) -> None:
+    assert person_of(parse_space(text)) == person
+
+
+def test_the_spaces_own_programs_are_told_which_python_has_our_packages(tmp_path: Path) -> None:
+    text = SPACE + "  tool: {command: '${MEW_PYTHON}', auto_start: true}\n"
+    program = next(one for one in plan_of(tmp_path, text).launch.participants() if one.name == "tool")
+    assert program.command == (sys.executable,)
+    assert program.environment[INTERPRETER] == sys.executable
+
+
+def test_who_was_added_since_the_start_is_found_and_only_they(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    assert newcomers(plan, KEY) == (plan, [])
+    later = "  late: {agent: {model: gpt-x}, auto_start: true}\n  bob: {}\n"
+    (tmp_path / "space.yaml").write_text(SPACE + later)
+    newest, programs = newcomers(plan, KEY)
+    assert [program.name for program in programs] == ["late"]
+    assert json.loads(programs[0].environment["MEW_AGENT_CONFIG"])["model"] == "gpt-x"
+    assert programs[0].environment["MEW_TOKEN"] == (tmp_path / ".mew" / "tokens" / "late.token").read_text().strip()
+    assert newcomers(newest, KEY)[1] == []
+    assert list(newest.launch.config.participants) == ["ada", "coder", "late", "bob"]
+
+
+def test_a_newcomer_rehearses_only_where_a_rehearsal_model_runs(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    text = SPACE + "  late: {agent: {base_url: rehearsal}, auto_start: true}\n"
+    (tmp_path / "space.yaml").write_text(text)
+    with pytest.raises(ConfigError, match="started without a rehearsal model"):
+        newcomers(plan, KEY)
+    with pytest.raises(ConfigError, match="started without a rehearsal model"):
+        check_newcomer("late", parse_space(text), tmp_path / "space.yaml", rehearses=False)
+    check_newcomer("late", parse_space(text), tmp_path / "space.yaml", rehearses=True)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_there"), [("mew", True), ("./tool", True), ("${ANY}", True), ("nosuch", False)]
+)
+def test_a_newcomers_program_must_be_there(tmp_path: Path, command: str, is_there: bool) -> None:
+    (tmp_path / "tool").touch()
+    config = parse_space(f"space: {{id: s}}\nparticipants: {{late: {{command: '{command}'}}}}\n")
+    if is_there:
+        check_newcomer("late", config, tmp_path / "space.yaml", rehearses=False)
+    else:
+        with pytest.raises(ConfigError, match="late: there is no program 'nosuch'"):
+            check_newcomer("late", config, tmp_path / "space.yaml", rehearses=False)
+
+
+POLICY = "name: team\nbased_on: dominds-v3\nsettings: {optimal_max_tokens: 60000}\n"
+
+
+def test_a_policy_file_is_looked_for_beside_the_space_and_handed_over_whole(tmp_path: Path) -> None:
+    (tmp_path / "team.yaml").write_text(POLICY)
+    agent = "{policy: team.yaml, policy_settings: {critical_max_tokens: 90000}, upkeep: false}"
+    text = f"space: {{id: r}}\nparticipants:\n  coder: {{agent: {agent}, auto_start: true}}\n"
+    settings = settings_of(plan_of(tmp_path, text), "coder")
+    assert settings["policy"] == str(tmp_path / "team.yaml")
+    assert settings["policy_settings"] == {"critical_max_tokens": 90000}
+    assert settings["upkeep"] is False
+
+
+def test_a_vocabulary_is_looked_for_beside_the_space_and_handed_over_whole(tmp_path: Path) -> None:
+    agent = "{tokenizer: off, tokenizer_file: vocabularies/o200k_base.tiktoken}"
+    text = f"space: {{id: r}}\nparticipants:\n  coder: {{agent: {agent}, auto_start: true}}\n"
+    settings = settings_of(plan_of(tmp_path, text), "coder")
+    assert settings["tokenizer"] == "off"
+    assert settings["tokenizer_file"] == str(tmp_path / "vocabularies" / "o200k_base.tiktoken")
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("no-such", "participants.coder.agent: there is no policy 'no-such'"),
+        ("gone.yaml", "gone.yaml: there is no such file"),
+        ("bad.yaml", "bad.yaml:2:1: there is no preset 'domino'"),
+        ("{name: x, based_on: mew, max_stalls: 0}", "should be greater than or equal to 1"),
+    ],
+)
+def test_a_policy_that_cannot_be_followed_is_refused_before_anything_starts(
+    tmp_path: Path, policy: str, said: str
+) -> None:
+    (tmp_path / "bad.yaml").write_text("name: x\nbased_on: domino\n")
+    text = f"space: {{id: r}}\nparticipants:\n  coder: {{agent: {{policy: {policy}}}, auto_start: true}}\n"
+    with pytest.raises(ConfigError) as refused:
+        plan_of(tmp_path, text)
+    assert said in str(refused.value)
+
+
+def test_what_is_known_of_a_model_reaches_its_agents_also_when_they_rehearse(tmp_path: Path) -> None:
+    text = (
+        "space: {id: r}\nmodels: {gpt-4o: {context_length: 272000, optimal_max_tokens: 200000}}\n"
+        "participants:\n"
+        "  a: {agent: {model: gpt-4o, policy: dominds-v3}, auto_start: true}\n"
+        "  b: {agent: {model: gpt-4o, policy: dominds-v3, base_url: rehearsal}, auto_start: true}\n"
+    )
+    plan = plan_of(tmp_path, text)
+    known = {"context_length": 272_000, "optimal_max_tokens": 200_000}
+    assert settings_of(plan, "a")["models"] == {"gpt-4o": known}
+    assert settings_of(plan, "b")["models"] == {"rehearsal": known}

@@ -1,0 +1,37 @@
+"""Where programs will listen is settled, and said where it cannot be, before anything is started."""
+
+import socket
+
+import pytest
+from mew_spaces.errors import PortInUse
+from mew_spaces.launch.launch import Address
+
+from mew_agent.cli.space.ports import free_port, place_to_listen
+from mew_agent.errors import ConfigError
+
+HERE = "127.0.0.1"
+
+
+def test_a_port_that_is_free_is_taken_as_it_was_named_and_left_free() -> None:
+    port = free_port(HERE)
+    assert place_to_listen(HERE, port) == Address(HERE, port)
+    with socket.create_server((HERE, port)):
+        pass
+
+
+def test_port_0_becomes_one_that_can_be_told() -> None:
+    assert place_to_listen(HERE, 0).port > 0
+
+
+def test_a_taken_port_is_said_with_the_ways_out() -> None:
+    with (
+        socket.create_server((HERE, 0)) as taken,
+        pytest.raises(PortInUse, match="taken by another program; use --port, or `mew down`"),
+    ):
+        place_to_listen(HERE, taken.getsockname()[1])
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    for port in (0, 1234):
+        with pytest.raises(ConfigError, match="cannot listen"):
+            place_to_listen("192.0.2.1", port)

@@ -1,0 +1,141 @@
+"""Templates: which one is found, where values come from, and that secrets stay where they are."""
+
+import json
+from pathlib import Path
+
+import pytest
+from mew_spaces.config.loading import parse_space
+
+from mew_agent.cli.space.templates import (
+    BUILT_IN,
+    Facts,
+    Surroundings,
+    Template,
+    Variable,
+    find_templates,
+    render,
+    settle_values,
+)
+from mew_agent.errors import ConfigError
+
+OURS = ("cat-maze", "coder-agent", "demo", "note-taker")
+
+
+def around(folder_name: str = "room", **environ: str) -> Surroundings:
+    return Surroundings(folder_name, "ada", "2026-01-02", environ)
+
+
+def make_template(place: Path, name: str, **facts: object) -> Path:
+    folder = place / name
+    folder.mkdir(parents=True)
+    (folder / "space.yaml").write_text("space: {id: x}\n")
+    if facts:
+        (folder / "template.json").write_text(json.dumps(facts))
+    return folder
+
+
+def test_ours_are_found_with_the_default_one_first(tmp_path: Path) -> None:
+    found = find_templates(tmp_path, tmp_path)
+    assert list(found) == ["coder-agent", "cat-maze", "demo", "note-taker"]
+    assert {one.origin for one in found.values()} == {"built-in"}
+
+
+def test_a_local_template_stands_above_ones_own_and_both_above_ours(tmp_path: Path) -> None:
+    home, folder = tmp_path / "home", tmp_path / "work"
+    for name in ("demo", "mine"):
+        make_template(home / ".mew" / "templates", name)
+    make_template(folder / "templates", "mine")
+    (folder / "templates" / "no-template").mkdir()
+    found = find_templates(folder, home)
+    assert (found["demo"].origin, found["mine"].origin) == ("yours", "local")
+    assert "no-template" not in found
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_each_of_ours_makes_a_space_that_can_be_read_whatever_the_values(name: str, tmp_path: Path) -> None:
+    template = find_templates(tmp_path, tmp_path)[name]
+    facts = template.facts()
+    given = {"SPACE_NAME": 'a "quoted" room', "SPACE_DESCRIPTION": "x: y # z", "AGENT_MODEL": "m'\\n"}
+    values = settle_values(facts.variables, given, around(OPENAI_API_KEY="sk-secret"))
+    text = render(template.text(), values, facts.variables, where="t")
+    space = parse_space(text)
+    assert space.space.id == 'a "quoted" room'
+    assert space.space.description == "x: y # z"
+    assert "sk-secret" not in text
+    assert facts.description
+    assert template.readme()
+    programs = [one for one in space.participants.values() if one.command is not None]
+    assert {(BUILT_IN / name / one.args[0].removeprefix(".mew/")).is_file() for one in programs} <= {True}
+
+
+def test_values_come_from_flags_then_the_environment_then_the_default() -> None:
+    variable = Variable(name="AGENT_MODEL", env_sources=("FIRST", "SECOND"), default="by ${username} on ${date}")
+    assert settle_values([variable], {"AGENT_MODEL": "flag"}, around(FIRST="env"))["AGENT_MODEL"] == "flag"
+    assert settle_values([variable], {}, around(FIRST="", SECOND="env"))["AGENT_MODEL"] == "env"
+    assert settle_values([variable], {}, around())["AGENT_MODEL"] == "by ada on 2026-01-02"
+
+
+def test_only_what_wants_an_answer_is_asked_and_never_a_secret() -> None:
+    variables = [
+        Variable(name="WHERE", default="here", prompt=True),
+        Variable(name="QUIET", default="q"),
+        Variable(name="AGENT_API_KEY", prompt=True, sensitive=True),
+    ]
+    asked: list[tuple[str, str]] = []
+
+    def ask(variable: Variable, default: str) -> str:
+        asked.append((variable.name, default))
+        return "there"
+
+    values = settle_values(variables, {}, around(), ask)
+    assert asked == [("WHERE", "here")]
+    assert (values["WHERE"], values["QUIET"]) == ("there", "q")
+    assert "AGENT_API_KEY" not in values
+
+
+def test_the_rehearsal_model_brings_its_own_server() -> None:
+    variables = [Variable(name="AGENT_MODEL"), Variable(name="AGENT_BASE_URL", env_sources=("AGENT_BASE_URL",))]
+    values = settle_values(variables, {"AGENT_MODEL": "rehearsal"}, around(AGENT_BASE_URL="http://x/v1"))
+    assert values["AGENT_BASE_URL"] == "rehearsal"
+
+
+@pytest.mark.parametrize(
+    ("folder", "made"), [("my room", "my-room"), ("..", "space"), ("a/b", "a-b"), ("gateway", "space")]
+)
+def test_a_folders_name_is_made_to_fit(folder: str, made: str) -> None:
+    variable = Variable(name="SPACE_NAME", default="${dirname}")
+    assert settle_values([variable], {}, around(folder))["SPACE_NAME"] == made
+
+
+def test_a_name_that_was_given_is_refused_instead() -> None:
+    with pytest.raises(ConfigError, match="--name: 'a/b' cannot be a space's id"):
+        settle_values([], {"SPACE_NAME": "a/b"}, around())
+
+
+def test_secrets_are_left_empty_whatever_they_are_called() -> None:
+    variables = [Variable(name="PIN", sensitive=True)]
+    values = {"PIN": "1234", "DB_PASSWORD": "pw", "A": 'say "hi"', "EMPTY": ""}
+    text = "{{PIN}}|{{PIN_JSON}}|{{DB_PASSWORD}}|{{OTHER_SECRET}}|{{ A }}|{{A_JSON}}|{{EMPTY_JSON}}"
+    assert render(text, values, variables, where="t") == '|null|||say "hi"|"say \\"hi\\""|null'
+
+
+def test_a_value_is_put_in_once_and_not_filled_again() -> None:
+    assert render("{{A}}", {"A": "{{B}}", "B": "x"}, [], where="t") == "{{B}}"
+
+
+def test_a_name_without_a_variable_is_named_with_its_line() -> None:
+    with pytest.raises(ConfigError, match=r"t/space\.yaml:2: there is no variable 'NOPE' \(expected A\)"):
+        render("x\n{{NOPE}}", {"A": ""}, [], where="t/space.yaml")
+
+
+def test_a_template_without_a_description_has_none(tmp_path: Path) -> None:
+    assert Template("x", make_template(tmp_path, "x"), "local").facts() == Facts()
+
+
+@pytest.mark.parametrize(("text", "said"), [("{", "cannot be read"), ('{"variables": [{}]}', "variables.0.name")])
+def test_a_broken_description_is_said_with_its_file(tmp_path: Path, text: str, said: str) -> None:
+    folder = make_template(tmp_path, "x")
+    (folder / "template.json").write_text(text)
+    with pytest.raises(ConfigError, match=said) as caught:
+        Template("x", folder, "local").facts()
+    assert caught.value.where == str(folder / "template.json")

@@ -1,0 +1,102 @@
+"""What a start prints. Whole starts are seen where they run as processes."""
+
+import os
+from pathlib import Path
+
+import pytest
+from mew_spaces.launch.processes import started_mark
+from mew_spaces.launch.run_file import Exit, Pids, RunFile, write_run_file
+
+from mew_agent.cli.space.plan import Plan, Request, make_plan
+from mew_agent.cli.space.up import _announce, _last_words, _noted_faults, _Printer, _summarise
+
+SPACE = """
+space: {id: review}
+participants:
+  ada: {}
+  coder: {agent: {base_url: rehearsal}, auto_start: true}
+  tool: {command: mew, auto_start: true}
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    (tmp_path / "space.yaml").write_text(SPACE)
+    return make_plan(Request(folder=tmp_path), {"PATH": os.environ["PATH"]})
+
+
+def test_a_summary_says_how_each_participant_fares_and_what_to_type_next(
+    plan: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _summarise(plan, {"coder"}, {"tool": "exited with code 1: no such command"})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"review runs in the background at {plan.launch.address.http}"
+    assert "rehearsal model" in lines[1]
+    assert lines[2] == "  coder: joined"
+    assert lines[3] == "  tool: exited with code 1: no such command (see logs/tool.log)"
+    assert lines[4].startswith("dashboard: http://")
+    assert lines[6].split(" · ") == ["next:      mew status --watch", "mew compact coder", "mew down"]
+
+
+def test_one_that_has_not_joined_yet_is_not_called_joined(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    _summarise(plan, set(), {})
+    assert "  coder: started, has not joined yet" in capsys.readouterr().out
+
+
+def run_with(tmp_path: Path, *, supervisor_lives: bool, exits: dict[str, Exit]) -> Path:
+    """The run file of a space whose participant `tool` has a process that is gone."""
+    me = os.getpid()
+    mark = started_mark(me) or ""
+    supervisor = me if supervisor_lives else 2**22 + 7
+    run = RunFile(
+        space="review",
+        gateway="http://127.0.0.1:1",
+        ws="ws://127.0.0.1:1",
+        pids=Pids(supervisor=supervisor, participants={"tool": 2**22 + 9}),
+        started_at="2026-01-01T00:00:00Z",
+        run_id="run-1",
+        config="space.yaml",
+        marks={str(me): mark},
+        exits=exits,
+    )
+    path = tmp_path / "run.json"
+    write_run_file(path, run)
+    return path
+
+
+def test_an_end_that_the_supervisor_is_about_to_note_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = Exit(code=1, at="2026-01-01T00:00:01Z", detail="no licence")
+    path = run_with(tmp_path, supervisor_lives=True, exits={})
+
+    def note(_seconds: float) -> None:
+        run_with(tmp_path, supervisor_lives=True, exits={"tool": noted})
+
+    monkeypatch.setattr("mew_agent.cli.space.up.time.sleep", note)
+    assert _noted_faults(path) == {"tool": noted.words}
+
+
+def test_without_a_supervisor_a_program_that_is_gone_is_told_as_that(tmp_path: Path) -> None:
+    path = run_with(tmp_path, supervisor_lives=False, exits={})
+    assert _noted_faults(path) == {"tool": "its program is gone"}
+
+
+def test_in_the_foreground_the_way_to_stop_is_said(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    _announce(plan)
+    assert "(coder, tool started); Ctrl-C stops everything" in capsys.readouterr().out
+
+
+def test_each_line_stands_behind_its_programs_name(capsys: pytest.CaptureFixture[str]) -> None:
+    show = _Printer(["ada", "reviewer"])
+    show("ada", "hello \x1b[31mred")
+    show("system:model", "ready")
+    assert capsys.readouterr().out == "ada      | hello [31mred\nmodel    | ready\n"
+
+
+def test_the_last_words_of_a_start_that_failed_are_found(tmp_path: Path) -> None:
+    log = tmp_path / "mew.log"
+    log.write_text("first\nmew: the gateway exited with code 2\n\n")
+    assert _last_words(log) == "the gateway exited with code 2"
+    log.write_text("")
+    assert "it said nothing" in _last_words(log)

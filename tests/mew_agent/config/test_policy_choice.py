@@ -1,0 +1,129 @@
+"""Which policy an agent follows, with which settings and which window, and whom it may be used with."""
+
+from typing import Any
+
+import pytest
+
+from mew_agent.config.agent_config import AgentConfig, chosen_policy
+from mew_agent.config.policy_choice import ChosenPolicy, mapping_of, policy_from, provider_refusal
+from mew_agent.context.policy import LMSTUDIO, MEW, PolicyState, Snapshot, decide
+from mew_agent.context.policy.threshold import Condition
+from mew_agent.errors import ConfigError
+from mew_agent.model.interface import Window
+
+
+def chosen(**values: Any) -> ChosenPolicy:
+    return chosen_policy(AgentConfig.model_validate({"space": "s", "id": "i", "token": "t", "model": "m", **values}))
+
+
+def mark_of(policy: Any, level: str) -> Condition:
+    found = policy.level_named(level)
+    assert found is not None
+    return Condition.model_validate(found.at.model_dump())
+
+
+def test_the_default_is_mew_with_no_window_of_its_own() -> None:
+    assert chosen() == ChosenPolicy(MEW, None)
+
+
+def test_settings_stand_above_what_is_known_of_the_model() -> None:
+    facts = {"m": {"context_length": 272_000, "optimal_max_tokens": 200_000, "critical_max_tokens": 240_000}}
+    known = chosen(policy="dominds-v3", models=facts)
+    assert known.limit_tokens == 272_000
+    assert mark_of(known.policy, "caution").tokens == 200_000
+    own = chosen(policy="dominds-v3", models=facts, policy_settings={"optimal_max_tokens": 60_000})
+    assert mark_of(own.policy, "caution").tokens == 60_000
+    assert mark_of(own.policy, "critical").tokens == 240_000
+    assert mark_of(chosen(policy="dominds-v3", models={"other": facts["m"]}).policy, "caution").tokens == 100_000
+
+
+@pytest.mark.parametrize(
+    ("values", "limit"),
+    [
+        ({"models": {"m": {"input_length": 128_000}}}, 128_000),
+        ({"models": {"m": {"input_length": 128_000, "context_length": 200_000}}}, 200_000),
+        ({"models": {"m": {"context_length": 200_000}}, "context_token_limit": 100_000}, 100_000),
+        ({"policy": "tachikoma", "policy_settings": {"max_tokens": 50_000}}, 50_000),
+        ({"policy": "tachikoma", "policy_settings": {"max_tokens": 50_000}, "context_token_limit": 9_000}, 9_000),
+    ],
+)
+def test_the_window_is_configured_for_the_agent_else_set_else_known_of_the_model(
+    values: dict[str, Any], limit: int
+) -> None:
+    assert chosen(**values).limit_tokens == limit
+
+
+def test_facts_that_a_policy_has_no_use_for_are_left_out_but_settings_are_refused() -> None:
+    assert chosen(models={"m": {"optimal_max_tokens": 5}}).policy == MEW
+    with pytest.raises(ConfigError, match="unknown setting 'optimal_max_tokens'"):
+        chosen(policy_settings={"optimal_max_tokens": 5})
+
+
+def test_a_setting_with_two_names_is_one_setting() -> None:
+    facts = {"m": {"caution_remediation_cadence_generations": 7, "context_length": 272_000}}
+    own = {"caution_cadence_generations": 3, "input_length": 128_000}
+    known = chosen(policy="dominds-v3", models=facts, policy_settings=own)
+    state, prompted = PolicyState(), []
+    for call in range(5):
+        snapshot = Snapshot(110_000, "reported", known.limit_tokens, call_id=str(call))
+        state, actions = decide(known.policy, state, snapshot, "after_call")
+        prompted.append(bool(actions))
+    assert prompted == [True, False, False, True, False]
+    assert known.limit_tokens == 128_000
+    with pytest.raises(ConfigError, match="two names of one setting"):
+        chosen(policy="dominds-v3", policy_settings={**own, **facts["m"]})
+
+
+def test_a_policy_may_be_written_where_it_is_chosen() -> None:
+    policy = chosen(policy={"name": "team", "based_on": "dominds-v3", "settings": {"optimal_max_tokens": 7}}).policy
+    assert (policy.name, mark_of(policy, "caution").tokens) == ("team", 7)
+    with pytest.raises(ConfigError, match=r"policy\.based_on: there is no preset 'domino'"):
+        chosen(policy={"name": "team", "based_on": "domino"})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"based_on": "mew"}, "'name' is missing"),
+        ({"name": "mew"}, "'mew' is a preset; yours needs a name of its own"),
+        ({"name": "x", "settings": {"a": "b"}}, "a is 'b' .expected a number"),
+        ({"name": "x", "based_on": "mew", "settings": {"speed": 1}}, "unknown setting 'speed'"),
+        ({"name": "x", "levels": [{"name": "a", "severity": 9}]}, r"levels\[0\]\.severity"),
+    ],
+)
+def test_a_policy_that_cannot_be_meant_is_refused_with_its_place(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        policy_from(given, "team.yaml", lambda key: f"team.yaml:{key}")
+    assert refused.value.where.startswith("team.yaml")
+
+
+@pytest.mark.parametrize(
+    ("provider", "scope", "window", "refused"),
+    [
+        (None, None, Window(4096, "loaded", "LM Studio loaded_context_length"), False),
+        (None, None, Window(4096, "loaded", "/v1/models loaded_context_length"), False),
+        (None, None, Window(4096, "loaded", "/v1/models meta.n_ctx"), True),
+        (None, None, None, True),
+        (None, "any", None, False),
+        ("lmstudio", None, None, False),
+        ("openai", None, Window(4096, "loaded", "LM Studio loaded_context_length"), True),
+    ],
+)
+def test_a_policy_for_one_provider_knows_it_by_name_or_by_its_answers(
+    provider: str | None, scope: Any, window: Window | None, refused: bool
+) -> None:
+    said = provider_refusal(LMSTUDIO, provider=provider, scope=scope, endpoint="http://x/v1", window=window)
+    assert (said is not None) == refused
+    assert provider_refusal(MEW, provider=provider, scope=scope, endpoint="http://x/v1", window=window) is None
+
+
+def test_a_named_provider_is_refused_when_the_configuration_is_read() -> None:
+    with pytest.raises(ConfigError, match="is for lmstudio, not for openai; `policy_scope: any`"):
+        chosen(policy="lmstudio", provider="openai")
+    assert chosen(policy="lmstudio", provider="LMStudio").policy.name == "lmstudio"
+
+
+def test_settings_are_a_mapping() -> None:
+    assert mapping_of({1: 2}, "here") == {"1": 2}
+    with pytest.raises(ConfigError, match="here: holds list"):
+        mapping_of([], "here")

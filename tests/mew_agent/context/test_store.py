@@ -1,0 +1,324 @@
+"""One contract, two stores: what is kept, what is found again, and what is told when a file cannot be used."""
+
+import json
+import sqlite3
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+from mew_protocol.context_report import LastCompaction, LastReported
+
+from mew_agent.context.history import History, Item, Summary
+from mew_agent.context.outcomes import SavedContext
+from mew_agent.context.persisted_state import NOTHING, Standing
+from mew_agent.context.policy import PolicyState
+from mew_agent.context.reminders import Reminder
+from mew_agent.context.store import CallRecord, MemoryStore, Session, SqliteStore, Store, StoreUnusable
+from mew_agent.model.interface import ToolCall
+from mew_agent.model.usage import Usage
+
+CONTEXT = SavedContext(
+    last_reported=LastReported(tokens=98_412, measured_at="2026-01-01T00:00:00Z", call_id="c"),
+    measured_revision=3,
+    measured_seq=7,
+    measured_reply_seq=8,
+    compactions=2,
+    last_compaction=LastCompaction(
+        at="t",
+        trigger="threshold",
+        tokens_before=100,
+        tokens_after=40,
+        freed_tokens=60,
+        freed_gross_tokens=70,
+        summary_tokens=10,
+        freed_messages=4,
+        basis="projected",
+    ),
+    policy_state=PolicyState(armed=False, announced_at_seconds=17.5, stalls=1, prompting="critical", remaining=2),
+    served_model="gpt",
+    calibrations={"gpt": (120.5, 100.25)},
+)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    made: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "deep" / "session.db")
+    yield made
+    await made.aclose()
+
+
+def items(*contents: str) -> list[Item]:
+    history = History()
+    for content in contents:
+        history.append("user", content, id=f"i{history.next_seq}", at="t", envelope_id=f"e{history.next_seq}")
+    return history.items
+
+
+async def test_a_new_store_has_no_session(store: Store) -> None:
+    assert await store.load() is None
+    assert await store.recall("i0") is None
+    assert await store.calls() == []
+
+
+async def test_what_was_kept_is_loaded_again(store: Store) -> None:
+    history = History()
+    history.begin_turn()
+    history.append("user", "Where?", id="u", at="t", name="ada", envelope_id="e")
+    history.append(
+        "assistant",
+        "",
+        id="a",
+        at="t",
+        tool_calls=[ToolCall("c", "read", '{"path": "é"}'), ToolCall("d", "read", "{}")],
+        known_tokens=17,
+        thinking=True,
+    )
+    history.append("tool", "text", id="r", at="t", tool_call_id="c")
+    session = Session((), Summary("Frames.", 3, 12, ("e", "f")), 4, 3, 1, CONTEXT)
+    await store.keep(session, added=history.items)
+    loaded = await store.load()
+    assert loaded == Session(tuple(history.items), session.summary, 4, 3, 1, CONTEXT)
+
+
+async def test_items_come_back_in_order_however_they_were_kept(store: Store) -> None:
+    first, second, third = items("a", "b", "c")
+    for item in (first, third, second):
+        await store.keep(Session(), added=[item])
+    loaded = await store.load()
+    assert loaded is not None
+    assert loaded.items == (first, second, third)
+
+
+async def test_an_evicted_item_leaves_the_session_and_can_be_recalled(store: Store) -> None:
+    kept = items("a", "b", "c")
+    await store.keep(Session(), added=kept)
+    await store.keep(Session(revision=1), evicted=[0, 1])
+    loaded = await store.load()
+    assert loaded is not None
+    assert loaded.items == (kept[2],)
+    assert await store.recall("i0") == kept[0]
+
+
+async def test_a_note_replaces_its_item_and_the_original_can_be_recalled(store: Store) -> None:
+    history = History()
+    history.append("assistant", "", id="a", at="t", tool_calls=[ToolCall("c", "read", "{}")])
+    original = history.append("tool", "a long text", id="r", at="t", tool_call_id="c")
+    await store.keep(Session(), added=history.items)
+    stubs = history.stub([1])
+    await store.keep(Session(revision=1), replaced=stubs)
+    loaded = await store.load()
+    assert loaded is not None
+    assert loaded.items[1] == stubs[0]
+    assert await store.recall("r") == original
+
+
+async def test_an_item_that_has_left_is_not_brought_back_by_a_note(store: Store) -> None:
+    kept = items("a", "b")
+    await store.keep(Session(), added=kept)
+    await store.keep(Session(), evicted=[0])
+    await store.keep(Session(), replaced=[kept[0]])
+    await store.keep(Session(), evicted=[0, 99])
+    await store.keep(Session(), replaced=[kept[0]])
+    loaded = await store.load()
+    assert loaded is not None
+    assert loaded.items == (kept[1],)
+
+
+async def test_an_item_added_and_evicted_in_one_go_is_only_recalled(store: Store) -> None:
+    (item,) = items("a")
+    await store.keep(Session(), added=[item], evicted=[0])
+    loaded = await store.load()
+    assert loaded is not None
+    assert loaded.items == ()
+    assert await store.recall("i0") == item
+
+
+async def test_of_two_items_with_one_id_the_newer_is_recalled(store: Store) -> None:
+    history = History()
+    for content in ("first", "second"):
+        history.append("user", content, id="same", at="t")
+        await store.keep(Session(), added=history.items[-1:])
+        history.clear()
+        await store.keep(Session(), evicted=[0])
+    found = await store.recall("same")
+    assert found is not None
+    assert found.content == "second"
+
+
+async def test_calls_are_kept_in_order_with_their_role_and_what_was_reported(store: Store) -> None:
+    calls = [
+        CallRecord("1", "main", "t", "gpt", 0, Usage(10, 5, 15, 2, None, total_computed=True), 120, "stop"),
+        CallRecord("2", "summary", "t", "gpt", 1, None, None, None, failed="unreachable"),
+        CallRecord("1", "utility", "t", "gpt", 1, Usage(1, 1, 2)),
+    ]
+    for call in calls:
+        await store.keep(Session(), call=call)
+    assert await store.calls() == calls
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\x00",
+        "half a pair \ud83d",
+        "\ude00 the other half",
+        "'; DROP TABLE items; --",
+        "\u2028\r\n",
+        "é中😀",
+        "x" * 10**6,
+    ],
+    ids=["empty", "zero byte", "high half", "low half", "quotes", "line ends", "scripts", "a megabyte"],
+)
+async def test_any_text_is_kept_as_it_is(store: Store, text: str) -> None:
+    history = History()
+    history.append("user", text, id="i", at="t", name=text[:50], envelope_id=text[:50])
+    await store.keep(Session(summary=Summary(text, 0)), added=history.items)
+    loaded = await store.load()
+    assert loaded is not None
+    assert (loaded.items, loaded.summary) == (tuple(history.items), Summary(text, 0))
+    assert await store.recall("i") == history.items[0]
+
+
+async def test_many_callers_at_once_lose_nothing(store: Store) -> None:
+    kept = items(*(f"text {number}" for number in range(30)))
+    async with anyio.create_task_group() as tasks:
+        for item in kept:
+            tasks.start_soon(lambda item=item: store.keep(Session(next_seq=30), added=[item]))  # type: ignore[misc]
+    loaded = await store.load()
+    assert loaded is not None
+    assert loaded.items == tuple(kept)
+
+
+async def test_a_caller_that_gives_up_leaves_a_whole_transaction_or_none(store: Store) -> None:
+    kept = items("a", "b")
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await store.keep(Session(next_seq=2), added=kept)
+    loaded = await store.load()
+    assert loaded is None or loaded.items == tuple(kept)
+    await store.keep(Session(next_seq=3), call=CallRecord("1", "main", "t", "gpt", 0))
+    assert len(await store.calls()) == 1
+
+
+# -- the file -------------------------------------------------------------------------------------------------
+
+
+async def test_a_file_is_read_again_by_the_next_process(tmp_path: Path) -> None:
+    path = tmp_path / "session.db"
+    first = SqliteStore(path)
+    kept = items("a", "b")
+    await first.keep(Session(next_seq=2, context=CONTEXT), added=kept)
+    await first.aclose()
+    second = SqliteStore(path)
+    loaded = await second.load()
+    await second.aclose()
+    assert loaded == Session(tuple(kept), None, 0, 2, 0, CONTEXT)
+
+
+async def test_a_closed_store_can_be_closed_again_and_used_again(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "session.db")
+    await store.aclose()
+    await store.keep(Session(), added=items("a"))
+    await store.aclose()
+    await store.aclose()
+    assert await store.recall("i0") is not None
+    await store.aclose()
+
+
+async def test_the_file_and_all_beside_it_are_private(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "session.db")
+    await store.keep(Session(), added=items("a"))
+    found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    await store.aclose()
+    assert "session.db-wal" in found
+    assert set(found.values()) == {0o600}
+
+
+async def test_a_refused_change_leaves_the_session_as_it_was(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "session.db")
+    kept = items("a", "b")
+    await store.keep(Session(next_seq=2), added=kept)
+    with pytest.raises(StoreUnusable, match="UNIQUE"):
+        await store.keep(Session(next_seq=9), added=[*items("a", "b", "c")[2:], kept[0]], evicted=[0])
+    loaded = await store.load()
+    await store.aclose()
+    assert loaded == Session(tuple(kept), None, 0, 2, 0)
+
+
+def damaged(path: Path, kind: str) -> None:
+    if kind == "not a database":
+        path.write_bytes(b"this is a text, and long enough to be one " * 10)
+        return
+    if kind == "a directory":
+        path.mkdir()
+        return
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+        if kind == "a later version":
+            db.execute("INSERT INTO state VALUES ('schema', '99')")
+        elif kind == "broken state":
+            db.execute("INSERT INTO state VALUES ('session', '{')")
+        elif kind == "state without its keys":
+            db.execute("INSERT INTO state VALUES ('session', '{}')")
+        else:
+            db.execute("INSERT INTO state VALUES ('session', '[]')")
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("not a database", "not a database"),
+        ("a directory", "directory"),
+        ("a later version", "version 99"),
+        ("broken state", "damaged"),
+        ("state without its keys", "damaged"),
+        ("state of another shape", "damaged"),
+    ],
+)
+async def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path, kind: str, why: str) -> None:
+    path = tmp_path / "session.db"
+    damaged(path, kind)
+    store = SqliteStore(path)
+    with pytest.raises(StoreUnusable, match=why) as caught:
+        await store.load()
+    await store.aclose()
+    assert str(path) in str(caught.value)
+
+
+async def test_what_stands_is_kept_with_the_session(store: Store) -> None:
+    standing = Standing(
+        reminders=(Reminder("r1", "The pier.", "t"),), reminders_made=1, notices=("a prompt",), clear="x"
+    )
+    await store.keep(Session(standing=standing))
+    loaded = await store.load()
+    assert loaded is not None
+    assert loaded.standing == standing
+
+
+async def test_a_session_of_an_earlier_version_has_nothing_standing(tmp_path: Path) -> None:
+    path = tmp_path / "session.db"
+    store = SqliteStore(path)
+    await store.keep(Session(standing=Standing(notices=("a prompt",))))
+    await store.aclose()
+    with sqlite3.connect(path) as db:
+        (text,) = db.execute("SELECT value FROM state WHERE key = 'session'").fetchone()
+        old = {key: value for key, value in json.loads(text).items() if key != "standing"}
+        db.execute("UPDATE state SET value = ? WHERE key = 'session'", (json.dumps(old),))
+    db.close()
+    store = SqliteStore(path)
+    loaded = await store.load()
+    assert loaded is not None
+    assert loaded.standing == NOTHING
+    await store.aclose()
+
+
+async def test_the_newest_calls_come_oldest_first(store: Store) -> None:
+    for number in range(5):
+        await store.keep(Session(), call=CallRecord(f"c{number}", "main", "t", "m", 0, level="healthy", limit_tokens=9))
+    assert [call.id for call in await store.calls(2)] == ["c3", "c4"]
+    assert [call.id for call in await store.calls(9)] == [f"c{number}" for number in range(5)]
+    assert (await store.calls(1))[0] == CallRecord("c4", "main", "t", "m", 0, level="healthy", limit_tokens=9)

@@ -1,0 +1,51 @@
+"""What programs may ask of a context: unknown stays unknown, under every policy."""
+
+import pytest
+
+from mew_agent.context.policy import DOMINDS_V1, LMSTUDIO, MEW, TACHIKOMA
+from mew_agent.conversation.context_view import ContextGauge
+from tests.support.talk import Talking
+
+
+async def test_before_the_first_call_and_without_usage_nothing_is_known(talking: Talking) -> None:
+    async with talking(usage_on="none") as talk:
+        gauge = ContextGauge(talk.conversation)
+        for _ in range(2):
+            assert gauge.occupancy is None
+            assert gauge.has_room_for(1) is None
+            assert gauge.tokens_until("near_limit") is None
+            assert gauge.tokens_until_redline() is None
+            assert await gauge.past() == []
+            await talk.turn("One.")
+
+
+async def test_marks_are_the_policys_own(talking: Talking) -> None:
+    async with talking(policy=MEW, window=1000, fixed_usage=((780, 20, 800),)) as talk:
+        await talk.turn("One.")
+        gauge = ContextGauge(talk.conversation)
+        assert gauge.tokens_until("near_limit") == 100
+        assert gauge.tokens_until("redlined") is None
+        assert gauge.tokens_until_redline() is None
+        assert gauge.has_room_for(200) is True
+        assert gauge.has_room_for(201) is False
+        assert gauge.occupancy is not None
+        assert gauge.occupancy.percent == 80.0
+
+
+async def test_a_prompt_measure_counts_the_prompt(talking: Talking) -> None:
+    async with talking(policy=DOMINDS_V1, window=1000, fixed_usage=((480, 100, 580),)) as talk:
+        await talk.turn("One.")
+        assert ContextGauge(talk.conversation).tokens_until("caution") == 21
+
+
+@pytest.mark.parametrize("policy", [LMSTUDIO, TACHIKOMA])
+async def test_a_call_without_usage_leaves_the_last_figure_where_the_policy_keeps_it(
+    talking: Talking, policy: object
+) -> None:
+    options = {"policy": policy, "window": 8192, "fixed_usage": ((900, 60, 960), None)}
+    async with talking(**options) as talk:  # type: ignore[arg-type]
+        await talk.turn("One.")
+        await talk.turn("Two.")
+        occupancy = ContextGauge(talk.conversation).occupancy
+        assert occupancy is not None
+        assert occupancy.used_tokens >= 960

@@ -1,0 +1,83 @@
+"""Which failed calls are overflows, what window they teach, and what is compacted to before the next try."""
+
+import pytest
+
+from mew_agent.context.history import History
+from mew_agent.context.policy import MEW, Compact
+from mew_agent.context.tracker import Tracker
+from mew_agent.conversation.overflow import Cut, is_overflow, learn_window, overflow_compaction, why_cut
+from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
+from mew_agent.model.interface import ModelReply, Window
+from mew_agent.model.usage import Usage
+
+
+def full(prompt_tokens: int, window: Window) -> Tracker:
+    tracker = Tracker(History(), MEW, window, "m")
+    tracker.ledger.prefix_tokens = prompt_tokens
+    return tracker
+
+
+def cut(chunks: int) -> ModelStreamCut:
+    return ModelStreamCut("http://server", "m", "ended", chunks=chunks)
+
+
+def overflow(limit_tokens: int | None = None) -> ContextOverflow:
+    return ContextOverflow("http://server", "m", "too long", limit_tokens=limit_tokens)
+
+
+@pytest.mark.parametrize(
+    ("error", "prompt_tokens", "is_one"),
+    [
+        pytest.param(overflow(), 1, True, id="named"),
+        pytest.param(cut(0), 900, True, id="an empty stream, nearly full"),
+        pytest.param(cut(0), 899, False, id="an empty stream with room"),
+        pytest.param(cut(1), 999, False, id="a stream that began"),
+        pytest.param(ModelError("http://server", "m", "bad"), 999, False, id="another error"),
+    ],
+)
+def test_an_overflow_is_named_or_an_empty_stream_of_a_nearly_full_window(
+    error: ModelError, prompt_tokens: int, is_one: bool
+) -> None:
+    assert is_overflow(error, full(prompt_tokens, Window(1000, "configured"))) is is_one
+
+
+@pytest.mark.parametrize(
+    ("window", "error", "learnt"),
+    [
+        (Window(128_000, "assumed"), overflow(4096), Window(4096, "loaded", "overflow error")),
+        (Window(8192, "trained"), overflow(32_768), Window(32_768, "loaded", "overflow error")),
+        (Window(2048, "configured"), overflow(4096), Window(2048, "configured")),
+        (Window(8192, "configured"), overflow(4096), Window(4096, "loaded", "overflow error")),
+        (Window(8192, "configured"), overflow(), Window(8192, "configured")),
+        (Window(8192, "configured"), cut(0), Window(8192, "configured")),
+    ],
+)
+def test_an_error_that_names_the_limit_is_believed(window: Window, error: ModelError, learnt: Window) -> None:
+    tracker = full(10, window)
+    learn_window(error, tracker)
+    assert tracker.window == learnt
+
+
+@pytest.mark.parametrize(("prompt_tokens", "target"), [(3000, 500), (600, 300)])
+def test_before_the_next_try_half_of_the_window_or_of_the_request_is_aimed_at(prompt_tokens: int, target: int) -> None:
+    assert overflow_compaction(full(prompt_tokens, Window(1000, "loaded"))) == Compact("overflow_error", target, 700)
+
+
+@pytest.mark.parametrize(
+    ("finish_reason", "total_tokens", "why"),
+    [
+        ("stop", 1000, None),
+        ("tool_calls", 1000, None),
+        ("length", 1000, "context_full"),
+        ("length", 980, "context_full"),
+        ("length", 979, "max_tokens"),
+        ("length", None, "context_full"),
+        ("content_filter", 1000, "content_filter"),
+    ],
+)
+def test_a_reply_without_its_end_was_cut_by_the_window_only_if_that_is_full(
+    finish_reason: str, total_tokens: int | None, why: Cut | None
+) -> None:
+    usage = None if total_tokens is None else Usage(900, total_tokens - 900, total_tokens)
+    reply = ModelReply("text", (), finish_reason, usage, "m")
+    assert why_cut(reply, full(990, Window(1000, "configured"))) == why

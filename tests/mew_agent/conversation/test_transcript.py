@@ -1,0 +1,164 @@
+"""What enters and leaves a context is counted and kept; the model is real HTTP."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mew_protocol.payloads.participant import Compact, Forget
+
+from mew_agent.context.history import Pin
+from mew_agent.context.policy import LMSTUDIO, MEW
+from mew_agent.context.store import SqliteStore
+from mew_agent.model.interface import ModelEvent, TextDelta
+from tests.support.talk import TOOL, Talking
+
+
+async def test_clearing_leaves_nothing_and_no_figure(talking: Talking) -> None:
+    async with talking() as talk:
+        await talk.turn("One.")
+        await talk.conversation.clear()
+        assert talk.now.tokens is None
+        assert talk.now.messages_in_context == 0
+        assert talk.now.context is not None
+        assert (talk.now.context.basis, talk.now.context.reason) == ("unknown", "cleared")
+        await talk.turn("Two.")
+        sent = talk.server.requests[-1]
+        reported = sent.reported
+        assert reported is not None
+        assert talk.now.tokens == reported["total_tokens"]
+        assert "One." not in str(sent.body["messages"])
+
+
+@pytest.mark.parametrize(("direction", "left"), [("oldest", ["q2", None]), ("newest", ["q1", None])])
+async def test_forgetting_takes_from_the_end_that_was_named(
+    talking: Talking, direction: Any, left: list[str | None]
+) -> None:
+    async with talking() as talk:
+        await talk.turn("One.")
+        await talk.turn("Two.")
+        before = talk.now.tokens
+        assert await talk.conversation.forget(Forget(direction=direction, entries=2)) == 2
+        assert [item.envelope_id for item in talk.conversation.history.items] == left
+        assert talk.now.context is not None
+        assert talk.now.context.basis == "projected"
+        assert talk.now.tokens is not None
+        assert before is not None
+        assert talk.now.tokens < before
+        assert await talk.conversation.forget(Forget(direction=direction)) > 0
+        assert await talk.conversation.forget(Forget(direction=direction, entries=50)) >= 0
+        assert await talk.conversation.forget(Forget(direction=direction)) == 0
+
+
+async def test_open_calls_are_closed_in_their_order(talking: Talking) -> None:
+    async with talking(tools=(TOOL,)) as talk:
+        reply = await talk.turn('call look_up with {"q": "a"}, and call look_up with {"q": "b"}')
+        first, second = reply.tool_calls
+        await talk.conversation.transcript.close_open_calls("cancelled", {second.id: "b was there"})
+        results = [(i.tool_call_id, i.content) for i in talk.conversation.history.items if i.role == "tool"]
+        assert results == [(first.id, "cancelled"), (second.id, "b was there")]
+        await talk.conversation.transcript.close_open_calls("cancelled")
+        assert len(talk.conversation.history) == 4
+
+
+async def test_a_configured_length_drops_the_oldest_before_each_question(talking: Talking) -> None:
+    async with talking(keep_newest_items=2) as talk:
+        for question in ("One.", "Two.", "Three."):
+            await talk.turn(question)
+        sent = str(talk.server.requests[-1].body["messages"])
+        assert "One." not in sent
+        assert "Two." in sent
+        assert talk.now.messages_in_context == 4
+
+
+async def test_pins_stay_in_every_request(talking: Talking, text: Callable[[int], str]) -> None:
+    async with talking() as talk:
+        talk.conversation.pin(Pin("p", "The house rule is quiet."))
+        for _ in range(4):
+            await talk.turn(text(100))
+        await talk.conversation.compact(Compact(), "ada")
+        await talk.conversation.clear()
+        await talk.turn("Still?")
+        assert "The house rule is quiet." in str(talk.server.requests[-1].body["messages"])
+
+
+async def test_a_stored_session_goes_on_where_it_was(
+    talking: Talking, text: Callable[[int], str], tmp_path: Path
+) -> None:
+    path = tmp_path / "session.sqlite"
+    async with talking(store=SqliteStore(path), tools=(TOOL,)) as talk:
+        for _ in range(4):
+            await talk.turn(text(150))
+        await talk.conversation.compact(Compact(), "ada")
+        reply = await talk.turn('call look_up with {"q": "a"}')
+        assert reply.tool_calls
+        kept, tokens = list(talk.conversation.history.items), talk.now.tokens
+        summary = talk.conversation.history.summary
+    async with talking(store=SqliteStore(path), tools=(TOOL,)) as talk:
+        await talk.conversation.load()
+        history = talk.conversation.history
+        assert history.items[:-1] == kept
+        assert history.summary == summary
+        assert history.items[-1].tool_call_id == reply.tool_calls[0].id, "an open call must not stay open"
+        assert not history.open_calls()
+        status = talk.now
+        assert status.tokens is None
+        assert status.messages_in_context == len(kept) + 1
+        assert status.context is not None
+        assert (status.context.basis, status.context.reason) == ("unknown", "restarted")
+        assert status.context.last_reported is not None
+        assert status.context.last_reported.tokens == tokens
+        assert status.context.compactions == 1
+        await talk.turn("Go on.")
+        reported = talk.server.requests[-1].reported
+        assert reported is not None
+        assert talk.now.tokens == reported["total_tokens"]
+        assert talk.now.context is not None
+        assert talk.now.context.basis == "reported"
+
+
+async def test_text_with_half_a_character_is_kept_as_text_that_can_be_sent(talking: Talking) -> None:
+    heard: list[ModelEvent] = []
+
+    async def listen(event: ModelEvent) -> None:
+        heard.append(event)
+
+    async with talking() as talk:
+        conversation = talk.conversation
+        await conversation.begin_turn()
+        await conversation.transcript.hear("Say it.", sender="ada", envelope_id="q")
+
+        async def nothing_to_prepare() -> None: ...
+
+        reply = await conversation.call(listen, nothing_to_prepare)
+        assert any(isinstance(event, TextDelta) for event in heard)
+        assert heard[-1] == reply
+
+
+async def test_a_notice_is_an_item_of_its_own_kind_and_everything_that_enters_is_told(talking: Talking) -> None:
+    async with talking() as talk:
+        transcript = talk.conversation.transcript
+        seen: list[int] = []
+
+        async def entered() -> None:
+            seen.append(transcript.history.last_seq)
+
+        transcript.on_entered = entered
+        await transcript.hear("One.", sender="ada", envelope_id="e")
+        notice = await transcript.notice("A prompt of our own.")
+        assert (notice.notice, notice.role, notice.name, notice.envelope_id) == (True, "user", None, None)
+        assert seen == [0, 1]
+        loaded = await transcript.store.load()
+        assert loaded is not None
+        assert [item.notice for item in loaded.items] == [False, True]
+
+
+async def test_results_stay_whole_under_a_policy_that_makes_room_for_them(talking: Talking) -> None:
+    for policy, whole in ((LMSTUDIO, True), (MEW, False)):
+        async with talking(policy=policy, window_tokens=2048, tools=(TOOL,)) as talk:
+            reply = await talk.turn('call look_up with {"q": "a"}')
+            (call,) = reply.tool_calls
+            result = "a long result " * 400
+            await talk.conversation.transcript.close_open_calls("?", {call.id: result})
+            kept = talk.conversation.history.items[-1].content
+            assert (kept == result) == whole

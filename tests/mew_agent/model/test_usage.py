@@ -1,0 +1,164 @@
+"""The rules that turn provider usage objects into one `Usage`."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mew_agent.model.usage import StreamUsage, Usage, normalise
+
+COUNTS = st.integers(min_value=0, max_value=2_000_000)
+
+
+def usage(prompt: object, completion: object, total: object = None, **details: Any) -> dict[str, object]:
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total, **details}
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        pytest.param(usage(10, 5, 15), Usage(10, 5, 15), id="OpenAI"),
+        pytest.param(
+            {"prompt_tokens": 10, "completion_tokens": 5}, Usage(10, 5, 15, total_computed=True), id="no total"
+        ),
+        pytest.param(usage(10, 5, None), Usage(10, 5, 15, total_computed=True), id="null total"),
+        pytest.param(usage("10", "5", "15"), Usage(10, 5, 15), id="strings"),
+        pytest.param(usage(10.0, 5.0, 15.0), Usage(10, 5, 15), id="whole floats"),
+        pytest.param(usage(" 10.0", "5.", "15"), None, id="a dot without digits is no number"),
+        pytest.param(usage(10, 0, 10), Usage(10, 0, 10), id="empty completion"),
+        pytest.param(usage(10, 5, 40), Usage(10, 5, 40), id="reasoning outside the completion"),
+        pytest.param(
+            usage(
+                10, 5, 15, prompt_tokens_details={"cached_tokens": 8}, completion_tokens_details={"reasoning_tokens": 3}
+            ),
+            Usage(10, 5, 15, reasoning_tokens=3, cached_tokens=8),
+            id="details",
+        ),
+        pytest.param(
+            usage(10, 5, 15, prompt_tokens_details=None, completion_tokens_details={"reasoning_tokens": None}),
+            Usage(10, 5, 15),
+            id="details without figures stay unknown",
+        ),
+        pytest.param(
+            usage(10, 5, 15, completion_tokens_details={"reasoning_tokens": 0}),
+            Usage(10, 5, 15, reasoning_tokens=0),
+            id="a reported 0 is a figure",
+        ),
+        pytest.param(
+            usage(10, 5, 15, completion_tokens_details={"reasoning_tokens": -1}),
+            Usage(10, 5, 15),
+            id="a bad detail does not spoil the rest",
+        ),
+        pytest.param(
+            usage(10, 5, 15, prompt_tokens_details={"cached_tokens": 100}),
+            Usage(110, 5, 115, cached_tokens=100, cache_added=True),
+            id="cache outside prompt and total",
+        ),
+        pytest.param(
+            usage(10, 5, 115, prompt_tokens_details={"cached_tokens": 100}),
+            Usage(110, 5, 115, cached_tokens=100, cache_added=True),
+            id="cache outside the prompt, inside the total",
+        ),
+        pytest.param(
+            usage(10, 5, 35, prompt_tokens_details={"cached_tokens": 100}),
+            Usage(110, 5, 135, cached_tokens=100, cache_added=True),
+            id="cache outside, reasoning outside too",
+        ),
+        pytest.param(
+            usage(10, 5, prompt_tokens_details={"cached_tokens": 100}),
+            Usage(110, 5, 115, cached_tokens=100, total_computed=True, cache_added=True),
+            id="cache outside, no total",
+        ),
+        pytest.param(None, None, id="null"),
+        pytest.param({}, None, id="empty"),
+        pytest.param(usage(0, 0, 0), None, id="zeros until the last chunk"),
+        pytest.param(usage(None, 5, 5), None, id="no prompt"),
+        pytest.param(usage(10, None, 10), None, id="no completion"),
+        pytest.param(usage(-1, 5, 4), None, id="negative"),
+        pytest.param(usage(10, 5, -15), None, id="negative total"),
+        pytest.param(usage(float("nan"), 5, 5), None, id="NaN"),
+        pytest.param(usage(10, float("inf"), 5), None, id="infinite"),
+        pytest.param(usage(10.5, 5, 15), None, id="a fraction"),
+        pytest.param(usage("many", 5, 15), None, id="a word"),
+        pytest.param(usage("1e3", 5, 15), None, id="an exponent"),
+        pytest.param(usage("１０", 5, 15), None, id="digits of another script"),
+        pytest.param(usage("9" * 5000, 5, 15), None, id="an endless number"),
+        pytest.param(usage(True, 5, 15), None, id="a boolean is no count"),
+        pytest.param(usage([10], 5, 15), None, id="a list"),
+    ],
+)
+def test_every_provider_shape_gives_its_usage_or_none(raw: dict[str, object] | None, expected: Usage | None) -> None:
+    assert normalise(raw) == expected
+
+
+@given(COUNTS, COUNTS)
+def test_a_missing_total_is_prompt_plus_completion(prompt: int, completion: int) -> None:
+    found = normalise({"prompt_tokens": prompt, "completion_tokens": completion})
+    if prompt + completion == 0:
+        assert found is None
+    else:
+        assert found == Usage(prompt, completion, prompt + completion, total_computed=True)
+
+
+@given(COUNTS, COUNTS, st.integers(min_value=1, max_value=2_000_000), COUNTS)
+def test_a_reported_total_stands_unless_the_cache_was_left_out(
+    prompt: int, completion: int, total: int, cached: int
+) -> None:
+    found = normalise(usage(prompt, completion, total, prompt_tokens_details={"cached_tokens": cached}))
+    assert found is not None
+    assert found.cache_added == (cached > prompt)
+    assert found.prompt_tokens == prompt + (cached if found.cache_added else 0)
+    if found.cache_added:
+        assert found.total_tokens >= found.prompt_tokens + completion
+    else:
+        assert found.total_tokens == total
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+WIRE_USAGES = st.dictionaries(
+    st.sampled_from(
+        ["prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"]
+    ),
+    JSON_VALUES | COUNTS | st.fixed_dictionaries({"cached_tokens": JSON_VALUES, "reasoning_tokens": JSON_VALUES}),
+)
+
+
+@given(WIRE_USAGES)
+def test_whatever_a_server_reports_no_count_is_negative_and_no_total_is_zero(raw: dict[str, object]) -> None:
+    found = normalise(raw)
+    if found is not None:
+        assert found.total_tokens > 0
+        assert min(found.prompt_tokens, found.completion_tokens) >= 0
+        assert found.reasoning_tokens is None or found.reasoning_tokens >= 0
+        assert found.cached_tokens is None or found.cached_tokens >= 0
+
+
+@given(st.lists(st.none() | WIRE_USAGES | JSON_VALUES))
+def test_the_last_usable_report_of_a_stream_is_its_usage(reports: list[object]) -> None:
+    stream = StreamUsage()
+    for report in reports:
+        stream.feed(report)
+    usable = [found for report in reports if isinstance(report, dict) and (found := normalise(report))]
+    assert stream.usage == (usable[-1] if usable else None)
+
+
+def test_running_usage_replaces_the_earlier_figures_and_never_adds_up() -> None:
+    stream = StreamUsage()
+    for generated in range(1, 6):
+        stream.feed(usage(100, generated, 100 + generated))
+    assert stream.usage == Usage(100, 5, 105)
+
+
+def test_zeros_and_nulls_after_the_usage_do_not_erase_it() -> None:
+    stream = StreamUsage()
+    stream.feed(usage(0, 0, 0))
+    assert stream.usage is None
+    stream.feed(usage(7, 3, 10))
+    stream.feed(None)
+    stream.feed(usage(0, 0, 0))
+    assert stream.usage == Usage(7, 3, 10)

@@ -1,0 +1,406 @@
+"""The door, seen by the OpenAI client: a real gateway, a real agent on the rehearsal model, real HTTP."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from openai import (
+    APIError,
+    AsyncOpenAI,
+    AuthenticationError,
+    BadRequestError,
+    InternalServerError,
+    NotFoundError,
+)
+
+from mew_agent.participant.participant import Participant
+from mew_agent.rehearsal import ScriptedReply, ScriptedToolCall
+from tests.mew_agent.conftest import PATIENCE_SECONDS
+from tests.mew_agent.openai_api.conftest import KEY, ChatStaged, content, reasoning
+
+ASK = "What do the harbour records say about the tide gauge at the northern pier?"
+
+
+def word_count(text: str) -> int:
+    """Count the words of a text."""
+    return len(text.split())
+
+
+async def test_each_agent_is_a_model_with_its_window(chat: ChatStaged) -> None:
+    async with chat(door={"configured": frozenset({"writer"})}) as built:
+        models = {model.id: model.model_dump() for model in (await built.client.models.list()).data}
+        one = await built.client.models.retrieve("coder")
+    assert set(models) == {"coder", "writer"}
+    assert models["coder"]["context_window"] == 8192
+    assert models["coder"]["owned_by"] == "demo"
+    assert models["coder"]["mew"]["is_here"] is True
+    assert "context_window" not in models["writer"]
+    assert models["writer"]["mew"]["is_here"] is False
+    assert one.model_dump() == models["coder"]
+
+
+async def test_an_answer_that_is_not_streamed_is_the_agents_chat_with_its_providers_usage(chat: ChatStaged) -> None:
+    async with chat(cached_tokens=8, reasoning_tokens=5) as built:
+        answer = await built.ask(ASK)
+        said = await built.stage.ear.first("coder", "chat")
+        request = built.stage.main_requests[-1]
+        report = built.stage.reported[-1]
+    assert answer.choices[0].message.content == said.body["text"]
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.model == "coder"
+    assert answer.usage.prompt_tokens == request.prompt_tokens == report["context"]["prompt_tokens"]
+    assert answer.usage.completion_tokens == report["context"]["completion_tokens"]
+    assert answer.usage.total_tokens == report["tokens"]
+    assert answer.usage.prompt_tokens_details.cached_tokens == 8
+    assert answer.usage.completion_tokens_details.reasoning_tokens == 5
+    mew = answer.model_dump()["mew"]
+    assert mew["basis"] == "reported"
+    assert mew["max_tokens"] == 8192
+    assert mew["level"] == "healthy"
+
+
+async def test_a_stream_begins_with_the_role_and_ends_with_usage_on_a_chunk_without_choices(chat: ChatStaged) -> None:
+    async with chat(chunk_delay_seconds=0.005) as built:
+        chunks = await built.stream(ASK, stream_options={"include_usage": True})
+        said = await built.stage.ear.first("coder", "chat")
+        report = built.stage.reported[-1]
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert content(chunks) == said.body["text"]
+    pieces = [chunk for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
+    assert len(pieces) > 3
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage.total_tokens == report["tokens"]
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+    assert chunks[-1].model_dump()["mew"]["call_id"] == report["context"]["call_id"]
+
+
+async def test_without_include_usage_the_finish_chunk_is_the_last_and_carries_it(chat: ChatStaged) -> None:
+    async with chat() as built:
+        chunks = await built.stream(ASK)
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    assert chunks[-1].usage.total_tokens > 0
+
+
+async def test_usage_that_the_provider_does_not_report_is_null(chat: ChatStaged) -> None:
+    async with chat(usage_on="none") as built:
+        chunks = await built.stream(ASK, stream_options={"include_usage": True})
+        whole = await built.ask(ASK)
+    assert content(chunks)
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage is None
+    assert whole.usage is None
+    assert whole.model_dump()["mew"]["reason"] == "usage_unavailable"
+
+
+async def test_thinking_comes_apart_from_the_answer(chat: ChatStaged) -> None:
+    async with chat(visible_reasoning="The pier comes first, then the gauge.") as built:
+        chunks = await built.stream(ASK)
+        said = await built.stage.ear.first("coder", "chat")
+    assert "The pier comes first" in reasoning(chunks)
+    assert content(chunks) == said.body["text"]
+
+
+async def test_text_before_a_tool_call_is_thinking_and_the_answer_comes_once(chat: ChatStaged) -> None:
+    script = (
+        ScriptedReply(
+            text="Let me count them.", tool_calls=(ScriptedToolCall(name="word_count", arguments='{"text": "a b"}'),)
+        ),
+        ScriptedReply(text="There are two words."),
+    )
+    async with chat(name="writer", tools=[word_count], script=script) as built:
+        chunks = await built.stream("Count a b", model="writer")
+    assert content(chunks) == "There are two words."
+    assert reasoning(chunks).count("Let me count them.") == 1
+    assert 'word_count {"text": "a b"}' in reasoning(chunks)
+
+
+async def test_an_agent_that_shows_no_stream_answers_in_one_piece(chat: ChatStaged) -> None:
+    async with chat(name="mute") as built:
+        chunks = await built.stream(ASK, model="mute")
+        said = await built.stage.ear.first("mute", "chat")
+    pieces = [chunk for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
+    assert len(pieces) == 1
+    assert content(chunks) == said.body["text"]
+
+
+async def test_a_compaction_in_the_middle_is_told_in_order_and_then_the_answer_follows(
+    chat: ChatStaged, text: Callable[[int], str]
+) -> None:
+    async with chat(window_tokens=3000, reply_tokens=60) as built:
+        for _ in range(4):
+            await built.ask(text(450))
+        chunks = await built.stream(text(700), stream_options={"include_usage": True})
+        said = [str(e.body["text"]) for e in built.stage.ear.of("coder", "chat")]
+        done = next(s for s in built.stage.statuses if s["status"] == "compacted")
+        requests = len(built.stage.summary_requests)
+    whole = content(chunks)
+    freed = done["context"]["last_compaction"]["freed_tokens"]
+    begun, ended, answer = whole.index("> compacting "), whole.index(f"> freed {freed:,} tokens"), whole.index(said[-1])
+    assert requests >= 1
+    assert begun < ended < answer
+    assert whole.endswith(said[-1])
+    assert whole.count(said[-1]) == 1
+    assert chunks[-1].model_dump()["mew"]["notices"][0].startswith("compacting ")
+    assert chunks[-1].usage.prompt_tokens < 3000
+
+
+async def test_a_call_that_a_control_stopped_and_that_is_made_again_is_told(chat: ChatStaged) -> None:
+    script = [{"text": "It rises. " * 40}, {"text": "It falls."}]
+    async with chat(call_bound_seconds=0.05, script=script, chunk_delay_seconds=0.05) as built:
+        server, chunks = built.stage.server, list[Any]()
+
+        async def ask() -> None:
+            chunks.extend(await built.stream(ASK))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await server.wait_until(lambda: bool(server.requests) and server.requests[0].chunks_sent > 3)
+            await built.stage.control("clear")
+    whole = content(chunks)
+    assert whole.startswith("It ")
+    assert whole.endswith("\n\n> stopped there by a control; the answer begins anew\n\nIt falls.")
+    assert chunks[-1].model_dump()["mew"]["notices"] == ["stopped there by a control; the answer begins anew"]
+
+
+@pytest.mark.parametrize("place", ["reasoning", "off"])
+async def test_notices_may_stand_in_the_thinking_or_be_left_out(
+    place: str, chat: ChatStaged, text: Callable[[int], str]
+) -> None:
+    async with chat(door={"notices": place}, window_tokens=3000, reply_tokens=60) as built:
+        for _ in range(4):
+            await built.ask(text(450))
+        chunks = await built.stream(text(700))
+        said = [str(e.body["text"]) for e in built.stage.ear.of("coder", "chat")]
+    assert content(chunks) == said[-1]
+    assert ("> compacting" in reasoning(chunks)) is (place == "reasoning")
+
+
+async def test_a_compaction_between_two_questions_is_told_with_the_second(
+    chat: ChatStaged, text: Callable[[int], str]
+) -> None:
+    async with chat(reply_tokens=40) as built:
+        for _ in range(4):
+            await built.ask(text(200))
+        done = await built.stage.ada.compact("coder")
+        await built.stage.ear.until(lambda: "compacted" in built.stage.ear.words("coder"))
+        chunks = await built.stream(ASK)
+        again = await built.stream(ASK)
+    assert content(chunks).startswith(f"> meanwhile: freed {done.freed_tokens:,} tokens; now ")
+    assert "freed" not in content(again).split("\n")[0]
+
+
+async def test_a_wrong_key_and_no_key_are_refused(chat: ChatStaged) -> None:
+    async with chat() as built:
+        async with AsyncOpenAI(base_url=built.base_url, api_key="wrong") as stranger:
+            with pytest.raises(AuthenticationError) as caught:
+                await stranger.models.list()
+            with pytest.raises(AuthenticationError):
+                await stranger.chat.completions.create(model="coder", messages=[{"role": "user", "content": "hi"}])
+        async with httpx2.AsyncClient() as http:
+            bare = await http.get(f"{built.base_url}/models")
+            health = await http.get(built.base_url.removesuffix("/v1") + "/health")
+    assert caught.value.code == "invalid_api_key"
+    assert bare.status_code == 401
+    assert bare.headers["www-authenticate"] == "Bearer"
+    assert health.json() == {"status": "ok", "space": "demo"}
+    assert not built.stage.main_requests
+
+
+async def test_an_unknown_model_is_named_with_those_that_are_here(chat: ChatStaged) -> None:
+    async with chat() as built:
+        with pytest.raises(NotFoundError, match="no agent 'gpt-4o' in this space \\(agents here: coder\\)") as caught:
+            await built.ask("hello", model="gpt-4o")
+        with pytest.raises(NotFoundError):
+            await built.client.models.retrieve("ada")
+    assert caught.value.code == "model_not_found"
+    assert caught.value.param == "model"
+
+
+async def test_a_bad_body_says_where_what_and_what_was_expected(chat: ChatStaged) -> None:
+    async with chat() as built:
+        picture: list[Any] = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
+        with pytest.raises(BadRequestError, match=r"part of type 'image_url' .*text parts only") as caught:
+            await built.client.chat.completions.create(model="coder", messages=[{"role": "user", "content": picture}])
+        async with httpx2.AsyncClient(headers={"authorization": f"Bearer {KEY}"}) as http:
+            broken = await http.post(f"{built.base_url}/chat/completions", content=b'{"model":')
+            nowhere = await http.post(f"{built.base_url}/completions", content=b"{}")
+    assert caught.value.param == "messages[0].content[0]"
+    assert broken.status_code == 400
+    assert "is no JSON" in broken.json()["error"]["message"]
+    assert nowhere.status_code == 404
+    assert "/v1/chat/completions" in nowhere.json()["error"]["message"]
+
+
+async def test_a_client_that_goes_away_stops_the_agents_thinking(chat: ChatStaged) -> None:
+    async with chat(chunk_delay_seconds=0.05, reply_tokens=1000) as built:
+        long = " ".join(f"Sentence {n} tells of stone {n}." for n in range(200))
+        stream = await built.client.chat.completions.create(
+            model="coder", messages=[{"role": "user", "content": long}], stream=True
+        )
+        async for chunk in stream:
+            if chunk.choices and chunk.choices[0].delta.content:
+                break
+        await stream.close()
+        conclusion = await built.stage.ear.first("coder", "reasoning/conclusion", cancelled=True)
+        server = built.stage.server
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await server.wait_until(lambda: server.requests[0].is_disconnected)
+            after = await built.ask("And now?")
+    assert conclusion.body["reason"] == "the asker left"
+    assert after.choices[0].message.content
+
+
+async def test_a_question_whose_asker_left_while_it_was_queued_is_never_asked(chat: ChatStaged) -> None:
+    async with chat(chunk_delay_seconds=0.03) as built:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(built.ask, ASK)
+            await built.stage.ear.first("coder", "reasoning/start")
+            with anyio.move_on_after(PATIENCE_SECONDS) as second:
+
+                async def leave_when_queued() -> None:
+                    await built.stage.ear.first("coder", "chat/acknowledge", status="queued")
+                    second.cancel()
+
+                tasks.start_soon(leave_when_queued)
+                await built.ask("The forgotten question")
+        await built.stage.ear.first("bob", "chat/cancel")
+        await built.ask("The third question")
+        prompts = json.dumps([request.body for request in built.stage.main_requests])
+    assert "The third question" in prompts
+    assert "The forgotten question" not in prompts
+
+
+async def test_questions_at_once_are_queued_by_the_agent_and_get_their_own_answers(chat: ChatStaged) -> None:
+    questions = [f"The {thing} is on the shelf." for thing in ("lamp", "kettle", "globe")]
+    answers: dict[str, str] = {}
+    async with chat() as built:
+
+        async def ask(question: str) -> None:
+            answers[question] = content(await built.stream(question))
+
+        async with anyio.create_task_group() as tasks:
+            for question in questions:
+                tasks.start_soon(ask, question)
+        ear = built.stage.ear
+        asked = {str(e.body["text"]): e for e in ear.of("bob", "chat")}
+        said = {text: str((await ear.first("coder", "chat", about=e)).body["text"]) for text, e in asked.items()}
+    assert len(set(answers.values())) == len(questions)
+    assert answers == said
+
+
+async def test_a_model_that_fails_comes_back_as_what_the_agent_says_of_it(chat: ChatStaged) -> None:
+    async with chat(script=(ScriptedReply(text="fine"), ScriptedReply(status=500))) as built:
+        await built.ask(ASK)
+        chunks = await built.stream(ASK, stream_options={"include_usage": True})
+    assert content(chunks).startswith("My model call failed")
+    assert chunks[-1].usage is None, "usage of the call before is not this answer's"
+
+
+async def test_an_agent_that_leaves_ends_the_stream_with_an_error(chat: ChatStaged) -> None:
+    async with chat(chunk_delay_seconds=0.05) as built:
+        stream = await built.ask(ASK, stream=True)
+
+        async def read_on() -> None:
+            async for chunk in stream:
+                if chunk.choices and chunk.choices[0].delta.content:
+                    await built.stage.agent.aclose()
+
+        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(APIError, match="'coder' left the space before"):
+            await read_on()
+
+
+async def test_an_agent_that_is_not_here_is_told_before_anything_is_said(chat: ChatStaged) -> None:
+    async with chat(door={"configured": frozenset({"writer"})}) as built:
+        patient = built.client.with_options(max_retries=0)
+        with pytest.raises(InternalServerError, match="'writer' is not in the space now") as caught:
+            await patient.chat.completions.create(model="writer", messages=[{"role": "user", "content": "hi"}])
+    assert caught.value.status_code == 503
+
+
+async def test_silence_is_bounded_and_the_client_does_not_ask_again_by_itself(
+    chat: ChatStaged, joined: Callable[..., Participant]
+) -> None:
+    async with chat(door={"silence_seconds": 0.2, "configured": frozenset({"writer"})}) as built, joined("writer"):
+        with pytest.raises(InternalServerError, match=r"showed no sign of working on this for 0\.2 seconds") as caught:
+            await built.ask("Anybody?", model="writer")
+        await built.stage.ear.first("bob", "chat/cancel")
+        asked = built.stage.ear.of("bob", "chat")
+    assert caught.value.status_code == 504
+    assert len(asked) == 1
+
+
+async def test_a_stream_that_waits_is_kept_alive(chat: ChatStaged) -> None:
+    async with chat(app={"keep_alive_seconds": 0.02}, chunk_delay_seconds=0.1, reply_tokens=20) as built:
+        body = {"model": "coder", "stream": True, "messages": [{"role": "user", "content": ASK}]}
+        async with httpx2.AsyncClient(headers={"authorization": f"Bearer {KEY}"}, timeout=PATIENCE_SECONDS) as http:
+            answer = await http.post(f"{built.base_url}/chat/completions", json=body)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert "\n: keep-alive\n" in answer.text
+    assert answer.text.endswith("data: [DONE]\n\n")
+
+
+TITLE_PROMPT = """### Task:
+Find a short title.
+### Output:
+JSON format: { "title": "a title" }
+### Chat History:
+<chat_history>
+USER: Why do tides differ at the two piers of this harbour, and who measured them first?
+ASSISTANT: They do not.
+</chat_history>"""
+
+
+async def test_a_clients_own_prompts_never_reach_the_agent(chat: ChatStaged) -> None:
+    async with chat() as built:
+        title = await built.ask(TITLE_PROMPT)
+        streamed = await built.stream(TITLE_PROMPT)
+        asked = list(built.stage.main_requests)
+    assert json.loads(title.choices[0].message.content)["title"].startswith("Why do tides differ")
+    assert content(streamed) == title.choices[0].message.content
+    assert title.usage is None
+    assert not asked
+
+
+async def test_they_do_where_that_is_wanted(chat: ChatStaged) -> None:
+    async with chat(app={"answer_background": False}) as built:
+        await built.ask(TITLE_PROMPT)
+        asked = list(built.stage.main_requests)
+    assert len(asked) == 1
+
+
+async def test_what_an_agent_does_not_use_is_named(chat: ChatStaged) -> None:
+    async with chat() as built:
+        answer = await built.client.chat.completions.create(
+            model="coder",
+            temperature=0.1,
+            messages=[
+                {"role": "system", "content": "Be a pirate."},
+                {"role": "user", "content": "First question"},
+                {"role": "assistant", "content": "First answer"},
+                {"role": "user", "content": [{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]},
+            ],
+        )
+        sent = json.dumps(built.stage.main_requests[0].body["messages"])
+    assert answer.model_dump()["mew"]["ignored"] == ["system messages", "earlier messages", "temperature"]
+    assert "pirate" not in sent
+    assert "One.\\nTwo." in sent
+
+
+async def test_web_pages_may_not_call_unless_their_origin_was_named(chat: ChatStaged) -> None:
+    preflight = {"origin": "http://page.test", "access-control-request-method": "POST"}
+    async with chat() as built, httpx2.AsyncClient() as http:
+        refused = await http.options(f"{built.base_url}/chat/completions", headers=preflight)
+    async with chat(app={"allow_origins": ["http://page.test"]}) as built, httpx2.AsyncClient() as http:
+        allowed = await http.options(f"{built.base_url}/chat/completions", headers=preflight)
+    assert "access-control-allow-origin" not in refused.headers
+    assert allowed.headers["access-control-allow-origin"] == "http://page.test"
+
+
+async def test_somebody_who_may_not_chat_cannot_ask(chat: ChatStaged, opened: Callable[..., Any]) -> None:
+    async with chat(door={"person": "shy"}) as built:
+        with pytest.raises(APIError, match="'shy' may not chat with 'coder'"):
+            await built.ask("hello")

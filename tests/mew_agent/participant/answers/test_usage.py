@@ -1,0 +1,91 @@
+"""Usage as the agent's report has it: never 0 for unknown, never another answer's."""
+
+from typing import Any
+
+from mew_protocol.context_report import ContextReport
+
+from mew_agent.participant.answers.usage import CallUsage, context_key, usage_of
+from mew_agent.participant.peers import PeerContext
+
+
+def context(tokens: int | None, call_id: str | None = "c1", **report: Any) -> PeerContext:
+    report = {"basis": "reported", "prompt_tokens": 90, "completion_tokens": 10, "call_id": call_id, **report}
+    return PeerContext(
+        tokens=tokens, max_tokens=1000, messages=2, status="active", report=ContextReport.model_validate(report)
+    )
+
+
+UNAVAILABLE = {"basis": "unknown", "reason": "usage_unavailable", "prompt_tokens": None, "completion_tokens": None}
+
+
+def test_the_figures_are_those_of_the_report() -> None:
+    assert usage_of(context(120, cached_tokens=40, reasoning_tokens=5)) == {
+        "prompt_tokens": 90,
+        "completion_tokens": 10,
+        "total_tokens": 120,
+        "prompt_tokens_details": {"cached_tokens": 40},
+        "completion_tokens_details": {"reasoning_tokens": 5},
+    }
+
+
+def test_details_that_were_not_reported_are_left_out() -> None:
+    assert usage_of(context(100)) == {"prompt_tokens": 90, "completion_tokens": 10, "total_tokens": 100}
+
+
+def test_where_the_measure_is_another_the_total_is_the_sum() -> None:
+    usage = usage_of(context(90, measure="prompt"))
+    assert usage is not None
+    assert usage["total_tokens"] == 100
+
+
+def test_half_a_report_is_no_usage() -> None:
+    assert usage_of(context(100, completion_tokens=None)) is None
+    assert usage_of(PeerContext(tokens=100)) is None
+
+
+def test_only_a_call_made_since_the_turn_began_counts() -> None:
+    usage = CallUsage(context(100))
+
+    def total() -> int | None:
+        return usage.usage["total_tokens"] if usage.usage else None
+
+    usage.hear(context(100))
+    assert total() is None
+    usage.hear(context(200, "c2"))
+    assert total() == 200
+    usage.begin(context(200, "c2"))
+    assert total() is None
+    usage.hear(context(300, "c3"))
+    assert total() == 300
+
+
+def test_a_projection_after_a_compaction_keeps_the_calls_figures() -> None:
+    usage = CallUsage(context(100))
+    usage.hear(context(200, "c2"))
+    usage.hear(context(50, "c2", basis="projected", prompt_tokens=None, completion_tokens=None))
+    assert usage.usage is not None
+    assert usage.usage["total_tokens"] == 200
+
+
+def test_a_newest_call_without_usage_leaves_none() -> None:
+    usage = CallUsage(context(100))
+    usage.hear(context(200, "c2"))
+    usage.hear(context(None, "c2", **UNAVAILABLE))
+    assert usage.usage is None
+
+
+def test_the_mew_key_leaves_out_what_is_not_known() -> None:
+    told = context_key("coder", context(None, None, **UNAVAILABLE), notices=["compacting ..."], ignored=["tools"])
+    assert told["participant"] == "coder"
+    assert told["basis"] == "unknown"
+    assert told["reason"] == "usage_unavailable"
+    assert told["max_tokens"] == 1000
+    assert told["notices"] == ["compacting ..."]
+    assert told["ignored"] == ["tools"]
+    assert not {"tokens", "turns_to_compaction", "call_id"} & told.keys()
+    assert context_key("coder", PeerContext()) == {"participant": "coder", "basis": "unknown"}
+
+
+def test_a_figure_without_a_report_is_unlabelled() -> None:
+    told = context_key("other", PeerContext(tokens=7, max_tokens=20_000))
+    assert told == {"participant": "other", "basis": "unlabelled", "tokens": 7, "max_tokens": 20_000}

@@ -1,0 +1,377 @@
+"""The connection: joining, coming back, giving up, and everything a gateway may send."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from anyio.abc import TaskStatus
+from hypothesis import given
+from hypothesis import strategies as st
+from mew_protocol.codec import DEFAULT_MAX_BYTES, StreamFrame
+from mew_protocol.envelope import Envelope
+from mew_spaces.config.loading import SpaceConfig
+from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+from mew_agent.errors import ConfigError, GatewayError, NotConnected, Superseded, TooLarge, Unauthorized
+from mew_agent.participant.client import BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, Address, Client, backoff_seconds
+
+WELCOME = (
+    '{"protocol":"mew/v0.4","id":"w","ts":"2026-01-01T00:00:00Z","from":"system:gateway","to":["ada"],'
+    '"kind":"system/welcome","payload":{"you":{"id":"ada","capabilities":[{"kind":"*"}]},"participants":[]}}'
+)
+
+
+class Inbox:
+    """What a client received."""
+
+    def __init__(self) -> None:
+        self.messages: list[Envelope | StreamFrame] = []
+        self._changed = anyio.Event()
+
+    async def receive(self, message: Envelope | StreamFrame) -> None:
+        self.messages.append(message)
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    @property
+    def kinds(self) -> list[str]:
+        return [m.kind if isinstance(m, Envelope) else "frame" for m in self.messages]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        with anyio.fail_after(10):
+            while not condition():
+                await self._changed.wait()
+
+
+def address(url: str, token: str = "t", participant: str = "ada") -> Address:
+    return Address(url, "demo", participant, token)
+
+
+def chat(text: str, number: int = 1) -> Envelope:
+    return Envelope.write("chat", id=f"c{number}", ts="2026-01-01T00:00:00Z", sender="ada", payload={"text": text})
+
+
+@asynccontextmanager
+async def running(client: Client, inbox: Inbox) -> AsyncIterator[None]:
+    """Run a client while the block runs; it must end by itself once it is closed."""
+    with anyio.fail_after(15):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.run, inbox.receive)
+            yield
+            await client.aclose()
+
+
+@asynccontextmanager
+async def foreign_gateway(talk: Callable[[ServerConnection], Awaitable[None]]) -> AsyncIterator[str]:
+    """A gateway of somebody else: `talk` has each connection to itself, after the join frame came."""
+
+    async def handle(connection: ServerConnection) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            await connection.recv()
+            await talk(connection)
+            await connection.wait_closed()
+
+    async with serve(handle, "127.0.0.1", 0, close_timeout=1) as server:
+        port = server.sockets[0].getsockname()[1]
+        yield f"ws://127.0.0.1:{port}"
+
+
+async def test_joins_and_both_hears_and_says_things(gateway: RunningGateway) -> None:
+    inbox = Inbox()
+    client = Client(address(gateway.ws_url, gateway.token_of("ada")))
+    async with running(client, inbox):
+        await client.send(chat("hello"))
+        await inbox.until(lambda: "chat" in inbox.kinds)
+        assert client.is_joined
+        assert inbox.kinds == ["system/welcome", "chat"]
+    assert client.joins == 1
+    assert not client.is_joined
+
+
+async def test_a_wrong_token_is_refused_at_once_and_not_tried_again(gateway: RunningGateway) -> None:
+    client = Client(address(gateway.ws_url, "wrong"))
+    with anyio.fail_after(5), pytest.raises(Unauthorized, match="refused this token for 'ada'"):
+        await client.run(Inbox().receive)
+    assert client.joins == 0
+
+
+async def test_a_refusal_by_close_code_alone_is_not_tried_again() -> None:
+    connections = 0
+
+    async def refuse(connection: ServerConnection) -> None:
+        nonlocal connections
+        connections += 1
+        await connection.close(4401, "unauthorized")
+
+    async with foreign_gateway(refuse) as url:
+        with anyio.fail_after(5), pytest.raises(Unauthorized):
+            await Client(address(url)).run(Inbox().receive)
+    assert connections == 1
+
+
+async def test_a_refusal_at_the_upgrade_is_a_refusal_of_the_token() -> None:
+    def refuse(connection: ServerConnection, _request: Request) -> Response:
+        return connection.respond(401, "no\n")
+
+    async def handle(_connection: ServerConnection) -> None:
+        raise AssertionError("never joined")
+
+    async with serve(handle, "127.0.0.1", 0, process_request=refuse) as server:
+        port = server.sockets[0].getsockname()[1]
+        with anyio.fail_after(5), pytest.raises(Unauthorized):
+            await Client(address(f"ws://127.0.0.1:{port}")).run(Inbox().receive)
+
+
+async def test_an_unknown_space_ends_it_with_the_gateways_words(gateway: RunningGateway) -> None:
+    client = Client(Address(gateway.ws_url, "elsewhere", "ada", gateway.token_of("ada")))
+    with anyio.fail_after(5), pytest.raises(GatewayError, match="no space 'elsewhere'"):
+        await client.run(Inbox().receive)
+
+
+async def test_the_older_of_two_connections_of_an_agent_stops(gateway: RunningGateway) -> None:
+    older, newer = (Client(address(gateway.ws_url, gateway.token_of("coder"), "coder")) for _ in range(2))
+    inbox, stopped = Inbox(), anyio.Event()
+
+    async def be_pushed_out() -> None:
+        with pytest.raises(Superseded, match="another connection joined as 'coder'"):
+            await older.run(inbox.receive)
+        stopped.set()
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(be_pushed_out)
+            await inbox.until(lambda: older.is_joined)
+            async with running(newer, Inbox()):
+                await stopped.wait()
+                assert newer.is_joined
+    assert (older.joins, newer.joins) == (1, 1)
+
+
+async def test_without_a_gateway_it_says_so_within_its_bound(free_port: int) -> None:
+    client = Client(address(f"ws://127.0.0.1:{free_port}"), first_connect_seconds=0.4)
+    with anyio.fail_after(5), pytest.raises(NotConnected, match=r"not connected .*\(connection refused\)"):
+        await client.run(Inbox().receive)
+
+
+async def test_a_gateway_that_never_answers_is_given_up_within_the_bound() -> None:
+    left = anyio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        left.set()
+
+    server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    async with server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        client = Client(address(url), first_connect_seconds=0.4)
+        with anyio.fail_after(5):
+            with pytest.raises(NotConnected, match="no answer in time"):
+                await client.run(Inbox().receive)
+            await left.wait()
+
+
+async def test_a_gateway_that_never_welcomes_is_given_up_within_the_bound() -> None:
+    async def chatter(connection: ServerConnection) -> None:
+        while True:
+            await connection.send('{"kind":"chat","payload":{"text":"hi"}}')
+
+    async with foreign_gateway(chatter) as url:
+        client = Client(address(url), first_connect_seconds=0.4)
+        with anyio.fail_after(5), pytest.raises(NotConnected, match="no answer in time"):
+            await client.run(Inbox().receive)
+
+
+async def test_what_comes_before_the_welcome_is_passed_on_in_order() -> None:
+    async def early(connection: ServerConnection) -> None:
+        await connection.send('{"kind":"chat","id":"e","ts":"t","from":"bob","payload":{"text":"early"}}')
+        await connection.send(WELCOME.replace('"to":["ada"]', '"to":["bob"]'))
+        await connection.send(b"#s1#frame")
+        await connection.send(WELCOME)
+
+    inbox = Inbox()
+    async with foreign_gateway(early) as url:
+        client = Client(address(url))
+        async with running(client, inbox):
+            await inbox.until(lambda: client.is_joined and len(inbox.messages) == 4)
+            assert client.joins == 1, "a welcome of somebody else is none of ours"
+    assert inbox.kinds == ["chat", "system/welcome", "frame", "system/welcome"]
+
+
+async def test_garbage_of_any_kind_does_not_end_the_connection() -> None:
+    garbage: list[str | bytes] = [
+        "", b"", "nonsense", "null", "[]", "7", '"text"', "{", "##", "#", b"\xff\xfe", b"#\xff#x", os.urandom(64),
+        '{"kind":5}', '{"kind":"chat","to":{}}', '{"kind":"chat","payload":[]}', '{"protocol":"mew/v9","kind":"chat"}',
+        '{"kind":"chat","payload":{"n":NaN}}', '{"payload":{"text":"\\ud800"}}', "{" * 100_000,
+    ]  # fmt: skip
+
+    async def rant(connection: ServerConnection) -> None:
+        for piece in garbage:
+            await connection.send(piece)
+        await connection.send(WELCOME)
+        for piece in garbage:
+            await connection.send(piece)
+        await connection.send('{"kind":"chat","id":"last","ts":"t","from":"bob","payload":{"text":"still here?"}}')
+
+    inbox = Inbox()
+    async with foreign_gateway(rant) as url:
+        client = Client(address(url))
+        async with running(client, inbox):
+            await inbox.until(lambda: bool(inbox.messages) and getattr(inbox.messages[-1], "id", "") == "last")
+    assert client.joins == 1
+
+
+async def test_comes_back_when_the_gateway_does(space: SpaceConfig, tokens: TokenBook) -> None:
+    async def host(port: int, stop: anyio.Event, *, task_status: TaskStatus[RunningGateway]) -> None:
+        async with serve_gateway(space, tokens=tokens, port=port) as gateway:
+            task_status.started(gateway)
+            await stop.wait()
+
+    inbox = Inbox()
+    async with anyio.create_task_group() as gateways, anyio.create_task_group() as sending:
+        stop = anyio.Event()
+        first: RunningGateway = await gateways.start(host, 0, stop)
+        client = Client(address(first.ws_url, first.token_of("ada")))
+        async with running(client, inbox):
+            await inbox.until(lambda: client.is_joined)
+            stop.set()
+            while client.is_joined:
+                await anyio.wait_all_tasks_blocked()
+            # Said while nobody listens; it waits for the connection.
+            sending.start_soon(client.send, chat("said in between"))
+            again = anyio.Event()
+            await gateways.start(host, first.port, again)
+            await inbox.until(lambda: "chat" in inbox.kinds)
+            assert client.joins == 2
+        again.set()
+    assert inbox.kinds == ["system/welcome", "system/welcome", "chat"]
+
+
+async def test_sending_without_a_connection_waits_and_then_fails(free_port: int) -> None:
+    client = Client(address(f"ws://127.0.0.1:{free_port}"), first_connect_seconds=30)
+    async with running(client, Inbox()):
+        with pytest.raises(NotConnected):
+            await client.send(chat("nobody hears this"), wait_seconds=0.05)
+
+
+async def test_what_is_larger_than_any_gateway_takes_is_not_sent(free_port: int) -> None:
+    client = Client(address(f"ws://127.0.0.1:{free_port}"))
+    with pytest.raises(TooLarge, match=r"a message of 16,777,217 bytes is larger than the 16,777,216"):
+        await client.send(bytes(DEFAULT_MAX_BYTES + 1))
+
+
+async def test_what_a_gateway_finds_too_large_is_not_sent_for_ever(space: SpaceConfig, tokens: TokenBook) -> None:
+    narrow = space.model_copy(update={"limits": space.limits.model_copy(update={"message_bytes": 40_000})})
+    async with serve_gateway(narrow, tokens=tokens, port=0) as gateway:
+        client, inbox = Client(address(gateway.ws_url, gateway.token_of("ada"))), Inbox()
+        async with running(client, inbox):
+            await inbox.until(lambda: "system/welcome" in inbox.kinds)
+            with anyio.fail_after(10), pytest.raises(TooLarge, match="larger than the gateway takes"):
+                await client.send(chat("x" * 15_000_000))  # more than the sockets in between hold
+            await client.send(chat("shorter"))
+            await inbox.until(lambda: "chat" in inbox.kinds)
+
+
+async def test_whoever_waits_to_send_learns_at_once_that_it_is_over(gateway: RunningGateway) -> None:
+    client = Client(address(gateway.ws_url, "wrong"))
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+
+            async def be_refused() -> None:
+                with pytest.raises(Unauthorized):
+                    await client.run(Inbox().receive)
+
+            async def say() -> None:
+                with pytest.raises(NotConnected):
+                    await client.send(chat("hello"), wait_seconds=600)
+
+            tasks.start_soon(say)
+            tasks.start_soon(be_refused)
+
+
+async def test_closing_while_it_waits_to_connect_ends_it(free_port: int) -> None:
+    client = Client(address(f"ws://127.0.0.1:{free_port}"), first_connect_seconds=600)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.run, Inbox().receive)
+            await anyio.wait_all_tasks_blocked()
+            await client.aclose()
+
+
+async def test_closing_before_the_welcome_ends_it() -> None:
+    connected = anyio.Event()
+
+    async def wait(_connection: ServerConnection) -> None:
+        connected.set()
+
+    async with foreign_gateway(wait) as url:
+        client = Client(address(url))
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(client.run, Inbox().receive)
+                await connected.wait()
+                await client.aclose()
+
+
+@pytest.mark.parametrize("moment", ["before the welcome", "joined"])
+async def test_cancelling_leaves_no_task_and_no_socket_behind(moment: str) -> None:
+    arrived, gone = anyio.Event(), anyio.Event()
+
+    async def talk(connection: ServerConnection) -> None:
+        if moment == "joined":
+            await connection.send(WELCOME)
+        arrived.set()
+        await connection.wait_closed()
+        gone.set()
+
+    inbox = Inbox()
+    async with foreign_gateway(talk) as url:
+        client = Client(address(url))
+        before = asyncio.all_tasks()
+        ours: set[asyncio.Task[object]] = set()
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(client.run, inbox.receive)
+                await arrived.wait()
+                if moment == "joined":
+                    await inbox.until(lambda: client.is_joined)
+                ours = {task for task in asyncio.all_tasks() - before if "keepalive" in repr(task.get_coro())}
+                tasks.cancel_scope.cancel()
+            await gone.wait()
+    assert ours, "the connection has a heartbeat of its own"
+    assert all(task.done() for task in ours)
+
+
+async def test_an_address_that_is_none_is_the_callers_mistake() -> None:
+    for url in ("localhost:8080", "http://localhost", "ws://", "ws://h:99999999", "ws://[::1"):
+        with anyio.fail_after(5), pytest.raises(ConfigError, match="a URL like ws://"):
+            await Client(address(url)).run(Inbox().receive)
+
+
+async def test_a_host_that_does_not_exist_is_given_up_within_the_bound() -> None:
+    client = Client(address(f"ws://{'a' * 70}.invalid"), first_connect_seconds=0.2)
+    with anyio.fail_after(10), pytest.raises(NotConnected):
+        await client.run(Inbox().receive)
+
+
+def test_the_token_stays_out_of_what_is_printed() -> None:
+    assert "secret" not in repr(address("ws://h", "secret"))
+
+
+@given(st.integers(1, 10**9), st.floats(0, 1))
+def test_the_wait_between_tries_is_bounded_however_long_the_gateway_is_away(attempt: int, jitter: float) -> None:
+    assert BACKOFF_FIRST_SECONDS / 2 <= backoff_seconds(attempt, jitter) <= BACKOFF_MAX_SECONDS
+
+
+def test_the_wait_between_tries_doubles_and_chance_takes_up_to_half() -> None:
+    assert [backoff_seconds(n, 1.0) for n in (1, 2, 3)] == [0.25, 0.5, 1.0]
+    assert backoff_seconds(3, 0.0) == 0.5

@@ -1,0 +1,83 @@
+"""What answers the question to compact, and what is read from it."""
+
+from typing import Any
+
+import pytest
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.participant import CompactDone
+
+from mew_agent.errors import BadAnswer, PeerTimeout
+from mew_agent.participant.compactions import CompactionQuestion
+
+REPORT = {
+    "basis": "projected",
+    "measure": "total",
+    "max_tokens_basis": "configured",
+    "level": "healthy",
+    "severity": 0,
+    "policy": "mew",
+    "stale_messages": 0,
+    "revision": 1,
+    "compactions": 1,
+}
+FULL: dict[str, Any] = {"messages_in_context": 4, "tokens": 500, "max_tokens": 8192, "context": REPORT}
+
+
+def envelope(kind: str, payload: Any, sender: str = "coder") -> Envelope:
+    return Envelope.write(kind, id="a", ts="t", sender=sender, payload=payload, correlation_id=("q",))
+
+
+def status(word: str, sender: str = "coder", **more: Any) -> Envelope:
+    return envelope("participant/status", {"messages_in_context": 0, "status": word, **more}, sender)
+
+
+def asked() -> CompactionQuestion:
+    return CompactionQuestion(Envelope.write("participant/compact", id="q", ts="t", sender="ada"), "coder")
+
+
+def test_the_outcome_is_the_answer_and_what_follows_it_is_none() -> None:
+    question = asked()
+    for heard in (
+        status("compacting"),
+        envelope("participant/compact-done", {"status": "compacted", "freed_tokens": 7}),
+        status("compacted"),
+    ):
+        question.take(heard)
+    assert question.outcome(1) == CompactDone(status="compacted", freed_tokens=7)
+
+
+@pytest.mark.parametrize(
+    ("last", "outcome"),
+    [
+        (status("compacted"), CompactDone(status="skipped", skipped=True, reason="no_history")),
+        (
+            status("compacted", **FULL),
+            CompactDone(status="compacted", tokens_after=500, max_tokens=8192, basis="projected"),
+        ),
+        (status("compacted", messages_in_context=4), CompactDone(status="compacted")),
+        (
+            status("compaction_failed:the model is down: refused"),
+            CompactDone(status="skipped", skipped=True, reason="the model is down: refused"),
+        ),
+    ],
+)
+def test_a_peer_that_may_not_tell_the_outcome_is_understood_by_its_status(last: Envelope, outcome: CompactDone) -> None:
+    question = asked()
+    question.take(status("compacting"))
+    question.take(last)
+    assert question.outcome(1) == outcome
+
+
+def test_nobody_elses_status_is_an_answer() -> None:
+    question = asked()
+    question.take(status("compacted", sender="writer"))
+    with pytest.raises(PeerTimeout):
+        question.outcome(1)
+
+
+@pytest.mark.parametrize("kind", ["participant/compact-done", "participant/status"])
+def test_an_answer_that_cannot_be_read_is_the_peers_fault(kind: str) -> None:
+    question = asked()
+    question.take(envelope(kind, {"status": "compacted", "freed_tokens": "many", "messages_in_context": "some"}))
+    with pytest.raises(BadAnswer, match=r"freed_tokens|messages_in_context"):
+        question.outcome(1)

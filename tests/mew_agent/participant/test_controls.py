@@ -1,0 +1,419 @@
+"""The `participant/*` controls: who is obeyed, which envelopes answer, in which order."""
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from mew_protocol.context_report import ContextReport, LastReported
+from mew_protocol.payloads.participant import Compact, Forget, Status
+
+from mew_agent.participant.controls import NoConversation, narrowed
+from mew_agent.participant.participant import Participant
+
+Joined = Callable[..., Participant]
+Staged = Callable[..., Any]
+"""`stage(...)` of the conftest."""
+
+
+def kinds_about(stage: Any, sent: Any) -> list[tuple[str, str, tuple[str, ...]]]:
+    """What the agent said about an envelope: kind, status word, addressees."""
+    return [(e.kind, str(e.body.get("status")), e.addressees) for e in stage.ear.of("coder", about=sent)]
+
+
+async def test_compact_is_answered_between_two_statuses(stage: Staged, text: Callable[[int], str]) -> None:
+    async with stage() as s:
+        for _ in range(4):
+            await s.ask(text(150))
+        sent = await s.control("compact", {"reason": "long review ahead"})
+        await s.ear.first("coder", "participant/status", about=sent, status="compacted")
+        assert kinds_about(s, sent) == [
+            ("participant/status", "compacting", ()),
+            ("participant/compact-done", "compacted", ("ada",)),
+            ("participant/status", "compacted", ()),
+        ]
+        done = s.ear.of("coder", "participant/compact-done")[0].body
+        status = s.statuses[-1]
+        assert done["skipped"] is False
+        assert done["freed_tokens"] == status["context"]["last_compaction"]["freed_tokens"]
+        assert done["tokens_after"] == status["tokens"]
+        assert status["context"]["basis"] == "projected"
+
+
+@pytest.mark.parametrize(("payload", "reason"), [({}, "no_history"), ({"target_tokens": 8000}, "already_below_target")])
+async def test_what_need_not_be_compacted_is_answered_in_the_same_order(
+    stage: Staged, payload: dict[str, Any], reason: str
+) -> None:
+    async with stage() as s:
+        await s.ask("One.")
+        sent = await s.control("compact", payload)
+        await s.ear.first("coder", "participant/status", about=sent, status="compacted")
+        assert [word for _, word, _ in kinds_about(s, sent)] == ["compacting", "skipped", "compacted"]
+        assert s.ear.of("coder", "participant/compact-done")[0].body["reason"] == reason
+
+
+@pytest.mark.parametrize("behaviour", ["fail", "empty"])
+async def test_a_compaction_that_fails_is_answered_and_the_status_says_so(
+    stage: Staged, text: Callable[[int], str], behaviour: str
+) -> None:
+    async with stage(summary_behaviour=behaviour) as s:
+        for _ in range(4):
+            await s.ask(text(150))
+        before = await s.status()
+        sent = await s.control("compact")
+        await s.ear.until(lambda: len(s.ear.of("coder", about=sent)) == 3)
+        words = [word for _, word, _ in kinds_about(s, sent)]
+        assert words[:2] == ["compacting", "skipped"]
+        assert words[2].startswith("compaction_failed:")
+        after = await s.status()
+        assert (after["tokens"], after["messages_in_context"]) == (before["tokens"], before["messages_in_context"])
+        assert await s.ask("Still there?")
+
+
+async def test_a_second_compact_while_one_runs_is_answered_at_once(stage: Staged, text: Callable[[int], str]) -> None:
+    async with stage(chunk_delay_seconds=0.01) as s:
+        for _ in range(4):
+            await s.ask(text(150))
+        first, second = await s.control("compact"), await s.control("compact")
+        await s.ear.first("coder", "participant/status", about=first, status="compacted")
+        await s.ear.until(lambda: bool(s.ear.of("coder", "participant/compact-done", about=second)))
+        answer = s.ear.of("coder", "participant/compact-done", about=second)[0]
+        assert answer.body["reason"] == "compaction_in_progress"
+        assert "compacted" not in s.ear.words("coder", about=second), "it is not over for the first"
+
+
+async def test_forget_is_announced_before_and_after(stage: Staged) -> None:
+    async with stage() as s:
+        for question in ("One.", "Two."):
+            await s.ask(question)
+        sent = await s.control("forget", {"direction": "oldest", "entries": 2})
+        await s.ear.first("coder", "participant/status", about=sent, status="compacted")
+        assert s.ear.words("coder", about=sent) == ["compacting", "compacted"]
+        assert s.statuses[-1]["messages_in_context"] == 2
+        await s.control("forget", {"direction": "newest"})
+        await s.ask("Three.")
+        sent_messages = str(s.main_requests[-1].body["messages"])
+        assert "One." not in sent_messages
+
+
+@pytest.mark.parametrize(("payload", "word"), [({}, "cleared"), ({"reason": "new topic"}, "cleared:new topic")])
+async def test_clear_leaves_no_figure(stage: Staged, payload: dict[str, Any], word: str) -> None:
+    async with stage() as s:
+        await s.ask("One.")
+        sent = await s.control("clear", payload)
+        status = (await s.ear.first("coder", "participant/status", about=sent)).body
+        assert status["status"] == word
+        assert status["messages_in_context"] == 0
+        assert "tokens" not in status
+        assert status["context"]["reason"] == "cleared"
+        assert status["context"]["last_reported"]["tokens"] == s.reported[-1]["tokens"]
+
+
+async def test_restart_forgets_and_says_so(stage: Staged) -> None:
+    async with stage() as s:
+        await s.ask("One.")
+        sent = await s.control("restart", {"mode": "soft", "reason": "x"})
+        status = (await s.ear.first("coder", "participant/status", about=sent)).body
+        assert (status["status"], status["messages_in_context"]) == ("restarted", 0)
+        assert "tokens" not in status
+        assert await s.ask("Two.")
+
+
+async def test_restart_closes_the_agents_own_streams(stage: Staged) -> None:
+    async with stage(chunk_delay_seconds=0.02) as s:
+        await s.say("Think slowly about water.")
+        opening = await s.ear.first("gateway", "stream/open")
+        await s.server.wait_until(lambda: bool(s.server.requests) and s.server.requests[0].chunks_sent > 2)
+        sent = await s.control("restart")
+        closed = await s.ear.first("coder", "stream/close")
+        assert closed.body == {"stream_id": opening.body["stream_id"], "reason": "restart"}
+        await s.ear.first("coder", "participant/status", about=sent, status="restarted")
+        assert s.ear.heard.index(closed) < s.ear.heard.index(s.ear.of("coder", about=sent)[-1])
+        await s.ear.first("coder", "chat")
+        assert len(s.ear.of("coder", "stream/close")) == 1
+
+
+@pytest.mark.parametrize(("payload", "word"), [({}, "shutting_down"), ({"reason": "night"}, "shutting_down:night")])
+async def test_shutdown_says_goodbye_and_leaves(stage: Staged, payload: dict[str, Any], word: str) -> None:
+    async with stage() as s:
+        sent = await s.control("shutdown", payload)
+        leave = await s.ear.first("system:gateway", "system/presence", event="leave")
+        assert leave.body["participant"]["id"] == "coder"
+        assert s.ear.words("coder", about=sent) == [word]
+        with anyio.fail_after(10):
+            await s.ended.wait()
+
+
+async def test_shutdown_in_the_middle_of_a_call_stops_the_call(stage: Staged) -> None:
+    async with stage(chunk_delay_seconds=5.0) as s:
+        await s.say("Think slowly.")
+        await s.server.wait_until(lambda: bool(s.server.requests) and s.server.requests[0].chunks_sent > 0)
+        await s.control("shutdown")
+        with anyio.fail_after(10):
+            await s.ended.wait()
+            await s.server.wait_until(lambda: s.server.requests[0].is_disconnected)
+
+
+# -- pausing -----------------------------------------------------------------------------------------------
+
+
+async def test_a_pause_holds_answers_back_until_resumed(stage: Staged) -> None:
+    async with stage() as s:
+        pause = await s.control("pause")
+        await s.ear.first("coder", "participant/status", about=pause, status="paused")
+        await s.say("Anybody there?")
+        assert (await s.status())["status"] == "paused"
+        assert not s.ear.of("coder", "chat")
+        assert not s.server.requests
+        resume = await s.control("resume")
+        await s.ear.first("coder", "participant/status", about=resume, status="active")
+        await s.ear.first("coder", "chat")
+
+
+async def test_a_pause_in_the_middle_of_a_call_holds_its_answer_back(stage: Staged) -> None:
+    async with stage(chunk_delay_seconds=0.005) as s:
+        question = await s.say("Think a little.")
+        await s.server.wait_until(lambda: bool(s.server.requests) and s.server.requests[0].chunks_sent > 1)
+        await s.control("pause")
+        await s.server.wait_until(lambda: s.server.requests[0].is_complete)
+        await s.ear.until(lambda: bool(s.reported))
+        assert (await s.status())["status"] == "paused"
+        assert not s.ear.of("coder", "chat", "reasoning/conclusion")
+        await s.control("resume")
+        await s.ear.first("coder", "chat", about=question)
+
+
+async def test_a_pause_with_a_timeout_ends_by_itself(stage: Staged) -> None:
+    async with stage() as s:
+        pause = await s.control("pause", {"timeout_seconds": 0.05})
+        await s.ear.first("coder", "participant/resume", about=pause)
+        said = [
+            (e.kind, e.body.get("status") or e.body.get("reason"), e.addressees) for e in s.ear.of("coder", about=pause)
+        ]
+        assert said == [
+            ("participant/status", "paused", ()),
+            ("participant/status", "active", ()),
+            ("participant/resume", "timeout", ("ada",)),
+        ]
+        assert await s.ask("Back?")
+
+
+async def test_a_newer_pause_replaces_the_older_ones_timeout(stage: Staged) -> None:
+    async with stage() as s:
+        first = await s.control("pause", {"timeout_seconds": 0.05})
+        second = await s.control("pause", {"timeout_seconds": 0.15})
+        await s.ear.first("coder", "participant/resume", about=second)
+        assert s.ear.words("coder", about=first) == ["paused"]
+        forever = await s.control("pause", {"timeout_seconds": 1e300})
+        await s.ear.first("coder", "participant/status", about=forever, status="paused")
+        assert (await s.status())["status"] == "paused"
+        await s.control("resume")
+        assert await s.ask("Back?")
+
+
+async def test_a_resume_without_a_pause_is_answered(stage: Staged) -> None:
+    async with stage() as s:
+        resume = await s.control("resume")
+        await s.ear.first("coder", "participant/status", about=resume, status="active")
+
+
+async def test_a_compaction_is_answered_while_paused(stage: Staged, text: Callable[[int], str]) -> None:
+    async with stage() as s:
+        for _ in range(4):
+            await s.ask(text(150))
+        await s.control("pause")
+        done = await s.ada.compact("coder", timeout_seconds=10)
+        assert not done.skipped
+
+
+# -- asking for a status -----------------------------------------------------------------------------------
+
+
+async def test_a_status_is_sent_to_the_asker_alone(stage: Staged) -> None:
+    async with stage() as s:
+        await s.ask("One.")
+        answer = await s.ada.ask("participant/request-status", {}, to="coder", answer="participant/status")
+        assert answer.to == ("ada",)
+        assert answer.body["tokens"] == s.reported[-1]["tokens"]
+        assert answer.body["latency_ms"] >= 0
+
+
+async def test_named_fields_are_kept_with_what_qualifies_them(stage: Staged) -> None:
+    async with stage() as s:
+        await s.ask("One.")
+
+        async def ask(*fields: str) -> dict[str, Any]:
+            request = {"fields": list(fields)}
+            heard = await s.ada.ask("participant/request-status", request, to="coder", answer="participant/status")
+            return dict(heard.body)
+
+        whole = await s.status()
+        tokens = await ask("tokens")
+        assert set(tokens) == {"messages_in_context", "status", "tokens", "context"}
+        assert tokens["context"] == {"basis": "reported", "measured_at": whole["context"]["measured_at"]}
+        assert set(await ask("latency")) == {"messages_in_context", "status", "latency_ms"}
+        assert set(await ask("no such field")) == {"messages_in_context", "status"}
+        assert (await ask("tokens", "context"))["context"] == whole["context"]
+        # Whoever heard these parts still knows the whole.
+        await s.ear.until(lambda: len([e for e in s.ear.of("coder", "participant/status") if e.to]) == 5)
+        assert s.ada.peers["coder"].context.tokens == whole["tokens"]
+        assert s.ada.peers["coder"].context.level == "healthy"
+
+
+def test_an_unknown_figure_keeps_its_reason_when_narrowed() -> None:
+    report = ContextReport(
+        basis="unknown", reason="cleared", last_reported=LastReported(tokens=5, measured_at="t", call_id="c")
+    )
+    status = Status(messages_in_context=0, status="active", context=report)
+    assert narrowed(status, ("tokens",))["context"] == {"basis": "unknown", "reason": "cleared"}
+    assert narrowed(status, None)["context"]["last_reported"]["tokens"] == 5
+
+
+# -- who is obeyed, and bad input --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["compact", "forget", "clear", "restart", "shutdown"])
+@pytest.mark.parametrize("to", [(), ("bob",)])
+async def test_what_changes_a_conversation_must_name_its_target(stage: Staged, kind: str, to: tuple[str, ...]) -> None:
+    async with stage() as s:
+        await s.ask("One.")
+        sent = await s.ada.send(f"participant/{kind}", {"direction": "oldest"}, to=to)
+        status = await s.status()
+        assert status["messages_in_context"] == 2
+        assert not s.ear.of("coder", about=sent)
+
+
+@pytest.mark.parametrize(("kind", "word"), [("pause", "paused"), ("resume", "active"), ("request-status", "active")])
+async def test_the_harmless_three_may_be_broadcast(stage: Staged, kind: str, word: str) -> None:
+    async with stage() as s:
+        sent = await s.ada.send(f"participant/{kind}", {})
+        await s.ear.first("coder", "participant/status", about=sent, status=word)
+        elsewhere = await s.ada.send(f"participant/{kind}", {}, to="bob")
+        await s.control("resume")
+        await s.status()
+        assert not s.ear.of("coder", about=elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        ("pause", {"timeout_seconds": "soon"}),
+        ("pause", {"timeout_seconds": -1}),
+        ("request-status", {"fields": 5}),
+        ("forget", {}),
+        ("forget", {"direction": "sideways"}),
+        ("forget", {"direction": "oldest", "entries": 0}),
+        ("clear", {"reason": ["a", "list"]}),
+        ("shutdown", {"reason": {}}),
+        ("resume", {"reason": 5}),
+    ],
+)
+async def test_a_control_that_cannot_be_read_is_refused_to_its_sender(
+    stage: Staged, kind: str, payload: dict[str, Any]
+) -> None:
+    async with stage() as s:
+        sent = await s.control(kind, payload)
+        refusal = await s.ear.first("coder", "participant/status", about=sent)
+        assert refusal.to == ("ada",)
+        assert refusal.body["status"].startswith("refused:payload.")
+        assert await s.ask("Still there?")
+
+
+async def test_a_compact_that_cannot_be_read_gets_its_answer(stage: Staged) -> None:
+    async with stage() as s:
+        sent = await s.control("compact", {"target_tokens": "small"})
+        answer = await s.ear.first("coder", "participant/compact-done", about=sent)
+        assert answer.body["skipped"] is True
+        assert "target_tokens" in answer.body["reason"]
+
+
+async def test_without_the_capability_nothing_is_said_and_everything_is_done(stage: Staged) -> None:
+    async with stage(name="mute") as s:
+        answer = await s.ada.ask("chat", {"text": "One?"}, to="mute", answer="chat", timeout_seconds=10)
+        assert answer.body["text"]
+        for kind in ("pause", "resume", "request-status", "compact", "clear"):
+            await s.ada.send(f"participant/{kind}", {}, to="mute")
+        await s.ada.send("participant/shutdown", {}, to="mute")
+        await s.ear.first("system:gateway", "system/presence", event="leave")
+        assert {e.kind for e in s.ear.of("mute")} == {"chat"}
+
+
+# -- controls during a call --------------------------------------------------------------------------------
+
+
+async def test_a_compact_during_a_call_is_announced_at_once_and_done_at_its_end(
+    stage: Staged, text: Callable[[int], str]
+) -> None:
+    async with stage() as s:
+        for _ in range(4):
+            await s.ask(text(150))
+        s.server.change(chunk_delay_seconds=0.005)
+        question = await s.say(text(150))
+        await s.server.wait_until(lambda: s.main_requests[-1].number == 5 and s.main_requests[-1].chunks_sent > 1)
+        sent = await s.control("compact")
+        await s.ear.first("coder", "participant/status", about=sent, status="compacting")
+        assert not s.main_requests[-1].is_complete
+        await s.ear.first("coder", "participant/compact-done", about=sent)
+        assert s.main_requests[-1].is_complete
+        await s.ear.first("coder", "chat", about=question)
+        assert len(s.main_requests) == 5
+
+
+async def test_past_the_bound_the_call_is_cancelled_and_the_question_still_answered(
+    stage: Staged, text: Callable[[int], str]
+) -> None:
+    async with stage(call_bound_seconds=0.05) as s:
+        for _ in range(4):
+            await s.ask(text(150))
+        s.server.change(chunk_delay_seconds=5.0)
+        question = await s.say("What now?")
+        await s.server.wait_until(lambda: s.main_requests[-1].number == 5 and s.main_requests[-1].chunks_sent > 0)
+        s.server.change(chunk_delay_seconds=0.0)
+        sent = await s.control("compact")
+        done = await s.ear.first("coder", "participant/compact-done", about=sent)
+        assert done.body["skipped"] is False
+        assert s.server.requests[4].is_disconnected
+        await s.ear.first("coder", "chat", about=question)
+        assert "What now?" in str(s.main_requests[-1].body["messages"])
+
+
+async def test_a_clear_in_the_middle_of_a_turn_does_not_lose_the_question(stage: Staged) -> None:
+    async with stage(call_bound_seconds=0.05) as s:
+        await s.ask("Something old.")
+        s.server.change(chunk_delay_seconds=5.0)
+        question = await s.say("Something new?")
+        await s.server.wait_until(lambda: len(s.main_requests) == 2 and s.main_requests[-1].chunks_sent > 0)
+        s.server.change(chunk_delay_seconds=0.0)
+        sent = await s.control("clear")
+        await s.ear.first("coder", "participant/status", about=sent, status="cleared")
+        await s.ear.first("coder", "chat", about=question)
+        asked = str(s.main_requests[-1].body["messages"])
+        assert "Something new?" in asked
+        assert "Something old." not in asked
+        assert s.reported[-1]["messages_in_context"] in (1, 2)
+        assert len(s.ear.of("coder", "reasoning/conclusion", about=question)) == 1
+
+
+async def test_whoever_interrupts_every_attempt_is_told_in_the_end(stage: Staged) -> None:
+    async with stage(call_bound_seconds=0.01, chunk_delay_seconds=5.0) as s:
+        question = await s.say("Will I ever know?")
+        for number in range(1, 5):
+            await s.server.wait_until(
+                lambda number=number: len(s.main_requests) == number and s.main_requests[-1].chunks_sent > 0
+            )
+            await s.control("clear")
+        answer = await s.ear.first("coder", "chat", about=question)
+        assert answer.body["text"] == "a control interrupted this call; please ask again."
+
+
+async def test_a_participant_without_a_conversation_has_nothing_to_forget(joined: Joined) -> None:
+    empty = NoConversation()
+    assert not empty.is_compacting
+    assert (await empty.compact(Compact(), "ada")).reason == "no_history"
+    assert await empty.forget(Forget(direction="oldest")) == 0
+    await empty.clear()
+    assert empty.status().status == "active"
+    async with joined("ada") as ada, joined("bob"):
+        done = await ada.compact("bob", timeout_seconds=10)
+        assert (done.skipped, done.reason) == (True, "no_history")
+        assert (await ada.request_status("bob", timeout_seconds=10)).tokens is None

@@ -1,0 +1,267 @@
+"""Discovery: whom it asks, how often, and what it makes of answers and silence."""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from mew_protocol.envelope import Envelope
+
+from mew_agent.errors import PeerAbsent, PeerTimeout
+from mew_agent.participant.participant import Participant
+from mew_agent.tools.catalog import METHOD_NOT_FOUND, RequestFailed
+from tests.mew_agent.conftest import Ear
+from tests.support.peers import QUICK, space_of_peers, with_tools
+
+
+class Shelf:
+    """Offers of one peer, as a test wants them; counts what it was asked."""
+
+    def __init__(self, *pages: list[str], silent_for: int = 0, error: int | None = None) -> None:
+        self.pages = list(pages)
+        self.asked: list[str] = []
+        self._silent_for, self._error = silent_for, error
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        self.asked.append(method)
+        if len(self.asked) <= self._silent_for:
+            await anyio.sleep_forever()
+        if self._error is not None:
+            raise RequestFailed(self._error, "no")
+        if method != "tools/list":
+            raise RequestFailed(METHOD_NOT_FOUND, "only tools")
+        page = int(params.get("cursor") or 0)
+        more = {"nextCursor": str(page + 1)} if page + 1 < len(self.pages) else {}
+        return {"tools": [{"name": name} for name in self.pages[page]], **more}
+
+
+def names(me: Participant, peer: str) -> list[str] | None:
+    known = me.peers.get(peer)
+    return None if known is None or known.tools is None else [tool.name for tool in known.tools]
+
+
+def resources(me: Participant, peer: str) -> list[str] | None:
+    known = me.peers.get(peer)
+    return None if known is None or known.resources is None else [one.uri for one in known.resources]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(30):
+        while not condition():
+            await anyio.sleep(0.005)
+
+
+async def test_peers_that_are_here_and_peers_that_come_are_asked() -> None:
+    async with space_of_peers() as (_, join), with_tools(join("tools")), join("asker", discover=True) as me:
+        await until(lambda: names(me, "tools") == ["add", "fail", "where"])
+        async with join("more", offers=Shelf(["late"])):
+            await until(lambda: names(me, "more") == ["late"])
+        await until(lambda: "more" not in me.peers)
+
+
+async def test_a_plain_participant_asks_nobody_unless_told_to() -> None:
+    async with space_of_peers() as (_, join), with_tools(join("tools")), join("asker") as me:
+        await until(lambda: "tools" in me.peers)
+        assert me.peers["tools"].tools is None
+        peer = await me.discover("tools")
+        assert peer.tools is not None
+        add = peer.tools[0]
+        assert (add.peer, add.name, add.description) == ("tools", "add", "Add two numbers.")
+        assert add.schema["required"] == ["a", "b"]
+        assert (peer.resources, peer.prompts) == ((), ())
+
+
+async def test_who_is_not_here_cannot_be_discovered() -> None:
+    async with space_of_peers() as (_, join), join("asker") as me:
+        with pytest.raises(PeerAbsent):
+            await me.discover("ghost")
+
+
+async def test_a_list_is_read_page_by_page() -> None:
+    shelf = Shelf(["a", "b"], ["c"], ["d"])
+    async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker") as me:
+        await me.discover("more")
+        assert names(me, "more") == ["a", "b", "c", "d"]
+
+
+async def test_a_peer_that_knows_no_tools_is_asked_once() -> None:
+    shelf = Shelf(error=METHOD_NOT_FOUND)
+    async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker", discover=True) as me:
+        me.discovery.pace = replace(QUICK, time_to_live_seconds=0.0)
+        await until(lambda: names(me, "more") == [])
+        await me.discovery.settle(1.0)
+        assert shelf.asked == ["tools/list"]
+        await me.discover("more")
+        told = ["tools/list", "resources/list", "resources/templates/list", "prompts/list"]
+        assert shelf.asked == ["tools/list", *told]
+
+
+async def test_silence_is_asked_again_and_again_not_for_ever() -> None:
+    patient, silent = Shelf(["late"], silent_for=2), Shelf(["never"], silent_for=99)
+    async with (
+        space_of_peers() as (_, join),
+        join("more", offers=patient),
+        join("tools", offers=silent),
+        join("asker", discover=True) as me,
+    ):
+        await until(lambda: names(me, "more") == ["late"])
+        await until(lambda: silent.asked == ["tools/list"] * 3)
+        assert me.peers["tools"].tools is None
+        with pytest.raises(PeerTimeout):
+            await me.discover("tools")
+
+
+async def test_an_answer_is_asked_for_anew_when_it_has_become_old() -> None:
+    shelf = Shelf(["one"])
+    async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker", discover=True) as me:
+        await until(lambda: names(me, "more") == ["one"])
+        shelf.pages = [["two"]]
+        await me.discovery.settle(1.0)
+        assert names(me, "more") == ["one"]
+        me.discovery.pace = replace(QUICK, time_to_live_seconds=0.0)
+        await me.discovery.settle(1.0)
+        await until(lambda: names(me, "more") == ["two"])
+
+
+async def test_a_notice_that_the_list_changed_is_followed() -> None:
+    shelf = Shelf(["one"])
+    async with space_of_peers() as (_, join), join("tools", offers=shelf) as tools, join("asker", discover=True) as me:
+        await until(lambda: names(me, "tools") == ["one"])
+        shelf.pages = [["one", "two"]]
+        await tools.send("mcp/notification", {"method": "notifications/tools/list_changed"})
+        await until(lambda: names(me, "tools") == ["one", "two"])
+
+
+async def test_a_peer_that_comes_back_is_asked_anew() -> None:
+    async with space_of_peers() as (_, join), join("asker", discover=True) as me:
+        async with join("more", offers=Shelf(["old"])):
+            await until(lambda: names(me, "more") == ["old"])
+        async with join("more", offers=Shelf(["new"])):
+            await until(lambda: names(me, "more") == ["new"])
+
+
+async def test_who_may_ask_nothing_asks_nobody_until_it_may() -> None:
+    async with space_of_peers() as (_, join), join("ada") as ada, join("more", offers=Shelf(["x"])):
+        ear = Ear(ada)
+        async with join("mute", discover=True) as me:
+            with anyio.fail_after(20):
+                await me.discovery.settle(60.0)
+            assert names(me, "more") is None
+            granted = {"recipient": "mute", "capabilities": [{"kind": "mcp/request"}]}
+            await ada.send("capability/grant", granted, to="mute")
+            await until(lambda: names(me, "more") == ["x"])
+        assert not ear.of("mute", "mcp/proposal")
+
+
+async def test_who_may_only_propose_proposes_once_to_each() -> None:
+    async with space_of_peers() as (_, join), join("ada") as ada, join("more", offers=Shelf(["x"])):
+        ear = Ear(ada)
+
+        @ada.on("mcp/proposal")
+        async def decide(proposal: Envelope) -> None:
+            if proposal.addressees == ("more",):
+                await ada.send("mcp/request", proposal.payload, to="more", correlation_id=(proposal.id,))
+            else:
+                await ada.send("mcp/reject", {"reason": "disagree"}, to="proposer", correlation_id=(proposal.id,))
+
+        async with join("proposer", discover=True) as me:
+            await until(lambda: names(me, "more") == ["x"])
+            await me.discovery.settle(5.0)
+        assert sorted(p.addressees[0] for p in ear.of("proposer", "mcp/proposal")) == ["ada", "more"]
+
+
+# -- as little as possible ---------------------------------------------------------------------------------
+
+
+def crowd(count: int) -> str:
+    members = "\n".join(
+        f"  p{number}: {{command: mew, capabilities: [{{kind: mcp/request}}]}}" for number in range(count)
+    )
+    return f"space: {{id: demo}}\nparticipants:\n  ada: {{capabilities: [{{kind: '*'}}]}}\n{members}"
+
+
+async def test_a_list_that_somebody_else_was_told_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.random", lambda: 1.0)  # all but the first wait long enough to hear the answer to it
+    async with space_of_peers(crowd(7)) as (_, join), join("ada") as ada, contextlib.AsyncExitStack() as stack:
+        ear = Ear(ada)
+        members = [await stack.enter_async_context(join(f"p{number}", discover=True)) for number in range(6)]
+        await until(lambda: all(len(one.peers) == 6 for one in members))
+        for number, one in enumerate(members):
+            one.discovery.pace = replace(QUICK, stagger_seconds=0.0 if number == 0 else 60.0)
+        shelf = Shelf(["one", "two"])
+        async with join("p6", offers=shelf):
+            await until(lambda: all(names(one, "p6") == ["one", "two"] for one in members))
+            for one in members:
+                await one.discovery.settle(5.0)
+        assert shelf.asked == ["tools/list"]
+        asked = [r for number in range(6) for r in ear.of(f"p{number}", "mcp/request") if r.addressees == ("p6",)]
+        assert [(r.sender, r.body["method"]) for r in asked] == [("p0", "tools/list")]
+
+
+async def test_an_overheard_page_is_not_the_list() -> None:
+    async with space_of_peers() as (_, join), join("asker", discover=True) as me, join("ada") as ada:
+        me.discovery.pace = replace(QUICK, stagger_seconds=0.2)
+        shelf = Shelf(["a"], ["b"])
+        async with join("more", offers=shelf):
+            await until(lambda: "more" in ada.peers)
+            await ada.request("more", "tools/list")
+            await until(lambda: names(me, "more") == ["a", "b"])
+
+
+async def test_a_stranger_cannot_answer_for_a_peer_that_somebody_asked() -> None:
+    async with space_of_peers() as (_, join), join("asker", discover=True) as me, join("ada") as ada:
+        me.discovery.pace = replace(QUICK, stagger_seconds=0.2)
+        shelf = Shelf(["true"])
+        heard: list[list[str] | None] = []
+        me.on("mcp/response")(_noting(lambda: heard.append(names(me, "more"))))
+        async with join("more", offers=shelf), join("bob") as bob:
+            await until(lambda: {"more", "bob"} <= set(ada.peers))
+            request = await ada.send("mcp/request", {"method": "tools/list"}, to="more")
+            forged = {"result": {"tools": [{"name": "forged"}]}}
+            await bob.send("mcp/response", forged, to="ada", correlation_id=(request.id,))
+            await until(lambda: names(me, "more") == ["true"])
+        assert ["forged"] not in heard
+
+
+def _noting(note: Callable[[], None]) -> Callable[[Envelope], Awaitable[None]]:
+    async def handler(_: Envelope) -> None:
+        note()
+
+    return handler
+
+
+async def test_resources_are_told_of_with_the_tools_and_asked_for_on_demand() -> None:
+    async with space_of_peers() as (_, join), join("ada") as ada, join("asker", discover=True) as me:
+        ear = Ear(ada)
+        async with with_tools(join("tools")) as tools, join("more"):
+
+            @tools.resource("notes://today")
+            def today() -> str:
+                """What happened."""
+                return "rain"
+
+            @tools.resource("notes://{day}")
+            def notes(day: str) -> str:
+                """A day's notes."""
+                return day
+
+            await until(lambda: me.discovery.with_resources() == ("tools",))
+            assert resources(me, "tools") is None
+            assert not [one for one in ear.of("asker", "mcp/request") if one.body["method"] != "tools/list"]
+            found = await me.discovery.resources("tools")
+            assert [(one.uri, one.is_template) for one in found] == [("notes://today", False), ("notes://{day}", True)]
+            assert resources(me, "tools") == [one.uri for one in found]
+        await until(lambda: me.discovery.with_resources() == ())
+
+
+async def test_a_change_of_resources_is_followed_by_whoever_asked_for_them() -> None:
+    async with space_of_peers() as (_, join), join("asker") as me, join("tools") as tools:
+        tools.resource("notes://one")(lambda: "1")
+        await until(lambda: "tools" in me.peers)
+        await me.discover("tools")
+        tools.resource("notes://two")(lambda: "2")
+        await until(lambda: len(me.peers["tools"].resources or ()) == 2)
+        tools.resources.remove("notes://one")
+        await until(lambda: [one.uri for one in me.peers["tools"].resources or ()] == ["notes://two"])

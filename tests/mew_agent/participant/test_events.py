@@ -1,0 +1,211 @@
+"""What envelopes say as typed events, and what is done about them."""
+
+from typing import Any
+
+import pytest
+from mew_protocol.context_report import ContextReport
+from mew_protocol.envelope import Envelope
+
+from mew_agent.participant.events import (
+    MAX_OPEN_PROPOSALS,
+    ChatHeard,
+    ContextReported,
+    EventReader,
+    PeerJoined,
+    PeerLeft,
+    PeerLevelChanged,
+    ProposalClosed,
+    ProposalMade,
+    SpaceEvent,
+)
+from mew_agent.participant.participant import Participant
+from mew_agent.participant.peers import Peer, PeerContext
+
+
+def peer(level: str, severity: int | str) -> Peer:
+    report = ContextReport.model_validate(
+        {"basis": "unknown", "reason": "no_call_yet", "level": level, "severity": severity, "policy": "mew"}
+        | {"max_tokens_basis": "assumed", "measure": "total", "stale_messages": 0, "revision": 0, "compactions": 0}
+    )
+    return Peer("coder", context=PeerContext(report=report))
+
+
+UNKNOWN, HEALTHY, NEAR, FULL = peer("unknown", "unknown"), peer("healthy", 0), peer("near_limit", 2), peer("full", 3)
+ME = Participant("ws://h", space="demo", id="ada", token="t")
+
+
+def envelope(kind: str, payload: dict[str, Any] | None, sender: str = "bob", name: str = "1", **more: Any) -> Envelope:
+    return Envelope.write(kind, id=name, ts="t", sender=sender, payload=payload, **more)
+
+
+def told(
+    one: Envelope,
+    reporter: Peer | None = None,
+    before: PeerContext | None = None,
+    *,
+    reader: EventReader | None = None,
+) -> list[SpaceEvent]:
+    return list((reader or EventReader(ME)).told(one, reporter, before or PeerContext()))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_change", "is_low"),
+    [
+        (None, HEALTHY, True, False),
+        (None, NEAR, True, True),
+        (HEALTHY, HEALTHY, False, False),
+        (HEALTHY, NEAR, True, True),
+        (NEAR, FULL, True, True),
+        (FULL, NEAR, True, False),
+        (NEAR, HEALTHY, True, False),
+        (NEAR, UNKNOWN, True, False),
+        (UNKNOWN, NEAR, True, True),
+        (None, UNKNOWN, False, False),
+        (HEALTHY, None, False, False),
+    ],
+)
+def test_a_change_is_another_level_and_low_is_a_worse_one(
+    before: Peer | None, after: Peer | None, is_change: bool, is_low: bool
+) -> None:
+    change = PeerLevelChanged.between(after, before)
+    assert (change is not None) == is_change
+    assert (change is not None and change.is_low) == is_low
+
+
+@pytest.mark.parametrize(
+    ("to", "about", "is_to_me", "is_to_everybody", "is_answer"),
+    [
+        ((), (), False, True, False),
+        (("ada",), (), True, False, False),
+        (("coder", "ada"), ("q",), True, False, True),
+        (("coder",), ("q",), False, False, True),
+    ],
+)
+def test_a_chat_tells_whom_it_was_said_to(
+    to: tuple[str, ...], about: tuple[str, ...], is_to_me: bool, is_to_everybody: bool, is_answer: bool
+) -> None:
+    (heard,) = told(envelope("chat", {"text": "hi"}, to=to, correlation_id=about))
+    assert isinstance(heard, ChatHeard)
+    assert (heard.text, heard.sender) == ("hi", "bob")
+    assert (heard.is_to_me, heard.is_to_everybody, heard.is_answer) == (is_to_me, is_to_everybody, is_answer)
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [
+        envelope("chat", {"text": "my own words"}, sender="ada"),
+        envelope("chat", {"text": 5}),
+        envelope("chat", None),
+        envelope("mcp/proposal", {"method": "tools/call"}, sender="ada"),
+        envelope("reasoning/start", {"text": "hm"}),
+    ],
+)
+def test_our_own_words_and_what_cannot_be_read_are_no_events(silent: Envelope) -> None:
+    assert told(silent) == []
+
+
+def test_a_report_is_an_event_and_another_level_is_one_more() -> None:
+    status = envelope("participant/status", {}, sender="coder")
+    reported, changed = told(status, NEAR, HEALTHY.context)
+    assert reported == ContextReported(NEAR, HEALTHY.context)
+    assert changed == PeerLevelChanged(NEAR, HEALTHY.context)
+    assert [type(event) for event in told(status, NEAR, NEAR.context)] == [ContextReported]
+
+
+@pytest.mark.parametrize(
+    ("payload", "method", "tool", "arguments"),
+    [
+        ({"method": "tools/call", "params": {"name": "add", "arguments": {"a": 1}}}, "tools/call", "add", {"a": 1}),
+        ({"method": "tools/call", "params": {"name": "now"}}, "tools/call", "now", {}),
+        ({"method": "resources/read", "params": {"uri": "x://y"}}, "resources/read", None, {"uri": "x://y"}),
+        ({"method": "tools/list"}, "tools/list", None, {}),
+        ({"method": "tools/call", "params": "all of them"}, "tools/call", None, {}),
+        ({}, "None", None, {}),
+    ],
+)
+def test_a_proposal_is_taken_apart_whatever_is_in_it(
+    payload: dict[str, Any], method: str, tool: str | None, arguments: dict[str, Any]
+) -> None:
+    (made,) = told(envelope("mcp/proposal", payload, to=("words",)))
+    assert isinstance(made, ProposalMade)
+    assert (made.sender, made.peers) == ("bob", ("words",))
+    assert (made.method, made.tool, made.arguments) == (method, tool, arguments)
+
+
+def test_a_proposal_reads_as_who_wants_what_of_whom() -> None:
+    call = {"method": "tools/call", "params": {"name": "add", "arguments": {"a": 1}}}
+    (to_two,) = told(envelope("mcp/proposal", call, to=("words", "sums")))
+    assert str(to_two) == 'bob proposes add of words and sums with {"a": 1}'
+    (to_all,) = told(envelope("mcp/proposal", {"method": "tools/list"}))
+    assert str(to_all) == "bob proposes tools/list of everybody"
+
+
+def test_who_came_and_who_left_is_told_with_what_was_known() -> None:
+    stays, goes, comes = Peer("stays"), peer("full", 3), Peer("comes")
+    events = list(EventReader(ME).moved({"stays": stays, "coder": goes}, {"stays": stays, "comes": comes}))
+    assert events == [PeerLeft(goes), PeerJoined(comes)]
+
+
+PROPOSAL = envelope("mcp/proposal", {"method": "tools/list"}, name="p", to=("words",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "sender", "how", "reason"),
+    [
+        ("mcp/request", "carol", "fulfilled", ""),
+        ("mcp/request", "ada", "fulfilled", ""),
+        ("mcp/reject", "carol", "rejected", "policy"),
+        ("mcp/withdraw", "bob", "withdrawn", "policy"),
+    ],
+)
+def test_a_proposal_is_open_until_somebody_decides_or_it_is_withdrawn(
+    kind: str, sender: str, how: str, reason: str
+) -> None:
+    reader = EventReader(ME)
+    (made,) = told(PROPOSAL, reader=reader)
+    assert isinstance(made, ProposalMade)
+    was_open = made.is_open
+    payload = {"reason": "policy"} if reason else {"method": "tools/list"}
+    deciding = envelope(kind, payload, sender=sender, correlation_id=("p",))
+    (closed,) = told(deciding, reader=reader)
+    assert closed == ProposalClosed(made, how, sender, reason)  # type: ignore[arg-type]
+    assert (was_open, made.is_open) == (True, False)
+    assert told(deciding, reader=reader) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        envelope("mcp/withdraw", {"reason": "mine to say"}, sender="eve", correlation_id=("p",)),
+        envelope("mcp/reject", {"reason": "policy"}, correlation_id=("another",)),
+        envelope("mcp/response", {"result": {}}, correlation_id=("p",)),
+        envelope("mcp/request", {"method": "tools/list"}),
+    ],
+)
+def test_what_decides_nothing_leaves_a_proposal_open(other: Envelope) -> None:
+    reader = EventReader(ME)
+    (made,) = told(PROPOSAL, reader=reader)
+    assert isinstance(made, ProposalMade)
+    assert told(other, reader=reader) == []
+    assert made.is_open
+
+
+def test_what_somebody_proposed_is_closed_when_they_leave() -> None:
+    reader = EventReader(ME)
+    (made,) = told(PROPOSAL, reader=reader)
+    assert isinstance(made, ProposalMade)
+    bob = Peer("bob")
+    assert list(reader.moved({"bob": bob}, {"bob": bob})) == []
+    assert list(reader.moved({"bob": bob}, {})) == [PeerLeft(bob), ProposalClosed(made, "left", "bob")]
+    assert not made.is_open
+
+
+def test_proposals_that_nobody_ever_decides_are_forgotten_at_last() -> None:
+    reader = EventReader(ME)
+    first, *_, last = [
+        told(envelope("mcp/proposal", {"method": "ping"}, name=str(number)), reader=reader)[0]
+        for number in range(MAX_OPEN_PROPOSALS + 1)
+    ]
+    assert isinstance(first, ProposalMade)
+    assert isinstance(last, ProposalMade)
+    assert (first.is_open, last.is_open) == (False, True)

@@ -1,0 +1,76 @@
+"""Offers that change after joining: who is told, how often, and what of."""
+
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from mew_agent.tools.functions import UnknownTool
+from tests.mew_agent.conftest import Ear
+from tests.support.peers import space_of_peers
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(5):
+        while not condition():
+            await anyio.sleep(0.005)
+
+
+def one() -> str:
+    """One."""
+    return "1"
+
+
+def two() -> str:
+    """Two."""
+    return "2"
+
+
+async def test_a_tool_that_comes_or_goes_after_joining_is_found_or_missed_by_peers() -> None:
+    async with space_of_peers() as (_, join), join("asker", discover=True) as me, join("tools") as tools:
+
+        def known() -> list[str] | None:
+            peer = me.peers.get("tools")
+            return None if peer is None or peer.tools is None else [tool.name for tool in peer.tools]
+
+        await until(lambda: known() == [])
+        tools.tool(one)
+        await until(lambda: known() == ["one"])
+        tools.tool(two)
+        await until(lambda: known() == ["one", "two"])
+        tools.toolbox.remove("one")
+        await until(lambda: known() == ["two"])
+        with pytest.raises(UnknownTool):
+            tools.toolbox.remove("one")
+
+
+async def test_several_changes_at_once_are_told_once_and_each_list_by_its_name() -> None:
+    async with space_of_peers() as (_, join), join("ada") as ada, join("tools") as tools:
+        ear = Ear(ada)
+        tools.tool(one)
+        tools.tool(two)
+        tools.resource("notes://one")(one)
+        tools.resource("notes://two")(two)
+        await until(lambda: len(ear.of("tools", "mcp/notification")) == 2)
+        await ada.request("tools", "tools/list")  # whatever else was on its way has come
+        told = [notice.body["method"] for notice in ear.of("tools", "mcp/notification")]
+        assert told == ["notifications/tools/list_changed", "notifications/resources/list_changed"]
+
+
+async def test_who_may_not_send_notices_sends_none() -> None:
+    async with space_of_peers() as (_, join), join("ada") as ada, join("more") as more:
+        ear = Ear(ada)
+        more.tool(one)
+        assert [tool["name"] for tool in (await ada.request("more", "tools/list"))["tools"]] == ["one"]
+        assert not ear.of("more", "mcp/notification")
+        assert not ear.of("system:gateway", "system/error")
+
+
+async def test_what_is_offered_before_joining_is_no_news() -> None:
+    async with space_of_peers() as (_, join), join("ada") as ada:
+        ear, tools = Ear(ada), join("tools")
+        tools.tool(one)
+        async with tools:
+            await until(lambda: "tools" in ada.peers)
+            await ada.request("tools", "tools/list")
+        assert not ear.of("tools", "mcp/notification")

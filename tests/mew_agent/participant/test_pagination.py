@@ -1,0 +1,80 @@
+"""Whole lists of peers: their pages, their shapes, and peers that have none."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import pytest
+
+from mew_agent.errors import BadAnswer, PeerFailed
+from mew_agent.participant.pagination import MAX_PAGES, listing_of
+from mew_agent.tools.catalog import INTERNAL_ERROR, METHOD_NOT_FOUND, RequestFailed
+from mew_agent.tools.peer_offers import Listing
+from tests.support.peers import space_of_peers
+
+
+class Answering:
+    """Offers of a peer that answers each page as a test says; the last answer is repeated."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        self.asked.append((method, params))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+
+async def asked_for(offers: Answering, name: str = "tools", **more: str) -> Listing:
+    async with space_of_peers() as (_, join), join("more", offers=offers), join("asker") as me:
+        with anyio.fail_after(10):
+            return await listing_of(me.requests, "more", name, 5.0, **more)
+
+
+async def test_a_list_is_asked_for_page_by_page() -> None:
+    offers = Answering({"tools": [{"name": "a"}, {"name": "b"}], "nextCursor": "x"}, {"tools": [{"name": "c"}]})
+    listing = await asked_for(offers)
+    assert [tool.name for tool in listing.offers] == ["a", "b", "c"]
+    assert offers.asked == [("tools/list", {}), ("tools/list", {"cursor": "x"})]
+
+
+async def test_a_list_that_never_ends_is_left_after_so_many_pages() -> None:
+    class Endless(Answering):
+        async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+            self.asked.append((method, params))
+            return {"tools": [{"name": str(len(self.asked))}], "nextCursor": str(len(self.asked))}
+
+    assert len((await asked_for(Endless())).offers) == MAX_PAGES
+
+
+async def test_a_page_that_leads_back_to_itself_is_the_last() -> None:
+    offers = Answering({"tools": [{"name": "a"}], "nextCursor": "x"})
+    assert [tool.name for tool in (await asked_for(offers)).offers] == ["a"]
+    assert len(offers.asked) == 2
+
+
+async def test_a_list_may_come_without_its_name_and_under_another() -> None:
+    assert [tool.name for tool in (await asked_for(Answering([{"name": "bare"}]))).offers] == ["bare"]
+    templates = Answering({"resourceTemplates": [{"uriTemplate": "x://{y}", "name": "y"}]})
+    listing = await asked_for(templates, "resources", method="resources/templates/list", key="resourceTemplates")
+    assert [resource.uri for resource in listing.offers] == ["x://{y}"]
+    assert templates.asked == [("resources/templates/list", {})]
+
+
+async def test_a_list_of_tools_says_which_others_there_are() -> None:
+    listing = await asked_for(Answering({"tools": [], "_meta": {"mew/lists": ["resources"]}}))
+    assert listing == Listing((), frozenset({"resources"}))
+
+
+async def test_a_peer_that_does_not_know_the_list_has_none() -> None:
+    assert await asked_for(Answering(RequestFailed(METHOD_NOT_FOUND, "no"))) == Listing(())
+
+
+async def test_other_failures_and_what_is_no_list_are_told() -> None:
+    with pytest.raises(PeerFailed, match="broken"):
+        await asked_for(Answering(RequestFailed(INTERNAL_ERROR, "broken")))
+    with pytest.raises(BadAnswer, match="more"):
+        await asked_for(Answering("all of them"))

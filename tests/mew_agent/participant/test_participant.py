@@ -1,0 +1,289 @@
+"""The library's front door: everything together, what becomes of what arrives, and everything that peers may send."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mew_protocol.codec import DEFAULT_MAX_BYTES, StreamFrame, encode_frame
+from mew_protocol.envelope import Envelope
+from mew_protocol.kinds import ALL_KINDS
+from mew_spaces.config.loading import SpaceConfig
+from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+
+from mew_agent.errors import ConfigError, GatewayError, PeerFailed
+from mew_agent.participant.events import PeerJoined, PeerLeft, SpaceEvent
+from mew_agent.participant.participant import Participant
+from mew_agent.participant.peers import Peer, PeerContext
+
+Joined = Callable[..., Participant]
+
+REPORT = {"basis": "reported", "level": "near_limit", "severity": 2, "revision": 0, "max_tokens_basis": "loaded"}
+FULL = {"messages_in_context": 4, "tokens": 98412, "max_tokens": 128000, "status": "active", "context": REPORT}
+
+
+async def test_a_peers_context_is_read_watched_and_acted_upon(joined: Joined) -> None:
+    """The story of the documentation: see who runs full, and have it compact."""
+    async with joined("bob") as coder:
+
+        @coder.on("participant/compact")
+        async def obey(request: Envelope) -> None:
+            done = {"status": "compacted", "skipped": False, "freed_tokens": 71366}
+            await coder.send("participant/compact-done", done, to=request.sender, correlation_id=(request.id,))
+
+        await coder.send("participant/status", FULL)
+        printed: list[tuple[str, int | None]] = []
+        async with joined("ada") as me:
+            assert me.peers["bob"].context.tokens == 98412
+            assert me.peers["bob"].context.basis == "reported"
+
+            @me.on_context
+            async def watch(peer: Peer, report: PeerContext) -> None:
+                if report.severity >= 2:
+                    done = await me.compact(peer.id, reason="running full", timeout_seconds=10)
+                    printed.append((peer.id, done.freed_tokens))
+                    await me.aclose()
+
+            @me.tool
+            async def word_count(text: str) -> int:
+                """Count the words of a text."""
+                return len(text.split())
+
+            assert await word_count("a tool stays a function") == 5
+            await coder.send("participant/status", FULL)
+            with anyio.fail_after(10):
+                await me.run_forever()
+        # A base participant has nothing to compact and says so; the program's own answer came after it.
+        assert printed[0][0] == "bob"
+
+
+async def test_handlers_that_fail_stop_nothing(joined: Joined, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "mew_agent")
+    async with joined("ada") as ada, joined("bob") as bob:
+        heard = anyio.Event()
+
+        @ada.on("chat")
+        async def fail(_chat: Envelope) -> None:
+            raise RuntimeError("my mistake")
+
+        def takes_nothing() -> None: ...
+
+        ada.on("chat")(takes_nothing)  # type: ignore[arg-type]
+        ada.on("chat")(lambda _chat: None)  # type: ignore[arg-type,return-value]
+        ada.on_context(takes_nothing)  # type: ignore[arg-type]
+
+        @ada.on("chat")
+        async def note(_chat: Envelope) -> None:
+            heard.set()
+
+        await bob.send("participant/status", FULL)
+        await bob.chat("hello")
+        with anyio.fail_after(10):
+            await heard.wait()
+        assert ada.is_joined
+
+
+async def test_stream_frames_reach_the_hook(gateway: RunningGateway, joined: Joined) -> None:
+    frames: list[StreamFrame] = []
+    arrived = anyio.Event()
+
+    class Listener(Participant):
+        async def receive_frame(self, frame: StreamFrame) -> None:
+            frames.append(frame)
+            arrived.set()
+
+    async with (
+        Listener(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob")),
+        joined("ada") as ada,
+    ):
+        request = {"direction": "upload"}
+        opening = await ada.ask("stream/request", request, to="gateway", answer="stream/open", timeout_seconds=10)
+        await ada.send_frame(encode_frame(opening.body["stream_id"], "a#b"))
+        with anyio.fail_after(10):
+            await arrived.wait()
+    assert frames[0].data in ("a#b", b"a#b")
+
+
+async def test_a_rejoin_is_told_to_the_hook_and_the_peers_stay_known(space: SpaceConfig, tokens: TokenBook) -> None:
+    joins = 0
+
+    class Counter(Participant):
+        async def joined(self) -> None:
+            nonlocal joins
+            joins += 1
+
+    async def host(port: int, stop: anyio.Event, *, task_status: Any) -> None:
+        async with serve_gateway(space, tokens=tokens, port=port) as gateway:
+            task_status.started(gateway)
+            await stop.wait()
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as gateways:
+            stop, end = anyio.Event(), anyio.Event()
+            gateway = await gateways.start(host, 0, stop)
+            async with Counter(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada")) as ada:
+                stop.set()
+                while ada.is_joined:
+                    await anyio.wait_all_tasks_blocked()
+                await gateways.start(host, gateway.port, end)
+                sent = await ada.chat("back again")
+                assert sent.sender == "ada"
+            end.set()
+    assert joins == 2
+
+
+async def test_what_a_later_welcome_shows_of_comings_and_goings_is_told(joined: Joined) -> None:
+    """After a reconnect nobody tells what happened meanwhile but the welcome."""
+    async with joined("bob"), joined("ada") as ada:
+        seen: list[str] = []
+        told = anyio.Event()
+
+        @ada.on(SpaceEvent)
+        async def note(event: SpaceEvent) -> None:
+            assert isinstance(event, PeerJoined | PeerLeft)
+            seen.append(f"{type(event).__name__} {event.peer.id}")
+            if len(seen) == 2:
+                told.set()
+
+        welcome = {
+            "you": {"id": "ada", "capabilities": [{"kind": "*"}]},
+            "participants": [{"id": "ghost", "capabilities": []}],
+        }
+        await ada._take(
+            Envelope.write("system/welcome", id="w", ts="t", sender="system:gateway", payload=welcome, to=("ada",))
+        )
+        with anyio.fail_after(10):
+            await told.wait()
+        assert seen == ["PeerLeft bob", "PeerJoined ghost"]
+
+
+async def test_a_tool_may_have_another_name_and_description_than_its_function(joined: Joined) -> None:
+    async with joined("ada") as ada, joined("bob") as bob:
+
+        @bob.tool(name="upper", description="Say it louder.")
+        def shout(text: str) -> str:
+            return text.upper()
+
+        assert shout("stays a function") == "STAYS A FUNCTION"
+        (tool,) = (await ada.discover("bob")).tools or ()
+        assert (tool.name, tool.description) == ("upper", "Say it louder.")
+        assert (await ada.call_tool("bob", "upper", {"text": "a"})).text == "A"
+
+
+async def test_a_result_that_no_gateway_takes_is_answered_as_that(joined: Joined) -> None:
+    async with joined("ada") as ada, joined("bob") as bob:
+
+        @bob.tool
+        def everything() -> str:
+            return "x" * DEFAULT_MAX_BYTES
+
+        with anyio.fail_after(10):
+            while "bob" not in ada.peers:
+                await anyio.wait_all_tasks_blocked()
+            with pytest.raises(PeerFailed, match="the result cannot be sent: a message of"):
+                await ada.call_tool("bob", "everything")
+        assert bob.is_joined
+
+
+async def test_a_welcome_that_cannot_be_read_fails_the_joining(gateway: RunningGateway) -> None:
+    ada = Participant(gateway.ws_url, space="demo", id="ada", token="t")
+    broken = Envelope.write("system/welcome", id="w", ts="t", sender="system:gateway", payload={}, to=("ada",))
+    with pytest.raises(GatewayError, match=r"welcome cannot be read: .*payload\.you"):
+        await ada._take(broken)
+
+
+async def test_a_welcome_that_is_not_ours_or_broken_changes_nothing(joined: Joined) -> None:
+    async with joined("ada") as ada:
+        for to in (("bob",), ("ada",)):
+            you = {"you": {"id": "bob", "capabilities": []}} if to == ("bob",) else {"you": 5}
+            await ada._take(
+                Envelope.write("system/welcome", id="w", ts="t", sender="system:gateway", payload=you, to=to)
+            )
+        assert ada.may_send("chat")
+        await ada.chat("still here")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["id", "text", "method", "params", "name", "fields", "context", "x"]), inner)
+    ),
+    max_leaves=6,
+)
+PAYLOADS = st.none() | st.dictionaries(
+    st.sampled_from(
+        [
+            "text",
+            "reason",
+            "timeout_seconds",
+            "fields",
+            "direction",
+            "entries",
+            "target_tokens",
+            "method",
+            "params",
+            "you",
+            "participants",
+            "event",
+            "participant",
+            "status",
+            "tokens",
+            "messages_in_context",
+            "context",
+            "mode",
+            "stream_id",
+            "recipient",
+            "capabilities",
+            "error",
+            "board",
+        ]
+    ),
+    JSON,
+)
+
+
+@st.composite
+def envelopes(draw: st.DrawFn, me: str = "ada") -> Envelope:
+    """Anything that decodes: known and unknown kinds, with payloads that mostly make no sense."""
+    values: dict[str, Any] = {
+        "protocol": "mew/v0.4",
+        "id": draw(st.text(max_size=6)),
+        "ts": draw(st.text(max_size=6)),
+        "from": draw(st.sampled_from(["bob", me, "system:gateway", "gateway", "", "nobody"])),
+        "kind": draw(st.sampled_from(sorted(ALL_KINDS - {"participant/shutdown"})) | st.text(max_size=6)),
+        "payload": draw(PAYLOADS),
+    }
+    for key, choices in (
+        ("to", st.sampled_from([[], [me], ["bob"], me, [me, me]])),
+        ("correlation_id", st.lists(st.text(max_size=4), max_size=2) | st.text(max_size=4)),
+        ("context", st.text(max_size=4) | st.dictionaries(st.text(max_size=2), JSON, max_size=2)),
+    ):
+        if draw(st.booleans()):
+            values[key] = draw(choices)
+    return Envelope.model_validate(values)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(received=st.lists(envelopes(), min_size=1, max_size=12))
+async def test_nothing_a_peer_sends_ends_a_participant(gateway: RunningGateway, received: list[Envelope]) -> None:
+    async with Participant(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada")) as ada:
+        for envelope in received:
+            await ada._take(envelope)
+        await ada._take(StreamFrame("s", "#s#x"))
+        resume = Envelope.write("participant/resume", id="r", ts="t", sender="bob", to=("ada",))
+        await ada._take(resume)
+        await anyio.lowlevel.checkpoint()
+        assert ada.is_joined
+
+
+async def test_a_program_that_was_started_for_a_participant_finds_its_place_in_the_environment() -> None:
+    place = {"MEW_GATEWAY": "ws://127.0.0.1:1", "MEW_SPACE": "demo", "MEW_PARTICIPANT_ID": "bob", "MEW_TOKEN": "t"}
+    me = Participant.from_environment(place)
+    assert (me.id, me.space) == ("bob", "demo")
+    with pytest.raises(ConfigError, match="MEW_SPACE, MEW_TOKEN not set"):
+        Participant.from_environment({**place, "MEW_SPACE": "", "MEW_TOKEN": ""})

@@ -1,0 +1,65 @@
+"""What peers tell others, taken as told to us, too."""
+
+from typing import Any
+
+import pytest
+from mew_protocol.envelope import Envelope
+
+from mew_agent.participant.passive_discovery import MAX_AWAITED, Overhearing
+
+TOOLS = {"result": {"tools": [{"name": "add"}], "_meta": {"mew/lists": ["resources"]}}}
+
+
+def request(name: str = "r", *, to: tuple[str, ...] = ("sums",), method: str = "tools/list", **params: Any) -> Envelope:
+    payload = {"method": method, "params": params}
+    return Envelope.write("mcp/request", id=name, ts="t", sender="bob", payload=payload, to=to)
+
+
+def response(*about: str, sender: str = "sums", payload: Any = TOOLS) -> Envelope:
+    return Envelope.write("mcp/response", id="a", ts="t", sender=sender, payload=payload, correlation_id=about)
+
+
+def told(asked: Envelope, answered: Envelope) -> list[tuple[str, list[str], frozenset[str]]]:
+    overhearing = Overhearing()
+    overhearing.request(asked)
+    return [
+        (peer, [tool.name for tool in listing.offers], listing.others)
+        for peer, listing in overhearing.response(answered)
+    ]
+
+
+def test_the_answer_to_somebody_else_is_the_peers_list() -> None:
+    assert told(request(), response("other", "r")) == [("sums", ["add"], frozenset({"resources"}))]
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [
+        pytest.param(request(), response("another"), id="another answer"),
+        pytest.param(request(), response("r", sender="eve"), id="a stranger's answer"),
+        pytest.param(request(cursor="x"), response("r"), id="a later page"),
+        pytest.param(request(), response("r", payload={"result": {"tools": [], "nextCursor": "x"}}), id="one of pages"),
+        pytest.param(request(), response("r", payload={"error": {"code": -1, "message": "no"}}), id="an error"),
+        pytest.param(request(method="tools/call"), response("r"), id="another method"),
+        pytest.param(request(to=("sums", "words")), response("r"), id="asked of two"),
+        pytest.param(request(to=()), response("r"), id="asked of everybody"),
+    ],
+)
+def test_what_is_no_whole_list_of_that_peer_is_not_taken(asked: Envelope, answered: Envelope) -> None:
+    assert told(asked, answered) == []
+
+
+def test_an_answer_is_taken_once_and_a_strangers_does_not_use_it_up() -> None:
+    overhearing = Overhearing()
+    overhearing.request(request())
+    assert list(overhearing.response(response("r", sender="eve"))) == []
+    assert len(list(overhearing.response(response("r")))) == 1
+    assert list(overhearing.response(response("r"))) == []
+
+
+def test_requests_that_are_never_answered_are_forgotten_at_last() -> None:
+    overhearing = Overhearing()
+    for number in range(MAX_AWAITED + 1):
+        overhearing.request(request(str(number)))
+    assert list(overhearing.response(response("0"))) == []
+    assert len(list(overhearing.response(response("1")))) == 1

@@ -1,0 +1,177 @@
+"""What a participant learns of the others from what it hears."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.participant import Status
+
+from mew_agent.participant.peers import Peer, PeerContext, Peers, is_partial
+
+REPORT = {"basis": "reported", "level": "near_limit", "severity": 2, "revision": 0, "max_tokens_basis": "loaded"}
+WHOLE = {"messages_in_context": 4, "tokens": 900, "max_tokens": 1000, "status": "active", "context": REPORT}
+
+
+def envelope(kind: str, payload: dict[str, Any], sender: str = "system:gateway", to: tuple[str, ...] = ()) -> Envelope:
+    return Envelope.write(kind, id="e", ts="2026-01-01T00:00:00Z", sender=sender, payload=payload, to=to)
+
+
+def welcome(*members: str, board: list[dict[str, Any]] | None = None, to: tuple[str, ...] = ("ada",)) -> Envelope:
+    payload = {
+        "you": {"id": "ada", "capabilities": []},
+        "participants": [{"id": name, "capabilities": [{"kind": "chat"}]} for name in ("ada", *members)],
+        **({"board": board} if board is not None else {}),
+    }
+    return envelope("system/welcome", payload, to=to)
+
+
+def presence(event: str, name: str) -> Envelope:
+    return envelope("system/presence", {"event": event, "participant": {"id": name, "capabilities": []}})
+
+
+def status(payload: dict[str, Any], sender: str = "coder", to: tuple[str, ...] = ()) -> Envelope:
+    return envelope("participant/status", payload, sender, to)
+
+
+@pytest.fixture
+def peers() -> Peers:
+    peers = Peers("ada")
+    peers.receive(welcome("coder", "bob"))
+    return peers
+
+
+def test_a_welcome_names_everybody_but_me(peers: Peers) -> None:
+    assert list(peers) == ["coder", "bob"]
+    assert len(peers) == 2
+    assert "ada" not in peers
+    assert peers["coder"].capabilities == ({"kind": "chat"},)
+    assert peers.get("ghost") is None
+
+
+def test_of_a_peer_that_said_nothing_nothing_is_known(peers: Peers) -> None:
+    context = peers["coder"].context
+    assert (context.tokens, context.max_tokens, context.messages, context.report) == (None, None, None, None)
+    assert (context.basis, context.level, context.severity) == (None, "unknown", -1)
+
+
+def test_the_board_of_the_welcome_tells_what_was_said_before(peers: Peers) -> None:
+    board = [
+        {"id": "coder", "connected": True, "status": WHOLE, "received_at": "2026-01-01T00:00:00Z"},
+        {"id": "gone", "connected": False, "status": WHOLE},
+    ]
+    peers.receive(welcome("coder", board=board))
+    assert peers["coder"].context.tokens == 900
+    assert peers["coder"].context.at == "2026-01-01T00:00:00Z"
+    assert "gone" not in peers
+
+
+def test_a_status_brings_the_whole_report(peers: Peers) -> None:
+    told = peers.receive(status(WHOLE))
+    assert told is peers["coder"]
+    assert (told.context.tokens, told.context.basis, told.context.severity) == (900, "reported", 2)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"messages_in_context": 4, "status": "active"},
+        {"messages_in_context": 4, "status": "active", "latency_ms": 12},
+        {"messages_in_context": 4, "status": "active", "tokens": 900, "context": {"basis": "reported"}},
+        {"messages_in_context": 4, "status": "active", "context": REPORT},
+        {"messages_in_context": 4, "status": "active", "max_tokens": 1000},
+        {"messages_in_context": 4, "status": "active", "max_tokens": 1000, "context": REPORT},
+    ],
+)
+def test_a_narrowed_answer_to_somebody_replaces_nothing(peers: Peers, part: dict[str, Any]) -> None:
+    peers.receive(status(WHOLE))
+    assert peers.receive(status(part, to=("bob",))) is None
+    assert peers["coder"].context.tokens == 900
+    assert peers["coder"].context.severity == 2
+
+
+def test_a_whole_answer_to_somebody_else_is_news_for_me_too(peers: Peers) -> None:
+    peers.receive(status(WHOLE))
+    unknown = {
+        "messages_in_context": 0,
+        "max_tokens": 1000,
+        "context": {**REPORT, "basis": "unknown", "reason": "cleared"},
+    }
+    assert peers.receive(status(unknown, to=("bob",))) is not None
+    assert peers["coder"].context.tokens is None
+
+
+def test_an_agent_without_reports_is_shown_as_it_says(peers: Peers) -> None:
+    peers.receive(status({"messages_in_context": 2, "tokens": 50, "max_tokens": 20000, "status": "active"}))
+    context = peers["coder"].context
+    assert (context.tokens, context.max_tokens, context.basis) == (50, 20000, None)
+
+
+def test_my_own_status_is_no_peers(peers: Peers) -> None:
+    assert peers.receive(status(WHOLE, sender="ada")) is None
+    assert "ada" not in peers
+
+
+def test_what_a_peer_may_send_is_read_from_what_the_gateway_told() -> None:
+    pattern = {"kind": "chat", "to": ["ada"]}
+    assert Peer("mute").may_send("chat", {"text": "hi"}, "ada")
+    assert Peer("mute", (pattern,)).may_send("chat", {"text": "hi"}, "ada")
+    assert not Peer("mute", (pattern,)).may_send("chat", {"text": "hi"}, "bob")
+    assert not Peer("mute", (pattern,)).may_send("participant/status", {}, "ada")
+
+
+def test_joins_and_leaves_are_followed_and_a_report_survives_a_rejoin(peers: Peers) -> None:
+    peers.receive(status(WHOLE))
+    peers.receive(presence("join", "coder"))
+    assert peers["coder"].context.tokens == 900
+    peers.receive(presence("join", "new"))
+    peers.receive(presence("leave", "bob"))
+    peers.receive(presence("leave", "never seen"))
+    peers.receive(presence("join", "ada"))
+    assert list(peers) == ["coder", "new"]
+
+
+def test_a_welcome_for_somebody_else_changes_nothing(peers: Peers) -> None:
+    peers.receive(welcome("x", to=("bob",)))
+    assert list(peers) == ["coder", "bob"]
+
+
+@given(
+    st.sampled_from(["system/welcome", "system/presence", "participant/status", "chat"]),
+    st.dictionaries(
+        st.sampled_from(["you", "participants", "event", "participant", "messages_in_context", "tokens", "context"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "basis", "x"]), inner),
+            max_leaves=6,
+        ),
+    ),
+    st.sampled_from([(), ("ada",), ("bob",)]),
+)
+def test_nothing_that_arrives_breaks_it(kind: str, payload: dict[str, Any], to: tuple[str, ...]) -> None:
+    peers = Peers("ada")
+    heard = envelope(kind, payload, "coder", to)
+    told = peers.receive(heard)
+    assert told is None or (told.id == "coder" and not is_partial(heard))
+
+
+TOLD = {**WHOLE, "tokens": 98_412, "max_tokens": 128_000, "context": {**REPORT, "turns_to_compaction": 5}}
+REPORTED = PeerContext.of(Status.model_validate(TOLD), "2026-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("context", "text"),
+    [
+        (PeerContext(), "? of ? tokens (of unknown making)"),
+        (PeerContext(tokens=0, max_tokens=128_000), "0 of 128,000 tokens (of unknown making)"),
+        (REPORTED, "98,412 of 128,000 tokens (reported)"),
+    ],
+)
+def test_a_context_reads_as_figures_with_how_they_are_known(context: PeerContext, text: str) -> None:
+    assert str(context) == text
+
+
+def test_when_it_compacts_is_not_known_without_a_report() -> None:
+    assert PeerContext().turns_to_compaction is None
+    assert REPORTED.turns_to_compaction == 5

@@ -1,0 +1,398 @@
+"""Requests to peers and proposals: who may answer what, and how each of them ends."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from mew_protocol.envelope import Envelope
+
+from mew_agent.errors import BadAnswer, MewAgentError, NotPermitted, PeerAbsent, PeerFailed, PeerTimeout, Rejected
+from mew_agent.participant.participant import Participant
+from mew_agent.participant.proposals import Waits
+from tests.mew_agent.conftest import Ear
+from tests.support.peers import SOON, Join, space_of_peers, with_tools
+
+ADD = {"name": "add", "arguments": {"a": 2, "b": 3}}
+
+
+@asynccontextmanager
+async def scene(asker: str = "proposer") -> AsyncIterator[tuple[Participant, Participant, Ear, Join]]:
+    """Who asks; Ada, who may do everything; what Ada hears; and `tools`, who offers some."""
+    async with space_of_peers() as (_, join), join(asker) as me, join("ada") as ada, with_tools(join("tools")):
+        await until(lambda: {"ada", "tools"} <= set(me.peers))
+        yield me, ada, Ear(ada), join
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(20):
+        while not condition():
+            await anyio.sleep(0.005)
+
+
+async def outcome(asking: Callable[[], Awaitable[Any]]) -> Any:
+    """What came of a request: its result, or the error."""
+    try:
+        return await asking()
+    except MewAgentError as error:
+        return error
+
+
+def answering(peer: Participant, payload: dict[str, Any], *, to: str = "proposal") -> None:
+    """Let somebody answer each proposal, or each request, with this payload."""
+
+    @peer.on(f"mcp/{to}")
+    async def answer(asked: Envelope) -> None:
+        if asked.sender != peer.id:
+            await peer.send("mcp/response", payload, to=asked.sender, correlation_id=(asked.id,))
+
+
+# -- requests ----------------------------------------------------------------------------------------------
+
+
+async def test_a_request_that_our_capabilities_cover_is_made_directly() -> None:
+    async with scene("asker") as (me, _, ear, _join):
+        result = await me.call_tool("tools", "add", {"a": 2, "b": 3})
+        assert (result.text, result.is_error) == ("5", False)
+        request = await ear.first("asker", "mcp/request")
+        assert request.to == ("tools",)
+        assert request.body["jsonrpc"] == "2.0"
+        assert not ear.of("asker", "mcp/proposal")
+
+
+async def test_a_tool_that_fails_has_a_result_that_says_so() -> None:
+    async with scene("asker") as (me, *_):
+        result = await me.call_tool("tools", "fail")
+        assert result.is_error
+        assert "out of order" in result.text
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        ({"result": 3}, "3"),
+        ({"result": {"sum": 3}}, '{"sum": 3}'),
+        ({}, ""),
+        ({"result": None}, ""),
+        ({"result": {"content": [{"type": "text", "text": "ok"}]}, "jsonrpc": "2.0", "id": 9}, "ok"),
+        ({"error": {"code": -32603, "message": "broken"}}, "'bob' answered: broken (error -32603)"),
+        ({"error": {"message": "broken"}}, "'bob' answered: broken"),
+        ({"error": {}}, "'bob' answered: an error without a message"),
+        ({"error": "broken"}, "'bob' answered: broken"),
+    ],
+)
+async def test_answers_of_any_shape_are_read(payload: dict[str, Any], expected: str) -> None:
+    async with space_of_peers() as (_, join), join("asker") as me, join("bob") as bob:
+        await until(lambda: "bob" in me.peers)
+        answering(bob, payload, to="request")
+        bob.offers = _Silence()
+        came = await outcome(lambda: me.call_tool("bob", "x"))
+        assert expected == (str(came) if isinstance(came, PeerFailed) else came.text)
+
+
+class _Silence:
+    """Offers that never answer, so that only the test does."""
+
+    async def request(self, method: str, params: Any) -> dict[str, Any]:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+
+async def test_parallel_requests_each_get_their_own_answer() -> None:
+    async with scene("asker") as (me, *_):
+        sums: dict[int, str] = {}
+
+        async def ask(number: int) -> None:
+            sums[number] = (await me.call_tool("tools", "add", {"a": number, "b": 0})).text
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(ask, number)
+        assert sums == {number: str(number) for number in range(20)}
+
+
+async def test_nobody_of_that_name_is_said_at_once() -> None:
+    async with scene("asker") as (me, *_):
+        for ask in (me.request, me.propose):
+            with pytest.raises(PeerAbsent, match="'ghost' is not in the space"):
+                await ask("ghost", "tools/list")
+
+
+async def test_without_the_capability_for_either_it_is_not_permitted() -> None:
+    async with scene("mute") as (me, *_):
+        with pytest.raises(NotPermitted):
+            await me.request("tools", "tools/list")
+
+
+async def test_a_peer_that_does_not_answer_is_waited_for_so_long() -> None:
+    async with space_of_peers() as (_, join), join("asker") as me, join("bob", offers=_Silence()):
+        await until(lambda: "bob" in me.peers)
+        with pytest.raises(PeerTimeout, match=r"within 0\.05 seconds"):
+            await me.request("bob", "tools/list", waits=Waits(answer_seconds=0.05))
+
+
+async def test_a_paused_peer_answers_that_it_is_and_a_silent_one_is_known_to_be_paused() -> None:
+    async with scene("asker") as (me, ada, _, join):
+        await ada.send("participant/pause", {}, to="tools")
+        await until(lambda: me.peers["tools"].context.status == "paused")
+        with pytest.raises(PeerFailed, match="paused"):
+            await me.request("tools", "tools/list")
+        async with join("more", offers=_Silence()):
+            await until(lambda: "more" in me.peers)
+            status = {"status": "paused", "messages_in_context": 0, "tokens": 1, "max_tokens": 2}
+            await ada.send("participant/status", status)
+            me.peers.receive(Envelope.write("participant/status", id="1", ts="t", sender="more", payload=status))
+            with pytest.raises(PeerTimeout, match="it is paused"):
+                await me.request("more", "tools/list", waits=SOON)
+
+
+async def test_a_peer_that_leaves_fails_the_call_at_once() -> None:
+    async with space_of_peers() as (_, join), join("asker") as me:
+        async with anyio.create_task_group() as tasks, join("bob", offers=_Silence()) as bob:
+            await until(lambda: "bob" in me.peers)
+            failed: list[Any] = []
+
+            async def call() -> None:
+                failed.append(await outcome(lambda: me.call_tool("bob", "x")))
+
+            tasks.start_soon(call)
+            heard = Ear(bob)
+            await heard.first("asker", "mcp/request")
+        assert isinstance(failed[0], PeerAbsent)
+        assert failed[0].had_been_asked
+
+
+class _Bench:
+    """Offers a tool whose work ends only when it is stopped."""
+
+    def __init__(self) -> None:
+        self.begun, self.stopped = anyio.Event(), anyio.Event()
+
+    async def request(self, method: str, params: Any) -> dict[str, Any]:
+        self.begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.stopped.set()
+        raise AssertionError
+
+
+NOTIFIERS = """
+space: {id: demo}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  asker: {command: mew, capabilities: [{kind: mcp/request}, {kind: mcp/notification}]}
+  silent: {command: mew, capabilities: [{kind: mcp/request}]}
+  tools: {command: mew, capabilities: [{kind: mcp/response}]}
+"""
+
+
+@pytest.mark.parametrize("reason", ["timeout", "no_longer_needed"])
+async def test_a_request_that_nobody_waits_for_any_more_is_taken_back_and_its_work_stopped(reason: str) -> None:
+    bench = _Bench()
+    async with space_of_peers(NOTIFIERS) as (_, join), join("asker") as me, join("ada") as ada:
+        ear = Ear(ada)
+        async with join("tools", offers=bench):
+            await until(lambda: "tools" in me.peers)
+            if reason == "timeout":
+                with pytest.raises(PeerTimeout):
+                    await me.call_tool("tools", "add", waits=Waits(answer_seconds=0.1))
+            else:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(me.call_tool, "tools", "add")
+                    await bench.begun.wait()
+                    tasks.cancel_scope.cancel()
+            request = await ear.first("asker", "mcp/request")
+            notice = await ear.first("asker", "mcp/notification", about=request)
+            with anyio.fail_after(20):
+                await bench.stopped.wait()
+            assert notice.addressees == ("tools",)
+            told = {"requestId": request.body["id"], "reason": reason}
+            assert dict(notice.body) == {"method": "notifications/cancelled", "params": told}
+        assert not ear.of("tools", "mcp/response")
+
+
+async def test_who_may_not_send_notices_only_stops_waiting() -> None:
+    bench = _Bench()
+    async with space_of_peers(NOTIFIERS) as (_, join), join("silent") as me, join("ada") as ada:
+        ear = Ear(ada)
+        async with join("tools", offers=bench):
+            await until(lambda: "tools" in me.peers)
+            with pytest.raises(PeerTimeout):
+                await me.call_tool("tools", "add", waits=Waits(answer_seconds=0.1))
+            assert not bench.stopped.is_set()
+        assert not ear.of("silent", "mcp/notification")
+
+
+async def test_an_answered_request_is_not_taken_back() -> None:
+    async with space_of_peers(NOTIFIERS) as (_, join), join("asker") as me, join("ada") as ada:
+        ear = Ear(ada)
+        async with with_tools(join("tools")):
+            await until(lambda: "tools" in me.peers)
+            assert (await me.call_tool("tools", "where")).text == "tools"
+            with pytest.raises(PeerFailed):
+                await me.request("tools", "nothing/known")
+        await until(lambda: "tools" not in ada.peers)
+        assert not ear.of("asker", "mcp/notification")
+
+
+# -- proposals ---------------------------------------------------------------------------------------------
+
+
+async def test_what_may_not_be_requested_is_proposed_and_answered_through_the_request_that_fulfils_it() -> None:
+    async with scene() as (me, ada, ear, _):
+
+        @ada.on("mcp/proposal")
+        async def fulfil(proposal: Envelope) -> None:
+            await ada.send("mcp/request", proposal.payload, to=proposal.addressees, correlation_id=(proposal.id,))
+
+        result = await me.call_tool("tools", "add", {"a": 2, "b": 3})
+        assert result.text == "5"
+        proposal = await ear.first("proposer", "mcp/proposal")
+        assert dict(proposal.body) == {"method": "tools/call", "params": ADD}
+        assert not ear.of("proposer", "mcp/withdraw")
+
+
+async def test_a_peer_may_answer_a_proposal_itself_and_so_may_who_fulfilled_it() -> None:
+    async with space_of_peers() as (_, join), join("proposer") as me, join("bob") as bob, join("ada") as ada:
+        await until(lambda: {"bob", "ada"} <= set(me.peers))
+        answering(bob, {"result": "from bob"})
+        assert await me.request("bob", "tools/list") == "from bob"
+
+        @ada.on("mcp/proposal")
+        async def fulfil(proposal: Envelope) -> None:
+            if proposal.addressees == ("ada",):
+                about = (proposal.id,)
+                await ada.send("mcp/request", proposal.payload, to="bob", correlation_id=about)
+                await ada.send("mcp/response", {"result": "passed on"}, to="proposer", correlation_id=about)
+
+        bob.offers = _Silence()
+        assert await me.request("ada", "tools/list") == "passed on"
+
+
+async def test_a_stranger_cannot_answer_a_proposal() -> None:
+    async with scene() as (me, ada, *_):
+        answering(ada, {"result": "forged"})
+        with pytest.raises(PeerTimeout, match="nobody fulfilled it"):
+            await me.request("tools", "tools/list", waits=SOON)
+
+
+async def test_a_request_for_something_else_fulfils_nothing() -> None:
+    async with scene() as (me, ada, *_):
+
+        @ada.on("mcp/proposal")
+        async def look_first(proposal: Envelope) -> None:
+            for params in ({"name": "where"}, {"name": "fail", "arguments": {}}):
+                payload = {"method": "tools/call", "params": params}
+                await ada.send("mcp/request", payload, to="tools", correlation_id=(proposal.id,))
+            await ada.send("mcp/request", {"method": "tools/list"}, to="tools", correlation_id=(proposal.id,))
+
+        with pytest.raises(PeerTimeout, match="nobody fulfilled it"):
+            await me.call_tool("tools", "add", {"a": 1, "b": 1}, waits=SOON)
+
+
+async def test_a_rejection_says_by_whom_and_why() -> None:
+    async with scene() as (me, ada, ear, _):
+
+        @ada.on("mcp/proposal")
+        async def reject(proposal: Envelope) -> None:
+            await ada.send("mcp/reject", {"reason": "unsafe"}, to="proposer", correlation_id=(proposal.id,))
+
+        with pytest.raises(Rejected, match="'ada' rejected the proposal of 'tools/call' to 'tools': unsafe"):
+            await me.call_tool("tools", "add")
+        assert not ear.of("proposer", "mcp/withdraw")
+
+
+async def test_a_rejection_after_the_fulfilment_comes_too_late() -> None:
+    async with scene() as (me, ada, *_):
+
+        @ada.on("mcp/proposal")
+        async def change_mind(proposal: Envelope) -> None:
+            about = (proposal.id,)
+            await ada.send("mcp/request", proposal.payload, to="tools", correlation_id=about)
+            await ada.send("mcp/reject", {"reason": "disagree"}, to="proposer", correlation_id=about)
+
+        assert (await me.call_tool("tools", "where")).text == "tools"
+
+
+async def test_a_proposal_that_nobody_fulfils_is_withdrawn() -> None:
+    async with scene() as (me, _, ear, _join):
+        with pytest.raises(PeerTimeout, match="nobody fulfilled it"):
+            await me.call_tool("tools", "add", waits=Waits(decision_seconds=0.05))
+        proposal = await ear.first("proposer", "mcp/proposal")
+        withdrawn = await ear.first("proposer", "mcp/withdraw", about=proposal)
+        assert withdrawn.body["reason"] == "timeout"
+
+
+async def test_a_caller_that_is_cancelled_withdraws_its_proposal() -> None:
+    async with scene() as (me, _, ear, _join):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(me.call_tool, "tools", "add")
+            proposal = await ear.first("proposer", "mcp/proposal")
+            tasks.cancel_scope.cancel()
+        withdrawn = await ear.first("proposer", "mcp/withdraw", about=proposal)
+        assert withdrawn.body["reason"] == "no_longer_needed"
+
+
+async def test_a_proposal_to_a_peer_that_leaves_fails_at_once_and_is_withdrawn() -> None:
+    async with space_of_peers() as (_, join), join("proposer") as me, join("ada") as ada:
+        ear, came = Ear(ada), list[Any]()
+
+        async def call() -> None:
+            came.append(await outcome(lambda: me.call_tool("tools", "add")))
+
+        async with anyio.create_task_group() as tasks, join("tools"):
+            await until(lambda: "tools" in me.peers)
+            tasks.start_soon(call)
+            proposal = await ear.first("proposer", "mcp/proposal")
+        assert isinstance(came[0], PeerAbsent)
+        await ear.first("proposer", "mcp/withdraw", about=proposal)
+
+
+async def test_after_the_fulfilment_the_answer_has_its_own_time() -> None:
+    async with space_of_peers() as (_, join), join("proposer") as me, join("ada") as ada, join("bob") as bob:
+        await until(lambda: {"ada", "bob"} <= set(me.peers))
+        bob.offers = _Silence()
+
+        @ada.on("mcp/proposal")
+        async def fulfil(proposal: Envelope) -> None:
+            await ada.send("mcp/request", proposal.payload, to="bob", correlation_id=(proposal.id,))
+
+        ear = Ear(ada)
+        with pytest.raises(PeerTimeout, match=r"within 0\.05 seconds$"):
+            await me.request("bob", "tools/list", waits=Waits(answer_seconds=0.05, decision_seconds=30))
+        assert not ear.of("proposer", "mcp/withdraw")
+
+
+async def test_a_grant_in_the_middle_turns_proposals_into_requests() -> None:
+    async with scene() as (me, ada, ear, _):
+        granted = {"recipient": "proposer", "capabilities": [{"kind": "mcp/request"}]}
+        await ada.send("capability/grant", granted, to="proposer")
+        await until(lambda: me.requests.may_request("tools", "tools/list"))
+        await me.request("tools", "tools/list")
+        await ear.first("proposer", "mcp/request")
+        revoked = {"recipient": "proposer", "capabilities": [{"kind": "mcp/request"}]}
+        await ada.send("capability/revoke", revoked, to="proposer")
+        await until(lambda: not me.requests.may_request("tools", "tools/list"))
+        with pytest.raises(PeerTimeout):
+            await me.request("tools", "tools/list", waits=SOON)
+        await ear.first("proposer", "mcp/proposal")
+
+
+async def test_a_capability_taken_away_unnoticed_becomes_a_proposal() -> None:
+    """Some gateways do not tell the holder: the first thing it hears is the refusal."""
+    async with scene() as (me, ada, ear, _):
+        me.capabilities = ada.capabilities
+        with pytest.raises(PeerTimeout, match="'mcp/proposal'"):
+            await me.request("tools", "tools/list", waits=SOON)
+        await ear.first("proposer", "mcp/withdraw")
+
+
+async def test_an_unreadable_list_is_a_bad_answer() -> None:
+    async with space_of_peers() as (_, join), join("asker") as me, join("bob") as bob:
+        await until(lambda: "bob" in me.peers)
+        bob.offers = _Silence()
+        answering(bob, {"result": {"tools": "none"}}, to="request")
+        with pytest.raises(BadAnswer, match="a list of tools was expected"):
+            await me.discover("bob")

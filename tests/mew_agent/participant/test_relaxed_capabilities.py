@@ -1,0 +1,55 @@
+"""Capabilities for certain arguments, before there are any."""
+
+from typing import Any
+
+import pytest
+from mew_protocol.capability import CapabilitySet
+from mew_protocol.envelope import Envelope
+
+from mew_agent.participant.relaxed_capabilities import loosened
+
+
+def call(kind: str = "mcp/request", to: str = "files", **params: Any) -> Envelope:
+    payload = {"method": "tools/call", "params": params}
+    return Envelope.write(kind, id="1", ts="t", sender="me", payload=payload, to=(to,))
+
+
+PUBLIC = {"path": "/public/**"}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"method": "tools/call", "params": {"name": "read", "arguments": PUBLIC}},
+        {"method": "tools/call", "params": {"arguments": PUBLIC}},
+        {"method": "tools/*", "params": {"name": ["read", "list"], "arg*": PUBLIC}},
+        {"params": [{"name": "write", "arguments": {}}, {"name": "read", "arguments": PUBLIC}]},
+        {"$.params.name": "read", "$.params.arguments.path": "/public/**"},
+        {"params": {"name": "read", "**": "/public/**"}},
+        {"$..path": "/public/**"},
+    ],
+)
+def test_a_capability_for_certain_arguments_covers_some_call(payload: dict[str, Any]) -> None:
+    patterns = [{"kind": "mcp/request", "payload": payload}]
+    assert not CapabilitySet(patterns).allows(call(name="read"))
+    assert loosened(patterns).allows(call(name="read"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "asked"),
+    [
+        ({"payload": {"params": {"name": "read", "arguments": PUBLIC}}}, call(name="write")),
+        ({"payload": {"method": "resources/*", "params": {"arguments": PUBLIC}}}, call(name="read")),
+        ({"to": ["notes"], "payload": {"params": {"arguments": PUBLIC}}}, call(name="read")),
+        ({"payload": {"params": {"arguments": PUBLIC}}}, call("mcp/proposal", name="read")),
+        ({"payload": {"$.params.name": "read"}}, call(name="write")),
+    ],
+)
+def test_everything_else_still_counts(pattern: dict[str, Any], asked: Envelope) -> None:
+    assert not loosened([{"kind": "mcp/request", **pattern}]).allows(asked)
+
+
+def test_what_says_nothing_of_the_payload_is_as_it_was() -> None:
+    held = loosened([{"kind": "chat"}, {"kind": "mcp/*", "to": ["files"]}])
+    assert held.allows(call(name="read"))
+    assert not held.allows(call(to="notes", name="read"))

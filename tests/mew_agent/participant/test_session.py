@@ -1,0 +1,118 @@
+"""A participant's life: joining, staying, leaving, and what runs beside the connection."""
+
+import logging
+from collections.abc import Callable
+
+import anyio
+import pytest
+from mew_spaces.gateway.gateway import RunningGateway
+
+from mew_agent.errors import ConfigError, GatewayError, NotConnected, Unauthorized
+from mew_agent.participant.events import ChatHeard
+from mew_agent.participant.participant import Participant
+
+Joined = Callable[..., Participant]
+
+
+async def test_entering_returns_when_welcomed_and_leaving_leaves(gateway: RunningGateway, joined: Joined) -> None:
+    async with joined("ada") as ada:
+        assert ada.is_joined
+        assert ada.may_send("chat")
+        assert gateway.switchboard.connections == 1
+    with pytest.raises(NotConnected):
+        await ada.chat("gone")
+    with anyio.fail_after(20):
+        while gateway.switchboard.connections:
+            await anyio.wait_all_tasks_blocked()
+
+
+async def test_what_makes_joining_impossible_is_raised_as_it_is(gateway: RunningGateway, free_port: int) -> None:
+    with anyio.fail_after(10):
+        with pytest.raises(Unauthorized):
+            async with Participant(gateway.ws_url, space="demo", id="ada", token="wrong"):
+                pass
+        with pytest.raises(GatewayError, match="no space 'other'"):
+            async with Participant(gateway.ws_url, space="other", id="ada", token=gateway.token_of("ada")):
+                pass
+        with pytest.raises(NotConnected):
+            async with Participant(
+                f"ws://127.0.0.1:{free_port}", space="demo", id="ada", token="t", first_connect_seconds=0.2
+            ):
+                pass
+        with pytest.raises(ConfigError):
+            async with Participant("localhost:8080", space="demo", id="ada", token="t"):
+                pass
+
+
+async def test_an_error_in_the_block_comes_out_as_it_is(joined: Joined) -> None:
+    with pytest.raises(LookupError, match="mine"):
+        async with joined("ada"):
+            raise LookupError("mine")
+
+
+async def test_cancelling_the_block_leaves_the_space(gateway: RunningGateway, joined: Joined) -> None:
+    inside = anyio.Event()
+
+    async def stay() -> None:
+        async with joined("ada") as ada:
+            inside.set()
+            await ada.run_forever()
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stay)
+            await inside.wait()
+            tasks.cancel_scope.cancel()
+        while gateway.switchboard.connections:
+            await anyio.wait_all_tasks_blocked()
+
+
+async def test_running_for_ever_raises_what_ended_it(joined: Joined) -> None:
+    with anyio.fail_after(10):
+        async with joined("coder") as first:
+            async with joined("coder"):
+                with pytest.raises(GatewayError, match="another connection joined"):
+                    await first.run_forever()
+            with pytest.raises(NotConnected):
+                await first.chat("anybody?")
+
+
+async def test_what_runs_beside_the_connection_may_fail(joined: Joined, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "mew_agent")
+    async with joined("ada") as ada:
+
+        async def fail(error: Exception) -> None:
+            raise error
+
+        ada.start_soon(fail, ValueError("mine"))
+        ada.start_soon(fail, NotConnected("ws://h"))
+        await anyio.wait_all_tasks_blocked()
+        assert ada.is_joined
+        assert "not connected to the gateway at ws://h" in caplog.text
+
+
+def test_a_whole_program_is_made_before_anything_runs(free_port: int) -> None:
+    me = Participant(f"ws://127.0.0.1:{free_port}", space="demo", id="ada", token="t", first_connect_seconds=0.2)
+
+    @me.tool
+    def shout(text: str) -> str:
+        return text.upper()
+
+    with pytest.raises(NotConnected):
+        anyio.run(me.take_part)
+
+
+async def test_taking_part_lasts_until_somebody_ends_it(gateway: RunningGateway, joined: Joined) -> None:
+    me = joined("bob")
+
+    @me.on_chat
+    async def leave(chat: ChatHeard) -> None:
+        await me.aclose()
+
+    with anyio.fail_after(10):
+        async with joined("ada") as ada, anyio.create_task_group() as tasks:
+            tasks.start_soon(me.take_part)
+            while "bob" not in ada.peers:
+                await anyio.wait_all_tasks_blocked()
+            await ada.chat("that is all")
+        assert not me.is_joined

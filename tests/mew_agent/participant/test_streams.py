@@ -1,0 +1,147 @@
+"""The reasoning stream: frames in order, before and after its opening, and whatever goes wrong."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from mew_protocol.codec import StreamFrame
+from mew_protocol.envelope import Envelope
+from mew_spaces.gateway.gateway import RunningGateway
+
+from mew_agent.participant.participant import Participant
+from mew_agent.participant.streams import MAX_WAITING_FRAMES, ReasoningStream
+
+Joined = Callable[..., Participant]
+
+
+class Viewer(Participant):
+    """Keeps every frame."""
+
+    def __init__(self, gateway: RunningGateway) -> None:
+        super().__init__(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada"))
+        self.frames: list[dict[str, Any]] = []
+        self.closed: list[dict[str, Any]] = []
+        self._changed = anyio.Event()
+        self.on("stream/close")(self._note_close)
+
+    async def receive_frame(self, frame: StreamFrame) -> None:
+        self.frames.append(json.loads(frame.data))
+        self._wake()
+
+    async def _note_close(self, envelope: Envelope) -> None:
+        self.closed.append({**envelope.body, "about": envelope.correlation_id})
+        self._wake()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        with anyio.fail_after(10):
+            while not condition():
+                await self._changed.wait()
+
+
+@asynccontextmanager
+async def watched(
+    gateway: RunningGateway, joined: Joined, who: str = "coder"
+) -> AsyncIterator[tuple[Viewer, Participant]]:
+    async with Viewer(gateway) as viewer, joined(who) as writer:
+        yield viewer, writer
+
+
+async def test_frames_written_before_the_opening_come_first_and_in_order(
+    gateway: RunningGateway, joined: Joined
+) -> None:
+    async with watched(gateway, joined) as (viewer, writer):
+        stream = ReasoningStream(writer, "r-1")
+        stream.start()
+        for number in range(5):
+            await stream.write("token", value=str(number))
+        await viewer.until(lambda: len(viewer.frames) == 5)
+        for number in range(5, 8):
+            await stream.write("token", value=str(number))
+        await stream.aclose("complete")
+        await viewer.until(lambda: bool(viewer.closed))
+        assert [frame["value"] for frame in viewer.frames] == [str(number) for number in range(8)]
+        assert {frame["context"] for frame in viewer.frames} == {"r-1"}
+        assert viewer.closed[0]["reason"] == "complete"
+        assert len(viewer.closed[0]["about"]) == 2
+        await stream.write("token", value="too late")
+        await stream.aclose("complete")
+        await writer.chat("done")
+        assert len(viewer.frames) == 8
+
+
+async def test_a_stream_closed_while_it_opens_is_closed_once_open(gateway: RunningGateway, joined: Joined) -> None:
+    async with watched(gateway, joined) as (viewer, writer):
+        stream = ReasoningStream(writer, "r-1")
+        stream.start()
+        await stream.write("token", value="x")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stream.aclose, "cancelled")
+            tasks.start_soon(stream.aclose, "complete")
+        await viewer.until(lambda: bool(viewer.closed))
+        assert len(viewer.frames) == 1
+        assert not gateway.switchboard.snapshot().active_streams
+
+
+async def test_without_the_capability_there_is_no_stream_and_no_complaint(
+    gateway: RunningGateway, joined: Joined
+) -> None:
+    async with watched(gateway, joined, "mute") as (viewer, writer):
+        stream = ReasoningStream(writer, "r-1")
+        stream.start()
+        await stream.write("token", value="x")
+        with anyio.fail_after(15):
+            await stream.aclose("complete")
+        assert not viewer.frames
+
+
+async def test_what_waits_for_the_opening_is_bounded(joined: Joined) -> None:
+    async with joined("coder") as writer:
+        stream = ReasoningStream(writer, "r-1")
+        for number in range(MAX_WAITING_FRAMES + 5):
+            await stream.write("token", value=number)
+        assert len(stream._waiting) == MAX_WAITING_FRAMES
+
+
+async def test_without_a_connection_frames_are_dropped_at_once(joined: Joined) -> None:
+    async with joined("coder") as first:
+        stream = ReasoningStream(first, "r-1")
+        stream.start()
+        async with joined("coder"):
+            with anyio.fail_after(10):
+                await first.until_ended()
+            with anyio.fail_after(15):
+                await stream.write("token", value="x")
+                await stream.aclose("complete")
+
+
+@pytest.mark.parametrize("thinking", ["", "First I look around."])
+async def test_what_the_model_writes_is_mirrored_piece_by_piece(stage: Any, thinking: str) -> None:
+    async with stage(visible_reasoning=thinking) as s:
+        frames: list[dict[str, Any]] = []
+
+        async def keep(frame: StreamFrame) -> None:
+            frames.append(json.loads(frame.data))
+
+        s.ada.receive_frame = keep
+        question = await s.say("What is known about water?")
+        await s.ear.first("coder", "stream/close")
+        start = s.ear.of("coder", "reasoning/start", about=question)[0]
+        answer = s.ear.of("coder", "chat", about=question)[0]
+        assert {frame["context"] for frame in frames} == {start.id}
+        assert frames[0] == {
+            "context": start.id,
+            "type": "status",
+            "event": "start",
+            "input": question.body["text"],
+            "tools": 0,
+        }
+        assert frames[-1] == {"context": start.id, "type": "status", "event": "conclusion", "cancelled": False}
+        assert "".join(frame["value"] for frame in frames if frame["type"] == "token") == answer.body["text"]
+        assert "".join(frame["value"] for frame in frames if frame["type"] == "thinking") == thinking

@@ -1,0 +1,128 @@
+"""The life of the server: ports, stopping, and running as a program of its own."""
+
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import aclosing
+
+import anyio
+import anyio.abc
+import httpx2
+import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from mew_agent.errors import ModelError
+from mew_agent.model.interface import Message, ModelRequest
+from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+
+WAIT_SECONDS = 20
+
+
+async def test_it_serves_while_the_block_is_open_and_not_after() -> None:
+    async with serve_rehearsal(RehearsalOptions(model="tiny")) as server, httpx2.AsyncClient(trust_env=False) as client:
+        assert (await client.get(f"{server.base_url}/models")).json()["data"][0]["id"] == "tiny"
+    with pytest.raises(OSError, match=r"."):
+        await anyio.connect_tcp("127.0.0.1", server.port)
+
+
+async def test_an_error_in_the_block_comes_out_as_itself() -> None:
+    with pytest.raises(LookupError, match="mine"):
+        async with serve_rehearsal():
+            raise LookupError("mine")
+
+
+async def test_two_servers_have_two_ports_and_know_only_their_own_requests() -> None:
+    async with serve_rehearsal() as one, serve_rehearsal() as other:
+        assert one.port != other.port
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            body = {"messages": [{"role": "user", "content": "x"}]}
+            await client.post(f"{one.base_url}/chat/completions", json=body)
+        assert (len(one.requests), len(other.requests)) == (1, 0)
+
+
+async def test_a_taken_port_is_an_os_error() -> None:
+    async with serve_rehearsal() as server:
+        with pytest.raises(OSError, match="in use"):
+            async with serve_rehearsal(port=server.port):
+                pass
+
+
+async def test_an_open_stream_does_not_keep_it_from_stopping() -> None:
+    failures: list[ModelError] = []
+
+    async def read(model: OpenAIModel) -> None:
+        try:
+            async with aclosing(model.stream(ModelRequest((Message("user", "Hello there, you."),)))) as events:
+                async for _ in events:
+                    pass
+        except ModelError as error:
+            failures.append(error)
+
+    with anyio.fail_after(WAIT_SECONDS):
+        async with (
+            anyio.create_task_group() as tasks,
+            serve_rehearsal(RehearsalOptions(chunk_delay_seconds=600)) as server,
+        ):
+            model = OpenAIModel("rehearsal", server.base_url, max_retries=0)
+            tasks.start_soon(read, model)
+            await server.wait_until(lambda: any(request.chunks_sent for request in server.requests))
+        await model.aclose()
+    assert len(failures) == 1
+
+
+async def test_signal_handlers_are_left_alone() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    async with serve_rehearsal():
+        assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+async def test_changing_an_option_to_nonsense_is_refused_and_changes_nothing() -> None:
+    async with serve_rehearsal() as server:
+        before = server.options
+        with pytest.raises(ValueError, match="window_tokens"):
+            server.change(window_tokens=0)
+        assert server.options is before
+
+
+def has_ipv6_loopback() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as listener:
+            listener.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6_loopback(), reason="this machine has no IPv6 loopback")
+async def test_an_ipv6_address_stands_in_brackets() -> None:
+    async with serve_rehearsal(host="::1") as server, httpx2.AsyncClient(trust_env=False) as client:
+        assert server.base_url.startswith("http://[::1]:")
+        assert (await client.get(f"{server.base_url}/models")).status_code == 200
+
+
+PROGRAM = """
+from mew_agent.rehearsal import RehearsalOptions, run_rehearsal
+run_rehearsal(RehearsalOptions(), on_ready=lambda server: print(server.base_url, flush=True))
+print("stopped", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+async def test_in_the_foreground_it_says_where_it_is_and_stops_cleanly_on_a_signal(ending: signal.Signals) -> None:
+    command = [sys.executable, "-W", "error::ResourceWarning", "-c", PROGRAM]
+    with anyio.fail_after(WAIT_SECONDS):
+        async with await anyio.open_process(command, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            lines = BufferedByteReceiveStream(process.stdout)
+            base_url = (await lines.receive_until(b"\n", 200)).decode()
+            async with httpx2.AsyncClient(trust_env=False) as client:
+                assert (await client.get(f"{base_url}/models")).status_code == 200
+            process.send_signal(ending)
+            assert await lines.receive_until(b"\n", 200) == b"stopped"
+            assert await process.wait() == 0
+            complaints = b"".join([part async for part in process.stderr])
+            assert complaints == b""

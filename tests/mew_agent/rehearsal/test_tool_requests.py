@@ -1,0 +1,82 @@
+"""Which wording makes the rehearsal model call a tool, and with what."""
+
+import json
+from typing import Any
+
+import pytest
+
+from mew_agent.rehearsal.tool_requests import requested_calls
+
+
+def tool(name: str, **properties: dict[str, Any]) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": properties, "required": list(properties)}
+    return {"type": "function", "function": {"name": name, "description": "", "parameters": parameters}}
+
+
+READ = tool("read_file", path={"type": "string"})
+ADD = tool("add", a={"type": "integer"}, b={"type": "number"})
+SEARCH = tool("search", query={"type": "string"}, deep={"type": "boolean"}, kind={"enum": ["web", "code"]})
+
+
+def calls(text: str, *tools: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(call.name, json.loads(call.arguments)) for call in requested_calls(text, tools)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'call read_file with {"path": "a.txt"}',
+        'Please use the tool `read_file` with arguments {"path": "a.txt"} now',
+        'ada: run read_file: {"path": "a.txt"}',
+        'I need read_file({"path": "a.txt"}) here',
+        'read_file "a.txt"',
+        'Invoke read/file with {"path": "a.txt"}',
+    ],
+)
+def test_a_tool_that_is_asked_for_is_called_with_what_was_said(text: str) -> None:
+    assert calls(text, READ) == [("read_file", {"path": "a.txt"})]
+
+
+def test_two_requests_in_one_message_are_two_calls_in_their_order() -> None:
+    text = 'call add with {"a": 1, "b": 2} and then read_file with {"path": "x"} and call add with {"a": 3, "b": 4}'
+    assert calls(text, READ, ADD) == [
+        ("add", {"a": 1, "b": 2}),
+        ("read_file", {"path": "x"}),
+        ("add", {"a": 3, "b": 4}),
+    ]
+
+
+@pytest.mark.parametrize("text", ["Add some salt to the search results", "What is a file?", "", "call me later"])
+def test_ordinary_words_call_nothing(text: str) -> None:
+    assert calls(text, READ, ADD, SEARCH) == []
+
+
+def test_missing_arguments_are_filled_from_the_message() -> None:
+    assert calls("call add on 3 and 4.5", ADD) == [("add", {"a": 3, "b": 4.5})]
+    assert calls('use search for "rivers", kind code', SEARCH) == [
+        ("search", {"query": "rivers", "deep": True, "kind": "code"})
+    ]
+    assert calls("use search please", tool("search", query={"type": "string"})) == [("search", {"query": "please"})]
+    assert calls("use tidy", tool("tidy", names={"type": "array"}, how={"type": "object"})) == [
+        ("tidy", {"names": [], "how": {}})
+    ]
+
+
+def test_broken_json_behind_a_name_is_not_passed_on() -> None:
+    assert calls('call add with {"a": 1,', ADD) == [("add", {"a": 1, "b": 0.0})]
+
+
+def test_a_prefix_of_the_offered_name_may_be_left_out() -> None:
+    assert calls('call read_file with {"path": "a"}', tool("files__read_file")) == [("files__read_file", {"path": "a"})]
+    assert calls('call read_file with {"path": "a"}', tool("files-read_file")) == [("files-read_file", {"path": "a"})]
+
+
+def test_a_name_inside_a_longer_name_is_not_meant() -> None:
+    assert calls("call read_file_lines with {}", READ, tool("read_file_lines")) == [("read_file_lines", {})]
+
+
+def test_tools_of_an_unknown_shape_are_passed_over() -> None:
+    assert (
+        requested_calls("call x", [{"function": "x"}, {"function": {"name": "x", "parameters": None}}])[0].arguments
+        == "{}"
+    )

@@ -1,0 +1,257 @@
+"""Functions as tools: described, checked, run, and their results as text."""
+
+import asyncio
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+
+from mew_agent.tools.functions import BadArguments, Tool, Toolbox, ToolStopped, UnknownTool, as_text, well_formed
+
+
+async def word_count(text: str) -> int:
+    """Count the words of a text."""
+    return len(text.split())
+
+
+def scale(value: float, by: Literal["two", "ten"] = "two") -> float:
+    return value * {"two": 2, "ten": 10}[by]
+
+
+def test_a_tool_is_described_by_its_annotations_and_docstring() -> None:
+    tool = Tool.of(word_count)
+    assert (tool.name, tool.description) == ("word_count", "Count the words of a text.")
+    assert tool.schema["properties"]["text"]["type"] == "string"
+    assert tool.schema["required"] == ["text"]
+
+
+def test_a_default_makes_an_argument_optional_and_a_name_can_be_given() -> None:
+    tool = Tool.of(scale, name="times", description="Multiplies.")
+    assert tool.schema["required"] == ["value"]
+    assert tool.schema["properties"]["by"]["enum"] == ["two", "ten"]
+    assert (tool.name, tool.description) == ("times", "Multiplies.")
+    assert Tool.of(scale).description == "The tool scale."
+
+
+def test_a_schema_says_nothing_twice() -> None:
+    def look(path: str, depth: Annotated[int, Field(title="How deep", ge=1)] = 1) -> None: ...
+
+    assert Tool.of(look).schema == {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string"},
+            "depth": {"type": "integer", "minimum": 1, "default": 1, "title": "How deep"},
+        },
+        "required": ["path"],
+    }
+
+
+def test_any_name_of_an_argument_will_do() -> None:
+    def odd(schema: str, copy: int, model_config: str = "x", _hidden: int = 0) -> str:
+        return f"{schema}{copy}{model_config}{_hidden}"
+
+    assert set(Tool.of(odd).schema["properties"]) == {"schema", "copy", "model_config", "_hidden"}
+
+
+async def test_any_name_of_an_argument_arrives() -> None:
+    async def odd(schema: str, _hidden: int = 0) -> str:
+        return f"{schema}{_hidden}"
+
+    assert await Tool.of(odd).call({"schema": "a", "_hidden": 7}) == "a7"
+
+
+def test_a_function_that_cannot_be_described_is_refused_when_it_is_offered() -> None:
+    def many(*args: int) -> None: ...
+    def loose(**kwargs: int) -> None: ...
+    def nameless(x: int, /) -> None: ...
+    def opaque(x: threading.Thread) -> None: ...
+    def calling(x: Callable[[], int]) -> None: ...
+
+    for function in (many, loose, nameless, opaque, calling, lambda x: x):
+        with pytest.raises(TypeError, match=f"tool '{function.__name__}'"):
+            Tool.of(function)
+
+
+async def test_arguments_are_checked_and_converted() -> None:
+    assert await Tool.of(scale).call({"value": "2.5", "by": "ten"}) == 25.0
+    with pytest.raises(BadArguments, match="bad arguments for 'scale': by: "):
+        await Tool.of(scale).call({"value": 1, "by": "five"})
+    with pytest.raises(BadArguments, match="value: Field required"):
+        await Tool.of(scale).call({})
+
+
+async def test_a_plain_function_that_returns_a_coroutine_is_awaited() -> None:
+    class Counter:
+        __name__ = "counter"
+
+        async def __call__(self, n: int) -> int:
+            return n + 1
+
+    assert await Tool.of(Counter(), name="counter").call({"n": 1}) == 2
+
+
+class Scaler:
+    """Scales values."""
+
+    def __init__(self, by: int) -> None:
+        self.by = by
+
+    async def __call__(self, value: int) -> int:
+        return value * self.by
+
+
+async def test_anything_that_can_be_called_and_described_is_a_tool() -> None:
+    threefold = Tool.of(Scaler(3))
+    assert (threefold.name, threefold.description) == ("Scaler", "Scales values.")
+    assert await threefold.call({"value": "2"}) == 6
+    counting = Tool.of(partial(word_count, text="one two"))
+    assert (counting.name, counting.description) == ("word_count", "Count the words of a text.")
+    assert await counting.call({}) == 2
+    assert await Tool.of(lambda x: x, name="same").call({"x": 1}) == 1
+
+
+async def test_what_a_generator_yields_is_its_result() -> None:
+    threads = set[int]()
+
+    def upto(n: int) -> Iterator[int]:
+        threads.add(threading.get_ident())
+        yield from range(n)
+
+    async def each(n: int) -> AsyncIterator[int]:
+        for number in range(n):
+            yield number
+
+    assert await Tool.of(upto).call({"n": 3}) == [0, 1, 2]
+    assert await Tool.of(each).call({"n": 3}) == [0, 1, 2]
+    assert threading.get_ident() not in threads
+
+
+async def test_a_tool_that_would_end_the_program_ends_only_itself() -> None:
+    def leave() -> None:
+        sys.exit(3)
+
+    async def leave_too() -> None:
+        sys.exit("no such option")
+
+    async def cancelled_inside() -> None:
+        task = asyncio.ensure_future(asyncio.sleep(60))
+        task.cancel()
+        await task
+
+    tools = Toolbox()
+    for function in (leave, leave_too, cancelled_inside):
+        tools.add(Tool.of(function))
+    assert await tools.observe("leave", "") == "Error: it ended without a result: it called exit(3)"
+    assert "exit('no such option')" in await tools.observe("leave_too", "")
+    with pytest.raises(ToolStopped, match="what it waited for was cancelled"):
+        await tools.call("cancelled_inside", {})
+
+
+async def test_a_tool_that_is_cancelled_from_outside_has_no_result() -> None:
+    with anyio.move_on_after(0) as scope:
+        await Tool.of(anyio.sleep).call({"delay": 60})
+    assert scope.cancelled_caught
+
+
+async def test_cancelling_does_not_wait_for_a_plain_function() -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        started.set()
+        go_on.wait(10)
+
+    try:
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(Tool.of(slow).call, {})
+                await anyio.to_thread.run_sync(started.wait)
+                tasks.cancel_scope.cancel()
+    finally:
+        go_on.set()
+
+
+def test_a_name_is_given_once() -> None:
+    box = Toolbox()
+    box.add(Tool.of(scale))
+    with pytest.raises(ValueError, match="there is a tool 'scale' already"):
+        box.add(Tool.of(scale))
+    assert [spec.name for spec in box.specs()] == ["scale"]
+
+
+async def test_an_unknown_tool_is_told_with_the_known_ones() -> None:
+    box = Toolbox()
+    with pytest.raises(UnknownTool, match=r"no tool 'x' \(known: none\)"):
+        await box.call("x", {})
+    box.add(Tool.of(scale))
+    with pytest.raises(UnknownTool, match=r"no tool 'x' \(known: scale\)"):
+        await box.call("x", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "seen"),
+    [
+        ("scale", '{"value": 3}', "6.0"),
+        ("scale", "", "Error: bad arguments for 'scale': value: Field required"),
+        ("scale", "{", "Error: bad arguments for 'scale': they are not valid JSON"),
+        ("scale", "[1]", "Error: bad arguments for 'scale': arguments must be a JSON object"),
+        ("nothing", "{}", "Error: no tool 'nothing'"),
+        ("fails", "{}", "Error: out of paper"),
+        ("fails_silently", "{}", "Error: KeyError"),
+        ("unsendable", "{}", "Error: "),
+        ("half", "{}", "half ? a character"),
+        ("complains_in_halves", "{}", "Error: half ? a character"),
+        ("half", '{"x": "\ud800"}', "half ? a character"),
+    ],
+)
+async def test_a_model_always_gets_text(name: str, arguments: str, seen: str) -> None:
+    box = Toolbox()
+
+    def fails() -> None:
+        raise OSError("out of paper")
+
+    def fails_silently() -> None:
+        raise KeyError
+
+    def unsendable() -> object:
+        return object()
+
+    def half() -> str:
+        return "half \ud800 a character"
+
+    def complains_in_halves() -> None:
+        raise ValueError("half \ud800 a character")
+
+    for function in (scale, fails, fails_silently, unsendable, half, complains_in_halves):
+        box.add(Tool.of(function))
+    observed = await box.observe(name, arguments)
+    assert observed.startswith(seen)
+    assert observed.encode()
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ("as it is", "as it is"),
+        ({"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}, "one\ntwo"),
+        ({"content": [{"type": "image"}]}, '{"content": [{"type": "image"}]}'),
+        ({"n": 1, "ö": [None, True]}, '{"n": 1, "ö": [null, true]}'),
+        (None, "null"),
+        ((1, 2), "[1, 2]"),
+    ],
+)
+def test_a_result_reads_as_text(result: Any, text: str) -> None:
+    assert as_text(result) == text
+
+
+@given(st.text(st.characters(codec=None, exclude_categories=())))
+def test_any_text_becomes_one_that_can_be_sent_and_good_text_stays(text: str) -> None:
+    sent = well_formed(text).encode().decode()
+    assert len(sent) == len(text)
+    assert sent == text or any(0xD800 <= ord(c) <= 0xDFFF for c in text)

@@ -1,0 +1,64 @@
+"""Names of peers' tools for model servers: each means one tool, and follows from it alone."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mew_agent.tools.names import MAX_NAME_LENGTH, Target, ToolNames, marked_name, plain_name
+
+ACCEPTED = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+# Few letters, so that names come close to each other; and any text at all.
+close = st.text(alphabet="ab_-/.", max_size=12)
+targets = st.builds(Target, close | st.text(max_size=90), close | st.text(max_size=90))
+
+
+@given(st.lists(targets, unique=True, max_size=30), st.lists(close, max_size=3))
+def test_each_name_is_accepted_means_one_tool_and_leads_back_to_it(given_: list[Target], reserved: list[str]) -> None:
+    names = ToolNames()
+    called = [names.name_of(target, reserved) for target in given_]
+    assert all(ACCEPTED.fullmatch(name) for name in called)
+    assert len(set(called)) == len(given_)
+    assert not set(called) & set(reserved)
+    assert [names.target_of(name) for name in called] == given_
+
+
+@given(targets, st.lists(targets))
+def test_a_name_does_not_depend_on_who_else_is_there(target: Target, others: list[Target]) -> None:
+    names = ToolNames()
+    for other in others:
+        names.name_of(other)
+    assert names.name_of(target) == ToolNames().name_of(target)
+
+
+@given(targets, targets)
+def test_a_marked_name_is_no_plain_name(one: Target, other: Target) -> None:
+    assert marked_name(one) != plain_name(other)
+
+
+@pytest.mark.parametrize(
+    ("peer", "tool", "name"),
+    [
+        ("calculator", "add", "calculator__add"),
+        ("file-server", "read_file", "file-server__read_file"),
+        ("files", "__init", "files____init"),
+    ],
+)
+def test_ordinary_names_can_be_read(peer: str, tool: str, name: str) -> None:
+    assert ToolNames().name_of(Target(peer, tool)) == name
+
+
+@pytest.mark.parametrize(
+    ("peer", "tool"),
+    [("a__b", "c"), ("a_", "b"), ("files", "read/file"), ("3d", "x"), ("x" * 40, "y" * 40), ("a", ""), ("ä", "ö")],
+)
+def test_others_are_marked_with_a_digest(peer: str, tool: str) -> None:
+    name = ToolNames().name_of(Target(peer, tool))
+    assert re.fullmatch(r"t_.*[0-9a-f]{16}", name)
+    assert len(name) <= MAX_NAME_LENGTH
+
+
+def test_a_name_that_was_never_given_means_nothing() -> None:
+    assert ToolNames().target_of("calculator__add") is None

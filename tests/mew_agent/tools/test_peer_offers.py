@@ -1,0 +1,109 @@
+"""Lists and results of peers, in every shape that peers write them in."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mew_agent.tools.peer_offers import (
+    MAX_LISTED,
+    PeerPrompt,
+    PeerResource,
+    PeerTool,
+    ToolResult,
+    Unreadable,
+    prompts_of,
+    read_page,
+    resources_of,
+    result_text,
+    tools_of,
+)
+
+ADD = {"name": "add", "description": "Add.", "inputSchema": {"type": "object", "properties": {"a": {}}}}
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+)
+
+
+@pytest.mark.parametrize(
+    ("result", "cursor"),
+    [({"tools": [ADD]}, None), ({"tools": [ADD], "nextCursor": "2"}, "2"), ([ADD], None), ([ADD, 7, None], None)],
+)
+def test_a_list_may_come_bare_or_under_its_name(result: Any, cursor: str | None) -> None:
+    page = read_page(result, "tools")
+    assert (page.entries, page.cursor) == ((ADD,), cursor)
+
+
+@pytest.mark.parametrize("result", [None, {}, "tools", {"tools": "add"}, 3])
+def test_what_is_no_list_is_said_to_be_none(result: Any) -> None:
+    with pytest.raises(Unreadable, match="a list of tools was expected"):
+        read_page(result, "tools")
+
+
+def test_a_tool_keeps_its_schema_under_any_of_its_names() -> None:
+    for key in ("inputSchema", "input_schema", "parameters"):
+        (tool,) = tools_of("calc", ({"name": "add", key: {"properties": {"a": {"type": "number"}}}},))
+        assert tool == PeerTool("calc", "add", "", {"type": "object", "properties": {"a": {"type": "number"}}})
+
+
+@pytest.mark.parametrize("schema", [None, "object", {"type": "string"}, []])
+def test_a_tool_without_a_usable_schema_takes_an_object(schema: Any) -> None:
+    (tool,) = tools_of("calc", ({"name": "add", "inputSchema": schema},))
+    assert tool.schema == {"type": "object", "properties": {}}
+
+
+def test_entries_without_a_name_and_second_ones_are_left_out_and_lists_are_bounded() -> None:
+    entries = ({"name": "add"}, {"name": "add", "description": "again"}, {"description": "nameless"}, {"name": 3})
+    assert tools_of("calc", entries) == (PeerTool("calc", "add"),)
+    assert len(tools_of("calc", tuple({"name": f"n{n}"} for n in range(MAX_LISTED + 5)))) == MAX_LISTED
+
+
+def test_resources_and_prompts_are_read_alike() -> None:
+    resources = resources_of("notes", ({"uri": "notes://1", "name": "One", "mimeType": "text/plain"}, {"name": "x"}))
+    assert resources == (PeerResource("notes", "notes://1", "One", "", "text/plain"),)
+    prompts = prompts_of("notes", ({"name": "daily", "arguments": [{"name": "day"}, "bare", {}]}, {"arguments": 5}))
+    assert prompts == (PeerPrompt("notes", "daily", "", ("day",)),)
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (None, ""),
+        ("plain", "plain"),
+        (3, "3"),
+        ({"sum": 3}, '{"sum": 3}'),
+        ({"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}, "one\ntwo"),
+        (
+            {"content": [{"type": "image", "mimeType": "image/png", "data": "QUJD"}]},
+            "[image of type image/png, not shown]",
+        ),
+        ({"content": [{"type": "resource_link", "uri": "notes://1"}]}, "[resource notes://1]"),
+        ({"content": [{"type": "resource", "resource": {"uri": "n://1", "text": "hello"}}]}, "hello"),
+        (
+            {"content": [{"type": "resource", "resource": {"uri": "n://1", "blob": "QQ=="}}]},
+            "[resource n://1, not shown]",
+        ),
+        ({"content": [], "structuredContent": {"sum": 3}}, '{"sum": 3}'),
+        ({"content": []}, ""),
+        ({"content": ["bare"]}, "bare"),
+    ],
+)
+def test_a_result_is_text_for_a_model(raw: Any, text: str) -> None:
+    assert result_text(raw) == text
+
+
+def test_a_result_says_whether_the_tool_failed_and_keeps_what_was_sent() -> None:
+    raw = {"content": [{"type": "text", "text": "no such file"}], "isError": True}
+    result = ToolResult.read(raw)
+    assert (result.text, result.is_error, result.raw) == ("no such file", True, raw)
+    assert not ToolResult.read(3).is_error
+
+
+@given(json_values)
+def test_whatever_a_peer_answers_can_be_read(raw: Any) -> None:
+    assert isinstance(ToolResult.read(raw).text, str)
+    assert isinstance(ToolResult.read({"content": raw}).text, str)
+    entries = tuple(one for one in (raw if isinstance(raw, list) else [raw]) if isinstance(one, dict))
+    assert isinstance(tools_of("x", entries) + resources_of("x", entries) + prompts_of("x", entries), tuple)

@@ -1,0 +1,90 @@
+"""Functions as things to read."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from mew_agent.tools.resources import NoSuchResource, Resource, Resources
+
+
+async def read(resource: Resource, uri: str) -> dict[str, Any]:
+    box = Resources()
+    box.add(resource)
+    (content,) = (await box.read(uri))["contents"]
+    return dict(content)
+
+
+async def test_text_bytes_and_values_are_sent_each_in_its_own_way() -> None:
+    assert await read(Resource.of(lambda: "a", "x:a"), "x:a") == {"uri": "x:a", "mimeType": "text/plain", "text": "a"}
+    blob = await read(Resource.of(lambda: b"\x00\xff", "x:b"), "x:b")
+    assert base64.b64decode(blob["blob"]) == b"\x00\xff"
+    assert blob["mimeType"] == "application/octet-stream"
+    value = await read(Resource.of(lambda: {"n": [1, 2]}, "x:c"), "x:c")
+    assert (value["mimeType"], value["text"]) == ("application/json", '{"n":[1,2]}')
+
+
+async def test_a_mime_type_that_was_given_stands() -> None:
+    content = await read(Resource.of(lambda: b"GIF89a", "x:g", mime_type="image/gif"), "x:g")
+    assert content["mimeType"] == "image/gif"
+
+
+async def test_half_a_character_is_made_sendable() -> None:
+    assert (await read(Resource.of(lambda: "a\ud800", "x:a"), "x:a"))["text"] == "a?"
+
+
+async def test_a_coroutine_function_is_awaited() -> None:
+    async def page() -> str:
+        return "late"
+
+    assert (await read(Resource.of(page, "x:a"), "x:a"))["text"] == "late"
+
+
+async def test_places_of_a_uri_are_arguments_decoded() -> None:
+    async def line(book: str, number: str) -> str:
+        """A line of a book."""
+        return f"{book}:{number}"
+
+    resource = Resource.of(line, "books://{book}/{number}")
+    assert resource.is_template
+    assert resource.listed() == {
+        "uriTemplate": "books://{book}/{number}",
+        "name": "line",
+        "description": "A line of a book.",
+    }
+    content = await read(resource, "books://two%20words/7")
+    assert (content["uri"], content["text"]) == ("books://two%20words/7", "two words:7")
+
+
+@pytest.mark.parametrize("uri", ["books://a", "books://a/b/c", "books://a/", "Books://a/b", "books://a/b?x"])
+async def test_a_uri_that_does_not_fit_a_template_is_not_there(uri: str) -> None:
+    resource = Resource.of(lambda book, number: "", "books://{book}/{number}", name="line")
+    with pytest.raises(NoSuchResource, match="no resource"):
+        await read(resource, uri)
+
+
+async def test_an_exact_uri_goes_before_a_template() -> None:
+    box = Resources()
+    box.add(Resource.of(lambda day: "any", "diary://{day}", name="any"))
+    box.add(Resource.of(lambda: "today", "diary://today", name="today"))
+    assert (await box.read("diary://today"))["contents"][0]["text"] == "today"
+    assert (await box.read("diary://monday"))["contents"][0]["text"] == "any"
+    assert [one["name"] for one in box.listed()] == ["today"]
+    assert [one["name"] for one in box.templates()] == ["any"]
+
+
+def test_a_name_becomes_a_uri() -> None:
+    assert Resource.of(lambda: "", "my notes").uri == "resource:///my%20notes"
+    assert Resource.of(lambda: "", "my notes").name == "my notes"
+
+
+def test_places_and_arguments_must_agree() -> None:
+    with pytest.raises(TypeError, match=r"its places are \['day'\], the arguments of its function \['date'\]"):
+        Resource.of(lambda date: "", "diary://{day}")
+
+
+def test_a_uri_is_given_once() -> None:
+    box = Resources()
+    box.add(Resource.of(lambda: "", "x:a"))
+    with pytest.raises(ValueError, match="there is a resource 'x:a' already"):
+        box.add(Resource.of(lambda: "", "x:a"))

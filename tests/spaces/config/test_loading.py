@@ -1,0 +1,262 @@
+"""space.yaml: what is read, and how mistakes are told."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mew_spaces.config.loading import SpaceConfig, load_space, parse_space, place_in, with_participant
+from mew_spaces.errors import SpaceConfigError
+
+WHOLE = """
+space: {id: demo, name: Demo, description: A room, default_participant: human, ui_theme: neon-pulse}
+participants:
+  human:
+    capabilities: [{kind: "*"}]
+    default_to: {chat: [mew]}
+  mew:
+    type: local
+    command: mew
+    args: ["agent", "run", "--port", 8080]
+    auto_start: true
+    restart_policy: on-failure
+    env: {OPENAI_API_KEY: "${OPENAI_API_KEY}", LEVEL: 3, VERBOSE: true}
+    capabilities:
+      - {id: talk, kind: [chat, "chat/*"]}
+      - {kind: mcp/request, to: [fs], payload: {method: "tools/*", params: {n: null}}}
+  coder: {agent: {model: gpt-4o, context_token_limit: 8000, policy: mew}, auto_start: true}
+  fs:
+    type: mcp-bridge
+    auto_start: true
+    mcp_server: {command: npx, args: [-y, server], env: {K: V}, cwd: ./x}
+    bridge_config: {init_timeout: 30000, reconnect: true, max_reconnects: 3}
+  tester: {tokens: ["test-token"], output_log: ./logs/t.log, auto_connect: true, fifo: true, io: http}
+  guest:
+defaults:
+  capabilities: [{kind: chat}, {kind: "chat/*"}]
+  routing: {default_to: {chat: [mew]}}
+gateway_logging: {enabled: true, envelope_history: {enabled: true}, capability_decisions: {enabled: false}}
+capabilities: {ignore_to: true}
+limits: {message_bytes: 100000}
+models:
+  gpt-4o:
+    context_length: 128000
+    input_length: 120000
+    optimal_max_tokens: 100000
+    critical_max_tokens: 120000
+    caution_remediation_cadence_generations: 10
+"""
+
+
+def problem_of(text: str) -> str:
+    with pytest.raises(SpaceConfigError) as caught:
+        parse_space(text)
+    return str(caught.value)
+
+
+def test_every_key_is_read() -> None:
+    config = parse_space(WHOLE)
+    mew = config.participants["mew"]
+    assert mew.args == ("agent", "run", "--port", "8080")
+    assert mew.env == {"OPENAI_API_KEY": "${OPENAI_API_KEY}", "LEVEL": "3", "VERBOSE": "true"}
+    assert config.patterns_of("mew") == (
+        {"id": "talk", "kind": ["chat", "chat/*"]},
+        {"kind": "mcp/request", "to": ["fs"], "payload": {"method": "tools/*", "params": {"n": None}}},
+    )
+    assert config.capabilities.ignore_to
+    assert config.limits.message_bytes == 100_000
+    assert config.models["gpt-4o"].caution_remediation_cadence_generations == 10
+    assert config.space.default_participant == "human"
+    assert config.gateway_logging.capability_decisions.enabled is False
+
+
+def test_who_has_no_list_of_its_own_has_the_defaults() -> None:
+    config = parse_space(WHOLE)
+    assert config.patterns_of("guest") == ({"kind": "chat"}, {"kind": "chat/*"})
+    assert config.patterns_of("nobody") == config.patterns_of("guest")
+    assert parse_space("space: {id: a}").patterns_of("anybody") == ({"kind": "chat"},)
+    assert parse_space("space: {id: a}\nparticipants: {x: {capabilities: []}}").patterns_of("x") == ()
+
+
+def test_a_person_is_who_has_no_program() -> None:
+    config = parse_space(WHOLE)
+    people = [name for name in (*config.participants, "nobody") if config.is_person(name)]
+    assert people == ["human", "tester", "guest"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "space: {id: a}\nparticipants:\n  coder:\n    command: x\n    capabilites: []\n",
+            "space.yaml:5:5: unknown key 'capabilites' under participants.coder (did you mean 'capabilities'?)",
+        ),
+        (
+            "space: {id: a}\nparticipants:\n  x:\n    agent:\n      modle: 3\n",
+            "space.yaml:5:7: unknown key 'modle' under participants.x.agent (did you mean 'model'?)",
+        ),
+        (
+            "space: {id: a}\nparticipants: {x: {capabilities: [{kind: chat, paylod: {}}]}}",
+            "space.yaml:2:48: unknown key 'paylod' under participants.x.capabilities.0 (did you mean 'payload'?)",
+        ),
+        (
+            "space: {id: a}\nzzz: 1",
+            (
+                "space.yaml:2:1: unknown key 'zzz'; expected one of space, participants, defaults, capabilities, "
+                "control, limits, models, gateway_logging"
+            ),
+        ),
+        (
+            "space: {id: a}\nparticipants: {x: {capabilities: [chat]}}",
+            "space.yaml:2:35: participants.x.capabilities.0: a capability is a mapping, write {kind: 'chat'}",
+        ),
+        (
+            "space: {id: a}\nparticipants:\n  x: {restart_policy: often}",
+            "space.yaml:3:23: participants.x.restart_policy: must be 'never', 'on-failure' or 'always', not 'often'",
+        ),
+        ("space: {id: 5}", "space.yaml:1:13: space.id: must be a string, not 5; quote it"),
+        ("space: {name: x}", "space.yaml:1:8: 'id' is missing under space"),
+        ("space: {id: a}\nparticipants: {1: {}}", "space.yaml:2:16: participants.1: must be a string, not 1; quote it"),
+        (
+            "space: {id: a}\nparticipants: {a/b: {}}",
+            (
+                "space.yaml:2:16: participants.a/b: invalid characters: an id must not contain '/', '\\', '..' or "
+                "control characters"
+            ),
+        ),
+        ("space: {id: a}\nparticipants: 5", "space.yaml:2:15: participants: must be a mapping, not 5"),
+        ("space: {id: a}\nparticipants: {x: {args: 3}}", "space.yaml:2:26: participants.x.args: must be a list, not 3"),
+        (
+            "space: {id: a}\nparticipants:\n  x: {command: a, agent: {}}",
+            "space.yaml:3:6: participants.x: give either 'command' or 'agent', not both",
+        ),
+        (
+            "space: {id: a}\nparticipants:\n  x: {mcp_server: {args: [a]}}",
+            "space.yaml:3:19: participants.x.mcp_server: give either 'command' or 'url'",
+        ),
+        (
+            "space: {id: a}\nparticipants:\n  x: {mcp_server: {url: 'http://a', env: {K: v}}}",
+            "space.yaml:3:19: participants.x.mcp_server: 'env' belongs to a 'command', not to a 'url'",
+        ),
+        (
+            "space: {id: a}\nparticipants:\n  x: {mcp_server: {command: a, headers: {K: v}}}",
+            "space.yaml:3:19: participants.x.mcp_server: 'headers' belong to a 'url', not to a 'command'",
+        ),
+        (
+            "space: {id: a}\nparticipants:\n  x: {type: mcp-bridge}",
+            "space.yaml:3:6: participants.x: a participant of type 'mcp-bridge' needs 'mcp_server'",
+        ),
+        (
+            "space: {id: a}\nlimits: {message_bytes: 1}",
+            "space.yaml:2:25: limits.message_bytes: must be greater than or equal to 1024, not 1",
+        ),
+        (
+            "space: {id: a, default_participant: bo}\nparticipants: {bob: {}}",
+            "space.yaml:1:37: participant 'bo' is not under 'participants' (did you mean 'bob'?)",
+        ),
+        (
+            "space: {id: a}\nparticipants:\n  x: {tokens: [t]}\n  y: {tokens: [t]}",
+            "space.yaml:4:16: participant 'y' has a token of 'x'; a token names exactly one participant",
+        ),
+        ("space: {id: a}\nspace: {id: b}", "space.yaml:2:1: key 'space' is given twice"),
+        ("", "space.yaml: 'space' is missing"),
+        ("- a", "space.yaml:1:1: a space.yaml is a mapping with 'space' and 'participants'"),
+        (
+            "space: [\n",
+            (
+                "space.yaml:2:1: malformed YAML: while parsing a flow node expected the node content, but found "
+                "'<stream end>'"
+            ),
+        ),
+        (
+            "a: !!python/object:os.system x",
+            (
+                "space.yaml:1:4: malformed YAML: could not determine a constructor for the tag "
+                "'tag:yaml.org,2002:python/object:os.system'"
+            ),
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_place_cause_and_what_was_expected(text: str, problem: str) -> None:
+    assert problem_of(text) == problem
+
+
+def test_a_file_is_read_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text("space: {id: demo}\nfoo: 1", encoding="utf-8")
+    with pytest.raises(SpaceConfigError, match=r"space\.yaml:2:1: unknown key 'foo'"):
+        load_space(path)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SpaceConfigError, match="cannot be read"):
+        load_space(path)
+    with pytest.raises(SpaceConfigError, match="there is no such file"):
+        load_space(tmp_path / "other.yaml")
+
+
+@given(text=st.text(alphabet="space:{}[] id\n-&*!'\"#|>ab", max_size=60))
+def test_any_text_is_a_space_or_a_config_error(text: str) -> None:
+    try:
+        assert isinstance(parse_space(text), SpaceConfig)
+    except SpaceConfigError as error:
+        assert error.problem  # noqa: PT017 - either outcome is right
+
+
+@pytest.mark.parametrize(
+    ("place", "where"),
+    [
+        (("participants", "ada"), ":3:8"),
+        (("participants", "ada", "capabilities", 0), ":3:24"),
+        (("participants", "ada", "agent"), ":3:8"),
+        (("participants", "bob"), ":3:3"),
+        (("models", "x"), ":1:1"),
+    ],
+)
+def test_a_place_in_a_file_is_that_of_the_value_or_the_nearest_above(
+    tmp_path: Path, place: tuple[str | int, ...], where: str
+) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text("space: {id: s}\nparticipants:\n  ada: {capabilities: [{kind: chat}]}\n")
+    assert place_in(path, place) == f"{path}{where}"
+
+
+def test_a_file_that_is_gone_has_no_lines(tmp_path: Path) -> None:
+    assert place_in(tmp_path / "none.yaml", ("space",)) == str(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "space: {id: s}\nparticipants:\n  ada: {}\n",
+        "space: {id: s}\nparticipants:\n  ada:\n    capabilities:\n      - {kind: chat}\n\n# the end\n",
+        (
+            "participants:\n    ada:\n        agent:\n            system_prompt: |\n                Be kind.\n\n"
+            "space: {id: s}\n"
+        ),
+        "space: {id: s}\nparticipants:\n  ada:",
+        "space: {id: s}",
+    ],
+)
+@pytest.mark.parametrize("name", ["bob", "no", "b: c", "ünal"])
+def test_a_participant_is_added_and_everything_else_stays(text: str, name: str) -> None:
+    changed = with_participant(text, name, {"agent": {"system_prompt": "a\nb: c"}, "auto_start": True})
+    before, after = parse_space(text), parse_space(changed)
+    assert list(after.participants) == [*before.participants, name]
+    added = after.participants[name].agent
+    assert added is not None
+    assert added.system_prompt == "a\nb: c"
+    assert {key: after.participants[key] for key in before.participants} == before.participants
+    kept = [line for line in changed.splitlines() if line in text.splitlines()]
+    assert kept == text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "said"),
+    [
+        ("space: {id: s}\nparticipants: {ada: {}}\n", {}, "2:1: 'participants' is not written line by line"),
+        ("space: {id: s}\nparticipants:\n  bob: {}\n", {}, "3:3: there is a 'bob' already"),
+        ("space: {id: s}\nparticipants:\n  ada: {}\n", {"comand": "x"}, "5:5: unknown key 'comand'"),
+    ],
+)
+def test_an_addition_that_cannot_be_made_names_the_place(text: str, settings: dict[str, str], said: str) -> None:
+    with pytest.raises(SpaceConfigError, match=said):
+        with_participant(text, "bob", settings)

@@ -1,0 +1,305 @@
+"""Giving and taking permissions and places, as the members of a space see it."""
+
+from typing import Any
+
+import pytest
+from mew_protocol import errors
+from mew_protocol.capability import BASELINE
+from mew_spaces.config.loading import SpaceConfig, parse_space
+
+from tests.support.space_driver import SpaceDriver
+
+SPACE = """
+space: {id: demo}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  bob:
+    capabilities:
+      - {kind: chat}
+      - {kind: "capability/*"}
+      - {kind: "space/*"}
+      - {kind: mcp/request, payload: {method: "tools/*"}}
+  coder: {name: The Coder, command: mew, capabilities: [{kind: chat}]}
+limits: {grants_per_member: 3}
+"""
+CALL = {"kind": "mcp/request", "payload": {"method": "tools/call"}}
+
+
+@pytest.fixture
+def config() -> SpaceConfig:
+    return parse_space(SPACE)
+
+
+@pytest.fixture
+def driver(config: SpaceConfig) -> SpaceDriver:
+    driver = SpaceDriver(config)
+    for number, name in enumerate(("ada", "bob", "coder"), start=1):
+        driver.join(number, name)
+    for number in (1, 2, 3):
+        driver.take(number)
+    return driver
+
+
+def grant(driver: SpaceDriver, *capabilities: Any, by: int = 1, to: str = "coder", **more: Any) -> Any:
+    name = {1: "ada", 2: "bob", 3: "coder"}[by]
+    payload = {"recipient": to, "capabilities": list(capabilities), **more}
+    return driver.say(by, name, "capability/grant", payload, id="the-grant", to=[to])
+
+
+def test_a_grant_is_in_force_at_once_and_its_recipient_learns_it_before_everybody_learns_why(
+    driver: SpaceDriver,
+) -> None:
+    assert driver.say(3, "coder", "mcp/request", {"method": "tools/call"}).refused is not None
+    driver.take(3)
+    assert grant(driver, CALL, {"kind": "chat/acknowledge"}).accepted is not None
+    welcome, told = driver.inbox[3]  # type: ignore[index]
+    assert welcome.kind == "system/welcome"  # type: ignore[union-attr]
+    assert welcome.body["you"] == {  # type: ignore[union-attr]
+        "id": "coder",
+        "capabilities": [{"kind": "chat"}, CALL, {"kind": "chat/acknowledge"}, BASELINE],
+    }
+    assert "active_streams" in welcome.body  # type: ignore[union-attr]
+    assert told.kind == "capability/grant"  # type: ignore[union-attr]
+    assert driver.take(1) == driver.take(2) == ["capability/grant"]
+    said = driver.say(3, "coder", "mcp/request", {"method": "tools/call"})
+    assert said.decision is not None
+    assert said.decision.source == "dynamic"
+
+
+def test_grants_add_up_until_the_limit(driver: SpaceDriver) -> None:
+    grant(driver, CALL)
+    grant(driver, {"kind": "chat/*"}, {"kind": "reasoning/*"})
+    for kind in ("chat/cancel", "reasoning/start", "mcp/request"):
+        assert driver.say(3, "coder", kind, {"method": "tools/call"}).accepted is not None
+    refused = grant(driver, {"kind": "stream/*"}).refused
+    assert refused is not None
+    assert refused.error == errors.LIMIT_EXCEEDED
+
+
+@pytest.mark.parametrize(
+    ("capability", "verdict"),
+    [
+        ({"kind": "chat"}, True),
+        (CALL, True),
+        ({"kind": "mcp/request", "payload": {"method": "tools/*"}}, True),
+        ({"kind": "mcp/response"}, True),
+        ({"kind": "mcp/request"}, False),
+        ({"kind": "*"}, False),
+        ({"kind": "stream/request"}, False),
+    ],
+)
+def test_nobody_grants_what_it_does_not_hold(driver: SpaceDriver, capability: Any, verdict: bool) -> None:
+    receipt = grant(driver, {"kind": "chat"}, capability, by=2)
+    if verdict:
+        assert receipt.accepted is not None
+        return
+    assert receipt.refused is not None
+    assert receipt.refused.error == errors.GRANT_EXCEEDS_OWN
+    assert capability["kind"] in receipt.refused.message
+    assert driver.take(2) == ["system/error grant_exceeds_own"]
+    assert driver.take(1) == driver.take(3) == []
+    assert driver.notes == []
+
+
+def test_what_was_granted_can_be_granted_on(driver: SpaceDriver) -> None:
+    grant(driver, {"kind": "capability/grant"}, {"kind": "stream/*"})
+    assert grant(driver, {"kind": "stream/request"}, by=3, to="bob").accepted is not None
+    assert grant(driver, {"kind": "space/kick"}, by=3, to="bob").accepted is None
+
+
+def test_a_space_may_leave_grants_unchecked(config: SpaceConfig) -> None:
+    options = config.capabilities.model_copy(update={"check_grants": False})
+    driver = SpaceDriver(config.model_copy(update={"capabilities": options}))
+    driver.join(2, "bob")
+    assert grant(driver, {"kind": "*"}, by=2).accepted is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "error", "words"),
+    [
+        ("capability/grant", {}, errors.INVALID_PAYLOAD, "payload.recipient"),
+        ("capability/grant", {"recipient": "coder", "capabilities": []}, errors.INVALID_PAYLOAD, "capabilities"),
+        ("capability/grant", {"recipient": "coder", "capabilities": [{}]}, errors.INVALID_PAYLOAD, "capabilities.0"),
+        (
+            "capability/grant",
+            {"recipient": "coder", "capabilities": [{"kind": "chat"}, {"kind": 5}]},
+            errors.INVALID_PAYLOAD,
+            "payload.capabilities.1",
+        ),
+        (
+            "capability/grant",
+            {"recipient": "ghost", "capabilities": [{"kind": "chat"}]},
+            errors.PARTICIPANT_NOT_FOUND,
+            "'ghost'",
+        ),
+        ("capability/revoke", {"recipient": "coder"}, errors.INVALID_PAYLOAD, "grant_id"),
+        ("capability/revoke", {"recipient": "ghost", "grant_id": "g"}, errors.PARTICIPANT_NOT_FOUND, "'ghost'"),
+        ("space/invite", {}, errors.INVALID_REQUEST, "participant_id"),
+        ("space/invite", {"participant_id": "a/b"}, errors.INVALID_REQUEST, "invalid characters"),
+        ("space/invite", {"participant_id": "a\\b"}, errors.INVALID_REQUEST, "invalid characters"),
+        ("space/invite", {"participant_id": ".."}, errors.INVALID_REQUEST, "invalid characters"),
+        ("space/invite", {"participant_id": "system:x"}, errors.INVALID_REQUEST, "reserved"),
+        ("space/invite", {"participant_id": "x" * 200}, errors.INVALID_REQUEST, "at most"),
+        (
+            "space/invite",
+            {"participant_id": "eve", "initial_capabilities": [{"no": "kind"}]},
+            errors.INVALID_REQUEST,
+            "initial_capabilities.0",
+        ),
+        ("space/kick", {}, errors.INVALID_PAYLOAD, "participant_id"),
+        ("space/kick", {"participant_id": "ghost"}, errors.PARTICIPANT_NOT_FOUND, "'ghost'"),
+        ("space/invite-ack", {"status": "created"}, errors.RESERVED_KIND, "reserved"),
+    ],
+)
+def test_what_cannot_be_done_is_told_to_its_sender_alone(
+    driver: SpaceDriver, kind: str, payload: Any, error: str, words: str
+) -> None:
+    refused = driver.say(1, "ada", kind, payload).refused
+    assert refused is not None
+    assert refused.error == error
+    assert words in (refused.message or "")
+    assert driver.take(1) == [f"system/error {error}"]
+    assert driver.take(2) == driver.take(3) == []
+
+
+@pytest.mark.parametrize(
+    "what",
+    [{"grant_id": "the-grant"}, {"grant_id": "mine"}, {"capabilities": [CALL]}],
+    ids=["envelope", "id", "pattern"],
+)
+def test_a_revocation_takes_effect_at_once_and_its_recipient_learns_it(driver: SpaceDriver, what: Any) -> None:
+    grant(driver, CALL, grant_id="mine")
+    driver.take(3)
+    assert driver.say(1, "ada", "capability/revoke", {"recipient": "coder", **what}).accepted is not None
+    assert driver.take(3) == ["system/welcome", "capability/revoke"]
+    assert driver.say(3, "coder", "mcp/request", {"method": "tools/call"}).refused is not None
+
+
+def test_what_space_yaml_gives_is_not_revoked(driver: SpaceDriver) -> None:
+    driver.say(1, "ada", "capability/revoke", {"recipient": "coder", "capabilities": [{"kind": "chat"}]})
+    assert driver.take(3) == ["capability/revoke"]
+    assert driver.say(3, "coder", "chat", {"text": "still"}).accepted is not None
+
+
+def test_grants_outlast_a_short_absence_and_end_with_a_long_one(driver: SpaceDriver) -> None:
+    grant(driver, CALL)
+    driver.leave(3, "coder")
+    driver.wait(3)
+    driver.join(4, "coder")
+    assert CALL in driver.last(4).body["you"]["capabilities"]
+    driver.leave(4, "coder")
+    driver.wait(5)
+    driver.join(5, "coder")
+    assert CALL not in driver.last(5).body["you"]["capabilities"]
+
+
+def test_a_recipient_may_be_away_and_named_for_display(driver: SpaceDriver) -> None:
+    driver.leave(3, "coder")
+    assert grant(driver, CALL, to="The Coder").accepted is not None
+    assert driver.say(None, "coder", "mcp/request", {"method": "tools/call"}).accepted is not None
+
+
+def test_every_change_of_permission_is_noted(driver: SpaceDriver) -> None:
+    grant(driver, CALL, reason="trust")
+    driver.say(1, "ada", "capability/revoke", {"recipient": "coder", "grant_id": "the-grant"})
+    driver.say(1, "ada", "capability/revoke", {"recipient": "coder", "grant_id": "the-grant"})
+    driver.say(1, "ada", "space/invite", {"participant_id": "eve", "initial_capabilities": [CALL]})
+    driver.say(1, "ada", "space/kick", {"participant_id": "eve", "reason": "enough"})
+    assert [(one.event, one.participant, one.by, one.capabilities, one.reason) for one in driver.notes] == [
+        ("capability_grant", "coder", "ada", (CALL,), "trust"),
+        ("capability_revoke", "coder", "ada", (CALL,), None),
+        ("space_invite", "eve", "ada", (CALL,), None),
+        ("space_kick", "eve", "ada", (), "enough"),
+    ]
+
+
+def test_an_invitation_gives_a_token_to_the_inviter_alone(driver: SpaceDriver) -> None:
+    driver.space.delegation.connection_url = "ws://here/"
+    payload = {"participant_id": "eve", "initial_capabilities": [CALL], "reason": "help"}
+    receipt = driver.say(2, "bob", "space/invite", payload, id="mine")
+    token = driver.tokens["eve"]
+    answer = {"status": "created", "participant_id": "eve", "token": token, "connection_url": "ws://here/"}
+    assert receipt.answer == answer
+    ack = driver.last(2)
+    assert (ack.kind, ack.sender, ack.to, ack.correlation_id) == (
+        "space/invite-ack",
+        "system:gateway",
+        ("bob",),
+        ("mine",),
+    )
+    assert ack.body == answer
+    assert driver.take(2) == ["space/invite-ack"]
+    told = driver.last(1)
+    assert told.body == {
+        "event": "invited",
+        "participant": {"id": "eve", "capabilities": [CALL, BASELINE]},
+        "invited_by": "bob",
+        "reason": "help",
+    }
+    assert driver.take(1) == driver.take(3) == ["system/presence invited"]
+    assert token not in str([envelope.as_dict() for envelope in driver.history])
+
+
+def test_an_invited_participant_comes_and_goes_and_keeps_its_capabilities(driver: SpaceDriver) -> None:
+    driver.say(1, "ada", "space/invite", {"participant_id": "eve", "initial_capabilities": [CALL]})
+    for number in (7, 8):
+        driver.join(number, "eve")
+        assert driver.last(number).body["you"]["capabilities"] == [CALL, BASELINE]
+        driver.leave(number, "eve")
+        driver.wait(60)
+
+
+@pytest.mark.parametrize("name", ["coder", "eve", "The Coder"])
+def test_who_is_there_already_is_not_invited_again(driver: SpaceDriver, name: str) -> None:
+    driver.say(1, "ada", "space/invite", {"participant_id": "eve"})
+    tokens = dict(driver.tokens)
+    driver.take(1)
+    receipt = driver.say(1, "ada", "space/invite", {"participant_id": name})
+    assert receipt.refused is not None
+    assert receipt.refused.error == errors.ALREADY_EXISTS
+    assert receipt.answer == {"status": "already_exists", "participant_id": name}
+    assert (driver.last(1).kind, driver.last(1).body["status"]) == ("space/invite-ack", "already_exists")
+    assert driver.tokens == tokens
+
+
+def test_invitations_give_anything_unless_the_space_checks_them(driver: SpaceDriver, config: SpaceConfig) -> None:
+    payload = {"participant_id": "eve", "initial_capabilities": [{"kind": "stream/*"}]}
+    assert driver.say(2, "bob", "space/invite", payload).accepted is not None
+    options = config.capabilities.model_copy(update={"check_invites": True})
+    strict = SpaceDriver(config.model_copy(update={"capabilities": options}))
+    strict.join(2, "bob")
+    refused = strict.say(2, "bob", "space/invite", payload).refused
+    assert refused is not None
+    assert refused.error == errors.GRANT_EXCEEDS_OWN
+
+
+def test_who_is_kicked_hears_why_and_is_gone_at_once_with_everything(driver: SpaceDriver) -> None:
+    grant(driver, {"kind": "stream/*"})
+    driver.say(3, "coder", "stream/request", {})
+    driver.take(1)
+    driver.take(3)
+    driver.say(1, "ada", "space/kick", {"participant_id": "coder", "reason": "loud"})
+    assert driver.take(3) == ["space/kick"]
+    assert driver.closed == {3: errors.CLOSE_REMOVED}
+    assert driver.take(1) == ["space/kick", "system/presence leave", "stream/close stream-1"]
+    assert "coder" not in driver.space.members
+    assert [one.id for one in driver.space.snapshot(now=driver.now).participants] == ["ada", "bob"]
+    driver.leave(3, "coder")
+    assert driver.take(1) == []
+    assert grant(driver, CALL).refused is not None
+
+
+def test_who_is_away_can_be_kicked_and_who_was_kicked_can_be_invited_back(driver: SpaceDriver) -> None:
+    driver.leave(3, "coder")
+    driver.take(1)
+    driver.say(1, "ada", "space/kick", {"participant_id": "coder"})
+    assert driver.take(1) == ["space/kick"]
+    driver.say(1, "ada", "space/invite", {"participant_id": "coder", "initial_capabilities": [CALL]})
+    driver.join(9, "coder")
+    assert driver.last(9).body["you"]["capabilities"] == [CALL, BASELINE]
+
+
+def test_a_revoke_by_somebody_without_the_capability_changes_nothing(driver: SpaceDriver) -> None:
+    grant(driver, CALL)
+    driver.say(3, "coder", "capability/revoke", {"recipient": "coder", "grant_id": "the-grant"})
+    assert driver.say(3, "coder", "mcp/request", {"method": "tools/call"}).accepted is not None

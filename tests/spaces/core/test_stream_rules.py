@@ -1,0 +1,167 @@
+"""What may be done to streams by envelope, as the space does it."""
+
+from typing import Any
+
+import pytest
+from mew_protocol import errors
+from mew_spaces.config.loading import SpaceConfig
+
+from tests.support.space_driver import SpaceDriver
+
+
+@pytest.fixture
+def driver(config: SpaceConfig) -> SpaceDriver:
+    """ada, coder and files are here; coder owns stream-1."""
+    driver = SpaceDriver(config)
+    for number, name in enumerate(("ada", "coder", "files"), start=1):
+        driver.join(number, name)
+    driver.say(2, "coder", "stream/request", {"direction": "upload", "description": "d"}, id="request")
+    return driver
+
+
+def refused(driver: SpaceDriver, number: int, name: str, kind: str, payload: dict[str, Any]) -> str:
+    receipt = driver.say(number, name, kind, payload)
+    assert receipt.accepted is None
+    assert receipt.refused is not None
+    return receipt.refused.error
+
+
+def test_a_request_is_answered_to_all_before_it_is_echoed(driver: SpaceDriver) -> None:
+    assert driver.take(1)[-2:] == ["stream/open stream-1", "stream/request"]
+    opened = driver.history[-2]
+    assert (opened.sender, opened.to, opened.correlation_id) == ("gateway", ("coder",), ("request",))
+    assert opened.body == {
+        "stream_id": "stream-1",
+        "encoding": "text",
+        "owner": "coder",
+        "authorized_writers": ["coder"],
+    }
+
+
+def test_targets_are_told_and_must_be_here(driver: SpaceDriver) -> None:
+    driver.say(2, "coder", "stream/request", {"target": "ada"})
+    assert driver.history[-2].body["target"] == ["ada"]
+    receipt = driver.say(2, "coder", "stream/request", {"target": ["ada", "bob"]})
+    assert receipt.refused is not None
+    assert (receipt.refused.error, receipt.refused.targets) == (errors.TARGET_NOT_FOUND, ("bob",))
+    assert [stream.id for stream in driver.space.streams] == ["stream-1", "stream-2"]
+
+
+def test_a_target_named_twice_reads_a_frame_once(driver: SpaceDriver) -> None:
+    driver.say(2, "coder", "stream/request", {"target": ["ada", "files", "ada"]})
+    assert driver.history[-2].body["target"] == ["ada", "files"]
+    driver.take(1)
+    driver.write(2, "coder", "stream-2", "x")
+    assert driver.take(1) == ["#stream-2#x"]
+
+
+@pytest.mark.parametrize("odd", [[], {}, 5, None, ["stream-1"]])
+def test_a_close_that_names_no_stream_closes_none_and_is_passed_on(driver: SpaceDriver, odd: object) -> None:
+    assert driver.say(2, "coder", "stream/close", {"stream_id": odd}).accepted is not None
+    assert [stream.id for stream in driver.space.streams] == ["stream-1"]
+    driver.say(2, "coder", "stream/close", {"stream_id": odd}, correlation_id=["request"])
+    assert list(driver.space.streams) == []
+
+
+def test_a_request_without_payload_opens_a_stream_and_a_crooked_one_does_not(driver: SpaceDriver) -> None:
+    assert driver.say(2, "coder", "stream/request").answer == {"status": "stream_opened", "stream_id": "stream-2"}
+    assert refused(driver, 2, "coder", "stream/request", {"direction": 5}) == errors.INVALID_PAYLOAD
+    driver.join(4, "bob")
+    assert [stream["stream_id"] for stream in driver.last(4).body["active_streams"]] == ["stream-1", "stream-2"]
+
+
+def test_nobody_owns_more_streams_than_the_limit(config: SpaceConfig) -> None:
+    few = config.model_copy(update={"limits": config.limits.model_copy(update={"streams_per_member": 1})})
+    driver = SpaceDriver(few)
+    driver.join(2, "coder")
+    driver.say(2, "coder", "stream/request")
+    assert refused(driver, 2, "coder", "stream/request", {}) == errors.LIMIT_EXCEEDED
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"payload": {"stream_id": "stream-1"}},
+        {"payload": {}, "correlation_id": ["stream-1"]},
+        {"correlation_id": "request"},
+    ],
+)
+def test_its_owner_closes_a_stream_by_any_of_its_names(driver: SpaceDriver, headers: dict[str, Any]) -> None:
+    driver.say(2, "coder", "stream/close", headers.pop("payload", None), **headers)
+    assert list(driver.space.streams) == []
+    assert driver.history[-1].kind == "stream/close"
+
+
+def test_the_openings_id_closes_it_too(driver: SpaceDriver) -> None:
+    driver.say(2, "coder", "stream/close", None, correlation_id=[driver.history[-2].id])
+    assert list(driver.space.streams) == []
+
+
+def test_a_close_of_nothing_known_is_passed_on_and_one_by_a_stranger_is_not(driver: SpaceDriver) -> None:
+    assert driver.say(3, "files", "stream/close", {"reason": "x"}).accepted is not None
+    assert refused(driver, 3, "files", "stream/close", {"stream_id": "stream-1"}) == errors.UNAUTHORIZED
+    assert [stream.id for stream in driver.space.streams] == ["stream-1"]
+
+
+def test_an_owner_lets_others_write_and_takes_it_back(driver: SpaceDriver) -> None:
+    grant = {"stream_id": "stream-1", "participant_id": "files", "reason": "help"}
+    receipt = driver.say(2, "coder", "stream/grant-write", grant, id="g")
+    assert receipt.answer == {"status": "granted", "stream_id": "stream-1", "authorized_writers": ["coder", "files"]}
+    told = driver.history[-1]
+    assert (told.kind, told.sender, told.to, told.correlation_id) == (
+        "stream/write-granted",
+        "gateway",
+        ("ada", "coder", "files"),
+        ("g",),
+    )
+    assert told.body == {**grant, "authorized_writers": ["coder", "files"]}
+    driver.take(1)
+    driver.write(3, "files", "stream-1", "mine")
+    assert driver.take(1) == ["#stream-1#mine"]
+    driver.say(2, "coder", "stream/revoke-write", {"stream_id": "stream-1", "participant_id": "files"})
+    assert driver.history[-1].body["authorized_writers"] == ["coder"]
+    driver.write(3, "files", "stream-1", "again")
+    assert driver.take(1) == ["stream/write-revoked stream-1"]
+
+
+def test_a_stream_is_handed_over(driver: SpaceDriver) -> None:
+    driver.say(2, "coder", "stream/transfer-ownership", {"stream_id": "stream-1", "new_owner": "files"})
+    assert driver.history[-1].kind == "stream/ownership-transferred"
+    assert driver.history[-1].body == {
+        "stream_id": "stream-1",
+        "previous_owner": "coder",
+        "new_owner": "files",
+        "authorized_writers": ["files"],
+    }
+    assert refused(driver, 2, "coder", "stream/close", {"stream_id": "stream-1"}) == errors.UNAUTHORIZED
+
+
+@pytest.mark.parametrize("kind", ["stream/grant-write", "stream/revoke-write", "stream/transfer-ownership"])
+def test_only_the_owner_of_a_known_stream_changes_rights(driver: SpaceDriver, kind: str) -> None:
+    def body(stream: str, name: str) -> dict[str, str]:
+        return {"stream_id": stream, "participant_id": name, "new_owner": name}
+
+    assert refused(driver, 3, "files", kind, body("stream-1", "ada")) == errors.UNAUTHORIZED
+    assert refused(driver, 2, "coder", kind, body("stream-9", "ada")) == errors.STREAM_NOT_FOUND
+    assert refused(driver, 2, "coder", kind, {}) == errors.INVALID_PAYLOAD
+    assert [stream.writers for stream in driver.space.streams] == [("coder",)]
+
+
+def test_rights_go_only_to_who_is_here_and_an_owner_cannot_lose_its_own(driver: SpaceDriver) -> None:
+    absent = {"stream_id": "stream-1", "participant_id": "bob", "new_owner": "bob"}
+    assert refused(driver, 2, "coder", "stream/grant-write", absent) == errors.PARTICIPANT_NOT_FOUND
+    assert refused(driver, 2, "coder", "stream/transfer-ownership", absent) == errors.PARTICIPANT_NOT_FOUND
+    own = {"stream_id": "stream-1", "participant_id": "coder"}
+    assert refused(driver, 2, "coder", "stream/revoke-write", own) == errors.INVALID_REQUEST
+
+
+def test_a_writer_who_stays_away_may_no_longer_write(driver: SpaceDriver) -> None:
+    driver.say(2, "coder", "stream/grant-write", {"stream_id": "stream-1", "participant_id": "files"})
+    driver.leave(3, "files")
+    driver.wait(6)
+    assert [stream.writers for stream in driver.space.streams] == [("coder",)]
+
+
+def test_other_stream_kinds_are_passed_on(driver: SpaceDriver) -> None:
+    assert driver.say(2, "coder", "stream/open", {"stream_id": "made up"}).accepted is not None
+    assert [stream.id for stream in driver.space.streams] == ["stream-1"]

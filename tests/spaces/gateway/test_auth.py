@@ -1,0 +1,113 @@
+"""Tokens and their files."""
+
+import stat
+from pathlib import Path
+
+import pytest
+from mew_spaces.config.loading import SpaceConfig, parse_space
+from mew_spaces.errors import TokenError
+from mew_spaces.gateway.auth import (
+    TokenBook,
+    ensure_token,
+    read_token,
+    space_folder,
+    state_dir,
+    token_path,
+    token_variable,
+)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_state_lies_beside_the_space_or_where_the_space_lies(tmp_path: Path) -> None:
+    assert state_dir(tmp_path / "space.yaml") == tmp_path.resolve() / ".mew"
+    assert state_dir(tmp_path / ".mew" / "space.yaml") == tmp_path.resolve() / ".mew"
+    assert space_folder(tmp_path / ".mew") == tmp_path
+    assert space_folder(tmp_path / "elsewhere") == tmp_path / "elsewhere"
+
+
+def test_a_token_is_made_once_and_kept_from_others(tmp_path: Path) -> None:
+    first = ensure_token(tmp_path, "ada", environ={})
+    path = token_path(tmp_path, "ada")
+    assert len(first) == 43
+    assert path.read_text(encoding="utf-8").strip() == first
+    assert mode(path) == 0o600
+    assert mode(path.parent) == 0o700
+    assert (path.parent / ".gitignore").read_text(encoding="utf-8") == "*\n"
+    assert [one.name for one in path.parent.glob("*ada*")] == ["ada.token"]
+    assert ensure_token(tmp_path, "ada", environ={}) == first
+    assert ensure_token(tmp_path, "bob", environ={}) != first
+
+
+def test_a_token_file_open_to_others_is_closed(tmp_path: Path) -> None:
+    ensure_token(tmp_path, "ada", environ={})
+    token_path(tmp_path, "ada").chmod(0o644)
+    ensure_token(tmp_path, "ada", environ={})
+    assert mode(token_path(tmp_path, "ada")) == 0o600
+
+
+def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
+    assert token_variable("file-server") == "MEW_TOKEN_FILE_SERVER"
+    environ = {"MEW_TOKEN_FILE_SERVER": " given "}
+    assert ensure_token(tmp_path, "file-server", environ=environ) == "given"
+    assert not token_path(tmp_path, "file-server").exists()
+    assert read_token(tmp_path, "file-server", environ={"MEW_TOKEN_FILE_SERVER": ""}) is None
+
+
+def test_an_empty_or_unreadable_token_file_is_named(tmp_path: Path) -> None:
+    path = token_path(tmp_path, "ada")
+    path.parent.mkdir()
+    path.write_text(" \n", encoding="utf-8")
+    with pytest.raises(TokenError, match=r"ada\.token: holds no token"):
+        read_token(tmp_path, "ada", environ={})
+    path.write_bytes(b"\xff\xff")
+    with pytest.raises(TokenError, match=r"ada\.token: cannot be read"):
+        read_token(tmp_path, "ada", environ={})
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("in the way", encoding="utf-8")
+    with pytest.raises(TokenError):
+        ensure_token(tmp_path, "ada", environ={})
+
+
+def test_every_token_of_a_participant_names_it(tmp_path: Path, config: SpaceConfig) -> None:
+    book = TokenBook.load(config, tmp_path, environ={"MEW_TOKEN_BOB": "from-environment"})
+    assert book.identify("token-of-coder") == "coder"
+    assert book.identify(token_path(tmp_path, "coder").read_text(encoding="utf-8").strip()) == "coder"
+    assert book.identify("from-environment") == "bob"
+    assert book.token_of("bob") == "from-environment"
+    assert book.token_of("nobody") is None
+
+
+@pytest.mark.parametrize("token", [None, "", "wrong", "token-of-code", "token-of-coder ", "\udcff"])
+def test_anything_else_names_nobody(token: str | None, config: SpaceConfig) -> None:
+    assert TokenBook.made_up(config).identify(token) is None
+
+
+def test_two_participants_cannot_share_a_token(tmp_path: Path) -> None:
+    book = TokenBook([("ada", "t")])
+    book.add("ada", "t")
+    with pytest.raises(TokenError, match="'bob' and 'ada' share a token"):
+        book.add("bob", "t")
+    with pytest.raises(TokenError, match="empty"):
+        book.add("bob", "")
+    alike = parse_space("space: {id: a}\nparticipants: {a-b: {}, a_b: {}}")
+    with pytest.raises(TokenError, match="MEW_TOKEN_A_B"):
+        TokenBook.load(alike, tmp_path, environ={"MEW_TOKEN_A_B": "same"})
+
+
+def test_made_up_tokens_differ_and_respect_the_file(config: SpaceConfig) -> None:
+    book = TokenBook.made_up(config)
+    assert book.token_of("coder") == "token-of-coder"
+    assert len({book.token_of(name) for name in config.participants}) == len(config.participants)
+
+
+def test_a_removed_participant_is_known_by_no_token(config: SpaceConfig) -> None:
+    book = TokenBook.made_up(config)
+    book.remove("coder")
+    assert book.identify("token-of-coder") is None
+    assert book.token_of("coder") is None
+    assert book.token_of("ada") is not None

@@ -1,0 +1,213 @@
+"""One socket's life, without a socket."""
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mew_spaces.config.loading import SpaceConfig, parse_space
+from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.connection import Connection
+from mew_spaces.gateway.registry import Directory
+from mew_spaces.gateway.service import Switchboard
+
+from tests.support.lanes import RecordingLane
+
+JOIN = {"type": "join", "space": "demo", "participantId": "coder", "token": "token-of-coder"}
+
+
+class Socket:
+    """A connection and what it was told."""
+
+    def __init__(self, switchboard: Switchboard, **options: Any) -> None:
+        self.lane = RecordingLane()
+        self.connection = Connection(Directory([switchboard]), **options)
+        self.connection.attach(self.lane)
+
+    def send(self, message: dict[str, Any] | bytes | str) -> None:
+        raw = json.dumps(message) if isinstance(message, dict) else message
+        self.connection.receive(raw.encode() if isinstance(raw, str) else raw, is_text=not isinstance(raw, bytes))
+
+    def told(self) -> list[str]:
+        written, self.lane.written = self.lane.written, []
+        envelopes = [json.loads(one) for one in written]
+        return [one.get("payload", {}).get("error", one["kind"]) for one in envelopes]
+
+
+@pytest.fixture
+def switchboard(config: SpaceConfig) -> Switchboard:
+    return Switchboard(config, TokenBook.made_up(config))
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        JOIN,
+        {"type": "join", "token": "token-of-coder"},
+        {"type": "join", "space": "default", "token": "token-of-coder"},
+        {"kind": "system/join", "payload": {"space": "demo", "participant": "coder", "token": "token-of-coder"}},
+        {"kind": "system/join", "from": "coder", "token": "token-of-coder"},
+    ],
+)
+def test_every_form_of_a_join_is_welcomed(switchboard: Switchboard, join: dict[str, Any]) -> None:
+    socket = Socket(switchboard)
+    socket.send(join)
+    assert socket.told() == ["system/welcome"]
+    assert socket.connection.is_joined
+
+
+def test_how_much_may_wait_is_what_the_space_it_joins_allows(switchboard: Switchboard) -> None:
+    generous = parse_space(
+        "space: {id: generous}\nparticipants: {eve: {tokens: [of-eve]}}\n"
+        "limits: {write_buffer_bytes: 8000000, message_bytes: 2000000}"
+    )
+    connection = Connection(Directory([switchboard, Switchboard(generous, TokenBook.made_up(generous))]))
+    lane = RecordingLane()
+    connection.attach(lane)
+    assert lane.max_waiting_bytes == 131_072
+    connection.receive(b'{"type":"join","space":"generous","token":"of-eve"}', is_text=True)
+    assert lane.max_waiting_bytes == 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("join", "error", "code"),
+    [
+        ({**JOIN, "token": "wrong"}, "unauthorized", 4401),
+        ({**JOIN, "token": None}, "unauthorized", 4401),
+        ({**JOIN, "participantId": "ada"}, "unauthorized", 4401),
+        ({**JOIN, "participantId": "stranger"}, "unauthorized", 4401),
+        ({"type": "join"}, "unauthorized", 4401),
+        ({**JOIN, "space": "elsewhere"}, "space_not_found", 4404),
+    ],
+)
+def test_a_wrong_join_is_told_and_closed_without_a_welcome(
+    switchboard: Switchboard, join: dict[str, Any], error: str, code: int
+) -> None:
+    socket = Socket(switchboard)
+    socket.send(join)
+    assert socket.told() == [error]
+    assert socket.lane.closed == (code, error)
+    assert socket.connection.is_ended
+    socket.send(JOIN)
+    assert socket.told() == []
+
+
+def test_a_header_joins_when_nothing_else_does_and_a_frame_after_it_is_welcomed_again(switchboard: Switchboard) -> None:
+    socket = Socket(switchboard, bearer="token-of-coder")
+    assert socket.connection.has_bearer
+    assert socket.told() == []
+    socket.connection.join_by_header()
+    socket.connection.join_by_header()
+    assert socket.told() == ["system/welcome"]
+    socket.send({"type": "join", "participantId": "coder"})
+    assert socket.told() == ["system/welcome"]
+
+
+def test_a_header_speaks_for_the_first_message(switchboard: Switchboard) -> None:
+    socket = Socket(switchboard, bearer="token-of-coder", space="demo")
+    socket.send({"kind": "chat", "payload": {"text": "hi"}})
+    assert socket.told() == ["system/welcome", "chat"]
+
+
+def test_a_wrong_header_or_space_in_the_query_is_refused(switchboard: Switchboard) -> None:
+    wrong, elsewhere = Socket(switchboard, bearer="wrong"), Socket(switchboard, bearer="token-of-coder", space="x")
+    wrong.connection.join_by_header()
+    elsewhere.connection.join_by_header()
+    assert (wrong.told(), elsewhere.told()) == (["unauthorized"], ["space_not_found"])
+
+
+def test_a_joined_socket_cannot_become_somebody_else(switchboard: Switchboard) -> None:
+    socket = Socket(switchboard)
+    socket.send(JOIN)
+    socket.send({"type": "join", "token": switchboard.tokens.token_of("ada")})
+    assert socket.told() == ["system/welcome", "unauthorized"]
+    socket.connection.gone()
+    assert "coder" not in switchboard.space.members
+    assert "ada" not in switchboard.space.members
+
+
+def test_before_the_join_nothing_is_heard_but_everything_is_answered(switchboard: Switchboard) -> None:
+    socket = Socket(switchboard)
+    socket.send({"kind": "chat", "id": "7", "payload": {"text": "hi"}})
+    answer = json.loads(socket.lane.written[-1])
+    assert answer["correlation_id"] == ["7"]
+    assert answer["payload"]["your_capabilities"] == []
+    socket.send("#stream-1#x")
+    socket.send("garbage")
+    socket.send({"kind": "system/heartbeat"})
+    assert socket.told() == ["not_joined", "not_joined", "invalid_json"]
+    socket.send(JOIN)
+    assert socket.told() == ["system/welcome"]
+
+
+def test_a_socket_that_does_not_join_in_time_is_let_go(switchboard: Switchboard) -> None:
+    socket = Socket(switchboard)
+    socket.connection.give_up_waiting()
+    assert socket.told() == ["not_joined"]
+    assert socket.lane.closed == (4401, "not_joined")
+    joined = Socket(switchboard)
+    joined.send(JOIN)
+    joined.connection.give_up_waiting()
+    assert joined.told() == ["system/welcome"]
+
+
+def test_a_text_frame_that_is_no_utf8_never_reaches_others(switchboard: Switchboard) -> None:
+    socket = Socket(switchboard)
+    socket.send(JOIN)
+    socket.send({"kind": "stream/request"})
+    socket.told()
+    socket.connection.receive(b"#stream-1#\xff", is_text=True)
+    assert socket.told() == ["invalid_frame"]
+    socket.connection.receive(b"#stream-1#\xff", is_text=False)
+    assert socket.lane.written == [b"#stream-1#\xff"]
+
+
+def test_a_failure_of_ours_is_answered_and_logged(config: SpaceConfig, caplog: pytest.LogCaptureFixture) -> None:
+    moments = [datetime(2026, 1, 1, tzinfo=UTC)] * 2
+
+    def clock_that_stops_once() -> datetime:
+        if not moments:
+            moments.append(datetime(2026, 1, 2, tzinfo=UTC))
+            raise OSError("the clock stopped")
+        return moments.pop()
+
+    socket = Socket(Switchboard(config, TokenBook.made_up(config), clock=clock_that_stops_once))
+    socket.send(JOIN)
+    socket.told()
+    with caplog.at_level(logging.ERROR, logger="spaces"):
+        socket.send({"kind": "chat", "payload": {"text": "hi"}})
+    assert socket.told() == ["internal_error"]
+    assert "the clock stopped" in caplog.text
+
+
+def test_too_much_at_once_is_said_by_its_limit(switchboard: Switchboard) -> None:
+    socket = Socket(switchboard)
+    socket.connection.too_large()
+    assert socket.told() == ["too_large"]
+
+
+def test_a_slow_socket_is_heard_no_more(switchboard: Switchboard) -> None:
+    slow, other = Socket(switchboard), Socket(switchboard, bearer=switchboard.tokens.token_of("ada"))
+    slow.send(JOIN)
+    other.connection.join_by_header()
+    slow.told()
+    slow.lane.shut()
+    slow.connection.slow()
+    slow.send({"kind": "chat", "payload": {"text": "unheard"}})
+    other.send({"kind": "chat", "payload": {"text": "next"}})
+    assert slow.told() == ["slow_consumer"]
+    assert other.told() == ["system/welcome", "chat", "system/presence"]
+
+
+@given(messages=st.lists(st.tuples(st.binary(max_size=60), st.booleans()), max_size=10))
+def test_no_bytes_whatsoever_break_it(messages: list[tuple[bytes, bool]]) -> None:
+    config = parse_space("space: {id: demo}\nparticipants: {coder: {tokens: [token-of-coder]}}")
+    socket = Socket(Switchboard(config, TokenBook.made_up(config)))
+    socket.send(JOIN)
+    socket.told()
+    for data, is_text in messages:
+        socket.connection.receive(data, is_text=is_text)
+        assert len(socket.told()) == 1

@@ -1,0 +1,117 @@
+"""Framing, fan-out, and the lane through plain ASGI."""
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mew_spaces.core.effects import ConnectionId
+from mew_spaces.gateway.fanout import AsgiLane, Fanout, frame_json, frame_message, unframe
+from websockets.frames import Frame, Opcode
+
+from tests.support.lanes import RecordingLane
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 70_000])
+@pytest.mark.parametrize("opcode", [Opcode.TEXT, Opcode.BINARY])
+def test_a_message_is_framed_as_the_websocket_library_frames_it(size: int, opcode: Opcode) -> None:
+    message: bytes | str = "x" * size if opcode is Opcode.TEXT else b"x" * size
+    assert frame_message(message) == Frame(opcode, b"x" * size).serialize(mask=False)
+    if opcode is Opcode.TEXT:
+        assert frame_json(b"x" * size) == frame_message("x" * size)
+
+
+@given(message=st.text() | st.binary())
+def test_a_framed_message_comes_back(message: bytes | str) -> None:
+    assert unframe(frame_message(message)) == message
+
+
+def fanout_of(count: int) -> tuple[Fanout, list[RecordingLane]]:
+    fanout, lanes = Fanout(), [RecordingLane() for _ in range(count)]
+    for number, lane in enumerate(lanes):
+        fanout.admit(ConnectionId(number), lane)
+    return fanout, lanes
+
+
+def test_everybody_gets_the_same_bytes_except_who_is_left_out_or_closed() -> None:
+    fanout, lanes = fanout_of(4)
+    lanes[1].close(1000, "")
+    fanout.to_all(frame_message("one"))
+    fanout.to_all(frame_message("two"), without=frozenset({ConnectionId(0)}))
+    fanout.to_some(frame_message("three"), [ConnectionId(1), ConnectionId(2), ConnectionId(9)])
+    fanout.dismiss(ConnectionId(3))
+    fanout.dismiss(ConnectionId(9))
+    fanout.to_all(frame_message("four"))
+    assert [lane.written for lane in lanes] == [["one", "four"], [], ["one", "two", "three", "four"], ["one", "two"]]
+    assert len(fanout) == 3
+
+
+class Outlet:
+    """An ASGI `send` that can be held back."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.may_send = anyio.Event()
+
+    async def send(self, message: dict[str, Any]) -> None:
+        await self.may_send.wait()
+        self.sent.append(message)
+
+
+def asgi_lane(max_bytes: int, on_slow: Callable[[], None] = lambda: None) -> AsgiLane:
+    lane = AsgiLane(on_slow=on_slow)
+    lane.allow_waiting(max_bytes)
+    return lane
+
+
+async def test_the_asgi_lane_sends_in_order_and_closes_behind_what_waits() -> None:
+    outlet, lane = Outlet(), asgi_lane(1_000)
+    lane.write(frame_message("a"))
+    lane.write(frame_message(b"b"))
+    lane.close(4401, "unauthorized")
+    lane.close(1000, "too late")
+    outlet.may_send.set()
+    with anyio.fail_after(5):
+        await lane.run(outlet.send)
+    assert outlet.sent == [
+        {"type": "websocket.send", "text": "a"},
+        {"type": "websocket.send", "bytes": b"b"},
+        {"type": "websocket.close", "code": 4401, "reason": "unauthorized"},
+    ]
+
+
+async def test_the_asgi_lane_notices_a_slow_reader_once_and_lets_it_go() -> None:
+    noticed: list[bool] = []
+    outlet, lane = Outlet(), asgi_lane(10, lambda: noticed.append(True))
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.run, outlet.send)
+            lane.write(frame_message("12345"))
+            await anyio.wait_all_tasks_blocked()
+            assert noticed == []
+            lane.write(frame_message("1234567890"))
+            assert noticed == [True]
+            assert not lane.is_open
+            lane.finish(frame_message("why"), 4408, "slow_consumer")
+            assert lane.closing.is_set()
+            outlet.may_send.set()
+    assert outlet.sent == [
+        {"type": "websocket.send", "text": "12345"},
+        {"type": "websocket.send", "text": "why"},
+        {"type": "websocket.close", "code": 4408, "reason": "slow_consumer"},
+    ]
+
+
+async def test_the_asgi_lane_wakes_for_what_comes_later() -> None:
+    outlet, lane = Outlet(), asgi_lane(1_000)
+    outlet.may_send.set()
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.run, outlet.send)
+            for text in ("a", "b"):
+                await anyio.wait_all_tasks_blocked()
+                lane.write(frame_message(text))
+            lane.close(1000, "")
+    assert [message.get("text") for message in outlet.sent] == ["a", "b", None]

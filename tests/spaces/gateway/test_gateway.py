@@ -1,0 +1,173 @@
+"""The gateway as a program: it starts, says where it is, and stops."""
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from mew_spaces.config.loading import SpaceConfig, parse_space
+from mew_spaces.errors import SpacesError
+from mew_spaces.gateway.auth import TokenBook, token_path
+from mew_spaces.gateway.gateway import HostedSpace, RunningGateway, create_app, serve_gateway
+from mew_spaces.gateway.registry import Directory
+from mew_spaces.gateway.service import Switchboard
+
+from tests.support.gateway_client import joined, opened
+
+
+async def test_it_tells_where_it_listens_and_whose_token_is_which(gateway: RunningGateway) -> None:
+    assert gateway.host == "127.0.0.1"
+    assert gateway.url == f"http://127.0.0.1:{gateway.port}"
+    assert gateway.ws_url == f"ws://127.0.0.1:{gateway.port}"
+    assert gateway.token_of("coder") == "token-of-coder"
+    with pytest.raises(KeyError):
+        gateway.token_of("ghost")
+    assert {line.id for line in gateway.board().participants} == set(gateway.config.participants)
+
+
+async def test_an_error_in_the_block_comes_out_as_itself(config: SpaceConfig) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with serve_gateway(config):
+            raise ZeroDivisionError
+
+
+async def test_tokens_are_made_in_the_state_folder(config: SpaceConfig, tmp_path: Path) -> None:
+    async with serve_gateway(config, state=tmp_path) as gateway, joined(gateway, "bob"):
+        assert token_path(tmp_path, "bob").read_text(encoding="utf-8").strip() == gateway.token_of("bob")
+
+
+async def test_open_event_streams_do_not_hold_up_the_end(config: SpaceConfig) -> None:
+    with anyio.fail_after(3):
+        async with httpx2.AsyncClient(timeout=10, trust_env=False) as http:
+            async with serve_gateway(config) as gateway:
+                headers = {"authorization": "Bearer token-of-coder"}
+                request = http.build_request("GET", gateway.url + "/spaces/demo/events", headers=headers)
+                answer = await http.send(request, stream=True)
+                lines = answer.aiter_lines()
+                assert (await anext(lines)).startswith("id: ")
+            assert [line async for line in lines][-1] == ""
+            await answer.aclose()
+
+
+async def test_the_application_runs_under_any_server_and_lives_as_long_as_it(config: SpaceConfig) -> None:
+    directory = Directory([Switchboard(config, TokenBook.made_up(config))])
+    app = create_app(directory)
+    transport = httpx2.ASGITransport(app=app)
+    async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=transport, base_url="http://x") as http:
+        assert (await http.get("/health")).json()["status"] == "ok"
+    assert directory.default.history.is_closed
+
+
+TWO = """
+space: {id: two}
+participants: {ada: {capabilities: [{kind: chat}]}, eve: {capabilities: [{kind: chat}]}}
+limits: {message_bytes: 131072}
+"""
+
+
+async def test_two_spaces_share_a_port_and_nothing_else(config: SpaceConfig) -> None:
+    second = parse_space(TWO)
+    tokens = TokenBook.made_up(second)
+    async with (
+        serve_gateway(config, others=[HostedSpace(second, tokens=tokens)]) as gateway,
+        joined(gateway, "ada") as here,
+        opened(gateway, "ada") as there,
+        opened(gateway, "eve") as eve,
+    ):
+        await there.join(tokens.token_of("ada"), space="two")
+        welcome = await there.next()
+        assert (welcome["kind"], welcome["payload"]["participants"]) == ("system/welcome", [])
+        await eve.join(tokens.token_of("eve"))  # its token tells where it belongs
+        assert [one["id"] for one in (await eve.next())["payload"]["participants"]] == ["ada"]
+        await eve.chat("only two")
+        assert (await there.until("chat"))["payload"]["text"] == "only two"
+        assert await here.seen_so_far() == []
+        async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+            health = (await http.get("/health")).json()
+            assert (health["spaces"], health["clients"]) == (2, 3)
+            for space, names in (("demo", 4), ("two", 2), ("", 4), ("none", 0)):
+                listed = (await http.get(f"/participants?space={space}")).json()["participants"]
+                assert len(listed) == names
+            bearer = {"authorization": f"Bearer {tokens.token_of('eve')}"}
+            body = {"kind": "chat", "payload": {"text": "by http"}}
+            assert (await http.post("/participants/eve/messages", headers=bearer, json=body)).is_success
+            assert (await there.until("chat"))["payload"]["text"] == "by http"
+            refused = await http.get("/spaces/demo/context", headers=bearer)
+            assert (refused.status_code, refused.json()["error"]) == (403, "unauthorized")
+            assert (await http.get("/spaces/two/context", headers=bearer)).json()["space"] == "two"
+        await eve.join(tokens.token_of("eve"), space="demo")
+        assert (await eve.error())["error"] == "unauthorized"
+
+
+async def test_a_connection_stays_in_the_space_it_joined(config: SpaceConfig) -> None:
+    second = parse_space(TWO)
+    tokens = TokenBook([("ada", "shared"), ("eve", "other")])
+    first = TokenBook([("ada", "shared")])
+    async with (
+        serve_gateway(config, tokens=first, others=[HostedSpace(second, tokens=tokens)]) as gateway,
+        opened(gateway, "ada") as ada,
+    ):
+        await ada.join("shared", space="two")
+        assert (await ada.next())["kind"] == "system/welcome"
+        await ada.join("shared", space="demo")
+        assert "cannot move" in (await ada.error())["message"]
+        assert (await ada.closing())[0] == 4401
+
+
+async def test_two_spaces_of_one_name_are_refused(config: SpaceConfig) -> None:
+    with pytest.raises(SpacesError, match="name of its own"):
+        async with serve_gateway(config, others=[HostedSpace(config)]):
+            pass
+
+
+async def test_logs_are_written_into_the_state_folder(config: SpaceConfig, tmp_path: Path) -> None:
+    async with serve_gateway(config, state=tmp_path) as gateway, joined(gateway, "bob") as bob:
+        await bob.chat("logged", id="mine")
+        await bob.until("chat")
+    logs = tmp_path / "logs"
+    assert '"event":"received","id":"mine"' in (logs / "envelope-history.jsonl").read_text()
+    assert '"envelope_id":"mine","participant":"bob"' in (logs / "capability-decisions.jsonl").read_text()
+
+
+async def test_a_state_that_cannot_be_used_is_named(config: SpaceConfig, tmp_path: Path) -> None:
+    tokens = TokenBook.made_up(config)
+    (tmp_path / "logs").write_text("a file where a folder should be")
+    with pytest.raises(SpacesError, match="logs"):
+        async with serve_gateway(config, state=tmp_path, tokens=tokens):
+            pass
+    (tmp_path / "logs").unlink()
+    (tmp_path / "roster.json").write_text("[]")
+    with pytest.raises(SpacesError, match="roster"):
+        async with serve_gateway(config, state=tmp_path, tokens=tokens):
+            pass
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import run_gateway
+
+config = parse_space("space: {id: demo}\\nparticipants: {ada: {}}")
+run_gateway(config, state=Path(sys.argv[1]), port=0, on_ready=lambda gateway: print(gateway.url, flush=True))
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are another matter there")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_in_the_foreground_it_runs_until_told_to_stop(tmp_path: Path, how: signal.Signals) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert httpx2.get(url + "/health", trust_env=False).json()["status"] == "ok"
+        process.send_signal(how)
+        out, err = process.communicate(timeout=20)
+    assert (out.strip(), err, process.returncode) == ("ended", "", 0)
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", int(url.rsplit(":", 1)[1]))) != 0

@@ -1,0 +1,303 @@
+"""The HTTP side, over real HTTP."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from mew_spaces.gateway.gateway import RunningGateway
+from mew_spaces.gateway.http import DASHBOARD, bearer_of
+
+from tests.support.gateway_client import joined
+
+
+@pytest.fixture
+async def http(gateway: RunningGateway) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=gateway.url, timeout=10, trust_env=False) as client:
+        yield client
+
+
+def bearer(gateway: RunningGateway, name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {gateway.token_of(name)}"}
+
+
+def problem(answer: httpx2.Response) -> tuple[int, str]:
+    body = answer.json()
+    assert body["message"]
+    return answer.status_code, body["error"]
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [("Bearer abc", "abc"), ("bearer  abc ", "abc"), ("Basic abc", None), ("Bearer", None), ("", None)],
+)
+def test_a_bearer_token_is_read_from_its_header(header: str, token: str | None) -> None:
+    assert bearer_of({"authorization": header}) == token  # type: ignore[arg-type]
+
+
+async def test_health_is_open_and_counts_who_is_here(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+    async with joined(gateway, "ada"):
+        body = (await http.get("/health")).json()
+    assert body["features"] == ["capabilities", "context", "validation", "http-io"]
+    assert (body["status"], body["spaces"], body["clients"], body["protocol"]) == ("ok", 1, 1, "mew/v0.4")
+    assert body["uptime"] >= 0
+    assert body["version"]
+
+
+async def test_participants_lists_the_configured_and_who_is_here(
+    gateway: RunningGateway, http: httpx2.AsyncClient
+) -> None:
+    async with joined(gateway, "bob"):
+        listed = (await http.get("/participants?space=demo")).json()["participants"]
+    assert {one["id"]: one["connected"] for one in listed} == {
+        "bob": True,
+        "ada": False,
+        "coder": False,
+        "files": False,
+    }
+    assert listed[0]["capabilities"] == [{"kind": "chat"}, {"id": "mcp-response", "kind": "mcp/response"}]
+    assert (await http.get("/participants?space=other")).json() == {"participants": []}
+
+
+async def test_a_message_by_http_is_heard_by_all(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+    async with joined(gateway, "ada") as ada:
+        answer = await http.post(
+            "/participants/bob/messages?space=demo",
+            headers=bearer(gateway, "bob"),
+            json={"kind": "chat", "payload": {"text": "hi"}, "correlation_id": "7"},
+        )
+        heard = await ada.next()
+    assert answer.status_code == 200
+    assert answer.json() == {"id": heard["id"], "status": "accepted", "timestamp": heard["ts"]}
+    assert (heard["from"], heard["payload"], heard["correlation_id"]) == ("bob", {"text": "hi"}, ["7"])
+
+
+async def test_a_stream_opened_by_http_is_named_in_the_answer(
+    gateway: RunningGateway, http: httpx2.AsyncClient
+) -> None:
+    answer = await http.post(
+        "/participants/coder/messages", headers=bearer(gateway, "coder"), json={"kind": "stream/request"}
+    )
+    assert (answer.json()["status"], answer.json()["stream_id"]) == ("stream_opened", "stream-1")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "error"),
+    [
+        (b"garbage", 400, "invalid_json"),
+        (b"[]", 400, "invalid_envelope"),
+        (b"{}", 400, "invalid_envelope"),
+        (b'{"kind": "  "}', 400, "invalid_envelope"),
+        (b'{"kind": "chat"}', 400, "invalid_payload"),
+        (b'{"kind": "chat", "protocol": "mew/v9", "payload": {"text": "x"}}', 400, "unsupported_protocol"),
+        (b'{"kind": "chat", "from": "ada", "payload": {"text": "x"}}', 403, "identity_mismatch"),
+        (b'{"kind": "system/register"}', 400, "invalid_request"),
+        (b'{"kind": "system/welcome"}', 400, "reserved_kind"),
+        (b'{"kind": "participant/clear"}', 403, "capability_violation"),
+        (b'{"kind": "chat", "payload": {"text": "' + b"x" * 5_000 + b'"}}', 413, "too_large"),
+    ],
+)
+async def test_a_refused_message_says_why_as_json(
+    gateway: RunningGateway, http: httpx2.AsyncClient, body: bytes, status: int, error: str
+) -> None:
+    answer = await http.post("/participants/bob/messages", headers=bearer(gateway, "bob"), content=body)
+    assert problem(answer) == (status, error)
+
+
+async def test_a_stream_problem_has_its_own_status(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+    body = {"kind": "stream/grant-write", "payload": {"stream_id": "x", "participant_id": "ada"}}
+    answer = await http.post("/participants/coder/messages", headers=bearer(gateway, "coder"), json=body)
+    assert problem(answer) == (404, "stream_not_found")
+
+
+async def test_every_door_but_the_open_ones_wants_the_right_token(
+    gateway: RunningGateway, http: httpx2.AsyncClient
+) -> None:
+    wrong = {"authorization": "Bearer wrong"}
+    for path in ("/spaces/demo/context", "/spaces/demo/events"):
+        refused = await http.get(path)
+        assert problem(refused) == (401, "unauthorized")
+        assert refused.headers["www-authenticate"] == "Bearer"
+        assert problem(await http.get(path, headers=wrong)) == (403, "unauthorized")
+    chat = {"kind": "chat", "payload": {"text": "x"}}
+    url = "/participants/bob/messages"
+    assert problem(await http.post(url, json=chat)) == (401, "unauthorized")
+    assert problem(await http.post(url, json=chat, headers=wrong)) == (403, "unauthorized")
+    assert problem(await http.post(url, json=chat, headers=bearer(gateway, "ada"))) == (403, "unauthorized")
+    assert problem(await http.post("/participants/ghost/messages", json=chat, headers=wrong)) == (403, "unauthorized")
+
+
+async def test_an_unknown_space_path_or_method_is_told_as_json(
+    gateway: RunningGateway, http: httpx2.AsyncClient
+) -> None:
+    token = bearer(gateway, "bob")
+    assert problem(await http.get("/spaces/other/context", headers=token)) == (404, "space_not_found")
+    assert problem(await http.get("/spaces/other/events", headers=token)) == (404, "space_not_found")
+    chat = {"kind": "chat", "payload": {"text": "x"}}
+    url = "/participants/bob/messages?space=other"
+    assert problem(await http.post(url, json=chat, headers=token)) == (404, "space_not_found")
+    assert problem(await http.get("/nowhere")) == (404, "not_found")
+    assert problem(await http.delete("/participants/bob/messages")) == (405, "method_not_allowed")
+
+
+async def test_the_board_is_exactly_what_was_reported(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+    status = {
+        "messages_in_context": 7,
+        "tokens": 4321,
+        "max_tokens": 8192,
+        "context": {"basis": "reported", "level": "healthy", "severity": 0},
+    }
+    async with joined(gateway, "coder") as coder:
+        await coder.say("participant/status", status)
+        await coder.next()
+    board = (await http.get("/spaces/demo/context", headers=bearer(gateway, "bob"))).json()
+    lines = {line["id"]: line for line in board["participants"]}
+    assert board["space"] == "demo"
+    assert lines["coder"]["status"] == status
+    assert lines["coder"]["age_seconds"] >= 0
+    assert lines["ada"] == {"id": "ada", "connected": False}
+
+
+async def test_events_tell_what_happens_and_resume(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+    token = bearer(gateway, "bob")
+
+    async def events(count: int, **headers: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        with anyio.fail_after(10):
+            async with http.stream("GET", "/spaces/demo/events", headers={**token, **headers}) as answer:
+                assert answer.headers["content-type"].startswith("text/event-stream")
+                one: dict[str, Any] = {}
+                async for line in answer.aiter_lines():
+                    if line:
+                        key, value = line.split(": ", 1)
+                        one[key] = json.loads(value) if key == "data" else value
+                    elif one:
+                        found.append(one)
+                        one = {}
+                        if len(found) == 1 and not headers:
+                            gateway.switchboard.inject(*_chat("live"))
+                    if len(found) == count:
+                        break
+        return found
+
+    board, live = await events(2)
+    assert (board["event"], live["event"], live["data"]["payload"]["text"]) == ("board", "envelope", "live")
+    gateway.switchboard.inject(*_chat("later"))
+    (later,) = await events(1, **{"last-event-id": live["id"]})
+    assert later["data"]["payload"]["text"] == "later"
+
+
+async def test_what_a_reader_saw_last_is_newer_than_its_url(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+    for text in ("first", "second", "third"):
+        gateway.switchboard.inject(*_chat(text))
+    start, seen = (f"{gateway.switchboard.history.epoch}-{number}" for number in (0, 2))
+    headers = {**bearer(gateway, "bob"), "last-event-id": seen}
+    with anyio.fail_after(10):
+        async with http.stream("GET", f"/spaces/demo/events?since={start}", headers=headers) as answer:
+            lines = answer.aiter_lines()
+            assert await anext(lines) == f"id: {gateway.switchboard.history.position}"
+
+
+def _chat(text: str) -> Any:
+    from mew_protocol.codec import draft_of
+
+    return "bob", draft_of({"kind": "chat", "payload": {"text": text}})
+
+
+async def test_an_invitation_answers_with_the_token_and_a_second_one_with_a_conflict(
+    gateway: RunningGateway, http: httpx2.AsyncClient
+) -> None:
+    async def invite(name: str) -> httpx2.Response:
+        body = {"kind": "space/invite", "payload": {"participant_id": name, "initial_capabilities": [{"kind": "chat"}]}}
+        return await http.post("/participants/ada/messages", headers=bearer(gateway, "ada"), json=body)
+
+    created = (await invite("eve")).json()
+    assert (created["status"], created["participant_id"]) == ("created", "eve")
+    assert created["connection_url"] == f"ws://localhost:{gateway.port}/"
+    hello = {"kind": "chat", "payload": {"text": "hello"}}
+    mine = {"authorization": f"Bearer {created['token']}"}
+    assert (await http.post("/participants/eve/messages", headers=mine, json=hello)).status_code == 200
+    conflict = await invite("eve")
+    assert problem(conflict) == (409, "already_exists")
+    assert (conflict.json()["status"], conflict.json()["participant_id"]) == ("already_exists", "eve")
+    assert problem(await invite("a/b")) == (400, "invalid_request")
+
+
+async def test_who_is_removed_can_neither_speak_nor_listen_any_more(
+    gateway: RunningGateway, http: httpx2.AsyncClient
+) -> None:
+    token = bearer(gateway, "bob")
+    kick = {"kind": "space/kick", "payload": {"participant_id": "bob"}}
+    with anyio.fail_after(10):
+        async with (
+            joined(gateway, "bob") as bob,
+            http.stream("GET", "/spaces/demo/events", headers=token) as events,
+        ):
+            assert (await http.post("/participants/ada/messages", headers=bearer(gateway, "ada"), json=kick)).is_success
+            assert (await bob.next())["kind"] == "space/kick"
+            assert await bob.closing() == (4403, "removed")
+            assert "space/kick" not in [line async for line in events.aiter_lines()]
+    chat = {"kind": "chat", "payload": {"text": "x"}}
+    assert problem(await http.post("/participants/bob/messages", headers=token, json=chat)) == (403, "unauthorized")
+
+
+async def test_what_was_said_can_be_asked_for_from_a_place_on(
+    gateway: RunningGateway, http: httpx2.AsyncClient
+) -> None:
+    url, token = "/participants/bob/messages", bearer(gateway, "bob")
+
+    async def poll(**query: Any) -> dict[str, Any]:
+        found: dict[str, Any] = (await http.get(url, headers=token, params=query)).json()
+        found["messages"] = [one["payload"]["text"] for one in found["messages"]]
+        return found
+
+    start = (await poll())["next"]
+    for text in ("one", "two", "three"):
+        gateway.switchboard.inject(*_chat(text))
+    first = await poll(since=start, limit=2)
+    assert (first["messages"], first["complete"], first["more"]) == (["one", "two"], True, True)
+    rest = await poll(since=first["next"])
+    assert (rest["messages"], rest["complete"], rest["more"]) == (["three"], True, False)
+    assert await poll(since=rest["next"]) == {**rest, "messages": []}
+    for since in ("other-1", "garbage", f"{start.split('-')[0]}-999"):
+        gone = await poll(since=since)
+        assert (gone["messages"], gone["complete"]) == (["one", "two", "three"], False)
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "1001", "9" * 30, ""])
+async def test_a_poll_asks_for_a_reasonable_number(
+    gateway: RunningGateway, http: httpx2.AsyncClient, limit: str
+) -> None:
+    answer = await http.get(f"/participants/bob/messages?limit={limit}", headers=bearer(gateway, "bob"))
+    assert problem(answer) == (400, "invalid_request")
+
+
+async def test_nobody_polls_for_another(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+    url = "/participants/bob/messages"
+    assert problem(await http.get(url)) == (401, "unauthorized")
+    assert problem(await http.get(url, headers=bearer(gateway, "ada"))) == (403, "unauthorized")
+
+
+async def test_the_gateway_describes_itself(http: httpx2.AsyncClient) -> None:
+    described = (await http.get("/openapi.json")).json()
+    assert described["openapi"].startswith("3.1")
+    assert described["info"]["version"] == (await http.get("/health")).json()["version"]
+
+
+async def test_answers_protect_the_browser(http: httpx2.AsyncClient) -> None:
+    headers = (await http.get("/health")).headers
+    assert headers["content-security-policy"].startswith("default-src 'self'")
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["referrer-policy"] == "no-referrer"
+
+
+async def test_the_dashboard_is_served_and_nothing_beside_it(http: httpx2.AsyncClient) -> None:
+    root = await http.get("/")
+    assert (root.status_code, root.headers["location"]) == (307, "/dashboard")
+    page = await http.get("/dashboard")
+    assert page.status_code == (200 if (DASHBOARD / "index.html").exists() else 404)
+    for path in ("/dashboard/..%2fhttp.py", "/dashboard/index.html", "/dashboard/none.js", "/dashboard/.hidden.js"):
+        assert problem(await http.get(path)) == (404, "not_found")

@@ -1,0 +1,54 @@
+"""Several spaces behind one door."""
+
+import pytest
+from mew_spaces.config.loading import parse_space
+from mew_spaces.errors import SpacesError
+from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.registry import Directory
+from mew_spaces.gateway.service import Switchboard
+
+
+def board(name: str, **tokens: str) -> Switchboard:
+    config = parse_space(f"space: {{id: {name}}}\nlimits: {{message_bytes: {len(name) * 1024}}}")
+    return Switchboard(config, TokenBook(tokens.items()))
+
+
+ONE, TWO = board("one", ada="a"), board("second", eve="e")
+BOTH = Directory([ONE, TWO])
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "found"),
+    [
+        (None, None, ONE),
+        ("", "e", TWO),
+        (None, "e", TWO),
+        ("default", "e", TWO),
+        ("default", "unknown", ONE),
+        ("one", "e", ONE),
+        ("second", None, TWO),
+        ("third", "a", None),
+    ],
+)
+def test_a_space_is_found_by_name_or_by_who_asks(
+    name: str | None, token: str | None, found: Switchboard | None
+) -> None:
+    assert BOTH.find(name, token) is found
+
+
+def test_a_space_may_be_called_default() -> None:
+    named = board("default", bob="b")
+    assert Directory([ONE, named]).find("default", "a") is named
+
+
+def test_what_concerns_all_is_told_of_all() -> None:
+    assert (len(BOTH), list(BOTH), BOTH.connections, BOTH.message_bytes) == (2, [ONE, TWO], 0, 6 * 1024)
+    BOTH.reached_at("ws://here/")
+    assert TWO.space.delegation.connection_url == "ws://here/"
+    BOTH.expire()
+
+
+def test_names_are_distinct_and_there_is_at_least_one() -> None:
+    for boards in ([], [ONE, board("one")]):
+        with pytest.raises(SpacesError, match="name of its own"):
+            Directory(boards)

@@ -1,0 +1,49 @@
+"""Sockets from handshake to end; what both ways of serving them share is in tests/contract/test_lanes.py."""
+
+import anyio
+from mew_spaces.gateway.gateway import RunningGateway
+
+from tests.support.gateway_client import joined, opened
+
+
+async def test_a_space_in_the_query_must_be_the_one_served(gateway: RunningGateway) -> None:
+    from websockets.asyncio.client import connect
+
+    headers = {"Authorization": "Bearer token-of-coder"}
+    async with connect(gateway.ws_url + "/ws?space=other", additional_headers=headers) as one:
+        with anyio.fail_after(5):
+            assert "space_not_found" in str(await one.recv())
+
+
+async def test_ten_sockets_at_once_hear_one_order(gateway: RunningGateway) -> None:
+    heard: list[list[str]] = []
+
+    async def take_part(number: int) -> None:
+        async with joined(gateway, "ada") as one:
+            ready.append(number)
+            with anyio.fail_after(10):
+                await everybody.wait()
+            for index in range(20):
+                await one.chat(f"{number}-{index}")
+            heard.append([(await one.until("chat"))["payload"]["text"] for _ in range(200)])
+
+    ready: list[int] = []
+    everybody = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        for number in range(10):
+            tasks.start_soon(take_part, number)
+        with anyio.fail_after(10):
+            while len(ready) < 10:
+                await anyio.lowlevel.checkpoint()
+        everybody.set()
+    assert all(one == heard[0] for one in heard)
+    for number in range(10):
+        assert [text for text in heard[0] if text.startswith(f"{number}-")] == [f"{number}-{i}" for i in range(20)]
+
+
+async def test_nobody_in_is_nobody_out(gateway: RunningGateway) -> None:
+    async with joined(gateway, "ada") as ada:
+        async with opened(gateway):
+            pass
+        await ada.chat("only me")
+        assert (await ada.next())["kind"] == "chat"

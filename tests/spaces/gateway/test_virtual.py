@@ -1,0 +1,29 @@
+"""A participant that is a file."""
+
+import json
+from pathlib import Path
+
+from mew_spaces.gateway.fanout import frame_json, frame_message
+from mew_spaces.gateway.line_files import LineWriter
+from mew_spaces.gateway.virtual import FileLane, line_of
+
+
+def test_an_envelope_is_a_line_as_it_is_and_a_frame_its_bytes() -> None:
+    assert line_of(frame_json('{"a":"ü"}'.encode())) == '{"a":"ü"}\n'.encode()
+    for frame in ("#s#ü\n", "#s#ü\n".encode()):
+        told = json.loads(line_of(frame_message(frame)))
+        assert (told["type"], bytes(told["data"])) == ("Buffer", "#s#ü\n".encode())
+
+
+def test_a_lane_makes_its_file_and_writes_behind_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "out.log"
+    writer = LineWriter()
+    lane = FileLane(path, writer)
+    lane.prepare()
+    assert path.read_bytes() == b""
+    path.write_text("before\n")
+    lane.write(frame_json(b"{}"))
+    lane.finish(frame_json(b'{"last":true}'), 4403, "removed")
+    assert not lane.is_open
+    writer.close()
+    assert path.read_text() == 'before\n{}\n{"last":true}\n'

@@ -1,0 +1,72 @@
+"""The direct lane under our own server; what it shares with plain ASGI is in tests/contract/test_lanes.py."""
+
+import struct
+
+import anyio
+import pytest
+from mew_spaces.gateway.gateway import RunningGateway
+
+from tests.support.gateway_client import joined, opened
+
+
+async def test_a_message_above_the_limit_is_told_before_the_close(gateway: RunningGateway) -> None:
+    async with joined(gateway, "bob") as bob:
+        await bob.chat("x" * 70_000)
+        assert (await bob.error())["error"] == "too_large"
+        assert (await bob.closing())[0] == 1009
+
+
+async def test_compression_is_not_offered(gateway: RunningGateway) -> None:
+    async with opened(gateway) as client:
+        assert client.socket.response is not None
+        assert "Sec-WebSocket-Extensions" not in client.socket.response.headers
+
+
+@pytest.mark.parametrize("path", ["/", "/ws", "/any/path?space=demo"])
+async def test_any_path_leads_to_the_gateway(gateway: RunningGateway, path: str) -> None:
+    from websockets.asyncio.client import connect
+
+    async with connect(gateway.ws_url + path) as socket:
+        await socket.send('{"type":"join","token":"token-of-coder"}')
+        with anyio.fail_after(5):
+            assert '"system/welcome"' in await socket.recv()
+
+
+async def test_a_broken_handshake_is_refused_and_the_gateway_lives(gateway: RunningGateway) -> None:
+    with anyio.fail_after(5):
+        stream = await anyio.connect_tcp(gateway.host, gateway.port)
+        async with stream:
+            await stream.send(b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+            assert (await stream.receive()).startswith(b"HTTP/1.1 4")
+    async with joined(gateway, "ada"):
+        pass
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x83\x80\0\0\0\0",
+        b"\x81\x05hello",
+        b"\xff" * 64,
+        b"\x80\x80\0\0\0\0",
+        b"\x88\x81\0\0\0\0x",
+        b"\x81\xff" + struct.pack("!Q", 2**62) + b"\0\0\0\0",
+    ],
+    ids=["unknown opcode", "unmasked", "noise", "continuation of nothing", "crooked close", "endless"],
+)
+async def test_bytes_that_are_no_websocket_end_one_connection(gateway: RunningGateway, data: bytes) -> None:
+    handshake = (
+        b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    with anyio.fail_after(10):
+        stream = await anyio.connect_tcp(gateway.host, gateway.port)
+        async with stream:
+            await stream.send(handshake)
+            assert (await stream.receive()).startswith(b"HTTP/1.1 101")
+            await stream.send(data)
+            async for _ in stream:
+                pass
+    async with joined(gateway, "ada") as ada:
+        await ada.chat("alive")
+        assert (await ada.next())["payload"]["text"] == "alive"

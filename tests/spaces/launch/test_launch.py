@@ -1,0 +1,209 @@
+"""What is started for a space, and what each program may see."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from mew_spaces.config.loading import parse_space
+from mew_spaces.launch.launch import BRIDGE_CONFIG, Address, Launch, Program, bridges, fill
+
+from mew_agent.bridge.settings import BridgeSettings
+
+SPACE = """
+space: {id: review}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  coder:
+    agent: {model: gpt-4o}
+    auto_start: true
+  old:
+    command: mew
+    args: [agent, run, --gateway, "ws://localhost:${PORT}", --space, "${SPACE}", --token, "${TOKEN}${TOKEN}"]
+    auto_start: true
+  tool:
+    command: node
+    args: [tool.js, "${HOME}", "${UNSET}"]
+    env: {KEY: "${SECRET}", WHERE: "${MEW_GATEWAY}", NOPE: "${UNSET}"}
+    cwd: tools
+    auto_start: true
+    restart_policy: on-failure
+  later: {command: node}
+  files:
+    type: mcp-bridge
+    mcp_server: {command: npx, args: [-y, "fs,server", "${HOME}"], env: {KEY: "${SECRET}"}, cwd: shelf}
+    bridge_config: {init_timeout: 5000, max_reconnects: 1}
+    env: {COLOUR: "off"}
+    auto_start: true
+  search:
+    type: mcp-bridge
+    mcp_server: {url: "http://127.0.0.1:7000/mcp", headers: {Authorization: "Bearer ${SECRET}"}}
+    auto_start: true
+"""
+TOKENS = {name: f"token-of-{name}" for name in ("ada", "coder", "old", "tool", "later", "files", "search")}
+ENVIRON = {
+    "HOME": "/home/ada",
+    "SECRET": "s3cret",
+    "OPENAI_API_KEY": "sk",
+    "MEW_TOKEN_ADA": "token-of-ada",
+    "MEW_AGENT_CONFIG": "{}",
+    "MEW_BRIDGE_CONFIG": "{}",
+    "MEW_PARTICIPANT_ID": "ada",
+}
+
+
+def launch(**more: Any) -> Launch:
+    values: dict[str, Any] = {
+        "config": parse_space(SPACE),
+        "config_path": Path("/spaces/review/space.yaml"),
+        "folder": Path("/spaces/review"),
+        "address": Address("127.0.0.1", 8080),
+        "run_id": "run-1",
+        "mew": ("python", "-m", "mew_agent"),
+        "tokens": TOKENS,
+        "environ": ENVIRON,
+        **more,
+    }
+    return Launch(**values)
+
+
+def programs() -> dict[str, Program]:
+    return {program.name: program for program in launch().participants()}
+
+
+def test_only_participants_that_start_by_themselves_and_have_a_program_are_started() -> None:
+    assert list(programs()) == ["coder", "old", "tool", "files", "search"]
+    assert bridges(parse_space(SPACE)) == ["files", "search"]
+
+
+def test_a_bridge_is_run_by_this_project_with_its_server_in_the_environment_only() -> None:
+    program = programs()["files"]
+    assert program.command == (
+        *("python", "-m", "mew_agent", "bridge", "start"),
+        *("--gateway", "ws://127.0.0.1:8080", "--space", "review", "--participant-id", "files"),
+    )
+    assert json.loads(program.environment["MEW_BRIDGE_CONFIG"]) == {
+        "server": {
+            "transport": "stdio",
+            "command": "npx",
+            "args": ["-y", "fs,server", "/home/ada"],
+            "env": {"COLOUR": "off", "KEY": "s3cret"},
+            "cwd": "/spaces/review/shelf",
+        },
+        "init_timeout_seconds": 5.0,
+        "request_timeout_seconds": 300.0,
+        "reconnect": True,
+        "max_reconnects": 1,
+    }
+
+
+def test_a_bridge_to_a_url_has_its_headers_filled_in() -> None:
+    server = json.loads(programs()["search"].environment["MEW_BRIDGE_CONFIG"])["server"]
+    headers = {"Authorization": "Bearer s3cret"}
+    assert server == {"transport": "http", "url": "http://127.0.0.1:7000/mcp", "headers": headers}
+
+
+def test_variables_that_nobody_set_are_told_where_no_shell_could_fill_them() -> None:
+    assert launch().unfilled() == [(("participants", "tool", "env", "NOPE"), "UNSET")]
+    bare = {name: value for name, value in ENVIRON.items() if name != "SECRET"}
+    assert launch(environ=bare).unfilled() == [
+        (("participants", "tool", "env", "KEY"), "SECRET"),
+        (("participants", "tool", "env", "NOPE"), "UNSET"),
+        (("participants", "files", "mcp_server", "env", "KEY"), "SECRET"),
+        (("participants", "search", "mcp_server", "headers", "Authorization"), "SECRET"),
+    ]
+
+
+def test_what_a_bridge_hands_over_is_read_by_the_bridge() -> None:
+    for name in ("files", "search"):
+        handed_over = programs()[name].environment[BRIDGE_CONFIG]
+        assert BridgeSettings.model_validate_json(handed_over).init_timeout_seconds in (5.0, 30.0)
+
+
+def test_an_agent_is_run_by_this_project_with_its_token_in_the_environment_only() -> None:
+    settings = {"coder": {"model": "gpt-4o"}}
+    program = launch(agent_settings=settings).participants()[0]
+    assert program.command == (
+        *("python", "-m", "mew_agent", "agent", "run"),
+        *("--gateway", "ws://127.0.0.1:8080", "--space", "review", "--id", "coder"),
+    )
+    assert program.environment["MEW_TOKEN"] == "token-of-coder"
+    assert json.loads(program.environment["MEW_AGENT_CONFIG"]) == settings["coder"]
+    assert program.environment["OPENAI_API_KEY"] == "sk"
+
+
+def test_a_command_named_mew_needs_no_path() -> None:
+    command = programs()["old"].command
+    assert command[:5] == ("python", "-m", "mew_agent", "agent", "run")
+    assert command[6] == "ws://localhost:8080"
+    assert command[8] == "review"
+    assert command[10] == "token-of-oldtoken-of-old"
+
+
+def test_placeholders_are_filled_in_arguments_and_environment_and_unknown_ones_stay() -> None:
+    tool = programs()["tool"]
+    assert tool.command == ("node", "tool.js", "/home/ada", "${UNSET}")
+    assert tool.environment["KEY"] == "s3cret"
+    assert tool.environment["WHERE"] == "ws://127.0.0.1:8080"
+    assert tool.environment["NOPE"] == "${UNSET}"
+    assert tool.folder == Path("/spaces/review/tools")
+    assert tool.restart == "on-failure"
+
+
+def test_a_program_sees_no_token_and_no_settings_but_its_own() -> None:
+    for name, program in programs().items():
+        held = " ".join(program.environment.values())
+        assert f"token-of-{name}" in held
+        assert "token-of-ada" not in held
+        assert "MEW_AGENT_CONFIG" not in program.environment
+        assert ("MEW_BRIDGE_CONFIG" in program.environment) == (name in ("files", "search"))
+        assert program.environment["MEW_PARTICIPANT_ID"] == name
+
+
+def test_the_gateway_keeps_the_tokens_of_the_environment() -> None:
+    gateway = launch().gateway()
+    assert gateway.environment["MEW_TOKEN_ADA"] == "token-of-ada"
+    assert gateway.opens == Address("127.0.0.1", 8080)
+    assert gateway.command[9:11] == ("--space-config", "/spaces/review/space.yaml")
+
+
+def test_the_rehearsal_model_listens_on_its_port_and_sees_no_token() -> None:
+    model = launch().model(9000, ("--window", "4096"))
+    assert model.command[-6:] == ("model", "serve", "--port", "9000", "--window", "4096")
+    assert model.opens == Address("127.0.0.1", 9000)
+    assert not [key for key in model.environment if key.startswith("MEW_TOKEN")]
+    assert model.label == "rehearsal model"
+
+
+def test_secrets_appear_in_no_representation() -> None:
+    assert "token-of" not in repr(launch()) + repr(programs()["coder"])
+
+
+def test_an_address_that_listens_everywhere_is_reached_over_loopback() -> None:
+    assert Address("0.0.0.0", 1).http == "http://127.0.0.1:1"
+    assert Address("::", 1).ws == "ws://[::1]:1"
+    assert Address("localhost", 1).netloc == "localhost:1"
+
+
+def test_filling_replaces_every_occurrence() -> None:
+    assert fill("${A}-${A}-${B}-$A", {"A": "1"}) == "1-1-${B}-$A"
+
+
+def test_a_person_with_fifos_is_connected_by_a_client_that_has_its_token_in_the_environment() -> None:
+    text = """
+space: {id: review}
+participants:
+  script: {fifo: true, auto_connect: true}
+  logged: {fifo: true, auto_connect: true, output_log: ./logs/out.jsonl}
+  later: {fifo: true}
+  tool: {fifo: true, auto_connect: true, command: node}
+"""
+    tokens = {name: f"token-of-{name}" for name in ("script", "logged", "later", "tool")}
+    script, logged = launch(config=parse_space(text), tokens=tokens).participants()
+    assert script.command[3:] == (
+        *("client", "connect", "--gateway", "ws://127.0.0.1:8080", "--space", "review", "--participant-id", "script"),
+        *("--fifo-in", "/spaces/review/fifos/script-in", "--fifo-out", "/spaces/review/fifos/script-out"),
+    )
+    assert [str(path) for path in script.fifos] == ["/spaces/review/fifos/script-in", "/spaces/review/fifos/script-out"]
+    assert script.environment["MEW_TOKEN"] == "token-of-script"
+    assert logged.command[-2:] == ("--output-file", os.devnull)

@@ -1,0 +1,99 @@
+"""Signals reach what we started, and nobody else."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from mew_spaces.launch.processes import RUN_VARIABLE, is_running, left_behind, signal_group, started_mark, stop_groups
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are a POSIX matter")
+
+SLEEP = "import time; print('up', flush=True); time.sleep(60)"
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
+PARENT = (
+    "import subprocess, sys, time\n"
+    f"child = subprocess.Popen([sys.executable, '-c', {SLEEP!r}])\n"
+    "print(child.pid, flush=True)\n"
+)
+
+
+@contextmanager
+def program(text: str, run_id: str = "run-1") -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A program in a group of its own, with the first line it prints."""
+    started = subprocess.Popen(
+        [sys.executable, "-c", text],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, RUN_VARIABLE: run_id},
+    )
+    assert started.stdout is not None
+    try:
+        yield started, started.stdout.readline().strip()
+    finally:
+        for pid in left_behind([started.pid], run_id):
+            os.kill(pid, signal.SIGKILL)
+        started.kill()
+        started.wait()
+        started.stdout.close()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until, "never happened"
+        time.sleep(0.005)
+
+
+def test_a_process_is_recognised_by_the_moment_it_started() -> None:
+    with program(SLEEP) as (process, _):
+        mark = started_mark(process.pid)
+        assert mark
+        assert is_running(process.pid, mark)
+        assert not is_running(process.pid, f"{mark}0")
+        assert not is_running(process.pid, None)
+
+
+def test_an_ended_process_has_no_mark_even_before_it_is_collected() -> None:
+    with program("print('bye')") as (process, _):
+        wait_until(lambda: started_mark(process.pid) is None)
+        assert process.returncode is None
+
+
+def test_a_stranger_that_took_over_an_id_is_not_signalled() -> None:
+    with program(SLEEP) as (process, _):
+        assert not signal_group(process.pid, "another moment", signal.SIGKILL)
+        assert stop_groups({process.pid: "another moment"}, "another run", grace_seconds=0) == []
+        assert process.poll() is None
+
+
+def test_stopping_a_group_ends_its_children_too() -> None:
+    with program(PARENT + "time.sleep(60)") as (process, child):
+        child_mark = started_mark(int(child))
+        marks = {process.pid: started_mark(process.pid)}
+        assert child_mark
+        assert stop_groups(marks, "run-1", grace_seconds=5) == [process.pid]
+        assert not is_running(int(child), child_mark)
+        assert process.wait() == -signal.SIGTERM
+
+
+def test_a_program_that_ignores_the_request_is_forced() -> None:
+    with program(STUBBORN) as (process, _):
+        stop_groups({process.pid: started_mark(process.pid)}, "run-1", grace_seconds=0.05)
+        assert process.wait() == -signal.SIGKILL
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows another process's environment")
+def test_what_a_dead_leader_left_behind_is_found_by_the_mark_of_the_run_and_stopped() -> None:
+    with program(PARENT) as (process, child):
+        process.wait()
+        # A program counts as started a moment before its environment can be read.
+        wait_until(lambda: left_behind([process.pid], "run-1") == [int(child)])
+        assert left_behind([process.pid], "run-2") == []
+        stop_groups({process.pid: None}, "run-1", grace_seconds=5)
+        assert left_behind([process.pid], "run-1") == []

@@ -1,0 +1,82 @@
+"""The logs of programs: who may read them, what they end with, and what becomes of lines on their way."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
+from mew_spaces.errors import SpacesError
+from mew_spaces.launch.program_logs import copy_output, last_line, log_path, open_log, prepare_log_folder
+
+
+def test_a_log_is_new_for_each_run_and_for_whoever_started_it_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    prepare_log_folder(folder, ["coder"])
+    path = log_path(folder, "coder")
+    path.write_text("old\n")
+    prepare_log_folder(folder, ["coder", "ada"])
+    assert sorted(one.name for one in folder.iterdir()) == [
+        ".gitignore",
+        "ada.log",
+        "coder.log",
+        "coder.previous.log",
+    ]
+    assert (folder / "coder.previous.log").read_text() == "old\n"
+    assert path.read_text() == ""
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "logs").touch()
+    with pytest.raises(SpacesError, match="logs: no logs can be written there: File exists"):
+        prepare_log_folder(tmp_path / "logs", ["coder"])
+
+
+def test_a_log_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    with open_log(log_path(tmp_path / "logs", "coder")) as file:
+        file.write(b"again\n")
+    assert last_line(log_path(tmp_path / "logs", "coder")) == "again"
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [("", ""), ("\n \n", ""), ("one\ntwo\n\n", "two"), ("x" * 9000, "x" * 4096), ("\xff no text\n", "\ufffd no text")],
+)
+def test_the_last_line_that_says_anything_is_found(tmp_path: Path, text: str, last: str) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(text.encode("latin-1"))
+    assert last_line(path) == last
+    assert last_line(tmp_path / "none") == ""
+
+
+async def told(path: Path, *chunks: bytes) -> list[str]:
+    """What is told of a program that prints these."""
+    lines: list[str] = []
+    send, receive = anyio.create_memory_object_stream[bytes](len(chunks))
+    for chunk in chunks:
+        send.send_nowait(chunk)
+    send.close()
+    with path.open("ab", buffering=0) as file:
+        await copy_output(BufferedByteReceiveStream(receive), file, lines.append)
+    receive.close()
+    return lines
+
+
+async def test_output_is_logged_as_it_comes_and_told_line_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    assert await told(path, b"one\r\ntw", b"o\n\nla", b"st \xff") == ["one", "two", "", "last \ufffd"]
+    assert path.read_bytes() == b"one\r\ntwo\n\nlast \xff"
+
+
+async def test_a_very_long_line_is_told_in_pieces(tmp_path: Path) -> None:
+    pieces = await told(tmp_path / "log", *[b"x" * 50_000] * 4)
+    assert sum(map(len, pieces)) == 200_000
+    assert len(pieces) > 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+async def test_a_full_disk_is_said_once_and_lines_are_told_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    assert await told(Path("/dev/full"), b"one\n", b"two\n") == ["one", "two"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "/dev/full cannot be written: No space left on device"
+    ]

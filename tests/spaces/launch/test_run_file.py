@@ -1,0 +1,112 @@
+"""The run file: found from any folder of the space, readable by its owner alone, never trusted blindly."""
+
+import os
+from pathlib import Path
+
+import pytest
+from mew_spaces.errors import SpacesError
+from mew_spaces.launch.processes import started_mark
+from mew_spaces.launch.run_file import (
+    Exit,
+    Pids,
+    RunFile,
+    claim_run_file,
+    find_run_file,
+    read_run_file,
+    run_file_path,
+    write_run_file,
+)
+
+
+def run_of(**more: object) -> RunFile:
+    values = {"space": "review", "gateway": "http://127.0.0.1:1", "ws": "ws://127.0.0.1:1", "started_at": "now"}
+    return RunFile.model_validate({**values, **more})
+
+
+def test_it_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    path = run_file_path(tmp_path / ".mew")
+    run = run_of(pids={"gateway": 7, "participants": {"coder": 8}}, marks={"7": "a"})
+    write_run_file(path, run)
+    assert read_run_file(path) == run
+    assert path.stat().st_mode & 0o077 == 0
+    assert [one.name for one in path.parent.iterdir()] == ["run.json"]
+
+
+def test_it_is_found_from_a_folder_below(tmp_path: Path) -> None:
+    path = run_file_path(tmp_path / ".mew")
+    write_run_file(path, run_of())
+    below = tmp_path / "src" / "deep"
+    below.mkdir(parents=True)
+    assert find_run_file(below) == path.resolve()
+
+
+def test_the_nearest_one_counts(tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    for folder in (tmp_path, inner):
+        write_run_file(run_file_path(folder / ".mew"), run_of())
+    assert find_run_file(inner) == run_file_path(inner / ".mew").resolve()
+
+
+def test_without_one_there_is_none(tmp_path: Path) -> None:
+    assert read_run_file(tmp_path / "run.json") is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"space": 1}', "\x00"])
+def test_garbage_is_named_with_its_path(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(text)
+    with pytest.raises(SpacesError, match=r"run\.json"):
+        read_run_file(path)
+
+
+def test_a_recorded_id_counts_only_with_the_mark_of_its_start() -> None:
+    mark = started_mark(os.getpid())
+    assert mark
+    assert run_of(pids={"gateway": os.getpid()}, marks={str(os.getpid()): mark}).is_alive
+    assert not run_of(pids={"gateway": os.getpid()}, marks={str(os.getpid()): "earlier"}).is_alive
+    assert not run_of(pids={"gateway": os.getpid()}).is_alive
+
+
+def test_ended_programs_are_named_with_how_they_ended() -> None:
+    run = run_of(
+        pids=Pids(participants={"a": 1, "b": 2, "c": 3, "d": os.getpid()}),
+        marks={str(os.getpid()): started_mark(os.getpid())},
+        exits={"a": Exit(code=2, at="now", detail="no key"), "b": Exit(code=-9, at="now")},
+    )
+    assert run.faults() == {
+        "a": "exited with code 2: no key",
+        "b": "was ended by signal 9",
+        "c": "its program is gone",
+    }
+
+
+def test_of_two_who_start_a_space_at_once_one_is_told(tmp_path: Path) -> None:
+    path = run_file_path(tmp_path / ".mew")
+    claim_run_file(path, run_of(run_id="first"))
+    with pytest.raises(SpacesError, match="being started by somebody else"):
+        claim_run_file(path, run_of(run_id="second"))
+    found = read_run_file(path)
+    assert found is not None
+    assert found.run_id == "first"
+    assert [one.name for one in path.parent.iterdir()] == ["run.json"]
+
+
+def test_a_program_that_is_started_again_leaves_nothing_of_its_earlier_start() -> None:
+    run = run_of(pids={"supervisor": 1, "gateway": 2}, marks={"1": "a", "2": "b"})
+    started = run.with_started("participant", "coder", 8, "first", [Path("fifo")])
+    ended = started.with_ended("coder", Exit(code=1, at="now"))
+    assert ended.faults() == {"coder": "exited with code 1"}
+    again = ended.with_started("participant", "coder", 9, "second", [Path("fifo")])
+    assert again.pids.participants == {"coder": 9}
+    assert again.marks == {"1": "a", "2": "b", "9": "second"}
+    assert again.exits == {}
+    assert again.fifos == ("fifo",)
+    assert again.with_started("model", "model", 7, "m").processes == {2: "b", 7: "m", 9: "second"}
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".mew").touch()
+    path = run_file_path(tmp_path / ".mew")
+    for write in (write_run_file, claim_run_file):
+        with pytest.raises(SpacesError, match=r"run\.json: cannot be written: "):
+            write(path, run_of())

@@ -1,0 +1,385 @@
+"""Programs are started in order, watched, restarted as told, and all gone at the end."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+from mew_spaces.launch.launch import Address, Program
+from mew_spaces.launch.processes import RUN_VARIABLE, left_behind
+from mew_spaces.launch.program_logs import log_path
+from mew_spaces.launch.run_file import RunFile, read_run_file, write_run_file
+from mew_spaces.launch.supervisor import ProgramFailed, Supervisor, stop_space
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are a POSIX matter")
+
+RUN_ID = "supervisor-test"
+LISTEN = """
+import socket, sys, time
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listening", flush=True)
+time.sleep(60)
+"""
+SLEEP = "import time; print('here I am', flush=True); time.sleep(60)"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def program(name: str, text: str, *arguments: str, folder: Path, **more: Any) -> Program:
+    command = (sys.executable, "-c", text, *arguments)
+    return Program(name, command, folder, {**os.environ, RUN_VARIABLE: RUN_ID}, **more)
+
+
+def gateway(folder: Path) -> Program:
+    port = free_port()
+    return program("gateway", LISTEN, str(port), folder=folder, role="gateway", opens=Address("127.0.0.1", port))
+
+
+class House:
+    """A supervisor under test, with what it told and a way to wait for what it does."""
+
+    def __init__(self, folder: Path, *, tells: bool = True) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.ready = anyio.Event()
+        run = RunFile(space="s", gateway="http://x", ws="ws://x", started_at="now", run_id=RUN_ID)
+        self.supervisor = Supervisor(
+            run_file=folder / ".mew" / "run.json",
+            run=run,
+            log_folder=folder / "logs",
+            tell=(lambda name, line: self.told.append((name, line))) if tells else None,
+            on_ready=self.ready.set,
+        )
+
+    @property
+    def run(self) -> RunFile:
+        found = read_run_file(self.supervisor.run_file)
+        assert found is not None
+        return found
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        with anyio.fail_after(15):
+            while not condition():
+                await anyio.sleep(0.005)
+
+    @asynccontextmanager
+    async def serving(self, services: list[Program], participants: list[Program]) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.supervisor.serve, services, participants)
+            with anyio.fail_after(15):
+                await self.ready.wait()
+            yield
+            self.supervisor.stop()
+
+
+async def test_participants_start_after_the_gateway_listens_and_everything_is_gone_at_the_end(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    async with house.serving([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)]):
+        await house.until(lambda: ("coder", "here I am") in house.told)
+        run = house.run
+        assert run.ready
+        assert run.is_running(run.pids.gateway)
+        assert run.is_running(run.pids.participants["coder"])
+    assert house.told[0] == ("gateway", "listening")
+    assert not run.is_alive
+    assert not house.supervisor.run_file.exists()
+
+
+async def test_what_programs_print_is_logged_too(tmp_path: Path) -> None:
+    for tells in (True, False):
+        folder = tmp_path / str(tells)
+        folder.mkdir()
+        house = House(folder, tells=tells)
+        path = log_path(house.supervisor.log_folder, "coder")
+        async with house.serving([], [program("coder", SLEEP, folder=folder)]):
+            await house.until(lambda path=path: path.exists() and "here I am" in path.read_text())  # type: ignore[misc]
+        assert bool(house.told) is tells
+
+
+async def test_the_log_of_the_run_before_is_kept(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "coder.log").write_text("old\n")
+    house = House(tmp_path)
+    async with house.serving([], [program("coder", SLEEP, folder=tmp_path)]):
+        pass
+    assert (logs / "coder.previous.log").read_text() == "old\n"
+
+
+async def test_a_participant_that_ends_is_noted_with_its_code_and_last_line(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    dying = program("coder", "import sys; print('no key'); sys.exit(3)", folder=tmp_path)
+    async with house.serving([], [dying]):
+        await house.until(lambda: "coder" in house.run.exits)
+        assert house.run.faults() == {"coder": "exited with code 3: no key"}
+    assert ("mew", "coder exited with code 3: no key") in house.told
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [("sys.exit(0)", "exited with code 0"), ("os.kill(os.getpid(), 9)", "was ended by signal 9")],
+    ids=["done", "ended"],
+)
+async def test_the_last_line_of_one_that_was_done_or_was_ended_is_no_cause(
+    tmp_path: Path, end: str, words: str
+) -> None:
+    house = House(tmp_path)
+    text = f"import os, sys; print('something else', flush=True); {end}"
+    async with house.serving([], [program("coder", text, folder=tmp_path)]):
+        await house.until(lambda: "coder" in house.run.exits)
+        assert house.run.faults() == {"coder": words}
+
+
+async def test_a_participant_that_cannot_be_started_does_not_stop_the_others(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    missing = Program("ghost", ("/no/such/program",), tmp_path, dict(os.environ))
+    async with house.serving([], [missing, program("coder", SLEEP, folder=tmp_path)]):
+        await house.until(lambda: ("coder", "here I am") in house.told)
+        assert "could not be started: no such file" in house.run.faults()["ghost"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "runs"), [("never", 1, 1), ("on-failure", 0, 1), ("on-failure", 1, 2), ("always", 0, 2)]
+)
+async def test_a_participant_is_started_again_as_its_policy_says(
+    tmp_path: Path, policy: Any, code: int, runs: int
+) -> None:
+    house = House(tmp_path)
+    house.supervisor.first_pause_seconds = 0.01
+    # The second run stays, so that the number of runs is settled when the test looks.
+    text = (
+        "import pathlib, sys, time; mark = pathlib.Path('mark'); again = mark.exists(); mark.touch()\n"
+        f"print('run', flush=True)\ntime.sleep(60) if again else sys.exit({code})"
+    )
+    async with house.serving([], [program("coder", text, folder=tmp_path, restart=policy)]):
+        if runs == 1:
+            await house.until(lambda: "coder" in house.run.exits)
+        else:
+            await house.until(lambda: house.told.count(("coder", "run")) == 2)
+            await house.until(lambda: "coder" not in house.run.exits)
+    assert house.told.count(("coder", "run")) == runs
+
+
+async def test_the_end_of_the_gateway_is_the_end_of_the_space(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    seen: list[RunFile] = []
+
+    def kill_gateway() -> None:
+        seen.append(house.run)
+        os.kill(house.run.pids.gateway or 0, signal.SIGKILL)
+
+    house.supervisor.on_ready = kill_gateway
+    with anyio.fail_after(15), pytest.raises(ProgramFailed, match=r"^the gateway was ended by signal 9$"):
+        await house.supervisor.serve([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
+    assert not seen[0].is_alive
+
+
+async def test_a_gateway_that_never_listens_is_named_with_its_last_words(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    dying = program(
+        "gateway",
+        "import sys; print('mew: port 1 is taken'); sys.exit(2)",
+        folder=tmp_path,
+        role="gateway",
+        opens=Address("127.0.0.1", free_port()),
+    )
+    with pytest.raises(ProgramFailed, match="the gateway exited with code 2: mew: port 1 is taken"):
+        await house.supervisor.serve([dying], [program("coder", SLEEP, folder=tmp_path)])
+    assert house.told == [("gateway", "mew: port 1 is taken")]
+
+
+async def test_a_gateway_that_cannot_be_started_or_takes_too_long_is_named(tmp_path: Path) -> None:
+    address = Address("127.0.0.1", free_port())
+    missing = Program("gateway", ("/no/such/program",), tmp_path, dict(os.environ), "gateway", opens=address)
+    with pytest.raises(ProgramFailed, match=r"^the gateway could not be started: no such file or directory: /no/such"):
+        await House(tmp_path).supervisor.serve([missing], [])
+    deaf, house = program("gateway", SLEEP, folder=tmp_path, role="gateway", opens=address), House(tmp_path)
+    house.supervisor.ready_seconds = 0.3
+    with pytest.raises(
+        ProgramFailed, match=r"^the gateway could not be started: it did not listen within 0\.3 seconds$"
+    ):
+        await house.supervisor.serve([deaf], [])
+    assert left_behind([house.supervisor.run.pids.gateway or 0], RUN_ID) == []
+
+
+async def test_being_cancelled_stops_everything_as_well(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(house.supervisor.serve, [gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
+        await house.until(house.ready.is_set)
+        run = house.run
+        assert run.is_alive
+        tasks.cancel_scope.cancel()
+    assert not run.is_alive
+    assert not house.supervisor.run_file.exists()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows another process's environment")
+async def test_children_of_an_ended_program_do_not_stay(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    text = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {SLEEP!r}]).pid, flush=True)"
+    async with house.serving([], [program("coder", text, folder=tmp_path)]):
+        await house.until(lambda: "coder" in house.run.exits)
+        leader = house.run.pids.participants["coder"]
+        assert left_behind([leader], RUN_ID) == []
+
+
+async def test_two_spaces_do_not_disturb_each_other(tmp_path: Path) -> None:
+    first, second = House(tmp_path / "one"), House(tmp_path / "two")
+    for house in (first, second):
+        house.supervisor.log_folder.parent.mkdir()
+    async with second.serving([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)]):
+        async with first.serving([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)]):
+            pass
+        run = second.run
+        assert run.is_running(run.pids.gateway)
+        assert run.is_running(run.pids.participants["coder"])
+
+
+async def test_a_program_that_will_not_leave_can_be_forced(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    text = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
+    async with house.serving([], [program("coder", text, folder=tmp_path)]):
+        await house.until(lambda: ("coder", "here I am") in house.told)
+        run = house.run
+        house.supervisor.stop()
+        house.supervisor.force()
+    assert not run.is_alive
+
+
+async def test_a_space_is_stopped_from_outside_even_without_its_supervisor(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    seen: list[RunFile] = []
+
+    async def stop_when_ready() -> None:
+        await house.ready.wait()
+        seen.append(house.run)
+        # The run file names no supervisor here, as if it had been killed.
+        assert await anyio.to_thread.run_sync(stop_space, house.supervisor.run_file, house.run)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stop_when_ready)
+        with anyio.fail_after(15), pytest.raises(ProgramFailed, match="the gateway was ended by signal 15"):
+            await house.supervisor.serve([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
+    assert not seen[0].is_alive
+
+
+async def test_fifos_of_a_space_without_its_supervisor_go_when_it_is_stopped(tmp_path: Path) -> None:
+    fifo, path = tmp_path / "ada-in", tmp_path / "run.json"
+    os.mkfifo(fifo)
+    named = (str(fifo), str(tmp_path / "never-made"))
+    run = RunFile(space="s", gateway="http://h", ws="ws://h", started_at="then", fifos=named)
+    write_run_file(path, run)
+    assert not stop_space(path, run)
+    assert not fifo.exists()
+
+
+async def test_an_error_in_telling_stops_everything(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    seen: list[RunFile] = []
+
+    def break_off(name: str, line: str) -> None:
+        if name == "coder":
+            seen.append(house.run)
+            raise BrokenPipeError(line)
+
+    house.supervisor.tell = break_off
+    with anyio.fail_after(15), pytest.raises(ExceptionGroup) as caught:
+        await house.supervisor.serve([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
+    assert caught.group_contains(BrokenPipeError)
+    assert not seen[0].is_alive
+
+
+def test_stopping_a_space_touches_no_stranger_under_a_recorded_id(tmp_path: Path) -> None:
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    try:
+        path = tmp_path / "run.json"
+        run = RunFile.model_validate(
+            {
+                "space": "s",
+                "gateway": "",
+                "ws": "",
+                "started_at": "now",
+                "run_id": "x",
+                "pids": {"supervisor": stranger.pid, "gateway": stranger.pid, "participants": {"coder": stranger.pid}},
+                "marks": {str(stranger.pid): "another moment"},
+            }
+        )
+        write_run_file(path, run)
+        assert not stop_space(path, run)
+        assert stranger.poll() is None
+        assert not path.exists()
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+async def test_a_participant_that_is_added_later_is_watched_like_the_others(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    async with house.serving([gateway(tmp_path)], [program("ada", SLEEP, folder=tmp_path)]):
+        await house.supervisor.add(program("late", SLEEP, folder=tmp_path))
+        await house.until(lambda: ("late", "here I am") in house.told)
+        assert house.run.is_running(house.run.pids.participants["late"])
+        await house.supervisor.add(program("short", "raise SystemExit(3)", folder=tmp_path))
+        await house.until(lambda: "short" in house.run.exits)
+        assert house.run.exits["short"].code == 3
+    assert not left_behind([house.supervisor.run.pids.participants["late"]], RUN_ID)
+
+
+async def test_nobody_is_added_to_a_space_that_does_not_run(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    await house.supervisor.add(program("late", SLEEP, folder=tmp_path))
+    assert "late" not in house.supervisor.run.pids.participants
+
+
+MAKE_FIFO = "import os, sys, time; os.mkfifo(sys.argv[1]); print('made', flush=True); time.sleep(60)"
+
+
+async def test_fifos_go_with_their_program_and_other_files_stay(tmp_path: Path) -> None:
+    house, fifo, file = House(tmp_path), tmp_path / "ada-in", tmp_path / "ada-out"
+    file.write_text("somebody's own")
+    script = program("ada", MAKE_FIFO, str(fifo), folder=tmp_path, fifos=(fifo, file, tmp_path / "never-made"))
+    async with house.serving([], [script]):
+        await house.until(lambda: ("ada", "made") in house.told)
+        assert fifo.is_fifo()
+    assert not fifo.exists()
+    assert file.read_text() == "somebody's own"
+
+
+async def test_what_cannot_be_kept_of_a_run_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    house, state = House(tmp_path), tmp_path / ".mew"
+    house.supervisor.first_pause_seconds = 0.01
+    text = (
+        "import pathlib, sys, time; mark = pathlib.Path('mark'); again = mark.exists(); mark.touch()\n"
+        "print('run', flush=True)\ntime.sleep(60) if again else input()"
+    )
+
+    def wall_in(name: str, line: str) -> None:
+        """From the first word of the program on, neither the run file nor a log can be made anew."""
+        house.told.append((name, line))
+        if line == "run" and house.told.count((name, line)) == 1:
+            for folder in (state, house.supervisor.log_folder):
+                folder.rename(folder.with_name(f"was-{folder.name}"))
+                folder.write_text("a file where a folder should be")
+
+    house.supervisor.tell = wall_in
+    async with house.serving([], [program("coder", text, folder=tmp_path, restart="always")]):
+        await house.until(lambda: any("could not be started" in line for _, line in house.told))
+        assert "run.json: cannot be written" in caplog.text
+        for folder in (state, house.supervisor.log_folder):
+            folder.unlink()
+        await house.until(lambda: house.told.count(("coder", "run")) == 2)
+        await house.until(lambda: house.supervisor.run_file.exists() and "coder" not in house.run.exits)
+        assert house.run.is_running(house.run.pids.participants["coder"])
