@@ -1,17 +1,29 @@
 # `make demo` and `make test` need only Python 3.11+ and a package index; they make their own .venv.
 PYTHON ?= python3
 VENV := .venv
+LOWEST := .venv-lowest
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test test-llama check lint types coverage schema bench clean
+.PHONY: demo test test-lowest test-llama dist check lint types coverage schema bench clean
 
 demo: $(STAMP)
 	$(BIN)/mew demo
 
 test: $(STAMP)
 	$(PYTEST)
+
+# The same tests with the lowest version of each dependency that pyproject.toml allows.
+test-lowest: $(STAMP)
+	$(PYTHON) -m venv $(LOWEST)
+	$(BIN)/python -m tests.lowest > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt -e '.[test]'
+	$(LOWEST)/bin/python -m pytest -n 2 --dist worksteal
+
+# The wheel and the source distribution, in dist/.
+dist: $(STAMP)
+	$(BIN)/python -m hatchling build
 
 # Against llama.cpp's own server: built the first time (cmake and a C++ compiler; some minutes), then kept in ~/.cache.
 test-llama: $(STAMP)
@@ -50,4 +62,4 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* build dist
+	rm -rf $(VENV) $(LOWEST) .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* build dist
