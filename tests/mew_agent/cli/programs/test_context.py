@@ -391,7 +391,7 @@ async def test_a_policy_that_does_not_exist_is_told_with_those_that_do(monkeypat
     assert "dominds-v3" in outcome.err
 
 
-PAGE = Path(__file__).parents[3] / "docs" / "policies.md"
+PAGE = Path(__file__).parents[4] / "docs" / "policies.md"
 
 
 def blocks(language: str) -> list[str]:
