@@ -82,4 +82,4 @@ class Inbox:
 
 def is_about(cancel: Envelope, chat: Envelope) -> bool:
     """Whether a `chat/cancel` takes this chat back: only its sender may."""
-    return chat.id in (cancel.correlation_id or ()) and chat.sender == cancel.sender
+    return cancel.refers_to(chat.id) and chat.sender == cancel.sender

@@ -184,7 +184,7 @@ class OpenProposals:
     def closed_by(self, envelope: Envelope) -> Iterator[ProposalClosed]:
         """What an envelope decides. Only its proposer withdraws a proposal."""
         how = _CLOSING.get(envelope.kind)
-        for name in envelope.correlation_id or () if how is not None else ():
+        for name in envelope.correlation_ids if how is not None else ():
             proposal = self._by_id.get(name)
             if how is None or proposal is None or (how == "withdrawn" and envelope.sender != proposal.sender):
                 continue

@@ -41,7 +41,7 @@ class Underway:
             return
         params = notice.body.get("params")
         told = params.get("requestId") if isinstance(params, dict) else None
-        about = notice.correlation_id or ()
+        about = notice.correlation_ids
         for scope, request in tuple(self._running.items()):
             number = request.body.get("id")
             is_it = request.id in about or (not about and told is not None and told in (request.id, number))

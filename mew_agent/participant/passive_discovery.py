@@ -32,7 +32,7 @@ class Overhearing:
 
     def response(self, response: Envelope) -> Iterator[tuple[str, Listing]]:
         """The whole lists in an answer, each with the peer whose it is."""
-        for name in response.correlation_id or ():
+        for name in response.correlation_ids:
             if self._asked.get(name) != response.sender:
                 continue
             peer = self._asked.pop(name)

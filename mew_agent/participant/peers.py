@@ -11,7 +11,7 @@ from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import Basis, ContextReport
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.kinds import PARTICIPANT_STATUS, SYSTEM_PRESENCE, SYSTEM_WELCOME
-from mew_protocol.payloads.participant import Status
+from mew_protocol.payloads.participant import Status, is_whole_status
 from mew_protocol.payloads.system import Member, Presence, Welcome
 from pydantic import ValidationError
 
@@ -137,7 +137,7 @@ class Peers:
                     self._welcome(Welcome.model_validate(envelope.body))
                 case kind if kind == SYSTEM_PRESENCE:
                     self._presence(Presence.model_validate(envelope.body))
-                case kind if kind == PARTICIPANT_STATUS and envelope.sender != self.me and not is_partial(envelope):
+                case kind if kind == PARTICIPANT_STATUS and envelope.sender != self.me and is_whole_status(envelope):
                     return self._status(envelope.sender, Status.model_validate(envelope.body), envelope.ts)
         except ValidationError:
             return None
@@ -177,16 +177,3 @@ def who_left(envelope: Envelope) -> str | None:
     participant = envelope.body.get("participant")
     name = participant.get("id") if isinstance(participant, dict) else None
     return name if isinstance(name, str) else None
-
-
-def is_partial(envelope: Envelope) -> bool:
-    """Whether a status answers one asker with only the fields it asked for; such a part replaces no whole report."""
-    if not envelope.to:
-        return False
-    body = envelope.body
-    context = body.get("context")
-    if not isinstance(context, dict):
-        return not {"tokens", "max_tokens"} <= body.keys()
-    if "revision" not in context or "max_tokens" not in body:
-        return True
-    return context.get("basis") != "unknown" and "tokens" not in body

@@ -51,7 +51,7 @@ class _Proposal(Question):
 
     def take(self, envelope: Envelope) -> str | None:
         """See `Question.take`: the request that fulfils us is what answers name."""
-        about = envelope.correlation_id or ()
+        about = envelope.correlation_ids
         if is_refusal(envelope):
             self._settle(reply=envelope)
         elif envelope.kind == kinds.MCP_REQUEST and self._is_fulfilment(envelope):
@@ -73,9 +73,7 @@ class _Proposal(Question):
         """Whether a request that names us asks for what we proposed; whoever makes it may have mended arguments."""
         mine, theirs = self.sent.body, request.body
         same_tool = _tool_of(mine) == _tool_of(theirs)
-        return (
-            self.sent.id in (request.correlation_id or ()) and mine.get("method") == theirs.get("method") and same_tool
-        )
+        return request.refers_to(self.sent.id) and mine.get("method") == theirs.get("method") and same_tool
 
     def _is_answer(self, response: Envelope, about: tuple[str, ...]) -> bool:
         """The peer answers the request or, as some do, the proposal itself; so may whoever made the request."""

@@ -86,7 +86,7 @@ class Questions:
             return
         if envelope.sender == self._me and envelope.id in self._by_id:
             self._by_id[envelope.id].is_echoed = True
-        for name in envelope.correlation_id or ():
+        for name in envelope.correlation_ids:
             question = self._by_id.get(name)
             followed = question.take(envelope) if question is not None else None
             if question is not None and followed is not None:

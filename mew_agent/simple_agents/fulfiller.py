@@ -73,7 +73,7 @@ class Fulfiller:
 
     async def _refused(self, error: Envelope) -> None:
         """The gateway did not pass on the request with which we fulfilled: whoever proposed it must not wait for it."""
-        about = error.correlation_id or ()
+        about = error.correlation_ids
         for request_id, proposal in tuple(self._made):
             if request_id in about:
                 self._made.remove((request_id, proposal))

@@ -46,6 +46,18 @@ class Draft(BaseModel):
         """The payload, empty when there is none."""
         return self.payload or {}
 
+    @property
+    def correlation_ids(self) -> tuple[str, ...]:
+        """Ids of the envelopes it refers to; empty when it refers to none."""
+        return self.correlation_id or ()
+
+    def refers_to(self, envelope_id: str) -> bool:
+        """Whether `correlation_id` names this envelope: the wire's only link from an answer to its request.
+
+        Anybody may write any id there, so a reader also checks who sent the answer.
+        """
+        return envelope_id in self.correlation_ids
+
     def encode(self) -> bytes:
         """Compact UTF-8 JSON: headers first, then the sender's own keys, as the reference writes them."""
         # The serializer itself: `model_dump_json` would decode its bytes only for us to encode them again.

@@ -79,6 +79,15 @@ def test_it_is_for_those_named_or_for_everybody() -> None:
     assert complete(kind="chat", to=[]).is_for("eve")
 
 
-def test_body_and_addressees_are_never_none() -> None:
+def test_body_addressees_and_correlation_ids_are_never_none() -> None:
     assert dict(complete(kind="chat").body) == {}
     assert complete(kind="chat").addressees == ()
+    assert complete(kind="chat").correlation_ids == ()
+
+
+def test_an_answer_refers_to_each_envelope_it_correlates_with() -> None:
+    answer = complete(kind="chat", correlation_id=["1", "2"])
+    assert answer.refers_to("1")
+    assert answer.refers_to("2")
+    assert not answer.refers_to("3")
+    assert not complete(kind="chat").refers_to("1")

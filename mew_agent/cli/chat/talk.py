@@ -162,8 +162,6 @@ class Talk:
         return line
 
     def _remember(self, envelope: Envelope) -> None:
-        about = envelope.correlation_id or ()
-        withdrawn = {(id_, envelope.sender) for id_ in about}
         match envelope.kind:
             case kinds.CHAT if envelope.sender == self.me:
                 self.last_chat = envelope
@@ -173,10 +171,12 @@ class Talk:
                 self._proposals_seen += 1
                 self.proposals[self._proposals_seen] = envelope
             case kinds.MCP_REQUEST | kinds.MCP_REJECT:
-                self.proposals = {at: one for at, one in self.proposals.items() if one.id not in about}
+                self.proposals = {at: one for at, one in self.proposals.items() if not envelope.refers_to(one.id)}
             case kinds.MCP_WITHDRAW:
                 self.proposals = {
-                    at: one for at, one in self.proposals.items() if (one.id, one.sender) not in withdrawn
+                    at: one
+                    for at, one in self.proposals.items()
+                    if not (envelope.refers_to(one.id) and one.sender == envelope.sender)
                 }
             case _:
                 self._follow_reasoning(envelope)

@@ -11,11 +11,12 @@ from mew_protocol import kinds
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
+from mew_protocol.payloads.participant import is_whole_status
 
 from mew_agent.errors import NoAnswer
 from mew_agent.participant.answers.exchange import Assembly, Exchange
 from mew_agent.participant.answers.notices import Notice, Notices
-from mew_agent.participant.peers import PeerContext, Peers, is_partial
+from mew_agent.participant.peers import PeerContext, Peers
 
 MAX_ABANDONED: Final = 200
 CALL_AGAIN: Final = "stopped there by a control; the answer begins anew"
@@ -86,7 +87,7 @@ class Listening:
                 self._owners |= _stream_owners([dict(envelope.body)])
             case kinds.STREAM_CLOSE:
                 self._owners.pop(str(envelope.body.get("stream_id")), None)
-            case kinds.PARTICIPANT_STATUS if not is_partial(envelope) and envelope.sender in self._peers:
+            case kinds.PARTICIPANT_STATUS if is_whole_status(envelope) and envelope.sender in self._peers:
                 self._status(envelope.sender, self._peers[envelope.sender].context)
             case _:
                 return self._hear_agent(envelope)
@@ -101,7 +102,7 @@ class Listening:
                 exchange.fail(NoAnswer(name, "agent_left", f"'{name}' left the space before it answered"))
 
     def _refused(self, envelope: Envelope) -> None:
-        for chat_id in envelope.correlation_id or ():
+        for chat_id in envelope.correlation_ids:
             if chat_id in self.exchanges:
                 why = envelope.body.get("message") or envelope.body.get("error")
                 exchange = self.exchanges[chat_id]
@@ -139,7 +140,7 @@ class Listening:
         return False
 
     def _reasoning_started(self, start: Envelope) -> bool:
-        about = set(start.correlation_id or ())
+        about = set(start.correlation_ids)
         for exchange in self._of(start.sender):
             # Agents exist that do not correlate; they repeat the question.
             if exchange.chat_id in about or (not about and start.body.get("input") == exchange.text):
@@ -159,7 +160,7 @@ class Listening:
     def _acknowledged(self, envelope: Envelope) -> None:
         status = str(envelope.body.get("status") or "")
         for exchange in self._of(envelope.sender):
-            if exchange.chat_id not in (envelope.correlation_id or ()):
+            if not envelope.refers_to(exchange.chat_id):
                 continue
             if status.startswith("refused"):
                 why = status.partition(":")[2].strip() or "no reason given"
@@ -172,7 +173,7 @@ class Listening:
 
     def _answered(self, chat: Envelope) -> None:
         text = chat.body.get("text")
-        about = chat.correlation_id or ()
+        about = chat.correlation_ids
         if not isinstance(text, str) or not (about or chat.names(self._me)):
             return
         for exchange in self._of(chat.sender):

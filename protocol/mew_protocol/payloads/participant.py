@@ -6,6 +6,7 @@ from pydantic import Field
 
 from mew_protocol import kinds
 from mew_protocol.context_report import ContextReport, PartBasis
+from mew_protocol.envelope import Draft
 from mew_protocol.payloads.base import Payload
 
 
@@ -22,6 +23,24 @@ class Status(Payload):
     status: str | None = None
     latency_ms: int | None = None
     context: ContextReport | None = None
+
+
+def is_whole_status(status: Draft) -> bool:
+    """Whether a `participant/status` may replace the sender's last one.
+
+    A status for one asker may hold only the fields that were asked for. It is whole if nothing that its own `context`
+    implies is missing next to it.
+    """
+    body = status.body
+    if not status.to:
+        return True
+    context = body.get("context")
+    if not isinstance(context, dict):
+        return "tokens" in body and "max_tokens" in body
+    if "basis" not in context or "level" not in context or "revision" not in context:
+        return False
+    tokens_known = context["basis"] != "unknown"
+    return ("tokens" in body or not tokens_known) and ("max_tokens" in body or "max_tokens_basis" not in context)
 
 
 class BoardEntry(Payload):

@@ -6,10 +6,9 @@ A figure is kept exactly as its owner reported it; the board adds only its age. 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.participant import BoardEntry, Status
+from mew_protocol.payloads.participant import BoardEntry, Status, is_whole_status
 from mew_protocol.timestamp import wire_timestamp
 from pydantic import ValidationError
 
@@ -33,11 +32,10 @@ class StatusBoard:
         A status addressed to one asker may be narrowed to the fields it asked for; such a part never replaces a
         whole. A status that does not read as one (`mew_protocol.payloads.participant.Status`) is not shown.
         """
-        body = envelope.body
-        if envelope.to and not is_whole(body):
+        if not is_whole_status(envelope):
             return False
         try:
-            status = Status.model_validate(body)
+            status = Status.model_validate(envelope.body)
         except ValidationError:
             return False
         self._posted[envelope.sender] = _Posted(status, envelope.id, at)
@@ -65,14 +63,3 @@ class StatusBoard:
     def entries(self, participants: Iterable[tuple[str, bool]], *, now: datetime) -> tuple[BoardEntry, ...]:
         """Lines for (participant, connected) pairs, in their order."""
         return tuple(self.entry(name, connected=connected, now=now) for name, connected in participants)
-
-
-def is_whole(body: Any) -> bool:
-    """Whether a status payload is unfiltered: nothing its own `context` speaks of is missing beside it."""
-    context = body.get("context")
-    if not isinstance(context, dict):
-        return "tokens" in body and "max_tokens" in body
-    if "basis" not in context or "level" not in context or "revision" not in context:
-        return False
-    known = context["basis"] != "unknown"
-    return ("tokens" in body or not known) and ("max_tokens" in body or "max_tokens_basis" not in context)

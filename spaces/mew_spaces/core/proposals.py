@@ -24,7 +24,7 @@ class Proposals:
         if envelope.kind == kinds.MCP_PROPOSAL:
             self.record(envelope.id, envelope.sender)
         elif envelope.kind in (kinds.MCP_WITHDRAW, kinds.MCP_REJECT):
-            about = envelope.correlation_id or ()
+            about = envelope.correlation_ids
             if not about:
                 text = f"{envelope.kind}: correlation_id must name the proposal"
                 return refusal(errors.INVALID_ENVELOPE, text, code=errors.VALIDATION_ERROR)

@@ -90,7 +90,7 @@ class StreamRules:
         )
 
     def _close(self, envelope: Envelope) -> Receipt:
-        stream = self._streams.named_by((envelope.body.get("stream_id"), *(envelope.correlation_id or ())))
+        stream = self._streams.named_by((envelope.body.get("stream_id"), *envelope.correlation_ids))
         if stream is not None:
             if envelope.sender not in (stream.owner, *stream.writers):
                 text = f"only its owner and writers may close '{stream.id}'"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.participant import Status
+from mew_protocol.payloads.participant import Status, is_whole_status
 
-from mew_agent.participant.peers import Peer, PeerContext, Peers, is_partial
+from mew_agent.participant.peers import Peer, PeerContext, Peers
 
 REPORT = {"basis": "reported", "level": "near_limit", "severity": 2, "revision": 0, "max_tokens_basis": "loaded"}
 WHOLE = {"messages_in_context": 4, "tokens": 900, "max_tokens": 1000, "status": "active", "context": REPORT}
@@ -153,7 +153,7 @@ def test_nothing_that_arrives_breaks_it(kind: str, payload: dict[str, Any], to: 
     peers = Peers("ada")
     heard = envelope(kind, payload, "coder", to)
     told = peers.receive(heard)
-    assert told is None or (told.id == "coder" and not is_partial(heard))
+    assert told is None or (told.id == "coder" and is_whole_status(heard))
 
 
 TOLD = {**WHOLE, "tokens": 98_412, "max_tokens": 128_000, "context": {**REPORT, "turns_to_compaction": 5}}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from mew_protocol.envelope import Envelope
-from mew_spaces.core.board import StatusBoard, is_whole
+from mew_spaces.core.board import StatusBoard
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 REPORT = {"basis": "reported", "level": "healthy", "revision": 1, "max_tokens_basis": "configured"}
@@ -50,25 +50,6 @@ def test_a_status_for_one_asker_counts_only_when_it_is_whole() -> None:
     kept = board.entry("coder", connected=True, now=NOW).status
     assert kept is not None
     assert kept.tokens == 95
-
-
-@pytest.mark.parametrize(
-    ("payload", "expected"),
-    [
-        (WHOLE, True),
-        ({**WHOLE, "context": {**REPORT, "basis": "unknown"}}, True),
-        ({"max_tokens": 1, "context": {**REPORT, "basis": "unknown"}}, True),
-        ({"context": {"basis": "unknown", "level": "x", "revision": 0}}, True),
-        ({"tokens": 5, "max_tokens": 10}, True),
-        ({"tokens": 5, "max_tokens": 10, "context": {"basis": "reported", "measured_at": "t"}}, False),
-        ({"tokens": 5, "context": REPORT}, False),
-        ({"max_tokens": 5, "context": REPORT}, False),
-        ({"tokens": 5}, False),
-        ({}, False),
-    ],
-)
-def test_a_whole_status_lacks_nothing_its_report_speaks_of(payload: dict[str, Any], *, expected: bool) -> None:
-    assert is_whole(payload) is expected
 
 
 @pytest.mark.parametrize(
