@@ -92,7 +92,7 @@ def answer_clock(control: Any) -> None:
 async def gateway_server(control: Any, *, members: int, direct: bool) -> None:
     """The gateway as it is, its logs as they are configured by default."""
     config = space_of(members)
-    book = TokenBook.made_up(config)
+    book = TokenBook.generate(config)
     state = Path(os.environ["BENCHMARK_STATE"])
     async with serve_gateway(config, tokens=book, state=state, direct=direct) as gateway:
         control.send(gateway.port)

@@ -56,7 +56,7 @@ def answer_memory(control: Any) -> None:
 async def gateway_server(control: Any, connections: int) -> None:
     """The gateway."""
     config = space_of(connections)
-    async with serve_gateway(config, tokens=TokenBook.made_up(config)) as gateway:
+    async with serve_gateway(config, tokens=TokenBook.generate(config)) as gateway:
         control.send(gateway.port)
         await anyio.sleep_forever()
 

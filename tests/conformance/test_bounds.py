@@ -136,7 +136,7 @@ async def test_who_does_not_read_is_told_and_let_go() -> None:
                 connection.sendall(frame(json.dumps(join).encode()))
                 assert (await ada.until("system/presence"))["payload"]["event"] == "join"
                 with anyio.fail_after(30):
-                    while "bob" in gateway.switchboard.space.members:
+                    while "bob" in gateway.service.space.members:
                         await ada.chat("x" * 60_000)
                         await ada.until("chat")
 

@@ -31,7 +31,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[RunningGateway]:
 
 
 def token(gateway: RunningGateway, space: str, name: str) -> str:
-    board = gateway.directory.find(space)
+    board = gateway.registry.find(space)
     assert board is not None
     found = board.tokens.token_of(name)
     assert found is not None

@@ -42,7 +42,7 @@ participants:
 class Place:
     """A gateway that can go and come back, at one port, under the same tokens."""
 
-    tokens: TokenBook = field(default_factory=lambda: TokenBook.made_up(SPACE))
+    tokens: TokenBook = field(default_factory=lambda: TokenBook.generate(SPACE))
     running: RunningGateway | None = None
     _stop: anyio.Event = field(default_factory=anyio.Event)
     _changed: anyio.Event = field(default_factory=anyio.Event)

@@ -87,7 +87,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[RunningGateway]:
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)
     space = load_space(path)
-    async with serve_gateway(space, tokens=TokenBook.made_up(space)) as running:
+    async with serve_gateway(space, tokens=TokenBook.generate(space)) as running:
         yield running
 
 

@@ -164,7 +164,7 @@ def space(tmp_path: Path) -> SpaceConfig:
 
 @pytest.fixture
 def tokens(space: SpaceConfig) -> TokenBook:
-    return TokenBook.made_up(space)
+    return TokenBook.generate(space)
 
 
 @pytest.fixture

@@ -8,22 +8,22 @@ import errno
 import socket
 
 from mew_spaces.errors import PortInUse
-from mew_spaces.launch.launch import Address
+from mew_spaces.launch.launch import ListenAddress
 
 from mew_agent.errors import ConfigError
 
 
-def place_to_listen(host: str, port: int) -> Address:
+def place_to_listen(host: str, port: int) -> ListenAddress:
     """The address to listen at; port 0 becomes a free one. Raises `PortInUse`, or `ConfigError` for a bad host."""
     if port == 0:
-        return Address(host, free_port(host))
+        return ListenAddress(host, free_port(host))
     try:
         _try(host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise PortInUse(host, port) from None
         raise ConfigError("--host, --port", f"cannot listen there: {error.strerror or error}") from None
-    return Address(host, port)
+    return ListenAddress(host, port)
 
 
 def free_port(host: str) -> int:

@@ -19,7 +19,7 @@ class Acknowledge(Payload):
     status: str | None = None
 
 
-class Cancel(Payload):
+class ChatCancel(Payload):
     """A chat needs no answer any more; `correlation_id` names it."""
 
     reason: str | None = None
@@ -28,5 +28,5 @@ class Cancel(Payload):
 PAYLOADS: dict[str, type[Payload]] = {
     kinds.CHAT: Chat,
     kinds.CHAT_ACKNOWLEDGE: Acknowledge,
-    kinds.CHAT_CANCEL: Cancel,
+    kinds.CHAT_CANCEL: ChatCancel,
 }

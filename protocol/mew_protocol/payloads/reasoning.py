@@ -36,7 +36,7 @@ class Conclusion(Payload):
     reason: str | None = None
 
 
-class Cancel(Payload):
+class ReasoningCancel(Payload):
     """Ask the thinker to stop."""
 
     reason: str | None = None
@@ -46,5 +46,5 @@ PAYLOADS: dict[str, type[Payload]] = {
     kinds.REASONING_START: Start,
     kinds.REASONING_THOUGHT: Thought,
     kinds.REASONING_CONCLUSION: Conclusion,
-    kinds.REASONING_CANCEL: Cancel,
+    kinds.REASONING_CANCEL: ReasoningCancel,
 }

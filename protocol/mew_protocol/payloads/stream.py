@@ -7,7 +7,7 @@ from mew_protocol.envelope import Ids
 from mew_protocol.payloads.base import Payload
 
 
-class Request(Payload):
+class StreamRequest(Payload):
     """Ask the gateway for a stream; every further key is metadata that late joiners see."""
 
     direction: str | None = None
@@ -69,7 +69,7 @@ class OwnershipTransferred(Payload):
 
 
 PAYLOADS: dict[str, type[Payload]] = {
-    kinds.STREAM_REQUEST: Request,
+    kinds.STREAM_REQUEST: StreamRequest,
     kinds.STREAM_OPEN: Open,
     kinds.STREAM_CLOSE: Close,
     kinds.STREAM_GRANT_WRITE: WriteGrant,

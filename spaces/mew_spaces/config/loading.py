@@ -13,10 +13,11 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import yaml
-from mew_spaces.config.settings import AgentOptions, ParticipantConfig, SpaceConfig
-from mew_spaces.errors import SpaceConfigError
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+
+from mew_spaces.config.settings import AgentOptions, ParticipantConfig, SpaceConfig
+from mew_spaces.errors import SpaceConfigError
 
 __all__ = [
     "AgentOptions",

@@ -21,6 +21,7 @@ from mew_protocol.payloads.space import Invite, InviteAck, Kick
 from mew_protocol.payloads.system import Member, Presence
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 from mew_protocol.timestamp import wire_timestamp
+
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.effects import Broadcast, ConnectionId, Effect, Enrol, Note, Receipt, Send, refusal
 from mew_spaces.core.grants import Grant

@@ -1,6 +1,6 @@
-"""[pure] What a space wants done, as data. `switchboard` performs effects one by one, in order.
+"""[pure] What a space wants done, as data. `service` performs effects one by one, in order.
 
-A connection is known here by its number alone; what is behind the number is the switchboard's business.
+A connection is known here by its number alone; what is behind the number is the service's business.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.system import SystemError as ErrorPayload
-from mew_spaces.core.permissions import Decision
+
+from mew_spaces.core.permissions import PermissionDecision
 from mew_spaces.core.roster import Roster
 
 ConnectionId = NewType("ConnectionId", int)
@@ -106,7 +107,7 @@ class Receipt(NamedTuple):
     refused: ErrorPayload | None = None
     answer: Mapping[str, Any] = MappingProxyType({})
     """What an HTTP sender is told beyond id and timestamp."""
-    decision: Decision | None = None
+    decision: PermissionDecision | None = None
     """None where nobody had to ask for capabilities."""
 
 

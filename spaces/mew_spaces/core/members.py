@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mew_protocol.ids import ParticipantId
+
 from mew_spaces.core.effects import ConnectionId
 
 

@@ -6,16 +6,17 @@ from typing import Any, Literal, NamedTuple
 from mew_protocol.capability import CapabilityPattern, CapabilitySet, advertised, normalise
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId
+from pydantic_core import to_json
+
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.grants import Grant, Grants, Pattern
 from mew_spaces.core.roster import Invited, Roster
-from pydantic_core import to_json
 
 Source = Literal["static", "dynamic", "implicit"]
 """Where a capability comes from: the space's files, a grant, or the protocol itself."""
 
 
-class Decision(NamedTuple):
+class PermissionDecision(NamedTuple):
     """What a sender's capabilities said: the seat it spoke from, and the pattern that took the envelope."""
 
     seat: "Seat"
@@ -32,15 +33,15 @@ class Seat:
     patterns_json: bytes
     granted: tuple[dict[str, Any], ...]
     several_connections: bool
-    _decisions: dict[int, Decision] = field(default_factory=dict, repr=False, compare=False)
+    _decisions: dict[int, PermissionDecision] = field(default_factory=dict, repr=False, compare=False)
 
-    def decide(self, draft: Draft, *, ignore_to: bool) -> Decision:
+    def decide(self, draft: Draft, *, ignore_to: bool) -> PermissionDecision:
         """Whether this seat may send an envelope, by which pattern and where that comes from."""
         matched = self.capabilities.match(draft, ignore_to=ignore_to)
         known = self._decisions.get(id(matched))
         if known is None:
             source = None if matched is None else self.source_of(matched)
-            known = self._decisions[id(matched)] = Decision(self, matched, source)
+            known = self._decisions[id(matched)] = PermissionDecision(self, matched, source)
         return known
 
     def source_of(self, pattern: CapabilityPattern) -> Source:

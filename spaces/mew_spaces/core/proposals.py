@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from mew_protocol import errors, kinds
 from mew_protocol.envelope import Envelope
+
 from mew_spaces.core.effects import Receipt, refusal
 
 MAX_REMEMBERED = 10_000

@@ -18,6 +18,8 @@ from mew_protocol.payloads.system import Member as MemberPayload
 from mew_protocol.payloads.system import Presence
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 from mew_protocol.timestamp import wire_timestamp
+from pydantic_core import to_json
+
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.board import StatusBoard
 from mew_spaces.core.controls import Controls
@@ -36,7 +38,7 @@ from mew_spaces.core.effects import (
     refusal,
 )
 from mew_spaces.core.members import Member, Members
-from mew_spaces.core.permissions import Decision, Seat, Seats
+from mew_spaces.core.permissions import PermissionDecision, Seat, Seats
 from mew_spaces.core.proposals import Proposals
 from mew_spaces.core.rate import TokenBucket
 from mew_spaces.core.roster import Roster
@@ -45,7 +47,6 @@ from mew_spaces.core.stream_rules import StreamRules
 from mew_spaces.core.streams import Streams
 from mew_spaces.core.system_messages import NewId, Voice
 from mew_spaces.core.validity import problem_of
-from pydantic_core import to_json
 
 OWNER_GRACE = timedelta(seconds=5)
 """How long a vanished participant's streams and grants wait for it to come back."""
@@ -346,7 +347,7 @@ class Space:
         connection: ConnectionId | None,
         *,
         now: datetime,
-        decision: Decision | None = None,
+        decision: PermissionDecision | None = None,
     ) -> Receipt:
         """Tell the sender by the connection it used; one that used none hears it on those it has."""
         hearers = self.members.connections_of([sender]) if connection is None else (connection,)
@@ -379,5 +380,5 @@ class Space:
         return Broadcast(self._voice.say(kinds.SYSTEM_PRESENCE, presence, now=now))
 
 
-def _heartbeat(seat: Seat) -> Decision:
-    return Decision(seat, {"kind": kinds.SYSTEM_HEARTBEAT}, "implicit")
+def _heartbeat(seat: Seat) -> PermissionDecision:
+    return PermissionDecision(seat, {"kind": kinds.SYSTEM_HEARTBEAT}, "implicit")

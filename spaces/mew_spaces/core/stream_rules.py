@@ -12,7 +12,8 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.errors import PayloadError
 from mew_protocol.ids import STREAM_GATEWAY, ParticipantId
 from mew_protocol.payloads import read_payload
-from mew_protocol.payloads.stream import Request, TransferOwnership, WriteGrant
+from mew_protocol.payloads.stream import StreamRequest, TransferOwnership, WriteGrant
+
 from mew_spaces.core.effects import Broadcast, Effect, Receipt, refusal
 from mew_spaces.core.members import Members
 from mew_spaces.core.streams import Streams
@@ -66,7 +67,7 @@ class StreamRules:
         return tuple(effects)
 
     def _open(self, envelope: Envelope, now: datetime) -> Receipt:
-        targets = tuple(dict.fromkeys(read_payload(envelope, Request).target or ()))
+        targets = tuple(dict.fromkeys(read_payload(envelope, StreamRequest).target or ()))
         absent = tuple(name for name in targets if name not in self._members)
         if absent:
             return refusal(errors.TARGET_NOT_FOUND, f"not in this space: {', '.join(absent)}", targets=absent)

@@ -13,11 +13,12 @@ from typing import Any, Final, Literal
 
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.timestamp import wire_timestamp
+from pydantic_core import to_json
+
 from mew_spaces.config.settings import GatewayLogging
 from mew_spaces.core.effects import Note
-from mew_spaces.core.permissions import Decision
+from mew_spaces.core.permissions import PermissionDecision
 from mew_spaces.gateway.line_files import LineFile, LineWriter
-from pydantic_core import to_json
 
 ENVELOPE_HISTORY: Final = "envelope-history.jsonl"
 CAPABILITY_DECISIONS: Final = "capability-decisions.jsonl"
@@ -105,7 +106,7 @@ class AuditLog:
         sender: str,
         transport: Transport,
         recipients: Recipients,
-        decision: Decision,
+        decision: PermissionDecision,
         *,
         now: datetime,
     ) -> None:
@@ -148,7 +149,7 @@ class AuditLog:
         self,
         envelope: Draft,
         sender: str,
-        decision: Decision,
+        decision: PermissionDecision,
         transport: Transport,
         *,
         now: datetime,
@@ -180,7 +181,7 @@ class AuditLog:
         sender: str,
         transport: Transport,
         recipients: Recipients,
-        decision: Decision,
+        decision: PermissionDecision,
         now: datetime,
     ) -> tuple[bytes, bytes]:
         passed = self._passed(about[0], data, sender, transport, recipients, now)
@@ -230,7 +231,7 @@ class AuditLog:
         self,
         about: _About,
         sender: str,
-        decision: Decision,
+        decision: PermissionDecision,
         transport: Transport,
         now: datetime,
     ) -> bytes:
@@ -246,7 +247,9 @@ class AuditLog:
         named = b'","envelope_id":' + to_json(envelope_id) if envelope_id is not None else b'"'
         return self._stamp(now) + b"capability_check" + named + known[2] + said + b"}}\n"
 
-    def _decision_tail(self, kind: str | None, sender: str, decision: Decision, transport: Transport) -> bytes:
+    def _decision_tail(
+        self, kind: str | None, sender: str, decision: PermissionDecision, transport: Transport
+    ) -> bytes:
         """Everything behind the envelope's id, up to what may still follow in the metadata."""
         fields = {
             "participant": sender,

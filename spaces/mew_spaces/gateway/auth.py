@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mew_protocol.ids import ParticipantId
+
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import TokenError
 
@@ -113,7 +114,7 @@ class TokenBook:
         return book
 
     @classmethod
-    def made_up(cls, config: SpaceConfig) -> "TokenBook":
+    def generate(cls, config: SpaceConfig) -> "TokenBook":
         """Tokens for one run: those of space.yaml and a fresh one for everybody. Nothing is stored."""
         book = cls()
         for participant, configured in config.participants.items():

@@ -14,9 +14,10 @@ from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
 from mew_protocol.join import JoinRequest, join_request
 from mew_protocol.kinds import SYSTEM_HEARTBEAT, SYSTEM_JOIN
+
 from mew_spaces.gateway.fanout import Lane
-from mew_spaces.gateway.registry import Directory
-from mew_spaces.gateway.service import Switchboard
+from mew_spaces.gateway.registry import SpaceRegistry
+from mew_spaces.gateway.service import SpaceService
 
 log = logging.getLogger("spaces")
 
@@ -33,12 +34,12 @@ _JOINED = _Phase.JOINED
 class Connection:
     """A socket as the gateway sees it. Every method returns at once."""
 
-    def __init__(self, directory: Directory, *, bearer: str | None = None, space: str | None = None) -> None:
+    def __init__(self, registry: SpaceRegistry, *, bearer: str | None = None, space: str | None = None) -> None:
         """`bearer` is the token of the upgrade request's header, `space` what its query asked for."""
-        self._directory = directory
-        self._switchboard = directory.default
-        self._limits = directory.default.config.limits
-        self.id = self._switchboard.open()
+        self._registry = registry
+        self._service = registry.default
+        self._limits = registry.default.config.limits
+        self.id = self._service.open()
         self._lane: Lane | None = None
         self._bearer = bearer
         self._space = space
@@ -70,7 +71,7 @@ class Connection:
         """Name the way out. How much may wait there is what the space allows."""
         self._lane = lane
         lane.allow_waiting(self._limits.write_buffer_bytes + self._limits.message_bytes)
-        self._switchboard.attach(self.id, lane)
+        self._service.attach(self.id, lane)
 
     def receive(self, data: bytes, is_text: bool) -> None:
         """One message, text or binary. Whatever it holds, this returns."""
@@ -89,14 +90,14 @@ class Connection:
                 and sender is not None
             ):
                 # What nearly every message is: something complete that a member says.
-                self._switchboard.receive(self.id, sender, message)
+                self._service.receive(self.id, sender, message)
             else:
                 self._work_on(message)
         except DecodeError as problem:
-            self._switchboard.refuse(self.id, problem.error, problem.detail, code=problem.code)
+            self._service.refuse(self.id, problem.error, problem.detail, code=problem.code)
         except Exception:
             log.exception("a message of %s could not be worked on", self._participant or "a connection")
-            self._switchboard.refuse(
+            self._service.refuse(
                 self.id, errors.INTERNAL_ERROR, "the gateway failed on this message", code=errors.PROCESSING_ERROR
             )
 
@@ -112,13 +113,13 @@ class Connection:
 
     def too_large(self) -> None:
         """It sent a message above the size limit; its protocol closes it."""
-        limit = self._switchboard.config.limits.message_bytes
-        self._switchboard.refuse(self.id, errors.TOO_LARGE, f"a message holds at most {limit:,} bytes")
+        limit = self._service.config.limits.message_bytes
+        self._service.refuse(self.id, errors.TOO_LARGE, f"a message holds at most {limit:,} bytes")
 
     def slow(self) -> None:
         """It does not read what it is sent."""
         self._phase = _Phase.ENDED
-        self._switchboard.is_slow(self.id)
+        self._service.is_slow(self.id)
 
     def gone(self) -> None:
         """It is closed."""
@@ -126,13 +127,13 @@ class Connection:
             return
         self._is_gone = True
         self._phase = _Phase.ENDED
-        self._switchboard.leave(self.id)
+        self._service.leave(self.id)
 
     def _work_on(self, message: Draft | StreamFrame) -> None:
         if isinstance(message, StreamFrame):
             if self._admitted():
                 assert self._participant is not None
-                self._switchboard.relay(self.id, self._participant, message)
+                self._service.relay(self.id, self._participant, message)
             return
         request = join_request(message)
         if request is not None:
@@ -141,7 +142,7 @@ class Connection:
             return
         elif self._admitted(message):
             assert self._participant is not None
-            self._switchboard.receive(self.id, self._participant, message)
+            self._service.receive(self.id, self._participant, message)
 
     def _admitted(self, draft: Draft | None = None) -> bool:
         """Whether it may speak. A socket that came with a token may do so at once."""
@@ -149,14 +150,14 @@ class Connection:
             self.join_by_header()
         elif self._phase is _Phase.NEW:
             about = draft.id if draft is not None else None
-            self._switchboard.refuse(self.id, errors.NOT_JOINED, "join first", correlation_id=about)
+            self._service.refuse(self.id, errors.NOT_JOINED, "join first", correlation_id=about)
         return self._phase is _Phase.JOINED
 
     def _join(self, request: JoinRequest) -> None:
         token = request.token or self._bearer
         name = request.space or self._space
-        home = self._directory.find(name, token)
-        participant = (home or self._switchboard).tokens.identify(token)
+        home = self._registry.find(name, token)
+        participant = (home or self._service).tokens.identify(token)
         if participant is None:
             claimed = f" for '{request.participant}'" if request.participant else ""
             what = "refused this token" if token else "needs a token"
@@ -169,20 +170,20 @@ class Connection:
             self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
         elif home is None:
             self._end(errors.SPACE_NOT_FOUND, f"there is no space '{name}' here", errors.CLOSE_NOT_FOUND)
-        elif self.is_joined and home is not self._switchboard:
-            text = f"this connection is in '{self._switchboard.space.id}' and cannot move to another space"
+        elif self.is_joined and home is not self._service:
+            text = f"this connection is in '{self._service.space.id}' and cannot move to another space"
             self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
         else:
             self._move_to(home)
             self._participant = participant
             self._phase = _Phase.JOINED
-            self._switchboard.join(self.id, participant)
+            self._service.join(self.id, participant)
 
-    def _move_to(self, home: Switchboard) -> None:
+    def _move_to(self, home: SpaceService) -> None:
         """Until it joins, a connection waits in the default space."""
-        if home is not self._switchboard:
-            self._switchboard.leave(self.id)
-            self._switchboard = home
+        if home is not self._service:
+            self._service.leave(self.id)
+            self._service = home
             self._limits = home.config.limits
             self.id = home.open()
             if self._lane is not None:
@@ -190,7 +191,7 @@ class Connection:
 
     def _end(self, error: str, message: str, code: int) -> None:
         self._phase = _Phase.ENDED
-        self._switchboard.turn_away(self.id, error, message, code)
+        self._service.turn_away(self.id, error, message, code)
 
 
 def _as_text(data: bytes) -> str:

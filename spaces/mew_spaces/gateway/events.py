@@ -7,8 +7,9 @@ history. A reader that comes back with the last place it saw gets what it missed
 from collections.abc import AsyncGenerator
 
 import anyio
+
 from mew_spaces.gateway.history import Position
-from mew_spaces.gateway.service import Switchboard
+from mew_spaces.gateway.service import SpaceService
 
 KEEP_ALIVE_SECONDS = 15.0
 
@@ -17,7 +18,7 @@ _BATCH = 256
 
 
 async def event_stream(
-    switchboard: Switchboard,
+    service: SpaceService,
     since: str | None,
     *,
     token: str | None = None,
@@ -27,16 +28,16 @@ async def event_stream(
 
     It also ends when the reader's `token` stops counting: who was removed hears no more by it, invited again or not.
     """
-    history = switchboard.history
+    history = service.history
     place = Position.parse(since) if since else None
     if since is None:
         place = history.position
-        yield _board(switchboard, place)
-    while not history.is_closed and (token is None or switchboard.tokens.identify(token) is not None):
+        yield _board(service, place)
+    while not history.is_closed and (token is None or service.tokens.identify(token) is not None):
         entries = history.since(place) if place is not None else None
         if entries is None or place is None:
             place = history.position
-            yield event("reset", b'{"reason":"history_gone"}') + _board(switchboard, place)
+            yield event("reset", b'{"reason":"history_gone"}') + _board(service, place)
         elif entries:
             batch = entries[:_BATCH]
             place = Position(history.epoch, batch[-1].sequence)
@@ -56,6 +57,6 @@ def event(name: str, data: bytes, *, id: str | None = None) -> bytes:  # noqa: A
     return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
 
 
-def _board(switchboard: Switchboard, place: Position) -> bytes:
-    data = switchboard.board().model_dump_json(by_alias=True, exclude_unset=True).encode()
+def _board(service: SpaceService, place: Position) -> bytes:
+    data = service.board().model_dump_json(by_alias=True, exclude_unset=True).encode()
     return event("board", data, id=str(place))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import anyio
+
 from mew_spaces.core.effects import ConnectionId
 
 _FINAL_TEXT = 0x81

@@ -1,7 +1,7 @@
 """The gateway as a program: one ASGI application on one port.
 
 `create_app` works under any ASGI server; `serve_gateway` and `run_gateway` run it under ours (`server`), with the
-direct way out of `websocket`. Everything that is decided is decided in `switchboard` and below.
+direct way out of `websocket`. Everything that is decided is decided in `service` and below.
 """
 
 import contextlib
@@ -15,6 +15,11 @@ from pathlib import Path
 
 import anyio
 from mew_protocol.payloads.participant import Board
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import WebSocketRoute
+
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.audit import AuditLog, logging_options
@@ -28,14 +33,10 @@ from mew_spaces.gateway.http import (
     answer_problem,
 )
 from mew_spaces.gateway.line_files import LineWriter
-from mew_spaces.gateway.registry import Directory
+from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.server import Server, bound_socket, in_url, server_config
-from mew_spaces.gateway.service import Switchboard
+from mew_spaces.gateway.service import SpaceService
 from mew_spaces.gateway.sockets import Sockets
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.routing import WebSocketRoute
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
@@ -53,23 +54,23 @@ class HostedSpace:
     tokens: TokenBook | None = None
 
 
-def create_app(directory: Directory) -> Starlette:
+def create_app(registry: SpaceRegistry) -> Starlette:
     """The gateway as an ASGI application."""
-    sockets = Sockets(directory)
+    sockets = Sockets(registry)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_keep_time, directory)
+            tasks.start_soon(_keep_time, registry)
             try:
                 yield
             finally:
-                directory.close()
+                registry.close()
                 tasks.cancel_scope.cancel()
 
     return Starlette(
         routes=[
-            *HttpRoutes(directory, version=_version()).routes(),
+            *HttpRoutes(registry, version=_version()).routes(),
             WebSocketRoute("/{path:path}", sockets.serve),
         ],
         middleware=[Middleware(SecurityHeaders)],
@@ -90,9 +91,9 @@ class RunningGateway:
     port: int
     config: SpaceConfig
     tokens: TokenBook
-    switchboard: Switchboard
-    directory: Directory
-    """All of its spaces; `config`, `tokens` and `switchboard` are the first one's."""
+    service: SpaceService
+    registry: SpaceRegistry
+    """All of its spaces; `config`, `tokens` and `service` are the first one's."""
 
     @property
     def url(self) -> str:
@@ -113,7 +114,7 @@ class RunningGateway:
 
     def board(self) -> Board:
         """The last status of every participant."""
-        return self.switchboard.board()
+        return self.service.board()
 
 
 @asynccontextmanager
@@ -124,7 +125,7 @@ async def serve_gateway(
     port: int = 0,
     state: Path | None = None,
     tokens: TokenBook | None = None,
-    switchboard: Switchboard | None = None,
+    service: SpaceService | None = None,
     others: Sequence[HostedSpace] = (),
     direct: bool = True,
 ) -> AsyncIterator[RunningGateway]:
@@ -135,39 +136,39 @@ async def serve_gateway(
     handlers. `direct=False` sends through plain ASGI, as under a foreign server. Raises `PortInUse`,
     `TokenError`, and `SpacesError` for an address that cannot be listened at and a state that cannot be read.
     """
-    board = switchboard or _switchboard(HostedSpace(config, state, tokens))
-    directory = Directory([board, *(_switchboard(other) for other in others)])
-    app = create_app(directory)
+    board = service or _open_space(HostedSpace(config, state, tokens))
+    registry = SpaceRegistry([board, *(_open_space(other) for other in others)])
+    app = create_app(registry)
     with _plain_errors(), bound_socket(host, port) as listener:
-        directory.reached_at(f"ws://{_reached_at(host)}:{listener.getsockname()[1]}/")
-        directory.connect_virtual_participants()
-        server = Server(server_config(app, directory, direct=direct))
+        registry.reached_at(f"ws://{_reached_at(host)}:{listener.getsockname()[1]}/")
+        registry.connect_virtual_participants()
+        server = Server(server_config(app, registry, direct=direct))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
             await server.listening.wait()
             try:
-                yield RunningGateway(host, listener.getsockname()[1], config, board.tokens, board, directory)
+                yield RunningGateway(host, listener.getsockname()[1], config, board.tokens, board, registry)
             finally:
                 with anyio.CancelScope(shield=True):
-                    directory.close()
+                    registry.close()
                     server.stop()
                     await server.stopped.wait()
 
 
-def _switchboard(space: HostedSpace) -> Switchboard:
-    """A switchboard with what a state folder brings: tokens, logs, invitations, removals. Raises `SpacesError`."""
+def _open_space(space: HostedSpace) -> SpaceService:
+    """A service with what a state folder brings: tokens, logs, invitations, removals. Raises `SpacesError`."""
     config, state = space.config, space.state
     writer = LineWriter()
     tokens = space.tokens
     if tokens is None:
-        tokens = TokenBook.made_up(config) if state is None else TokenBook.load(config, state)
+        tokens = TokenBook.generate(config) if state is None else TokenBook.load(config, state)
     if state is None:
-        return Switchboard(config, tokens, writer=writer)
+        return SpaceService(config, tokens, writer=writer)
     try:
         audit = AuditLog(state / "logs", config.space.id, logging_options(config.gateway_logging), writer)
     except OSError as error:
         raise SpacesError(f"{state / 'logs'}: no logs can be written there: {error}") from None
-    return Switchboard(config, tokens, state=state, writer=writer, audit=audit if audit.is_on else None)
+    return SpaceService(config, tokens, state=state, writer=writer, audit=audit if audit.is_on else None)
 
 
 def run_gateway(
@@ -220,10 +221,10 @@ def _plain_errors() -> Iterator[None]:
         raise
 
 
-async def _keep_time(directory: Directory) -> None:
+async def _keep_time(registry: SpaceRegistry) -> None:
     while True:
         await anyio.sleep(EXPIRY_SECONDS)
-        directory.expire()
+        registry.expire()
 
 
 def _reached_at(host: str) -> str:

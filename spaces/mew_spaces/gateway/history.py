@@ -39,7 +39,7 @@ class Position:
         return Position(epoch, int(sequence))
 
 
-class History:
+class EnvelopeHistory:
     """A bounded history. `max_bytes` bounds the JSON texts kept, `max_entries` their number."""
 
     def __init__(self, *, epoch: str, max_entries: int, max_bytes: int) -> None:

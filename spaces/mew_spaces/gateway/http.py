@@ -14,17 +14,18 @@ from mew_protocol.codec import decode_envelope
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
 from mew_protocol.version import PROTOCOL
-from mew_spaces.gateway.events import event_stream
-from mew_spaces.gateway.history import Position
-from mew_spaces.gateway.openapi import openapi_document
-from mew_spaces.gateway.registry import Directory
-from mew_spaces.gateway.service import Switchboard
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mew_spaces.gateway.events import event_stream
+from mew_spaces.gateway.history import Position
+from mew_spaces.gateway.openapi import openapi_document
+from mew_spaces.gateway.registry import SpaceRegistry
+from mew_spaces.gateway.service import SpaceService
 
 FEATURES = ("capabilities", "context", "validation", "http-io")
 
@@ -126,8 +127,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 class HttpRoutes:
     """The HTTP routes over the spaces of a gateway."""
 
-    def __init__(self, directory: Directory, *, version: str) -> None:
-        self._directory = directory
+    def __init__(self, registry: SpaceRegistry, *, version: str) -> None:
+        self._registry = registry
         self._version = version
 
     def routes(self) -> list[BaseRoute]:
@@ -150,9 +151,9 @@ class HttpRoutes:
         return JSONResponse(
             {
                 "status": "ok",
-                "spaces": len(self._directory),
-                "clients": self._directory.connections,
-                "uptime": self._directory.default.uptime_seconds(),
+                "spaces": len(self._registry),
+                "clients": self._registry.connections,
+                "uptime": self._registry.default.uptime_seconds(),
                 "features": list(FEATURES),
                 "version": self._version,
                 "protocol": PROTOCOL,
@@ -161,7 +162,7 @@ class HttpRoutes:
 
     async def participants(self, request: Request) -> Response:
         """Who belongs to the space and who is here."""
-        board = self._directory.find(request.query_params.get("space"), bearer_of(request.headers))
+        board = self._registry.find(request.query_params.get("space"), bearer_of(request.headers))
         views = board.snapshot().participants if board is not None else ()
         listed = [
             {"id": view.id, "connected": view.connected, "capabilities": list(view.capabilities)} for view in views
@@ -250,7 +251,7 @@ class HttpRoutes:
 
     def _identify(
         self, request: Request, space: str | None, *, is_owner: bool = False
-    ) -> tuple[Switchboard, ParticipantId]:
+    ) -> tuple[SpaceService, ParticipantId]:
         """Whose token came along, and the space that is meant. `is_owner` asks for the token of who is in the path.
 
         Raises `Problem`: 401 without a token, 403 for a wrong one or another's, 404 for a space that is not here.
@@ -258,8 +259,8 @@ class HttpRoutes:
         token = bearer_of(request.headers)
         if token is None:
             raise Problem(401, errors.UNAUTHORIZED, "send a participant's token: Authorization: Bearer <token>")
-        found = self._directory.find(space, token)
-        board = found or self._directory.default
+        found = self._registry.find(space, token)
+        board = found or self._registry.default
         participant = board.tokens.identify(token)
         only = _participant_of(request, board) if is_owner else None
         if participant is None or only not in (None, participant):
@@ -270,7 +271,7 @@ class HttpRoutes:
         return found, participant
 
 
-def _participant_of(request: Request, board: Switchboard) -> str:
+def _participant_of(request: Request, board: SpaceService) -> str:
     """The participant in the path, by its id or its display name."""
     name: str = request.path_params["participant"]
     return board.space.resolve(name) or name

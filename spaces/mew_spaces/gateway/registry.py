@@ -3,30 +3,30 @@
 from collections.abc import Iterator, Sequence
 
 from mew_spaces.errors import SpacesError
-from mew_spaces.gateway.service import Switchboard
+from mew_spaces.gateway.service import SpaceService
 
 DEFAULT_NAME = "default"
 """What clients of the reference call a space when they do not know its name."""
 
 
-class Directory:
+class SpaceRegistry:
     """Spaces by name. The first is the one that is meant where nothing tells which."""
 
-    def __init__(self, switchboards: Sequence[Switchboard]) -> None:
+    def __init__(self, services: Sequence[SpaceService]) -> None:
         """Raises `SpacesError` when there is none, or two have one name."""
-        self._by_name: dict[str, Switchboard] = {board.space.id: board for board in switchboards}
-        if not switchboards or len(self._by_name) != len(switchboards):
-            names = ", ".join(board.space.id for board in switchboards) or "none"
+        self._by_name: dict[str, SpaceService] = {board.space.id: board for board in services}
+        if not services or len(self._by_name) != len(services):
+            names = ", ".join(board.space.id for board in services) or "none"
             raise SpacesError(f"a gateway serves at least one space, and each has a name of its own (given: {names})")
-        self.default = switchboards[0]
+        self.default = services[0]
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def __iter__(self) -> Iterator[Switchboard]:
+    def __iter__(self) -> Iterator[SpaceService]:
         return iter(self._by_name.values())
 
-    def find(self, name: str | None, token: str | None = None) -> Switchboard | None:
+    def find(self, name: str | None, token: str | None = None) -> SpaceService | None:
         """The space of this name. Without one: the space that knows the token, else the default one."""
         named = self._by_name.get(name or DEFAULT_NAME)
         if named is not None or name not in (None, "", DEFAULT_NAME):

@@ -4,9 +4,10 @@ import os
 import secrets
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from mew_spaces.core.roster import Roster
 from mew_spaces.errors import SpacesError
-from pydantic import ValidationError
 
 ROSTER_FILE_NAME = "roster.json"
 

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 
 import anyio
 import uvicorn
-from mew_spaces.errors import PortInUse, SpacesError
-from mew_spaces.gateway.registry import Directory
-from mew_spaces.gateway.websocket import DirectWebSocket
 from starlette.applications import Starlette
+
+from mew_spaces.errors import PortInUse, SpacesError
+from mew_spaces.gateway.registry import SpaceRegistry
+from mew_spaces.gateway.websocket import DirectWebSocket
 
 STOP_SECONDS = 3
 """How long open requests may take when the gateway stops."""
@@ -56,14 +57,14 @@ class Server(uvicorn.Server):
         yield
 
 
-def server_config(app: Starlette, directory: Directory, *, direct: bool) -> uvicorn.Config:
+def server_config(app: Starlette, registry: SpaceRegistry, *, direct: bool) -> uvicorn.Config:
     """How the application is served; `direct` hands each socket's transport to it (`websocket`)."""
-    limits = directory.default.config.limits
+    limits = registry.default.config.limits
     return uvicorn.Config(
         app,
         http="auto",
         ws=DirectWebSocket if direct else "websockets-sansio",
-        ws_max_size=directory.message_bytes,
+        ws_max_size=registry.message_bytes,
         ws_ping_interval=limits.ping_interval_seconds,
         ws_ping_timeout=limits.ping_timeout_seconds,
         ws_per_message_deflate=False,

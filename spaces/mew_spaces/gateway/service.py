@@ -18,6 +18,7 @@ from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.participant import Board
+
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.core.effects import (
     Admit,
@@ -40,7 +41,7 @@ from mew_spaces.core.system_messages import NewId
 from mew_spaces.gateway.audit import AuditLog, Recipients, Transport
 from mew_spaces.gateway.auth import TOKEN_BYTES, TokenBook, space_folder
 from mew_spaces.gateway.fanout import Fanout, Lane, frame_json, frame_message
-from mew_spaces.gateway.history import History
+from mew_spaces.gateway.history import EnvelopeHistory
 from mew_spaces.gateway.line_files import LineWriter
 from mew_spaces.gateway.token_registry import Register
 from mew_spaces.gateway.virtual import FileLane
@@ -65,7 +66,7 @@ def new_random_token() -> str:
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
-class Switchboard:
+class SpaceService:
     """One space and all connections to it."""
 
     def __init__(
@@ -94,7 +95,7 @@ class Switchboard:
         self._folder = Path() if state is None else space_folder(state)
         self._audit = audit
         self._writer = writer
-        self.history = History(
+        self.history = EnvelopeHistory(
             epoch=epoch or secrets.token_hex(4),
             max_entries=config.limits.history_envelopes,
             max_bytes=config.limits.history_bytes,

@@ -7,12 +7,13 @@ under any other by ASGI. What a message means is decided in `connection` and bel
 from typing import Any, cast
 
 import anyio
+from starlette.websockets import WebSocket
+
 from mew_spaces.gateway.connection import Connection
 from mew_spaces.gateway.fanout import AsgiLane
 from mew_spaces.gateway.http import bearer_of
-from mew_spaces.gateway.registry import Directory
+from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.websocket import CLOSE_GRACE_SECONDS, EXTENSION, DirectLane
-from starlette.websockets import WebSocket
 
 AUTO_JOIN_SECONDS = 0.25
 """How long a socket that came with a bearer header may take to send a join frame before it is joined without."""
@@ -21,14 +22,14 @@ AUTO_JOIN_SECONDS = 0.25
 class Sockets:
     """Serves the sockets of all spaces of a gateway."""
 
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
-        self._limits = directory.default.config.limits
+    def __init__(self, registry: SpaceRegistry) -> None:
+        self._registry = registry
+        self._limits = registry.default.config.limits
 
     async def serve(self, websocket: WebSocket) -> None:
         """One socket from its handshake to its end."""
         connection = Connection(
-            self._directory,
+            self._registry,
             bearer=bearer_of(websocket.headers),
             space=websocket.query_params.get("space"),
         )

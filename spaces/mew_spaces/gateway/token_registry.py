@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 
 from mew_protocol.ids import ParticipantId
+
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.core.roster import Roster
 from mew_spaces.errors import TokenError

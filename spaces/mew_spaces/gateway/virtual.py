@@ -6,9 +6,10 @@ moved) is its reader's business.
 
 from pathlib import Path
 
+from pydantic_core import to_json
+
 from mew_spaces.gateway.fanout import Lane, unframe
 from mew_spaces.gateway.line_files import LineFile, LineWriter
-from pydantic_core import to_json
 
 
 class FileLane(Lane):

@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
-from mew_spaces.gateway.fanout import Lane
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 from websockets.http11 import Request
+
+from mew_spaces.gateway.fanout import Lane
 
 try:
     from websockets.speedups import apply_mask

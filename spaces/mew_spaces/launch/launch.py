@@ -37,7 +37,7 @@ _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenAddress:
     """Where the gateway listens."""
 
     host: str
@@ -73,7 +73,7 @@ class Program:
     environment: Mapping[str, str] = field(repr=False)
     role: Role = "participant"
     restart: Restart = "never"
-    opens: Address | None = None
+    opens: ListenAddress | None = None
     fifos: tuple[Path, ...] = ()
     """FIFOs that it makes for others and that mean nothing once it is gone."""
 
@@ -94,7 +94,7 @@ class Launch:
     config: SpaceConfig
     config_path: Path
     folder: Path
-    address: Address
+    address: ListenAddress
     run_id: str
     mew: Sequence[str]
     tokens: Mapping[str, str] = field(repr=False)
@@ -114,7 +114,7 @@ class Launch:
     def model(self, port: int, arguments: Sequence[str] = ()) -> Program:
         """The rehearsal model server for the agents of this space that ask for it."""
         command = (*self.mew, "model", "serve", "--port", str(port), *arguments)
-        return Program(MODEL, command, self.folder, self._common(), "model", opens=Address("127.0.0.1", port))
+        return Program(MODEL, command, self.folder, self._common(), "model", opens=ListenAddress("127.0.0.1", port))
 
     def participants(self) -> list[Program]:
         """Every participant with `auto_start` that has a program, and those that are reached through FIFOs."""

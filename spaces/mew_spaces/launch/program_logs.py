@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from anyio.abc import ByteReceiveStream
+
 from mew_spaces.errors import SpacesError
 
 _LINE_BYTES: Final = 64 * 1024

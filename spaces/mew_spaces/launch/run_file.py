@@ -11,10 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import STATE_NAME
 from mew_spaces.launch.processes import is_running
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 RUN_FILE_NAME: Final = "run.json"
 

@@ -21,6 +21,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 from anyio.abc import Process, TaskGroup
+
 from mew_spaces.errors import SpacesError
 from mew_spaces.launch.launch import Program
 from mew_spaces.launch.processes import left_behind, signal_group, started_mark, stop_groups

@@ -18,11 +18,11 @@ async def test_entering_returns_when_welcomed_and_leaving_leaves(gateway: Runnin
     async with joined("ada") as ada:
         assert ada.is_joined
         assert ada.may_send("chat")
-        assert gateway.switchboard.connections == 1
+        assert gateway.service.connections == 1
     with pytest.raises(NotConnected):
         await ada.chat("gone")
     with anyio.fail_after(20):
-        while gateway.switchboard.connections:
+        while gateway.service.connections:
             await anyio.wait_all_tasks_blocked()
 
 
@@ -63,7 +63,7 @@ async def test_cancelling_the_block_leaves_the_space(gateway: RunningGateway, jo
             tasks.start_soon(stay)
             await inside.wait()
             tasks.cancel_scope.cancel()
-        while gateway.switchboard.connections:
+        while gateway.service.connections:
             await anyio.wait_all_tasks_blocked()
 
 

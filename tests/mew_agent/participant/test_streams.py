@@ -86,7 +86,7 @@ async def test_a_stream_closed_while_it_opens_is_closed_once_open(gateway: Runni
             tasks.start_soon(stream.aclose, "complete")
         await viewer.until(lambda: bool(viewer.closed))
         assert len(viewer.frames) == 1
-        assert not gateway.switchboard.snapshot().active_streams
+        assert not gateway.service.snapshot().active_streams
 
 
 async def test_without_the_capability_there_is_no_stream_and_no_complaint(

@@ -1,13 +1,13 @@
 """Streams by envelope."""
 
 import pytest
-from mew_protocol.payloads.stream import Close, Request, TransferOwnership, WriteGrant
+from mew_protocol.payloads.stream import Close, StreamRequest, TransferOwnership, WriteGrant
 from pydantic import ValidationError
 
 
 def test_a_request_may_be_empty_and_keeps_its_metadata() -> None:
-    assert Request.model_validate({}).target is None
-    request = Request.model_validate({"direction": "upload", "target": "bob", "sample_rate": 8000})
+    assert StreamRequest.model_validate({}).target is None
+    request = StreamRequest.model_validate({"direction": "upload", "target": "bob", "sample_rate": 8000})
     assert request.target == ("bob",)
     assert request.model_dump()["sample_rate"] == 8000
 

@@ -12,7 +12,7 @@ from mew_spaces.config.settings import GatewayLogging
 from mew_spaces.gateway.audit import CAPABILITY_DECISIONS, ENVELOPE_HISTORY, AuditLog, logging_options
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.line_files import LineWriter
-from mew_spaces.gateway.service import Switchboard
+from mew_spaces.gateway.service import SpaceService
 
 from tests.support.lanes import RecordingLane
 
@@ -26,19 +26,19 @@ class Logged:
         self.folder = folder
         self.writer = LineWriter()
         audit = AuditLog(folder, "demo", GatewayLogging(**options), self.writer)
-        self.switchboard = Switchboard(config, TokenBook.made_up(config), writer=self.writer, audit=audit)
+        self.service = SpaceService(config, TokenBook.generate(config), writer=self.writer, audit=audit)
         self.connections = {}
         for name in (ADA, BOB):
-            self.connections[name] = connection = self.switchboard.open()
-            self.switchboard.attach(connection, RecordingLane())
-            self.switchboard.join(connection, name)
+            self.connections[name] = connection = self.service.open()
+            self.service.attach(connection, RecordingLane())
+            self.service.join(connection, name)
 
     def say(self, name: ParticipantId, kind: str, payload: Any = None, *, http: bool = False, **headers: Any) -> Any:
         written = {"from" if key == "sender" else key: value for key, value in headers.items()}
         draft = draft_of({"kind": kind, "payload": payload, **written})
         if http:
-            return self.switchboard.inject(name, draft)
-        return self.switchboard.receive(self.connections[name], name, draft)
+            return self.service.inject(name, draft)
+        return self.service.receive(self.connections[name], name, draft)
 
     def lines(self, name: str = ENVELOPE_HISTORY) -> list[str]:
         self.writer.close()

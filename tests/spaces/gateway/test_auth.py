@@ -84,7 +84,7 @@ def test_every_token_of_a_participant_names_it(tmp_path: Path, config: SpaceConf
 
 @pytest.mark.parametrize("token", [None, "", "wrong", "token-of-code", "token-of-coder ", "\udcff"])
 def test_anything_else_names_nobody(token: str | None, config: SpaceConfig) -> None:
-    assert TokenBook.made_up(config).identify(token) is None
+    assert TokenBook.generate(config).identify(token) is None
 
 
 def test_two_participants_cannot_share_a_token(tmp_path: Path) -> None:
@@ -99,14 +99,14 @@ def test_two_participants_cannot_share_a_token(tmp_path: Path) -> None:
         TokenBook.load(alike, tmp_path, environ={"MEW_TOKEN_A_B": "same"})
 
 
-def test_made_up_tokens_differ_and_respect_the_file(config: SpaceConfig) -> None:
-    book = TokenBook.made_up(config)
+def test_generated_tokens_differ_and_keep_configured_ones(config: SpaceConfig) -> None:
+    book = TokenBook.generate(config)
     assert book.token_of("coder") == "token-of-coder"
     assert len({book.token_of(name) for name in config.participants}) == len(config.participants)
 
 
 def test_a_removed_participant_is_known_by_no_token(config: SpaceConfig) -> None:
-    book = TokenBook.made_up(config)
+    book = TokenBook.generate(config)
     book.remove("coder")
     assert book.identify("token-of-coder") is None
     assert book.token_of("coder") is None

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.connection import Connection
-from mew_spaces.gateway.registry import Directory
-from mew_spaces.gateway.service import Switchboard
+from mew_spaces.gateway.registry import SpaceRegistry
+from mew_spaces.gateway.service import SpaceService
 
 from tests.support.lanes import RecordingLane
 
@@ -22,9 +22,9 @@ JOIN = {"type": "join", "space": "demo", "participantId": "coder", "token": "tok
 class Socket:
     """A connection and what it was told."""
 
-    def __init__(self, switchboard: Switchboard, **options: Any) -> None:
+    def __init__(self, service: SpaceService, **options: Any) -> None:
         self.lane = RecordingLane()
-        self.connection = Connection(Directory([switchboard]), **options)
+        self.connection = Connection(SpaceRegistry([service]), **options)
         self.connection.attach(self.lane)
 
     def send(self, message: dict[str, Any] | bytes | str) -> None:
@@ -38,8 +38,8 @@ class Socket:
 
 
 @pytest.fixture
-def switchboard(config: SpaceConfig) -> Switchboard:
-    return Switchboard(config, TokenBook.made_up(config))
+def service(config: SpaceConfig) -> SpaceService:
+    return SpaceService(config, TokenBook.generate(config))
 
 
 @pytest.mark.parametrize(
@@ -52,19 +52,19 @@ def switchboard(config: SpaceConfig) -> Switchboard:
         {"kind": "system/join", "from": "coder", "token": "token-of-coder"},
     ],
 )
-def test_every_form_of_a_join_is_welcomed(switchboard: Switchboard, join: dict[str, Any]) -> None:
-    socket = Socket(switchboard)
+def test_every_form_of_a_join_is_welcomed(service: SpaceService, join: dict[str, Any]) -> None:
+    socket = Socket(service)
     socket.send(join)
     assert socket.told() == ["system/welcome"]
     assert socket.connection.is_joined
 
 
-def test_how_much_may_wait_is_what_the_space_it_joins_allows(switchboard: Switchboard) -> None:
+def test_how_much_may_wait_is_what_the_space_it_joins_allows(service: SpaceService) -> None:
     generous = parse_space(
         "space: {id: generous}\nparticipants: {eve: {tokens: [of-eve]}}\n"
         "limits: {write_buffer_bytes: 8000000, message_bytes: 2000000}"
     )
-    connection = Connection(Directory([switchboard, Switchboard(generous, TokenBook.made_up(generous))]))
+    connection = Connection(SpaceRegistry([service, SpaceService(generous, TokenBook.generate(generous))]))
     lane = RecordingLane()
     connection.attach(lane)
     assert lane.max_waiting_bytes == 131_072
@@ -84,9 +84,9 @@ def test_how_much_may_wait_is_what_the_space_it_joins_allows(switchboard: Switch
     ],
 )
 def test_a_wrong_join_is_told_and_closed_without_a_welcome(
-    switchboard: Switchboard, join: dict[str, Any], error: str, code: int
+    service: SpaceService, join: dict[str, Any], error: str, code: int
 ) -> None:
-    socket = Socket(switchboard)
+    socket = Socket(service)
     socket.send(join)
     assert socket.told() == [error]
     assert socket.lane.closed == (code, error)
@@ -95,8 +95,8 @@ def test_a_wrong_join_is_told_and_closed_without_a_welcome(
     assert socket.told() == []
 
 
-def test_a_header_joins_when_nothing_else_does_and_a_frame_after_it_is_welcomed_again(switchboard: Switchboard) -> None:
-    socket = Socket(switchboard, bearer="token-of-coder")
+def test_a_header_joins_when_nothing_else_does_and_a_frame_after_it_is_welcomed_again(service: SpaceService) -> None:
+    socket = Socket(service, bearer="token-of-coder")
     assert socket.connection.has_bearer
     assert socket.told() == []
     socket.connection.join_by_header()
@@ -106,31 +106,31 @@ def test_a_header_joins_when_nothing_else_does_and_a_frame_after_it_is_welcomed_
     assert socket.told() == ["system/welcome"]
 
 
-def test_a_header_speaks_for_the_first_message(switchboard: Switchboard) -> None:
-    socket = Socket(switchboard, bearer="token-of-coder", space="demo")
+def test_a_header_speaks_for_the_first_message(service: SpaceService) -> None:
+    socket = Socket(service, bearer="token-of-coder", space="demo")
     socket.send({"kind": "chat", "payload": {"text": "hi"}})
     assert socket.told() == ["system/welcome", "chat"]
 
 
-def test_a_wrong_header_or_space_in_the_query_is_refused(switchboard: Switchboard) -> None:
-    wrong, elsewhere = Socket(switchboard, bearer="wrong"), Socket(switchboard, bearer="token-of-coder", space="x")
+def test_a_wrong_header_or_space_in_the_query_is_refused(service: SpaceService) -> None:
+    wrong, elsewhere = Socket(service, bearer="wrong"), Socket(service, bearer="token-of-coder", space="x")
     wrong.connection.join_by_header()
     elsewhere.connection.join_by_header()
     assert (wrong.told(), elsewhere.told()) == (["unauthorized"], ["space_not_found"])
 
 
-def test_a_joined_socket_cannot_become_somebody_else(switchboard: Switchboard) -> None:
-    socket = Socket(switchboard)
+def test_a_joined_socket_cannot_become_somebody_else(service: SpaceService) -> None:
+    socket = Socket(service)
     socket.send(JOIN)
-    socket.send({"type": "join", "token": switchboard.tokens.token_of("ada")})
+    socket.send({"type": "join", "token": service.tokens.token_of("ada")})
     assert socket.told() == ["system/welcome", "unauthorized"]
     socket.connection.gone()
-    assert "coder" not in switchboard.space.members
-    assert "ada" not in switchboard.space.members
+    assert "coder" not in service.space.members
+    assert "ada" not in service.space.members
 
 
-def test_before_the_join_nothing_is_heard_but_everything_is_answered(switchboard: Switchboard) -> None:
-    socket = Socket(switchboard)
+def test_before_the_join_nothing_is_heard_but_everything_is_answered(service: SpaceService) -> None:
+    socket = Socket(service)
     socket.send({"kind": "chat", "id": "7", "payload": {"text": "hi"}})
     answer = json.loads(socket.lane.written[-1])
     assert answer["correlation_id"] == ["7"]
@@ -143,19 +143,19 @@ def test_before_the_join_nothing_is_heard_but_everything_is_answered(switchboard
     assert socket.told() == ["system/welcome"]
 
 
-def test_a_socket_that_does_not_join_in_time_is_let_go(switchboard: Switchboard) -> None:
-    socket = Socket(switchboard)
+def test_a_socket_that_does_not_join_in_time_is_let_go(service: SpaceService) -> None:
+    socket = Socket(service)
     socket.connection.give_up_waiting()
     assert socket.told() == ["not_joined"]
     assert socket.lane.closed == (4401, "not_joined")
-    joined = Socket(switchboard)
+    joined = Socket(service)
     joined.send(JOIN)
     joined.connection.give_up_waiting()
     assert joined.told() == ["system/welcome"]
 
 
-def test_a_text_frame_that_is_no_utf8_never_reaches_others(switchboard: Switchboard) -> None:
-    socket = Socket(switchboard)
+def test_a_text_frame_that_is_no_utf8_never_reaches_others(service: SpaceService) -> None:
+    socket = Socket(service)
     socket.send(JOIN)
     socket.send({"kind": "stream/request"})
     socket.told()
@@ -174,7 +174,7 @@ def test_a_failure_of_ours_is_answered_and_logged(config: SpaceConfig, caplog: p
             raise OSError("the clock stopped")
         return moments.pop()
 
-    socket = Socket(Switchboard(config, TokenBook.made_up(config), clock=clock_that_stops_once))
+    socket = Socket(SpaceService(config, TokenBook.generate(config), clock=clock_that_stops_once))
     socket.send(JOIN)
     socket.told()
     with caplog.at_level(logging.ERROR, logger="spaces"):
@@ -183,14 +183,14 @@ def test_a_failure_of_ours_is_answered_and_logged(config: SpaceConfig, caplog: p
     assert "the clock stopped" in caplog.text
 
 
-def test_too_much_at_once_is_said_by_its_limit(switchboard: Switchboard) -> None:
-    socket = Socket(switchboard)
+def test_too_much_at_once_is_said_by_its_limit(service: SpaceService) -> None:
+    socket = Socket(service)
     socket.connection.too_large()
     assert socket.told() == ["too_large"]
 
 
-def test_a_slow_socket_is_heard_no_more(switchboard: Switchboard) -> None:
-    slow, other = Socket(switchboard), Socket(switchboard, bearer=switchboard.tokens.token_of("ada"))
+def test_a_slow_socket_is_heard_no_more(service: SpaceService) -> None:
+    slow, other = Socket(service), Socket(service, bearer=service.tokens.token_of("ada"))
     slow.send(JOIN)
     other.connection.join_by_header()
     slow.told()
@@ -205,7 +205,7 @@ def test_a_slow_socket_is_heard_no_more(switchboard: Switchboard) -> None:
 @given(messages=st.lists(st.tuples(st.binary(max_size=60), st.booleans()), max_size=10))
 def test_no_bytes_whatsoever_break_it(messages: list[tuple[bytes, bool]]) -> None:
     config = parse_space("space: {id: demo}\nparticipants: {coder: {tokens: [token-of-coder]}}")
-    socket = Socket(Switchboard(config, TokenBook.made_up(config)))
+    socket = Socket(SpaceService(config, TokenBook.generate(config)))
     socket.send(JOIN)
     socket.told()
     for data, is_text in messages:

@@ -11,14 +11,14 @@ from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.events import event, event_stream
-from mew_spaces.gateway.service import Switchboard
+from mew_spaces.gateway.service import SpaceService
 
 ADA = ParticipantId("ada")
 
 
 @pytest.fixture
-def switchboard(config: SpaceConfig) -> Switchboard:
-    return Switchboard(config, TokenBook.made_up(config), epoch="e")
+def service(config: SpaceConfig) -> SpaceService:
+    return SpaceService(config, TokenBook.generate(config), epoch="e")
 
 
 class Reader:
@@ -41,8 +41,8 @@ def _parse(block: str) -> dict[str, Any]:
     return {**lines, "data": json.loads(lines["data"])}
 
 
-def chat(switchboard: Switchboard, text: str) -> None:
-    switchboard.inject(ADA, draft_of({"kind": "chat", "payload": {"text": text}}))
+def chat(service: SpaceService, text: str) -> None:
+    service.inject(ADA, draft_of({"kind": "chat", "payload": {"text": text}}))
 
 
 def test_an_event_is_written_as_the_format_wants_it() -> None:
@@ -50,78 +50,76 @@ def test_an_event_is_written_as_the_format_wants_it() -> None:
     assert event("reset", b"{}") == b"event: reset\ndata: {}\n\n"
 
 
-async def test_the_board_comes_first_and_then_everything_that_happens(switchboard: Switchboard) -> None:
-    chat(switchboard, "before")
-    reader = Reader(event_stream(switchboard, None))
+async def test_the_board_comes_first_and_then_everything_that_happens(service: SpaceService) -> None:
+    chat(service, "before")
+    reader = Reader(event_stream(service, None))
     first = await reader.next()
     assert (first["event"], first["id"], first["data"]["space"]) == ("board", "e-1", "demo")
-    chat(switchboard, "line\nbreak")
+    chat(service, "line\nbreak")
     second = await reader.next()
     assert (second["event"], second["id"]) == ("envelope", "e-2")
     assert second["data"]["payload"]["text"] == "line\nbreak"
 
 
-async def test_who_comes_back_gets_what_it_missed_in_order(switchboard: Switchboard) -> None:
+async def test_who_comes_back_gets_what_it_missed_in_order(service: SpaceService) -> None:
     for number in range(600):
-        chat(switchboard, str(number))
-    reader = Reader(event_stream(switchboard, "e-100"))
+        chat(service, str(number))
+    reader = Reader(event_stream(service, "e-100"))
     got = [await reader.next() for _ in range(500)]
     assert [one["data"]["payload"]["text"] for one in got] == [str(number) for number in range(100, 600)]
     assert [one["id"] for one in got] == [f"e-{number}" for number in range(101, 601)]
 
 
 @pytest.mark.parametrize("since", ["other-5", "e-99", "nonsense", "e-"])
-async def test_who_comes_from_a_place_that_is_gone_is_told_and_starts_anew(
-    switchboard: Switchboard, since: str
-) -> None:
-    chat(switchboard, "x")
-    reader = Reader(event_stream(switchboard, since))
+async def test_who_comes_from_a_place_that_is_gone_is_told_and_starts_anew(service: SpaceService, since: str) -> None:
+    chat(service, "x")
+    reader = Reader(event_stream(service, since))
     assert await reader.next() == {"event": "reset", "data": {"reason": "history_gone"}}
     assert (await reader.next())["event"] == "board"
-    chat(switchboard, "y")
+    chat(service, "y")
     assert (await reader.next())["data"]["payload"]["text"] == "y"
 
 
 async def test_a_reader_that_falls_behind_starts_anew(config: SpaceConfig) -> None:
     short = config.model_copy(update={"limits": config.limits.model_copy(update={"history_envelopes": 2})})
-    switchboard = Switchboard(short, TokenBook.made_up(short), epoch="e")
-    reader = Reader(event_stream(switchboard, None))
+    service = SpaceService(short, TokenBook.generate(short), epoch="e")
+    reader = Reader(event_stream(service, None))
     await reader.next()
     for number in range(5):
-        chat(switchboard, str(number))
+        chat(service, str(number))
     assert (await reader.next())["event"] == "reset"
     assert (await reader.next())["id"] == "e-5"
 
 
-async def test_refusals_of_others_are_not_told(switchboard: Switchboard) -> None:
-    reader = Reader(event_stream(switchboard, None))
+async def test_refusals_of_others_are_not_told(service: SpaceService) -> None:
+    reader = Reader(event_stream(service, None))
     await reader.next()
-    switchboard.inject(ParticipantId("bob"), draft_of({"kind": "participant/clear"}))
-    chat(switchboard, "next")
+    service.inject(ParticipantId("bob"), draft_of({"kind": "participant/clear"}))
+    chat(service, "next")
     assert (await reader.next())["data"]["kind"] == "chat"
 
 
-async def test_who_is_removed_hears_no_more_though_it_was_invited_again_at_once(switchboard: Switchboard) -> None:
-    chunks = event_stream(switchboard, None, token=switchboard.tokens.token_of("bob"))
+async def test_who_is_removed_hears_no_more_though_it_was_invited_again_at_once(service: SpaceService) -> None:
+    chunks = event_stream(service, None, token=service.tokens.token_of("bob"))
     await anext(chunks)
     for kind in ("space/kick", "space/invite"):
-        receipt = switchboard.inject(ADA, draft_of({"kind": kind, "payload": {"participant_id": "bob"}}))
+        receipt = service.inject(ADA, draft_of({"kind": kind, "payload": {"participant_id": "bob"}}))
         assert receipt.accepted is not None
-    assert switchboard.tokens.knows("bob")
+    assert service.tokens.knows("bob")
     with anyio.fail_after(5):
         assert [chunk async for chunk in chunks] == []
 
 
-async def test_the_stream_ends_with_the_gateway(switchboard: Switchboard) -> None:
-    chunks = event_stream(switchboard, None)
+async def test_the_stream_ends_with_the_gateway(service: SpaceService) -> None:
+    chunks = event_stream(service, None)
     await anext(chunks)
-    switchboard.close()
+    service.close()
     with anyio.fail_after(5):
         assert [chunk async for chunk in chunks] == []
 
 
-async def test_silence_is_broken_by_a_comment(switchboard: Switchboard) -> None:
-    chunks = event_stream(switchboard, None, keep_alive_seconds=0.01)
+async def test_silence_is_broken_by_a_comment(service: SpaceService) -> None:
+    chunks = event_stream(service, None, keep_alive_seconds=0.01)
     await anext(chunks)
     with anyio.fail_after(5):
         assert await anext(chunks) == b": keep-alive\n\n"

@@ -13,8 +13,8 @@ from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import TokenBook, token_path
 from mew_spaces.gateway.gateway import HostedSpace, RunningGateway, create_app, serve_gateway
-from mew_spaces.gateway.registry import Directory
-from mew_spaces.gateway.service import Switchboard
+from mew_spaces.gateway.registry import SpaceRegistry
+from mew_spaces.gateway.service import SpaceService
 
 from tests.support.gateway_client import joined, opened
 
@@ -54,12 +54,12 @@ async def test_open_event_streams_do_not_hold_up_the_end(config: SpaceConfig) ->
 
 
 async def test_the_application_runs_under_any_server_and_lives_as_long_as_it(config: SpaceConfig) -> None:
-    directory = Directory([Switchboard(config, TokenBook.made_up(config))])
-    app = create_app(directory)
+    registry = SpaceRegistry([SpaceService(config, TokenBook.generate(config))])
+    app = create_app(registry)
     transport = httpx2.ASGITransport(app=app)
     async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=transport, base_url="http://x") as http:
         assert (await http.get("/health")).json()["status"] == "ok"
-    assert directory.default.history.is_closed
+    assert registry.default.history.is_closed
 
 
 TWO = """
@@ -71,7 +71,7 @@ limits: {message_bytes: 131072}
 
 async def test_two_spaces_share_a_port_and_nothing_else(config: SpaceConfig) -> None:
     second = parse_space(TWO)
-    tokens = TokenBook.made_up(second)
+    tokens = TokenBook.generate(second)
     async with (
         serve_gateway(config, others=[HostedSpace(second, tokens=tokens)]) as gateway,
         joined(gateway, "ada") as here,
@@ -134,7 +134,7 @@ async def test_logs_are_written_into_the_state_folder(config: SpaceConfig, tmp_p
 
 
 async def test_a_state_that_cannot_be_used_is_named(config: SpaceConfig, tmp_path: Path) -> None:
-    tokens = TokenBook.made_up(config)
+    tokens = TokenBook.generate(config)
     (tmp_path / "logs").write_text("a file where a folder should be")
     with pytest.raises(SpacesError, match="logs"):
         async with serve_gateway(config, state=tmp_path, tokens=tokens):

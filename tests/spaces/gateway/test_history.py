@@ -4,14 +4,14 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_spaces.gateway.history import History, Position
+from mew_spaces.gateway.history import EnvelopeHistory, Position
 
 
-def history_of(*, entries: int = 10, size: int = 1_000) -> History:
-    return History(epoch="e", max_entries=entries, max_bytes=size)
+def history_of(*, entries: int = 10, size: int = 1_000) -> EnvelopeHistory:
+    return EnvelopeHistory(epoch="e", max_entries=entries, max_bytes=size)
 
 
-def data_since(history: History, sequence: int) -> list[bytes] | None:
+def data_since(history: EnvelopeHistory, sequence: int) -> list[bytes] | None:
     entries = history.since(Position("e", sequence))
     return None if entries is None else [entry.data for entry in entries]
 

@@ -177,27 +177,27 @@ async def test_events_tell_what_happens_and_resume(gateway: RunningGateway, http
                         found.append(one)
                         one = {}
                         if len(found) == 1 and not headers:
-                            gateway.switchboard.inject(*_chat("live"))
+                            gateway.service.inject(*_chat("live"))
                     if len(found) == count:
                         break
         return found
 
     board, live = await events(2)
     assert (board["event"], live["event"], live["data"]["payload"]["text"]) == ("board", "envelope", "live")
-    gateway.switchboard.inject(*_chat("later"))
+    gateway.service.inject(*_chat("later"))
     (later,) = await events(1, **{"last-event-id": live["id"]})
     assert later["data"]["payload"]["text"] == "later"
 
 
 async def test_what_a_reader_saw_last_is_newer_than_its_url(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
     for text in ("first", "second", "third"):
-        gateway.switchboard.inject(*_chat(text))
-    start, seen = (f"{gateway.switchboard.history.epoch}-{number}" for number in (0, 2))
+        gateway.service.inject(*_chat(text))
+    start, seen = (f"{gateway.service.history.epoch}-{number}" for number in (0, 2))
     headers = {**bearer(gateway, "bob"), "last-event-id": seen}
     with anyio.fail_after(10):
         async with http.stream("GET", f"/spaces/demo/events?since={start}", headers=headers) as answer:
             lines = answer.aiter_lines()
-            assert await anext(lines) == f"id: {gateway.switchboard.history.position}"
+            assert await anext(lines) == f"id: {gateway.service.history.position}"
 
 
 def _chat(text: str) -> Any:
@@ -255,7 +255,7 @@ async def test_what_was_said_can_be_asked_for_from_a_place_on(
 
     start = (await poll())["next"]
     for text in ("one", "two", "three"):
-        gateway.switchboard.inject(*_chat(text))
+        gateway.service.inject(*_chat(text))
     first = await poll(since=start, limit=2)
     assert (first["messages"], first["complete"], first["more"]) == (["one", "two"], True, True)
     rest = await poll(since=first["next"])

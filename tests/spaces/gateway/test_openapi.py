@@ -7,8 +7,8 @@ from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.http import DEFAULT_POLL, MAX_POLL, HttpRoutes
 from mew_spaces.gateway.openapi import openapi_document
-from mew_spaces.gateway.registry import Directory
-from mew_spaces.gateway.service import Switchboard
+from mew_spaces.gateway.registry import SpaceRegistry
+from mew_spaces.gateway.service import SpaceService
 from starlette.routing import Route
 
 DOCUMENT = openapi_document(version="1")
@@ -24,10 +24,10 @@ def references(value: Any) -> set[str]:
 
 
 def test_every_route_is_described_and_nothing_else(config: SpaceConfig) -> None:
-    directory = Directory([Switchboard(config, TokenBook.made_up(config))])
+    registry = SpaceRegistry([SpaceService(config, TokenBook.generate(config))])
     served = {
         (route.path, method.lower())
-        for route in HttpRoutes(directory, version="1").routes()
+        for route in HttpRoutes(registry, version="1").routes()
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
         if route.path != "/" and not route.path.startswith("/dashboard")

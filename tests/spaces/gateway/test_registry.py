@@ -4,17 +4,17 @@ import pytest
 from mew_spaces.config.loading import parse_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import TokenBook
-from mew_spaces.gateway.registry import Directory
-from mew_spaces.gateway.service import Switchboard
+from mew_spaces.gateway.registry import SpaceRegistry
+from mew_spaces.gateway.service import SpaceService
 
 
-def board(name: str, **tokens: str) -> Switchboard:
+def board(name: str, **tokens: str) -> SpaceService:
     config = parse_space(f"space: {{id: {name}}}\nlimits: {{message_bytes: {len(name) * 1024}}}")
-    return Switchboard(config, TokenBook(tokens.items()))
+    return SpaceService(config, TokenBook(tokens.items()))
 
 
 ONE, TWO = board("one", ada="a"), board("second", eve="e")
-BOTH = Directory([ONE, TWO])
+BOTH = SpaceRegistry([ONE, TWO])
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,14 @@ BOTH = Directory([ONE, TWO])
     ],
 )
 def test_a_space_is_found_by_name_or_by_who_asks(
-    name: str | None, token: str | None, found: Switchboard | None
+    name: str | None, token: str | None, found: SpaceService | None
 ) -> None:
     assert BOTH.find(name, token) is found
 
 
 def test_a_space_may_be_called_default() -> None:
     named = board("default", bob="b")
-    assert Directory([ONE, named]).find("default", "a") is named
+    assert SpaceRegistry([ONE, named]).find("default", "a") is named
 
 
 def test_what_concerns_all_is_told_of_all() -> None:
@@ -51,4 +51,4 @@ def test_what_concerns_all_is_told_of_all() -> None:
 def test_names_are_distinct_and_there_is_at_least_one() -> None:
     for boards in ([], [ONE, board("one")]):
         with pytest.raises(SpacesError, match="name of its own"):
-            Directory(boards)
+            SpaceRegistry(boards)

@@ -13,7 +13,7 @@ from mew_spaces.core.effects import ConnectionId
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.history import Position
 from mew_spaces.gateway.line_files import LineWriter
-from mew_spaces.gateway.service import Switchboard
+from mew_spaces.gateway.service import SpaceService
 
 from tests.support.lanes import RecordingLane
 
@@ -35,14 +35,14 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def switchboard(config: SpaceConfig, clock: Clock) -> Switchboard:
-    return Switchboard(config, TokenBook.made_up(config), clock=clock, epoch="e")
+def service(config: SpaceConfig, clock: Clock) -> SpaceService:
+    return SpaceService(config, TokenBook.generate(config), clock=clock, epoch="e")
 
 
-def joined(switchboard: Switchboard, participant: ParticipantId) -> tuple[ConnectionId, RecordingLane]:
-    connection, lane = switchboard.open(), RecordingLane()
-    switchboard.attach(connection, lane)
-    switchboard.join(connection, participant)
+def joined(service: SpaceService, participant: ParticipantId) -> tuple[ConnectionId, RecordingLane]:
+    connection, lane = service.open(), RecordingLane()
+    service.attach(connection, lane)
+    service.join(connection, participant)
     return connection, lane
 
 
@@ -54,86 +54,86 @@ def chat(text: str) -> Any:
     return draft_of({"kind": "chat", "payload": {"text": text}})
 
 
-def test_what_is_said_is_written_to_everybody_and_numbered(switchboard: Switchboard) -> None:
-    connection, ada = joined(switchboard, ADA)
-    _, bob = joined(switchboard, BOB)
-    switchboard.receive(connection, ADA, chat("hi"))
+def test_what_is_said_is_written_to_everybody_and_numbered(service: SpaceService) -> None:
+    connection, ada = joined(service, ADA)
+    _, bob = joined(service, BOB)
+    service.receive(connection, ADA, chat("hi"))
     assert kinds(ada) == ["system/welcome", "system/presence", "chat"]
     assert kinds(bob) == ["system/welcome", "chat"]
     assert ada.written[-1] == bob.written[-1]
-    entries = switchboard.history.since(Position("e", 0))
+    entries = service.history.since(Position("e", 0))
     assert entries is not None
     assert [json.loads(entry.data)["kind"] for entry in entries] == ["system/presence", "system/presence", "chat"]
-    assert switchboard.connections == 2
+    assert service.connections == 2
 
 
-def test_refusals_are_no_history(switchboard: Switchboard) -> None:
-    connection, bob = joined(switchboard, BOB)
-    before = switchboard.history.position
-    switchboard.receive(connection, BOB, draft_of({"kind": "participant/clear"}))
-    switchboard.refuse(connection, "invalid_json", "no", correlation_id="7")
+def test_refusals_are_no_history(service: SpaceService) -> None:
+    connection, bob = joined(service, BOB)
+    before = service.history.position
+    service.receive(connection, BOB, draft_of({"kind": "participant/clear"}))
+    service.refuse(connection, "invalid_json", "no", correlation_id="7")
     assert kinds(bob)[1:] == ["system/error", "system/error"]
-    assert switchboard.history.position == before
+    assert service.history.position == before
 
 
-def test_a_refused_connection_is_told_and_closed(switchboard: Switchboard) -> None:
-    connection, lane = switchboard.open(), RecordingLane()
-    switchboard.attach(connection, lane)
-    switchboard.turn_away(connection, "unauthorized", "no", 4401)
+def test_a_refused_connection_is_told_and_closed(service: SpaceService) -> None:
+    connection, lane = service.open(), RecordingLane()
+    service.attach(connection, lane)
+    service.turn_away(connection, "unauthorized", "no", 4401)
     assert kinds(lane) == ["system/error"]
     assert lane.closed == (4401, "unauthorized")
-    switchboard.leave(connection)
-    switchboard.turn_away(connection, "unauthorized", "nobody there", 4401)
+    service.leave(connection)
+    service.turn_away(connection, "unauthorized", "nobody there", 4401)
 
 
-def test_frames_are_relayed_as_they_came(switchboard: Switchboard) -> None:
-    coder, _ = joined(switchboard, CODER)
-    _, bob = joined(switchboard, BOB)
+def test_frames_are_relayed_as_they_came(service: SpaceService) -> None:
+    coder, _ = joined(service, CODER)
+    _, bob = joined(service, BOB)
     for payload in ({}, {"target": ["bob"]}):
-        switchboard.receive(coder, CODER, draft_of({"kind": "stream/request", "payload": payload}))
-    switchboard.relay(coder, CODER, StreamFrame("stream-1", b"#stream-1#\xff"))
-    switchboard.relay(coder, CODER, StreamFrame("stream-2", "#stream-2#x"))
+        service.receive(coder, CODER, draft_of({"kind": "stream/request", "payload": payload}))
+    service.relay(coder, CODER, StreamFrame("stream-1", b"#stream-1#\xff"))
+    service.relay(coder, CODER, StreamFrame("stream-2", "#stream-2#x"))
     assert bob.written[-2:] == [b"#stream-1#\xff", "#stream-2#x"]
 
 
-def test_an_http_sender_speaks_the_same_way(switchboard: Switchboard) -> None:
-    _, ada = joined(switchboard, ADA)
-    receipt = switchboard.inject(BOB, chat("by http"))
+def test_an_http_sender_speaks_the_same_way(service: SpaceService) -> None:
+    _, ada = joined(service, ADA)
+    receipt = service.inject(BOB, chat("by http"))
     assert receipt.accepted is not None
     assert kinds(ada)[-1] == "chat"
 
 
-def test_a_slow_reader_is_told_and_leaves_and_nobody_else_notices_but_by_presence(switchboard: Switchboard) -> None:
-    ada_connection, ada = joined(switchboard, ADA)
-    bob_connection, bob = joined(switchboard, BOB)
+def test_a_slow_reader_is_told_and_leaves_and_nobody_else_notices_but_by_presence(service: SpaceService) -> None:
+    ada_connection, ada = joined(service, ADA)
+    bob_connection, bob = joined(service, BOB)
     bob.shut()
-    switchboard.is_slow(bob_connection)
-    switchboard.receive(ada_connection, ADA, chat("one"))
+    service.is_slow(bob_connection)
+    service.receive(ada_connection, ADA, chat("one"))
     assert kinds(bob)[-1] == "system/error"
     assert json.loads(bob.written[-1])["payload"]["error"] == "slow_consumer"
     assert bob.closed == (4408, "slow_consumer")
     assert kinds(ada)[-2:] == ["chat", "system/presence"]
-    switchboard.is_slow(bob_connection)
-    switchboard.receive(ada_connection, ADA, chat("two"))
+    service.is_slow(bob_connection)
+    service.receive(ada_connection, ADA, chat("two"))
     assert kinds(ada)[-1] == "chat"
 
 
-def test_time_passes_when_it_is_told_to(switchboard: Switchboard, clock: Clock) -> None:
-    _, ada = joined(switchboard, ADA)
-    coder, _ = joined(switchboard, CODER)
-    switchboard.receive(coder, CODER, draft_of({"kind": "stream/request"}))
-    switchboard.leave(coder)
-    switchboard.expire()
+def test_time_passes_when_it_is_told_to(service: SpaceService, clock: Clock) -> None:
+    _, ada = joined(service, ADA)
+    coder, _ = joined(service, CODER)
+    service.receive(coder, CODER, draft_of({"kind": "stream/request"}))
+    service.leave(coder)
+    service.expire()
     assert kinds(ada)[-1] == "system/presence"
     clock.now += timedelta(seconds=10)
-    switchboard.expire()
+    service.expire()
     assert kinds(ada)[-1] == "stream/close"
-    assert switchboard.uptime_seconds() == 10
+    assert service.uptime_seconds() == 10
 
 
-def test_the_board_has_everybody_who_is_configured(switchboard: Switchboard) -> None:
-    joined(switchboard, BOB)
-    board = switchboard.board()
+def test_the_board_has_everybody_who_is_configured(service: SpaceService) -> None:
+    joined(service, BOB)
+    board = service.board()
     assert [(one.id, one.connected) for one in board.participants] == [
         ("bob", True),
         ("ada", False),
@@ -142,12 +142,12 @@ def test_the_board_has_everybody_who_is_configured(switchboard: Switchboard) -> 
     ]
 
 
-def said(switchboard: Switchboard, sender: ParticipantId, kind: str, **payload: Any) -> Any:
-    return switchboard.inject(sender, draft_of({"kind": kind, "payload": payload}))
+def said(service: SpaceService, sender: ParticipantId, kind: str, **payload: Any) -> Any:
+    return service.inject(sender, draft_of({"kind": kind, "payload": payload}))
 
 
 def test_who_was_invited_and_removed_is_so_after_a_restart_too(config: SpaceConfig, tmp_path: Path) -> None:
-    first = Switchboard(config, TokenBook.load(config, tmp_path, environ={}), state=tmp_path)
+    first = SpaceService(config, TokenBook.load(config, tmp_path, environ={}), state=tmp_path)
     coder = first.tokens.token_of("coder")
     token = said(first, ADA, "space/invite", participant_id="eve", initial_capabilities=[{"kind": "chat"}]).answer[
         "token"
@@ -156,32 +156,32 @@ def test_who_was_invited_and_removed_is_so_after_a_restart_too(config: SpaceConf
     for name in ("coder", "mallory"):
         said(first, ADA, "space/kick", participant_id=name)
     assert first.tokens.identify(coder) is None
-    second = Switchboard(config, TokenBook.load(config, tmp_path, environ={}), state=tmp_path)
+    second = SpaceService(config, TokenBook.load(config, tmp_path, environ={}), state=tmp_path)
     assert second.tokens.identify(token) == "eve"
     assert said(second, ParticipantId("eve"), "chat", text="hi").accepted is not None
     for gone in ("token-of-coder", coder, second.tokens.token_of("coder")):
         assert second.tokens.identify(gone) is None
     again = said(second, ADA, "space/invite", participant_id="coder").answer["token"]
-    assert Switchboard(config, TokenBook.load(config, tmp_path, environ={}), state=tmp_path).tokens.identify(again)
+    assert SpaceService(config, TokenBook.load(config, tmp_path, environ={}), state=tmp_path).tokens.identify(again)
 
 
-def test_a_removal_closes_the_superseded_sockets_too(switchboard: Switchboard) -> None:
-    _, older = joined(switchboard, CODER)
-    _, newer = joined(switchboard, CODER)
-    said(switchboard, ADA, "space/kick", participant_id="coder")
+def test_a_removal_closes_the_superseded_sockets_too(service: SpaceService) -> None:
+    _, older = joined(service, CODER)
+    _, newer = joined(service, CODER)
+    said(service, ADA, "space/kick", participant_id="coder")
     assert older.closed == newer.closed == (4403, "removed")
-    assert switchboard.tokens.identify("token-of-coder") is None
+    assert service.tokens.identify("token-of-coder") is None
 
 
 def test_an_invitation_that_cannot_be_stored_counts_for_this_run(
     config: SpaceConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = tmp_path / "state"
-    switchboard = Switchboard(config, TokenBook.made_up(config), state=state)
+    service = SpaceService(config, TokenBook.generate(config), state=state)
     state.write_text("a file where a folder should be")
-    token = said(switchboard, ADA, "space/invite", participant_id="eve").answer["token"]
-    said(switchboard, ADA, "space/kick", participant_id="bob")
-    assert switchboard.tokens.identify(token) == "eve"
+    token = said(service, ADA, "space/invite", participant_id="eve").answer["token"]
+    said(service, ADA, "space/kick", participant_id="bob")
+    assert service.tokens.identify(token) == "eve"
     assert "invitation of eve is not kept" in caplog.text
     assert "removal of bob is not kept" in caplog.text
 
@@ -193,7 +193,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "logs"
 
 
-def with_logs() -> Switchboard:
+def with_logs() -> SpaceService:
     config = parse_space(
         """
 space: {id: demo}
@@ -203,7 +203,7 @@ participants:
   lazy: {output_log: ./logs/lazy.log, command: mew}
 """
     )
-    return Switchboard(config, TokenBook.made_up(config), writer=LineWriter())
+    return SpaceService(config, TokenBook.generate(config), writer=LineWriter())
 
 
 def kinds_in(path: Path) -> list[str]:
@@ -211,29 +211,29 @@ def kinds_in(path: Path) -> list[str]:
 
 
 def test_a_log_hears_from_the_start_or_from_its_first_word_by_http(logs: Path) -> None:
-    switchboard = with_logs()
-    switchboard.connect_virtual_participants()
-    _, ada = joined(switchboard, ADA)
-    assert switchboard.connections == 2
+    service = with_logs()
+    service.connect_virtual_participants()
+    _, ada = joined(service, ADA)
+    assert service.connections == 2
     assert not (logs / "lazy.log").exists()
-    said(switchboard, ParticipantId("lazy"), "chat", text="one")
-    said(switchboard, ParticipantId("lazy"), "participant/clear")
-    said(switchboard, ADA, "chat", text="two")
-    switchboard.close()
+    said(service, ParticipantId("lazy"), "chat", text="one")
+    said(service, ParticipantId("lazy"), "participant/clear")
+    said(service, ADA, "chat", text="two")
+    service.close()
     assert kinds_in(logs / "early.log") == ["system/welcome", "system/presence", "chat", "chat"]
     assert kinds_in(logs / "lazy.log") == ["system/welcome", "chat", "system/error", "chat"]
     assert kinds(ada) == ["system/welcome", "chat", "chat"]
 
 
 def test_a_socket_joins_beside_its_log_and_leaves_it_listening(logs: Path) -> None:
-    switchboard = with_logs()
-    said(switchboard, ParticipantId("lazy"), "chat", text="one")
-    connection, lane = joined(switchboard, ParticipantId("lazy"))
-    _, newer = joined(switchboard, ParticipantId("lazy"))
-    said(switchboard, ADA, "chat", text="two")
-    switchboard.leave(connection)
-    said(switchboard, ADA, "chat", text="three")
-    switchboard.close()
+    service = with_logs()
+    said(service, ParticipantId("lazy"), "chat", text="one")
+    connection, lane = joined(service, ParticipantId("lazy"))
+    _, newer = joined(service, ParticipantId("lazy"))
+    said(service, ADA, "chat", text="two")
+    service.leave(connection)
+    said(service, ADA, "chat", text="three")
+    service.close()
     assert kinds(lane) == ["system/welcome", "system/error"]
     assert kinds(newer) == ["system/welcome", "chat", "chat"]
     texts = [json.loads(line)["payload"].get("text") for line in (logs / "lazy.log").read_text().splitlines()]
@@ -241,17 +241,17 @@ def test_a_socket_joins_beside_its_log_and_leaves_it_listening(logs: Path) -> No
 
 
 def test_who_is_removed_loses_its_log_too(logs: Path) -> None:
-    switchboard = with_logs()
-    switchboard.connect_virtual_participants()
-    said(switchboard, ADA, "space/kick", participant_id="early")
-    said(switchboard, ADA, "chat", text="unheard")
-    switchboard.connect_virtual_participants()
-    switchboard.close()
+    service = with_logs()
+    service.connect_virtual_participants()
+    said(service, ADA, "space/kick", participant_id="early")
+    said(service, ADA, "chat", text="unheard")
+    service.connect_virtual_participants()
+    service.close()
     assert kinds_in(logs / "early.log") == ["system/welcome", "space/kick"]
 
 
 def test_a_log_that_cannot_be_made_keeps_nobody_from_speaking(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
     logs.write_text("a file where a folder should be")
-    switchboard = with_logs()
-    assert said(switchboard, ParticipantId("lazy"), "chat", text="one").accepted is not None
+    service = with_logs()
+    assert said(service, ParticipantId("lazy"), "chat", text="one").accepted is not None
     assert "lazy cannot be logged" in caplog.text

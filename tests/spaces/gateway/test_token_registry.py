@@ -15,7 +15,7 @@ INVITED = Roster().with_invited("eve", Invited(invited_by="ada", invited_at="now
 
 
 def register(config: SpaceConfig, state: Path | None) -> Register:
-    tokens = TokenBook.made_up(config) if state is None else TokenBook.load(config, state, environ={})
+    tokens = TokenBook.generate(config) if state is None else TokenBook.load(config, state, environ={})
     return Register(config, tokens, state)
 
 

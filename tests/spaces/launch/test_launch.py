@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mew_spaces.config.loading import parse_space
-from mew_spaces.launch.launch import BRIDGE_CONFIG, Address, Launch, Program, bridges, fill
+from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, ListenAddress, Program, bridges, fill
 
 from mew_agent.bridge.settings import BridgeSettings
 
@@ -57,7 +57,7 @@ def launch(**more: Any) -> Launch:
         "config": parse_space(SPACE),
         "config_path": Path("/spaces/review/space.yaml"),
         "folder": Path("/spaces/review"),
-        "address": Address("127.0.0.1", 8080),
+        "address": ListenAddress("127.0.0.1", 8080),
         "run_id": "run-1",
         "mew": ("python", "-m", "mew_agent"),
         "tokens": TOKENS,
@@ -163,14 +163,14 @@ def test_a_program_sees_no_token_and_no_settings_but_its_own() -> None:
 def test_the_gateway_keeps_the_tokens_of_the_environment() -> None:
     gateway = launch().gateway()
     assert gateway.environment["MEW_TOKEN_ADA"] == "token-of-ada"
-    assert gateway.opens == Address("127.0.0.1", 8080)
+    assert gateway.opens == ListenAddress("127.0.0.1", 8080)
     assert gateway.command[9:11] == ("--space-config", "/spaces/review/space.yaml")
 
 
 def test_the_rehearsal_model_listens_on_its_port_and_sees_no_token() -> None:
     model = launch().model(9000, ("--window", "4096"))
     assert model.command[-6:] == ("model", "serve", "--port", "9000", "--window", "4096")
-    assert model.opens == Address("127.0.0.1", 9000)
+    assert model.opens == ListenAddress("127.0.0.1", 9000)
     assert not [key for key in model.environment if key.startswith("MEW_TOKEN")]
     assert model.label == "rehearsal model"
 
@@ -180,9 +180,9 @@ def test_secrets_appear_in_no_representation() -> None:
 
 
 def test_an_address_that_listens_everywhere_is_reached_over_loopback() -> None:
-    assert Address("0.0.0.0", 1).http == "http://127.0.0.1:1"
-    assert Address("::", 1).ws == "ws://[::1]:1"
-    assert Address("localhost", 1).netloc == "localhost:1"
+    assert ListenAddress("0.0.0.0", 1).http == "http://127.0.0.1:1"
+    assert ListenAddress("::", 1).ws == "ws://[::1]:1"
+    assert ListenAddress("localhost", 1).netloc == "localhost:1"
 
 
 def test_filling_replaces_every_occurrence() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from mew_spaces.launch.launch import Address, Program
+from mew_spaces.launch.launch import ListenAddress, Program
 from mew_spaces.launch.processes import RUN_VARIABLE, left_behind
 from mew_spaces.launch.program_logs import log_path
 from mew_spaces.launch.run_file import RunFile, read_run_file, write_run_file
@@ -45,7 +45,7 @@ def program(name: str, text: str, *arguments: str, folder: Path, **more: Any) ->
 
 def gateway(folder: Path) -> Program:
     port = free_port()
-    return program("gateway", LISTEN, str(port), folder=folder, role="gateway", opens=Address("127.0.0.1", port))
+    return program("gateway", LISTEN, str(port), folder=folder, role="gateway", opens=ListenAddress("127.0.0.1", port))
 
 
 class House:
@@ -193,7 +193,7 @@ async def test_a_gateway_that_never_listens_is_named_with_its_last_words(tmp_pat
         "import sys; print('mew: port 1 is taken'); sys.exit(2)",
         folder=tmp_path,
         role="gateway",
-        opens=Address("127.0.0.1", free_port()),
+        opens=ListenAddress("127.0.0.1", free_port()),
     )
     with pytest.raises(ProgramFailed, match="the gateway exited with code 2: mew: port 1 is taken"):
         await house.supervisor.serve([dying], [program("coder", SLEEP, folder=tmp_path)])
@@ -201,7 +201,7 @@ async def test_a_gateway_that_never_listens_is_named_with_its_last_words(tmp_pat
 
 
 async def test_a_gateway_that_cannot_be_started_or_takes_too_long_is_named(tmp_path: Path) -> None:
-    address = Address("127.0.0.1", free_port())
+    address = ListenAddress("127.0.0.1", free_port())
     missing = Program("gateway", ("/no/such/program",), tmp_path, dict(os.environ), "gateway", opens=address)
     with pytest.raises(ProgramFailed, match=r"^the gateway could not be started: no such file or directory: /no/such"):
         await House(tmp_path).supervisor.serve([missing], [])

@@ -53,7 +53,7 @@ async def test_a_running_gateway_makes_the_place_before_the_file_changes(config:
         token = token_path(tmp_path / ".mew", "bob").read_text().strip()
         assert gateway.tokens.identify(token) == "bob"
         assert "bob" in load_space(config).participants
-        assert gateway.switchboard.space.resolve("bob") == "bob"
+        assert gateway.service.space.resolve("bob") == "bob"
         async with joined(gateway, "bob") as first, joined(gateway, "bob") as second:
             await second.chat("hello")
             assert (await first.until("chat"))["payload"] == {"text": "hello"}

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 from mew_spaces.errors import PortInUse
-from mew_spaces.launch.launch import Address
+from mew_spaces.launch.launch import ListenAddress
 
 from mew_agent.cli.space.ports import free_port, place_to_listen
 from mew_agent.errors import ConfigError
@@ -14,7 +14,7 @@ HERE = "127.0.0.1"
 
 def test_a_port_that_is_free_is_taken_as_it_was_named_and_left_free() -> None:
     port = free_port(HERE)
-    assert place_to_listen(HERE, port) == Address(HERE, port)
+    assert place_to_listen(HERE, port) == ListenAddress(HERE, port)
     with socket.create_server((HERE, port)):
         pass
 
