@@ -34,8 +34,8 @@ import anyio
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.audit import logging_options
 from mew_spaces.gateway.auth import TokenBook
-from mew_spaces.gateway.fanout import frame_message
 from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
+from mew_spaces.gateway.outbound import frame_message
 
 SPACE = "bench"
 TEXT = "x" * 200

@@ -18,7 +18,7 @@ from pydantic_core import to_json
 from mew_spaces.config.settings import GatewayLogging
 from mew_spaces.core.effects import Note
 from mew_spaces.core.permissions import PermissionDecision
-from mew_spaces.gateway.line_files import LineFile, LineWriter
+from mew_spaces.gateway.log_writer import LogFile, LogWriter
 
 ENVELOPE_HISTORY: Final = "envelope-history.jsonl"
 CAPABILITY_DECISIONS: Final = "capability-decisions.jsonl"
@@ -73,11 +73,11 @@ def logging_options(config: GatewayLogging, environ: Mapping[str, str] = os.envi
 class AuditLog:
     """The logs of one space, in a folder that is made when it is not there. Raises `OSError` when it cannot be."""
 
-    def __init__(self, folder: Path, space: str, options: GatewayLogging, writer: LineWriter) -> None:
-        def file(name: str, *, enabled: bool) -> LineFile | None:
+    def __init__(self, folder: Path, space: str, options: GatewayLogging, writer: LogWriter) -> None:
+        def file(name: str, *, enabled: bool) -> LogFile | None:
             if not (options.enabled and enabled):
                 return None
-            return LineFile(folder / name, max_bytes=options.max_file_bytes, kept=options.kept_files)
+            return LogFile(folder / name, max_bytes=options.max_file_bytes, kept=options.kept_files)
 
         self._history = file(ENVELOPE_HISTORY, enabled=options.envelope_history.enabled)
         self._decisions = file(CAPABILITY_DECISIONS, enabled=options.capability_decisions.enabled)
@@ -89,7 +89,7 @@ class AuditLog:
         self._decision_tails: dict[tuple[Any, ...], tuple[Any, Any, bytes]] = {}
         self._second = datetime.min.replace(tzinfo=UTC)
         self._second_told = b""
-        self.names_wanted_up_to = self._names_wanted()
+        self.max_named_recipients = self._names_wanted()
         """Above this many recipients nobody needs to know their names."""
         if self.is_on:
             folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ class AuditLog:
         """Whether anything is logged at all."""
         return self._history is not None or self._decisions is not None
 
-    def passed(
+    def log_accepted(
         self,
         envelope: Envelope,
         data: bytes,
@@ -121,9 +121,9 @@ class AuditLog:
         elif history is not None:
             self._writer.put(history, self._passed, len(data), envelope.id, data, sender, transport, recipients, now)
         else:
-            self.decided(envelope, sender, decision, transport, now=now)
+            self.log_decision(envelope, sender, decision, transport, now=now)
 
-    def received(
+    def log_received(
         self,
         envelope: Draft,
         sender: str,
@@ -138,14 +138,14 @@ class AuditLog:
                 self._history, self._received, _SIZE_OF_A_DRAFT, envelope, sender, transport, now, rejected
             )
 
-    def delivered(
+    def log_delivered(
         self, envelope: Envelope, data: bytes, recipients: Recipients, *, now: datetime, metadata: Mapping[str, Any]
     ) -> None:
         """An envelope was written to members: one line each where names are given, one line where only a number is."""
         if self._history is not None and self._options.delivered != "never":
             self._writer.put(self._history, self._delivered, len(data), envelope.id, data, recipients, now, metadata)
 
-    def decided(
+    def log_decision(
         self,
         envelope: Draft,
         sender: str,
@@ -161,7 +161,7 @@ class AuditLog:
                 self._decisions, self._decided, _SIZE_OF_A_DECISION, about, sender, decision, transport, now
             )
 
-    def noted(self, note: Note, *, now: datetime) -> None:
+    def log_permission_change(self, note: Note, *, now: datetime) -> None:
         """Permissions changed."""
         if self._decisions is not None:
             self._writer.put(self._decisions, self._noted, _SIZE_OF_A_DECISION, note, now)

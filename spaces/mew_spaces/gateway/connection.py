@@ -15,7 +15,7 @@ from mew_protocol.ids import ParticipantId
 from mew_protocol.join import JoinRequest, join_request
 from mew_protocol.kinds import SYSTEM_HEARTBEAT, SYSTEM_JOIN
 
-from mew_spaces.gateway.fanout import Lane
+from mew_spaces.gateway.outbound import OutboundChannel
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
 
@@ -40,7 +40,7 @@ class Connection:
         self._service = registry.default
         self._limits = registry.default.config.limits
         self.id = self._service.open()
-        self._lane: Lane | None = None
+        self._channel: OutboundChannel | None = None
         self._bearer = bearer
         self._space = space
         self._participant: ParticipantId | None = None
@@ -67,11 +67,11 @@ class Connection:
         """Whether it can be let in without another word."""
         return self._bearer is not None
 
-    def attach(self, lane: Lane) -> None:
+    def attach(self, channel: OutboundChannel) -> None:
         """Name the way out. How much may wait there is what the space allows."""
-        self._lane = lane
-        lane.allow_waiting(self._limits.write_buffer_bytes + self._limits.message_bytes)
-        self._service.attach(self.id, lane)
+        self._channel = channel
+        channel.limit_buffer(self._limits.write_buffer_bytes + self._limits.message_bytes)
+        self._service.attach(self.id, channel)
 
     def receive(self, data: bytes, is_text: bool) -> None:
         """One message, text or binary. Whatever it holds, this returns."""
@@ -186,8 +186,8 @@ class Connection:
             self._service = home
             self._limits = home.config.limits
             self.id = home.open()
-            if self._lane is not None:
-                self.attach(self._lane)
+            if self._channel is not None:
+                self.attach(self._channel)
 
     def _end(self, error: str, message: str, code: int) -> None:
         self._phase = _Phase.ENDED

@@ -32,11 +32,11 @@ from mew_spaces.gateway.http import (
     answer_http_exception,
     answer_problem,
 )
-from mew_spaces.gateway.line_files import LineWriter
+from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.server import Server, bound_socket, in_url, server_config
 from mew_spaces.gateway.service import SpaceService
-from mew_spaces.gateway.sockets import Sockets
+from mew_spaces.gateway.websocket_endpoint import WebSocketEndpoint
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
@@ -56,7 +56,7 @@ class HostedSpace:
 
 def create_app(registry: SpaceRegistry) -> Starlette:
     """The gateway as an ASGI application."""
-    sockets = Sockets(registry)
+    sockets = WebSocketEndpoint(registry)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -158,7 +158,7 @@ async def serve_gateway(
 def _open_space(space: HostedSpace) -> SpaceService:
     """A service with what a state folder brings: tokens, logs, invitations, removals. Raises `SpacesError`."""
     config, state = space.config, space.state
-    writer = LineWriter()
+    writer = LogWriter()
     tokens = space.tokens
     if tokens is None:
         tokens = TokenBook.generate(config) if state is None else TokenBook.load(config, state)

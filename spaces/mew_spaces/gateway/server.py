@@ -14,8 +14,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 from mew_spaces.errors import PortInUse, SpacesError
+from mew_spaces.gateway.direct_websocket import DirectWebSocketProtocol
 from mew_spaces.gateway.registry import SpaceRegistry
-from mew_spaces.gateway.websocket import DirectWebSocket
 
 STOP_SECONDS = 3
 """How long open requests may take when the gateway stops."""
@@ -63,7 +63,7 @@ def server_config(app: Starlette, registry: SpaceRegistry, *, direct: bool) -> u
     return uvicorn.Config(
         app,
         http="auto",
-        ws=DirectWebSocket if direct else "websockets-sansio",
+        ws=DirectWebSocketProtocol if direct else "websockets-sansio",
         ws_max_size=registry.message_bytes,
         ws_ping_interval=limits.ping_interval_seconds,
         ws_ping_timeout=limits.ping_timeout_seconds,

@@ -1,6 +1,6 @@
 """Where spaces meet connections: events in, effects performed at once and in order.
 
-Owns one room per space (its state, its history, its lanes), the numbers of connections, and the clock and ids it
+Owns one room per space (its state, its history, its channels), the numbers of connections, and the clock and ids it
 hands to the pure core. Nothing here waits: an envelope is decided and written to everybody before the next one is
 looked at, so everybody sees one order. Knows no socket and no HTTP.
 """
@@ -40,11 +40,11 @@ from mew_spaces.core.space import Space
 from mew_spaces.core.system_messages import NewId
 from mew_spaces.gateway.audit import AuditLog, Recipients, Transport
 from mew_spaces.gateway.auth import TOKEN_BYTES, TokenBook, space_folder
-from mew_spaces.gateway.fanout import Fanout, Lane, frame_json, frame_message
 from mew_spaces.gateway.history import EnvelopeHistory
-from mew_spaces.gateway.line_files import LineWriter
+from mew_spaces.gateway.log_writer import LogWriter
+from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
 from mew_spaces.gateway.token_registry import Register
-from mew_spaces.gateway.virtual import FileLane
+from mew_spaces.gateway.virtual import FileChannel
 
 Clock = Callable[[], datetime]
 
@@ -79,7 +79,7 @@ class SpaceService:
         new_token: NewId = new_random_token,
         epoch: str | None = None,
         state: Path | None = None,
-        writer: LineWriter | None = None,
+        writer: LogWriter | None = None,
         audit: AuditLog | None = None,
     ) -> None:
         """`epoch` names this run in history positions; a fresh one is made when it is left out.
@@ -103,7 +103,7 @@ class SpaceService:
         self.started_at = clock()
         self._clock = clock
         self._fanout = Fanout()
-        self._lanes: dict[ConnectionId, Lane] = {}
+        self._channels: dict[ConnectionId, OutboundChannel] = {}
         self._owners: dict[ConnectionId, ParticipantId] = {}
         self._virtual: dict[ParticipantId, ConnectionId] = {}
         self._slow: list[ConnectionId] = []
@@ -116,13 +116,13 @@ class SpaceService:
     # Connections
 
     def open(self) -> ConnectionId:
-        """A number for a new connection; its lane follows with `attach`."""
+        """A number for a new connection; its channel follows with `attach`."""
         self._opened += 1
         return ConnectionId(self._opened)
 
-    def attach(self, connection: ConnectionId, lane: Lane) -> None:
+    def attach(self, connection: ConnectionId, channel: OutboundChannel) -> None:
         """Name the way out to a connection."""
-        self._lanes[connection] = lane
+        self._channels[connection] = channel
 
     def join(self, connection: ConnectionId, participant: ParticipantId) -> None:
         """Let a connection whose identity is proven come in."""
@@ -159,8 +159,8 @@ class SpaceService:
         participant = self._owners.pop(connection, None)
         if participant is not None:
             self._perform(self.space.leave(connection, participant, now=self._clock()))
-        self._fanout.dismiss(connection)
-        self._lanes.pop(connection, None)
+        self._fanout.remove(connection)
+        self._channels.pop(connection, None)
 
     def is_slow(self, connection: ConnectionId) -> None:
         """More waits for a connection than may. It is ended as soon as the effects at hand are performed."""
@@ -175,15 +175,15 @@ class SpaceService:
             return
         if participant in self._virtual or not self.tokens.knows(participant):
             return
-        lane = FileLane(self._folder / configured.output_log, self._writer)
+        channel = FileChannel(self._folder / configured.output_log, self._writer)
         try:
-            lane.prepare()
+            channel.prepare()
         except OSError as error:
             log.warning("%s cannot be logged: %s", participant, error)
             return
         connection = self.open()
         self._virtual[participant] = connection
-        self.attach(connection, lane)
+        self.attach(connection, channel)
         self._owners[connection] = participant
         self._perform(self.space.join_virtually(connection, participant, now=self._clock()))
 
@@ -253,7 +253,7 @@ class SpaceService:
 
     def _broadcast(self, effect: Broadcast, data: bytes) -> None:
         self.history.publish(data)
-        self._fanout.to_all(frame_json(data), without=effect.without)
+        self._fanout.write_to_all(frame_json(data), without=effect.without)
 
     def _end_slow_ones(self) -> None:
         while self._slow:
@@ -267,18 +267,18 @@ class SpaceService:
                 if self._audit is not None:
                     recipients = self._recipients(self._audit, effect)
                     about = {"source_participant": effect.envelope.sender}
-                    self._audit.delivered(effect.envelope, data, recipients, now=self._clock(), metadata=about)
+                    self._audit.log_delivered(effect.envelope, data, recipients, now=self._clock(), metadata=about)
             case Send(envelope, connections, is_secret):
                 data = envelope.encode()
                 self._send(frame_json(data), connections)
                 if self._audit is not None and not is_secret:
                     names = dict.fromkeys(self._owners[one] for one in connections if one in self._owners)
                     about = {"type": envelope.kind}
-                    self._audit.delivered(envelope, data, tuple(names), now=self._clock(), metadata=about)
+                    self._audit.log_delivered(envelope, data, tuple(names), now=self._clock(), metadata=about)
             case Relay(frame, None):
-                self._fanout.to_all(frame_message(frame.raw))
+                self._fanout.write_to_all(frame_message(frame.raw))
             case Relay(frame, connections):
-                self._fanout.to_some(frame_message(frame.raw), connections or ())
+                self._fanout.write_to(frame_message(frame.raw), connections or ())
             case Admit() | Dismiss() | Close():
                 self._change_connection(effect)
             case Enrol() | Expel() | Note():
@@ -287,16 +287,16 @@ class SpaceService:
                 assert_never(effect)
 
     def _change_connection(self, effect: Admit | Dismiss | Close) -> None:
-        lane = self._lanes.get(effect.connection)
+        channel = self._channels.get(effect.connection)
         match effect:
             case Admit(connection):
-                if lane is not None:
-                    self._fanout.admit(connection, lane)
+                if channel is not None:
+                    self._fanout.add(connection, channel)
             case Dismiss(connection):
-                self._fanout.dismiss(connection)
+                self._fanout.remove(connection)
             case Close(_, code, reason):
-                if lane is not None:
-                    lane.close(code, reason)
+                if channel is not None:
+                    channel.close(code, reason)
             case _:
                 assert_never(effect)
 
@@ -309,7 +309,7 @@ class SpaceService:
             case Note():
                 log.info("%s: %s, by %s", effect.event, effect.participant, effect.by)
                 if self._audit is not None:
-                    self._audit.noted(effect, now=self._clock())
+                    self._audit.log_permission_change(effect, now=self._clock())
             case _:
                 assert_never(effect)
 
@@ -327,22 +327,22 @@ class SpaceService:
             # What nearly every envelope is: allowed and passed on. One line-making for all of it.
             data = accepted.encode()
             members = len(self.space.members)
-            is_crowd = members > audit.names_wanted_up_to and not first.without
+            is_crowd = members > audit.max_named_recipients and not first.without
             heard = members if is_crowd else self._recipients(audit, first)
-            audit.passed(accepted, data, sender, transport, heard, decision, now=now)
+            audit.log_accepted(accepted, data, sender, transport, heard, decision, now=now)
             self._broadcast(first, data)
             if self._slow:
                 self._end_slow_ones()
             return
-        audit.received(accepted or draft, sender, transport, now=now, rejected=refused.error if refused else None)
+        audit.log_received(accepted or draft, sender, transport, now=now, rejected=refused.error if refused else None)
         if decision is not None:
-            audit.decided(accepted or draft, sender, decision, transport, now=now)
+            audit.log_decision(accepted or draft, sender, decision, transport, now=now)
         self._perform(effects)
 
     def _recipients(self, audit: AuditLog, effect: Broadcast) -> Recipients:
         left_out = {self._owners[one] for one in effect.without if one in self._owners} if effect.without else ()
         count = len(self.space.members) - len(left_out)
-        if count > audit.names_wanted_up_to:
+        if count > audit.max_named_recipients:
             return count
         return tuple(name for name in self.space.members if name not in left_out)
 
@@ -355,14 +355,14 @@ class SpaceService:
 
     def _send(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         for connection in connections:
-            lane = self._lanes.get(connection)
-            if lane is not None and lane.is_open:
-                lane.write(framed)
+            channel = self._channels.get(connection)
+            if channel is not None and channel.is_open:
+                channel.write(framed)
 
     def _end_slow(self, connection: ConnectionId) -> None:
         """Tell a slow consumer and let it go; its leaving is an event like any other."""
-        lane = self._lanes.get(connection)
-        if lane is None:
+        channel = self._channels.get(connection)
+        if channel is None:
             return
         participant = self._owners.get(connection)
         log.warning("%s reads too slowly and is disconnected", participant or "a connection")
@@ -370,5 +370,5 @@ class SpaceService:
         send = self.space.refuse_connection(
             connection, errors.SLOW_CONSUMER, message, now=self._clock(), participant=participant
         )
-        lane.finish(frame_json(send.envelope.encode()), errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
+        channel.close_with_message(frame_json(send.envelope.encode()), errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
         self.leave(connection)

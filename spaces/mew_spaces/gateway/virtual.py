@@ -1,6 +1,6 @@
 """Participants that are a file: everything a member would be sent is appended to it, one JSON line each.
 
-Such a log is the lane of a connection like any other. What is done with the file meanwhile (it may be truncated or
+Such a log is the channel of a connection like any other. What is done with the file meanwhile (it may be truncated or
 moved) is its reader's business.
 """
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
-from mew_spaces.gateway.fanout import Lane, unframe
-from mew_spaces.gateway.line_files import LineFile, LineWriter
+from mew_spaces.gateway.log_writer import LogFile, LogWriter
+from mew_spaces.gateway.outbound import OutboundChannel, unframe
 
 
-class FileLane(Lane):
-    """The way out into a file (`fanout.Lane`)."""
+class FileChannel(OutboundChannel):
+    """The way out into a file (`fanout.OutboundChannel`)."""
 
-    def __init__(self, path: Path, writer: LineWriter) -> None:
+    def __init__(self, path: Path, writer: LogWriter) -> None:
         super().__init__()
-        self._file = LineFile(path, is_private=False)
+        self._file = LogFile(path, is_private=False)
         self._writer = writer
 
     def prepare(self) -> None:
@@ -29,14 +29,14 @@ class FileLane(Lane):
         """Leave a message to be written."""
         self._writer.put(self._file, line_of, len(framed), framed)
 
-    def allow_waiting(self, _max_bytes: int) -> None:
+    def limit_buffer(self, _max_bytes: int) -> None:
         """Nothing waits here: the writer bounds what waits for all of its files."""
 
     def close(self, _code: int, _reason: str) -> None:
         """Write nothing from now on."""
-        self.shut()
+        self.stop_writing()
 
-    def finish(self, last: bytes, code: int, reason: str) -> None:
+    def close_with_message(self, last: bytes, code: int, reason: str) -> None:
         """One last line."""
         self.write(last)
         self.close(code, reason)

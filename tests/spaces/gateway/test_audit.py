@@ -11,10 +11,10 @@ from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.config.settings import GatewayLogging
 from mew_spaces.gateway.audit import CAPABILITY_DECISIONS, ENVELOPE_HISTORY, AuditLog, logging_options
 from mew_spaces.gateway.auth import TokenBook
-from mew_spaces.gateway.line_files import LineWriter
+from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.service import SpaceService
 
-from tests.support.lanes import RecordingLane
+from tests.support.channels import RecordingChannel
 
 ADA, BOB = ParticipantId("ada"), ParticipantId("bob")
 
@@ -24,13 +24,13 @@ class Logged:
 
     def __init__(self, config: SpaceConfig, folder: Path, **options: Any) -> None:
         self.folder = folder
-        self.writer = LineWriter()
+        self.writer = LogWriter()
         audit = AuditLog(folder, "demo", GatewayLogging(**options), self.writer)
         self.service = SpaceService(config, TokenBook.generate(config), writer=self.writer, audit=audit)
         self.connections = {}
         for name in (ADA, BOB):
             self.connections[name] = connection = self.service.open()
-            self.service.attach(connection, RecordingLane())
+            self.service.attach(connection, RecordingChannel())
             self.service.join(connection, name)
 
     def say(self, name: ParticipantId, kind: str, payload: Any = None, *, http: bool = False, **headers: Any) -> Any:
@@ -181,7 +181,7 @@ def test_a_log_that_is_off_is_not_made(config: SpaceConfig, tmp_path: Path) -> N
     logged.say(BOB, "chat", {"text": "x"})
     assert logged.lines() == []
     assert logged.lines(CAPABILITY_DECISIONS)
-    writer = LineWriter()
+    writer = LogWriter()
     assert not AuditLog(tmp_path / "b", "demo", GatewayLogging(**off), writer).is_on
     assert not (tmp_path / "b").exists()
 

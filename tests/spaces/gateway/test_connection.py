@@ -14,7 +14,7 @@ from mew_spaces.gateway.connection import Connection
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
 
-from tests.support.lanes import RecordingLane
+from tests.support.channels import RecordingChannel
 
 JOIN = {"type": "join", "space": "demo", "participantId": "coder", "token": "token-of-coder"}
 
@@ -23,16 +23,16 @@ class Socket:
     """A connection and what it was told."""
 
     def __init__(self, service: SpaceService, **options: Any) -> None:
-        self.lane = RecordingLane()
+        self.channel = RecordingChannel()
         self.connection = Connection(SpaceRegistry([service]), **options)
-        self.connection.attach(self.lane)
+        self.connection.attach(self.channel)
 
     def send(self, message: dict[str, Any] | bytes | str) -> None:
         raw = json.dumps(message) if isinstance(message, dict) else message
         self.connection.receive(raw.encode() if isinstance(raw, str) else raw, is_text=not isinstance(raw, bytes))
 
     def told(self) -> list[str]:
-        written, self.lane.written = self.lane.written, []
+        written, self.channel.written = self.channel.written, []
         envelopes = [json.loads(one) for one in written]
         return [one.get("payload", {}).get("error", one["kind"]) for one in envelopes]
 
@@ -65,11 +65,11 @@ def test_how_much_may_wait_is_what_the_space_it_joins_allows(service: SpaceServi
         "limits: {write_buffer_bytes: 8000000, message_bytes: 2000000}"
     )
     connection = Connection(SpaceRegistry([service, SpaceService(generous, TokenBook.generate(generous))]))
-    lane = RecordingLane()
-    connection.attach(lane)
-    assert lane.max_waiting_bytes == 131_072
+    channel = RecordingChannel()
+    connection.attach(channel)
+    assert channel.max_waiting_bytes == 131_072
     connection.receive(b'{"type":"join","space":"generous","token":"of-eve"}', is_text=True)
-    assert lane.max_waiting_bytes == 10_000_000
+    assert channel.max_waiting_bytes == 10_000_000
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_wrong_join_is_told_and_closed_without_a_welcome(
     socket = Socket(service)
     socket.send(join)
     assert socket.told() == [error]
-    assert socket.lane.closed == (code, error)
+    assert socket.channel.closed == (code, error)
     assert socket.connection.is_ended
     socket.send(JOIN)
     assert socket.told() == []
@@ -132,7 +132,7 @@ def test_a_joined_socket_cannot_become_somebody_else(service: SpaceService) -> N
 def test_before_the_join_nothing_is_heard_but_everything_is_answered(service: SpaceService) -> None:
     socket = Socket(service)
     socket.send({"kind": "chat", "id": "7", "payload": {"text": "hi"}})
-    answer = json.loads(socket.lane.written[-1])
+    answer = json.loads(socket.channel.written[-1])
     assert answer["correlation_id"] == ["7"]
     assert answer["payload"]["your_capabilities"] == []
     socket.send("#stream-1#x")
@@ -147,7 +147,7 @@ def test_a_socket_that_does_not_join_in_time_is_let_go(service: SpaceService) ->
     socket = Socket(service)
     socket.connection.give_up_waiting()
     assert socket.told() == ["not_joined"]
-    assert socket.lane.closed == (4401, "not_joined")
+    assert socket.channel.closed == (4401, "not_joined")
     joined = Socket(service)
     joined.send(JOIN)
     joined.connection.give_up_waiting()
@@ -162,7 +162,7 @@ def test_a_text_frame_that_is_no_utf8_never_reaches_others(service: SpaceService
     socket.connection.receive(b"#stream-1#\xff", is_text=True)
     assert socket.told() == ["invalid_frame"]
     socket.connection.receive(b"#stream-1#\xff", is_text=False)
-    assert socket.lane.written == [b"#stream-1#\xff"]
+    assert socket.channel.written == [b"#stream-1#\xff"]
 
 
 def test_a_failure_of_ours_is_answered_and_logged(config: SpaceConfig, caplog: pytest.LogCaptureFixture) -> None:
@@ -194,7 +194,7 @@ def test_a_slow_socket_is_heard_no_more(service: SpaceService) -> None:
     slow.send(JOIN)
     other.connection.join_by_header()
     slow.told()
-    slow.lane.shut()
+    slow.channel.stop_writing()
     slow.connection.slow()
     slow.send({"kind": "chat", "payload": {"text": "unheard"}})
     other.send({"kind": "chat", "payload": {"text": "next"}})

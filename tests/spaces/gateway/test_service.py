@@ -1,4 +1,4 @@
-"""Effects become writes, in order, to the right lanes."""
+"""Effects become writes, in order, to the right channels."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -12,10 +12,10 @@ from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.core.effects import ConnectionId
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.history import Position
-from mew_spaces.gateway.line_files import LineWriter
+from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.service import SpaceService
 
-from tests.support.lanes import RecordingLane
+from tests.support.channels import RecordingChannel
 
 ADA, BOB, CODER = ParticipantId("ada"), ParticipantId("bob"), ParticipantId("coder")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,15 +39,15 @@ def service(config: SpaceConfig, clock: Clock) -> SpaceService:
     return SpaceService(config, TokenBook.generate(config), clock=clock, epoch="e")
 
 
-def joined(service: SpaceService, participant: ParticipantId) -> tuple[ConnectionId, RecordingLane]:
-    connection, lane = service.open(), RecordingLane()
-    service.attach(connection, lane)
+def joined(service: SpaceService, participant: ParticipantId) -> tuple[ConnectionId, RecordingChannel]:
+    connection, channel = service.open(), RecordingChannel()
+    service.attach(connection, channel)
     service.join(connection, participant)
-    return connection, lane
+    return connection, channel
 
 
-def kinds(lane: RecordingLane) -> list[str]:
-    return [json.loads(one)["kind"] if one[:1] in ("{", b"{") else str(one) for one in lane.written]
+def kinds(channel: RecordingChannel) -> list[str]:
+    return [json.loads(one)["kind"] if one[:1] in ("{", b"{") else str(one) for one in channel.written]
 
 
 def chat(text: str) -> Any:
@@ -77,11 +77,11 @@ def test_refusals_are_no_history(service: SpaceService) -> None:
 
 
 def test_a_refused_connection_is_told_and_closed(service: SpaceService) -> None:
-    connection, lane = service.open(), RecordingLane()
-    service.attach(connection, lane)
+    connection, channel = service.open(), RecordingChannel()
+    service.attach(connection, channel)
     service.turn_away(connection, "unauthorized", "no", 4401)
-    assert kinds(lane) == ["system/error"]
-    assert lane.closed == (4401, "unauthorized")
+    assert kinds(channel) == ["system/error"]
+    assert channel.closed == (4401, "unauthorized")
     service.leave(connection)
     service.turn_away(connection, "unauthorized", "nobody there", 4401)
 
@@ -106,7 +106,7 @@ def test_an_http_sender_speaks_the_same_way(service: SpaceService) -> None:
 def test_a_slow_reader_is_told_and_leaves_and_nobody_else_notices_but_by_presence(service: SpaceService) -> None:
     ada_connection, ada = joined(service, ADA)
     bob_connection, bob = joined(service, BOB)
-    bob.shut()
+    bob.stop_writing()
     service.is_slow(bob_connection)
     service.receive(ada_connection, ADA, chat("one"))
     assert kinds(bob)[-1] == "system/error"
@@ -203,7 +203,7 @@ participants:
   lazy: {output_log: ./logs/lazy.log, command: mew}
 """
     )
-    return SpaceService(config, TokenBook.generate(config), writer=LineWriter())
+    return SpaceService(config, TokenBook.generate(config), writer=LogWriter())
 
 
 def kinds_in(path: Path) -> list[str]:
@@ -228,13 +228,13 @@ def test_a_log_hears_from_the_start_or_from_its_first_word_by_http(logs: Path) -
 def test_a_socket_joins_beside_its_log_and_leaves_it_listening(logs: Path) -> None:
     service = with_logs()
     said(service, ParticipantId("lazy"), "chat", text="one")
-    connection, lane = joined(service, ParticipantId("lazy"))
+    connection, channel = joined(service, ParticipantId("lazy"))
     _, newer = joined(service, ParticipantId("lazy"))
     said(service, ADA, "chat", text="two")
     service.leave(connection)
     said(service, ADA, "chat", text="three")
     service.close()
-    assert kinds(lane) == ["system/welcome", "system/error"]
+    assert kinds(channel) == ["system/welcome", "system/error"]
     assert kinds(newer) == ["system/welcome", "chat", "chat"]
     texts = [json.loads(line)["payload"].get("text") for line in (logs / "lazy.log").read_text().splitlines()]
     assert [text for text in texts if text] == ["one", "two", "three"]

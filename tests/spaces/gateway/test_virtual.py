@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from mew_spaces.gateway.fanout import frame_json, frame_message
-from mew_spaces.gateway.line_files import LineWriter
-from mew_spaces.gateway.virtual import FileLane, line_of
+from mew_spaces.gateway.log_writer import LogWriter
+from mew_spaces.gateway.outbound import frame_json, frame_message
+from mew_spaces.gateway.virtual import FileChannel, line_of
 
 
 def test_an_envelope_is_a_line_as_it_is_and_a_frame_its_bytes() -> None:
@@ -15,15 +15,15 @@ def test_an_envelope_is_a_line_as_it_is_and_a_frame_its_bytes() -> None:
         assert (told["type"], bytes(told["data"])) == ("Buffer", "#s#ü\n".encode())
 
 
-def test_a_lane_makes_its_file_and_writes_behind_what_is_there(tmp_path: Path) -> None:
+def test_a_channel_makes_its_file_and_writes_behind_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "out.log"
-    writer = LineWriter()
-    lane = FileLane(path, writer)
-    lane.prepare()
+    writer = LogWriter()
+    channel = FileChannel(path, writer)
+    channel.prepare()
     assert path.read_bytes() == b""
     path.write_text("before\n")
-    lane.write(frame_json(b"{}"))
-    lane.finish(frame_json(b'{"last":true}'), 4403, "removed")
-    assert not lane.is_open
+    channel.write(frame_json(b"{}"))
+    channel.close_with_message(frame_json(b'{"last":true}'), 4403, "removed")
+    assert not channel.is_open
     writer.close()
     assert path.read_text() == 'before\n{}\n{"last":true}\n'

@@ -1,4 +1,4 @@
-"""Framing, fan-out, and the lane through plain ASGI."""
+"""Framing, fan-out, and the channel through plain ASGI."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_spaces.core.effects import ConnectionId
-from mew_spaces.gateway.fanout import AsgiLane, Fanout, frame_json, frame_message, unframe
+from mew_spaces.gateway.outbound import AsgiChannel, Fanout, frame_json, frame_message, unframe
 from websockets.frames import Frame, Opcode
 
-from tests.support.lanes import RecordingLane
+from tests.support.channels import RecordingChannel
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 70_000])
@@ -28,23 +28,28 @@ def test_a_framed_message_comes_back(message: bytes | str) -> None:
     assert unframe(frame_message(message)) == message
 
 
-def fanout_of(count: int) -> tuple[Fanout, list[RecordingLane]]:
-    fanout, lanes = Fanout(), [RecordingLane() for _ in range(count)]
-    for number, lane in enumerate(lanes):
-        fanout.admit(ConnectionId(number), lane)
-    return fanout, lanes
+def fanout_of(count: int) -> tuple[Fanout, list[RecordingChannel]]:
+    fanout, channels = Fanout(), [RecordingChannel() for _ in range(count)]
+    for number, channel in enumerate(channels):
+        fanout.add(ConnectionId(number), channel)
+    return fanout, channels
 
 
 def test_everybody_gets_the_same_bytes_except_who_is_left_out_or_closed() -> None:
-    fanout, lanes = fanout_of(4)
-    lanes[1].close(1000, "")
-    fanout.to_all(frame_message("one"))
-    fanout.to_all(frame_message("two"), without=frozenset({ConnectionId(0)}))
-    fanout.to_some(frame_message("three"), [ConnectionId(1), ConnectionId(2), ConnectionId(9)])
-    fanout.dismiss(ConnectionId(3))
-    fanout.dismiss(ConnectionId(9))
-    fanout.to_all(frame_message("four"))
-    assert [lane.written for lane in lanes] == [["one", "four"], [], ["one", "two", "three", "four"], ["one", "two"]]
+    fanout, channels = fanout_of(4)
+    channels[1].close(1000, "")
+    fanout.write_to_all(frame_message("one"))
+    fanout.write_to_all(frame_message("two"), without=frozenset({ConnectionId(0)}))
+    fanout.write_to(frame_message("three"), [ConnectionId(1), ConnectionId(2), ConnectionId(9)])
+    fanout.remove(ConnectionId(3))
+    fanout.remove(ConnectionId(9))
+    fanout.write_to_all(frame_message("four"))
+    assert [channel.written for channel in channels] == [
+        ["one", "four"],
+        [],
+        ["one", "two", "three", "four"],
+        ["one", "two"],
+    ]
     assert len(fanout) == 3
 
 
@@ -60,21 +65,21 @@ class Outlet:
         self.sent.append(message)
 
 
-def asgi_lane(max_bytes: int, on_slow: Callable[[], None] = lambda: None) -> AsgiLane:
-    lane = AsgiLane(on_slow=on_slow)
-    lane.allow_waiting(max_bytes)
-    return lane
+def asgi_channel(max_bytes: int, on_slow: Callable[[], None] = lambda: None) -> AsgiChannel:
+    channel = AsgiChannel(on_slow=on_slow)
+    channel.limit_buffer(max_bytes)
+    return channel
 
 
-async def test_the_asgi_lane_sends_in_order_and_closes_behind_what_waits() -> None:
-    outlet, lane = Outlet(), asgi_lane(1_000)
-    lane.write(frame_message("a"))
-    lane.write(frame_message(b"b"))
-    lane.close(4401, "unauthorized")
-    lane.close(1000, "too late")
+async def test_the_asgi_channel_sends_in_order_and_closes_behind_what_waits() -> None:
+    outlet, channel = Outlet(), asgi_channel(1_000)
+    channel.write(frame_message("a"))
+    channel.write(frame_message(b"b"))
+    channel.close(4401, "unauthorized")
+    channel.close(1000, "too late")
     outlet.may_send.set()
     with anyio.fail_after(5):
-        await lane.run(outlet.send)
+        await channel.run(outlet.send)
     assert outlet.sent == [
         {"type": "websocket.send", "text": "a"},
         {"type": "websocket.send", "bytes": b"b"},
@@ -82,20 +87,20 @@ async def test_the_asgi_lane_sends_in_order_and_closes_behind_what_waits() -> No
     ]
 
 
-async def test_the_asgi_lane_notices_a_slow_reader_once_and_lets_it_go() -> None:
+async def test_the_asgi_channel_notices_a_slow_reader_once_and_lets_it_go() -> None:
     noticed: list[bool] = []
-    outlet, lane = Outlet(), asgi_lane(10, lambda: noticed.append(True))
+    outlet, channel = Outlet(), asgi_channel(10, lambda: noticed.append(True))
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.run, outlet.send)
-            lane.write(frame_message("12345"))
+            tasks.start_soon(channel.run, outlet.send)
+            channel.write(frame_message("12345"))
             await anyio.wait_all_tasks_blocked()
             assert noticed == []
-            lane.write(frame_message("1234567890"))
+            channel.write(frame_message("1234567890"))
             assert noticed == [True]
-            assert not lane.is_open
-            lane.finish(frame_message("why"), 4408, "slow_consumer")
-            assert lane.closing.is_set()
+            assert not channel.is_open
+            channel.close_with_message(frame_message("why"), 4408, "slow_consumer")
+            assert channel.closing.is_set()
             outlet.may_send.set()
     assert outlet.sent == [
         {"type": "websocket.send", "text": "12345"},
@@ -104,14 +109,14 @@ async def test_the_asgi_lane_notices_a_slow_reader_once_and_lets_it_go() -> None
     ]
 
 
-async def test_the_asgi_lane_wakes_for_what_comes_later() -> None:
-    outlet, lane = Outlet(), asgi_lane(1_000)
+async def test_the_asgi_channel_wakes_for_what_comes_later() -> None:
+    outlet, channel = Outlet(), asgi_channel(1_000)
     outlet.may_send.set()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.run, outlet.send)
+            tasks.start_soon(channel.run, outlet.send)
             for text in ("a", "b"):
                 await anyio.wait_all_tasks_blocked()
-                lane.write(frame_message(text))
-            lane.close(1000, "")
+                channel.write(frame_message(text))
+            channel.close(1000, "")
     assert [message.get("text") for message in outlet.sent] == ["a", "b", None]

@@ -1,6 +1,6 @@
 """The WebSocket protocol our server runs: uvicorn's sans-I/O one, with its transport in the application's hands.
 
-It hands a `DirectLane` to the application in the scope's extensions: framed bytes go straight to the transport,
+It hands a `DirectChannel` to the application in the scope's extensions: framed bytes go straight to the transport,
 messages come straight from the bytes, one call each, with no queue and no task between. A whole message in one frame,
 which nearly every one is, is unmasked and handed over at once; whatever else a frame may be (a part, a control frame,
 a mistake) goes to the library's parser. It keeps the promise that nothing is written after a close frame, whoever
@@ -16,15 +16,15 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode
 from websockets.http11 import Request
 
-from mew_spaces.gateway.fanout import Lane
+from mew_spaces.gateway.outbound import OutboundChannel
 
 try:
     from websockets.speedups import apply_mask
 except ImportError:  # the library was built without its compiled part
     from websockets.utils import apply_mask
 
-EXTENSION = "mew.direct_lane"
-"""Where the application finds the lane in `scope["extensions"]`."""
+EXTENSION = "mew.direct_channel"
+"""Where the application finds the channel in `scope["extensions"]`."""
 
 CLOSE_GRACE_SECONDS = 5.0
 """How long a peer may take to answer a close frame or to read what is on its way, before it is cut off."""
@@ -46,12 +46,12 @@ class OnMessage(Protocol):
     def __call__(self, data: bytes, is_text: bool, /) -> None: ...
 
 
-class DirectLane(Lane):
-    """The way out to one connection, and the way in once it is attached (`fanout.Lane`)."""
+class DirectChannel(OutboundChannel):
+    """The way out to one connection, and the way in once it is attached (`fanout.OutboundChannel`)."""
 
     __slots__ = ("_protocol", "max_bytes", "on_gone", "on_message", "on_slow", "on_too_large", "write")
 
-    def __init__(self, protocol: "DirectWebSocket") -> None:
+    def __init__(self, protocol: "DirectWebSocketProtocol") -> None:
         super().__init__()
         self._protocol = protocol
         self.max_bytes = protocol.config.ws_max_size
@@ -66,7 +66,7 @@ class DirectLane(Lane):
         self.on_slow = on_slow
         self.on_too_large = on_too_large
 
-    def allow_waiting(self, max_bytes: int) -> None:
+    def limit_buffer(self, max_bytes: int) -> None:
         """Say how much may wait for the peer."""
         self._protocol.transport.set_write_buffer_limits(high=max_bytes)
 
@@ -83,17 +83,17 @@ class DirectLane(Lane):
         if self.is_open:
             self._protocol.close_with(code, reason)
 
-    def finish(self, last: bytes, code: int, reason: str) -> None:
-        """Say one last thing and close, though the lane counts as closed already."""
+    def close_with_message(self, last: bytes, code: int, reason: str) -> None:
+        """Say one last thing and close, though the channel counts as closed already."""
         if not self._protocol.is_ending:
             self.write(last)
             self._protocol.close_with(code, reason)
 
 
-class DirectWebSocket(WebSocketsSansIOProtocol):
-    """uvicorn's protocol, its outgoing side shared with a `DirectLane`."""
+class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's protocol, its outgoing side shared with a `DirectChannel`."""
 
-    lane: DirectLane | None = None
+    channel: DirectChannel | None = None
 
     _begun = b""
     """The beginning of a frame's head, when the rest of the head has not come yet."""
@@ -103,7 +103,7 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
     """Whether the parser waits for the next part of a message."""
 
     def data_received(self, data: bytes) -> None:
-        if self.lane is None:
+        if self.channel is None:
             super().data_received(data)  # the handshake, and nothing behind it
             return
         if self._owed:
@@ -121,18 +121,18 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
 
     def _read_frame(self, data: bytes, place: int, size: int) -> int:
         """Read the frame that begins at a place. Returns the place behind it."""
-        lane = self.lane
-        assert lane is not None
-        on_message = lane.on_message
+        channel = self.channel
+        assert channel is not None
+        on_message = channel.on_message
         # What nearly all of them are, decided without another call: a whole message, masked, not very long.
-        if on_message is not None and lane.is_open and size - place >= _SHORT_HEAD and not self._is_in_parts:
+        if on_message is not None and channel.is_open and size - place >= _SHORT_HEAD and not self._is_in_parts:
             first, second = data[place], data[place + 1]
             if _MASKED <= second < _MASKED | 127 and first in _WHOLE_MESSAGES:
                 start, length = place + 6, second - _MASKED
                 if length == 126:
                     start, length = place + 8, data[place + 2] << 8 | data[place + 3]
                 end = start + length
-                if end <= size and length <= lane.max_bytes:
+                if end <= size and length <= channel.max_bytes:
                     on_message(apply_mask(data[start:end], data[start - 4 : start]), first == _FINAL | _TEXT)
                     return end
         head, length = _head_of(data, place, size)
@@ -152,12 +152,12 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
         if self.response.status_code == 101:
-            self.lane = DirectLane(self)
+            self.channel = DirectChannel(self)
             extensions = cast("dict[str, Any]", self.scope["extensions"])
-            extensions[EXTENSION] = self.lane
+            extensions[EXTENSION] = self.channel
 
     async def run_asgi(self) -> None:
-        """Let the application serve the connection, or hand it over to the lane and return."""
+        """Let the application serve the connection, or hand it over to the channel and return."""
         failed = False
         try:
             await self.app(self.scope, self.receive, self.send)
@@ -167,7 +167,7 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
             failed = True
             self.logger.exception("a connection could not be served")
             self.send_500_response()
-        if failed or self.lane is None or self.lane.on_gone is None:
+        if failed or self.channel is None or self.channel.on_gone is None:
             if not self.handshake_complete:
                 self.send_500_response()
             if self.close_timer is None:
@@ -180,12 +180,12 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
 
     def take_over(self, on_message: OnMessage, on_gone: Callable[[], None]) -> None:
         """Deliver what is queued, then every further message, to these functions, and let go what served the rest."""
-        assert self.lane is not None
+        assert self.channel is not None
         queue, ending = self.queue, _EndingOnly(self.loop, on_gone)
         self.queue = cast("asyncio.Queue[Any]", ending)
         self.writable = cast("asyncio.Event", _NOBODY_WAITS)
         del self.request, self.response, self.scope
-        self.lane.on_gone = on_gone
+        self.channel.on_gone = on_gone
         while not queue.empty():
             event = queue.get_nowait()
             if event["type"] == "websocket.receive":
@@ -193,20 +193,20 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
                 on_message(text.encode() if text is not None else data or b"", text is not None)
             else:
                 ending.put_nowait(event)
-        self.lane.on_message = on_message
+        self.channel.on_message = on_message
         if self.read_paused:
             self.read_paused = False
             self.transport.resume_reading()
 
     def send_receive_event_to_app(self) -> None:
-        lane = self.lane
-        if lane is None or lane.on_message is None:
+        channel = self.channel
+        if channel is None or channel.on_message is None:
             super().send_receive_event_to_app()
             return
         data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
         self.frames = []
         if not self.close_sent:
-            lane.on_message(bytes(data), self.curr_msg_data_type == "text")
+            channel.on_message(bytes(data), self.curr_msg_data_type == "text")
 
     def close_with(self, code: int, reason: str) -> None:
         """Close from our side: the application is told at once, the peer has `CLOSE_GRACE_SECONDS`."""
@@ -225,10 +225,10 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        lane = self.lane
-        if lane is not None and lane.is_open and lane.on_slow is not None:
-            lane.shut()
-            lane.on_slow()
+        channel = self.channel
+        if channel is not None and channel.is_open and channel.on_slow is not None:
+            channel.stop_writing()
+            channel.on_slow()
 
     # Every way a connection can end: from here on nobody may write.
 
@@ -238,12 +238,12 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
         self._cut_off_after(CLOSE_GRACE_SECONDS)
 
     def handle_parser_exception(self) -> None:
-        lane = self.lane
+        channel = self.channel
         close = self.conn.close_sent
         is_too_big = close is not None and close.code == CloseCode.MESSAGE_TOO_BIG
-        if is_too_big and lane is not None and lane.is_open and lane.on_too_large is not None:
+        if is_too_big and channel is not None and channel.is_open and channel.on_too_large is not None:
             # The close frame is made but not yet written, so there is still room for a word of why.
-            lane.on_too_large()
+            channel.on_too_large()
         self._stop_writing()
         super().handle_parser_exception()
         self._cut_off_after(CLOSE_GRACE_SECONDS)
@@ -268,9 +268,9 @@ class DirectWebSocket(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def _stop_writing(self) -> None:
-        lane = self.lane
-        if lane is not None and lane.is_open:
-            lane.shut()
+        channel = self.channel
+        if channel is not None and channel.is_open:
+            channel.stop_writing()
 
     def _cut_off_after(self, seconds: float) -> None:
         """Closing a transport waits until the peer has read everything; a peer that never reads is cut off."""

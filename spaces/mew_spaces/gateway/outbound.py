@@ -1,8 +1,8 @@
 """Bytes out: one message, framed once, written to many connections.
 
-A `Lane` is the way out to one connection, and its only one, so what is written first leaves first. Two kinds
-exist: the direct lane hands the same framed bytes to each connection's transport (`websocket.py`, the fast path
-under our own server); `AsgiLane` goes through the ASGI `send` of any other server. Who receives what is decided
+A `OutboundChannel` is the way out to one connection, and its only one, so what is written first leaves first. Two kinds
+exist: the direct channel hands the same framed bytes to each connection's transport (`websocket.py`, the fast path
+under our own server); `AsgiChannel` goes through the ASGI `send` of any other server. Who receives what is decided
 elsewhere; a slow reader is noticed here and never waited for.
 """
 
@@ -50,23 +50,23 @@ def _head(first: int, size: int) -> bytes:
     return bytes((first, 127)) + size.to_bytes(8)
 
 
-class Lane(ABC):
+class OutboundChannel(ABC):
     """The way out to one connection.
 
     `write` must not be called once `is_open` is false: then a close frame was sent or received, or it is lost.
     """
 
-    __slots__ = ("is_open", "on_shut")
+    __slots__ = ("is_open", "on_stopped")
 
     def __init__(self) -> None:
         self.is_open = True
-        self.on_shut: Callable[[], None] | None = None
+        self.on_stopped: Callable[[], None] | None = None
 
     write: Callable[[bytes], object]
     """Put a frame behind everything written before; never waits."""
 
     @abstractmethod
-    def allow_waiting(self, max_bytes: int) -> None:
+    def limit_buffer(self, max_bytes: int) -> None:
         """Say how much may wait for the peer; beyond that it counts as a slow reader and is told on."""
 
     @abstractmethod
@@ -74,66 +74,66 @@ class Lane(ABC):
         """Send a close frame behind everything written, then wait a bounded time for the peer."""
 
     @abstractmethod
-    def finish(self, last: bytes, code: int, reason: str) -> None:
-        """Say one last thing to a slow reader whose lane was shut already, and close."""
+    def close_with_message(self, last: bytes, code: int, reason: str) -> None:
+        """Say one last thing to a slow reader whose channel was shut already, and close."""
 
-    def shut(self) -> None:
-        """From this moment on nobody may write; who keeps the lane is told."""
+    def stop_writing(self) -> None:
+        """From this moment on nobody may write; who keeps the channel is told."""
         self.is_open = False
-        if self.on_shut is not None:
-            self.on_shut()
+        if self.on_stopped is not None:
+            self.on_stopped()
 
 
 class Fanout:
-    """The lanes of one space's members, in join order."""
+    """The channels of one space's members, in join order."""
 
     def __init__(self) -> None:
-        self._lanes: dict[ConnectionId, Lane] = {}
+        self._channels: dict[ConnectionId, OutboundChannel] = {}
         self._writes: tuple[Callable[[bytes], object], ...] | None = ()
 
     def __len__(self) -> int:
-        return len(self._lanes)
+        return len(self._channels)
 
-    def admit(self, connection: ConnectionId, lane: Lane) -> None:
-        """From now on this lane gets what everybody gets, while it is open."""
-        self._lanes[connection] = lane
-        lane.on_shut = self._look_again
+    def add(self, connection: ConnectionId, channel: OutboundChannel) -> None:
+        """From now on this channel gets what everybody gets, while it is open."""
+        self._channels[connection] = channel
+        channel.on_stopped = self._forget_writes
         self._writes = None
 
-    def dismiss(self, connection: ConnectionId) -> None:
-        """From now on this lane gets nothing."""
-        lane = self._lanes.pop(connection, None)
-        if lane is not None:
-            lane.on_shut = None
+    def remove(self, connection: ConnectionId) -> None:
+        """From now on this channel gets nothing."""
+        channel = self._channels.pop(connection, None)
+        if channel is not None:
+            channel.on_stopped = None
             self._writes = None
 
-    def to_all(self, framed: bytes, *, without: frozenset[ConnectionId] = frozenset()) -> None:
-        """Write one frame to every lane that is open."""
+    def write_to_all(self, framed: bytes, *, without: frozenset[ConnectionId] = frozenset()) -> None:
+        """Write one frame to every channel that is open."""
         if without:
-            self.to_some(framed, (connection for connection in self._lanes if connection not in without))
+            self.write_to(framed, (connection for connection in self._channels if connection not in without))
             return
-        # The hot loop of the gateway: per member one write of the very same bytes and nothing else. A lane that a
+        # The hot loop of the gateway: per member one write of the very same bytes and nothing else. A channel that a
         # write shuts was written to for the last time by it.
         for write in self._writes if self._writes is not None else self._open_writes():
             write(framed)
 
-    def to_some(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
-        """Write one frame to these lanes, where they are open."""
+    def write_to(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
+        """Write one frame to these channels, where they are open."""
         for connection in connections:
-            lane = self._lanes.get(connection)
-            if lane is not None and lane.is_open:
-                lane.write(framed)
+            channel = self._channels.get(connection)
+            if channel is not None and channel.is_open:
+                channel.write(framed)
 
-    def _look_again(self) -> None:
+    def _forget_writes(self) -> None:
         self._writes = None
 
     def _open_writes(self) -> tuple[Callable[[bytes], object], ...]:
-        self._writes = tuple(lane.write for lane in self._lanes.values() if lane.is_open)
+        self._writes = tuple(channel.write for channel in self._channels.values() if channel.is_open)
         return self._writes
 
 
-class AsgiLane(Lane):
-    """A lane through ASGI `send`: a bounded outbox and one task, `run`, that empties it in order."""
+class AsgiChannel(OutboundChannel):
+    """A channel through ASGI `send`: a bounded outbox and one task, `run`, that empties it in order."""
 
     def __init__(self, *, on_slow: OnSlow) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class AsgiLane(Lane):
         self.closing = anyio.Event()
         """Set when a close frame is due."""
 
-    def allow_waiting(self, max_bytes: int) -> None:
+    def limit_buffer(self, max_bytes: int) -> None:
         """Say how much may wait; until then nothing may."""
         self._max_bytes = max_bytes
 
@@ -156,10 +156,10 @@ class AsgiLane(Lane):
         self._waiting_bytes += len(framed)
         self._filled.set()
         if self._waiting_bytes > self._max_bytes:
-            self.shut()
+            self.stop_writing()
             self._on_slow()
 
-    def finish(self, last: bytes, code: int, reason: str) -> None:
+    def close_with_message(self, last: bytes, code: int, reason: str) -> None:
         """Drop what waits; say one last thing and close."""
         self._outbox.clear()
         self._outbox.append(last)
@@ -171,13 +171,13 @@ class AsgiLane(Lane):
             self._end(code, reason)
 
     def _end(self, code: int, reason: str) -> None:
-        self.shut()
+        self.stop_writing()
         self._closing = (code, reason)
         self._filled.set()
         self.closing.set()
 
     async def run(self, send: Callable[[dict[str, Any]], Any]) -> None:
-        """Send what is written, in order, until the lane is closed."""
+        """Send what is written, in order, until the channel is closed."""
         while True:
             while self._outbox:
                 framed = self._outbox.popleft()

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from mew_spaces.gateway.line_files import LineFile, LineWriter
+from mew_spaces.gateway.log_writer import LogFile, LogWriter
 
 
 def line(text: str) -> bytes:
@@ -22,7 +22,7 @@ def written(path: Path) -> list[str]:
 
 
 def test_lines_are_written_in_order_and_all_before_the_writer_ends(tmp_path: Path) -> None:
-    writer, one, other = LineWriter(), LineFile(tmp_path / "one"), LineFile(tmp_path / "other")
+    writer, one, other = LogWriter(), LogFile(tmp_path / "one"), LogFile(tmp_path / "other")
     for number in range(500):
         assert writer.put(one if number % 2 else other, partial(line, str(number)), 8)
     writer.close()
@@ -33,7 +33,7 @@ def test_lines_are_written_in_order_and_all_before_the_writer_ends(tmp_path: Pat
 
 
 def test_a_file_may_be_truncated_or_removed_meanwhile(tmp_path: Path) -> None:
-    file = LineFile(tmp_path / "log")
+    file = LogFile(tmp_path / "log")
     file.append(b"before\n")
     file.path.write_text("")
     file.append(b"after\n")
@@ -45,7 +45,7 @@ def test_a_file_may_be_truncated_or_removed_meanwhile(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_removed_is_made_again(tmp_path: Path) -> None:
-    file = LineFile(tmp_path / "logs" / "deep" / "log", max_bytes=10, kept=1)
+    file = LogFile(tmp_path / "logs" / "deep" / "log", max_bytes=10, kept=1)
     for number in range(3):
         file.append(line(f"line {number}"))
         shutil.rmtree(tmp_path / "logs")
@@ -65,7 +65,7 @@ def disk_with_room_for(size: int) -> Iterator[None]:
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
-    file = LineFile(tmp_path / "log")
+    file = LogFile(tmp_path / "log")
     file.append(line("whole"))
     with disk_with_room_for(10), pytest.raises(OSError, match="too large"):
         file.append(line("as long as this"))
@@ -77,7 +77,7 @@ def test_what_could_not_be_written_is_counted_once_there_is_room_again(
 ) -> None:
     there = tmp_path / "folder"
     there.write_text("a file where a folder should be")
-    writer, file = LineWriter(), LineFile(there / "log")
+    writer, file = LogWriter(), LogFile(there / "log")
     with caplog.at_level(logging.WARNING):
         for text in ("a\nb", "c"):
             writer.put(file, partial(line, text), 1)
@@ -89,7 +89,7 @@ def test_what_could_not_be_written_is_counted_once_there_is_room_again(
     assert len(caplog.records) == 1
 
 
-def until_written(writer: LineWriter, folder: Path) -> None:
+def until_written(writer: LogWriter, folder: Path) -> None:
     """Wait until what was left so far was worked on: lines are made, then written, and only then the next are made."""
     for _ in range(2):
         made = threading.Event()
@@ -98,12 +98,12 @@ def until_written(writer: LineWriter, folder: Path) -> None:
             made.set()
             return b""
 
-        writer.put(LineFile(folder / "mark"), mark, 1)
+        writer.put(LogFile(folder / "mark"), mark, 1)
         assert made.wait(10)
 
 
 def test_a_full_file_moves_aside_and_only_some_are_kept(tmp_path: Path) -> None:
-    file = LineFile(tmp_path / "log", max_bytes=10, kept=2)
+    file = LogFile(tmp_path / "log", max_bytes=10, kept=2)
     for number in range(5):
         file.append(line(f"line {number} is long"))
     assert [written(tmp_path / name) for name in ("log", "log.1", "log.2")] == [
@@ -114,14 +114,14 @@ def test_a_full_file_moves_aside_and_only_some_are_kept(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 3
     file.append(b"")
     assert written(file.path) == ["line 4 is long"]
-    nothing_kept = LineFile(tmp_path / "other", max_bytes=10)
+    nothing_kept = LogFile(tmp_path / "other", max_bytes=10)
     for number in range(3):
         nothing_kept.append(line(f"line {number}"))
     assert written(nothing_kept.path) == ["line 2"]
 
 
 def test_a_line_longer_than_a_file_is_written_all_the_same(tmp_path: Path) -> None:
-    file = LineFile(tmp_path / "log", max_bytes=4, kept=1)
+    file = LogFile(tmp_path / "log", max_bytes=4, kept=1)
     file.append(b"longer than that\n")
     assert written(file.path) == ["longer than that"]
 
@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_dropped_and_counted(tmp_path: Path) -> None:
         gate.wait(10)
         return line("slow")
 
-    writer, file = LineWriter(max_waiting_lines=5, max_waiting_bytes=100), LineFile(tmp_path / "log")
+    writer, file = LogWriter(max_waiting_lines=5, max_waiting_bytes=100), LogFile(tmp_path / "log")
     assert writer.put(file, slow, 1)
     results = [writer.put(file, lambda: line("x"), 40) for _ in range(6)]
     assert results[:2] == [True, True]
@@ -158,7 +158,7 @@ def test_a_line_that_cannot_be_made_or_written_costs_itself_alone(
         raise ValueError("no line")
 
     (tmp_path / "wall").touch()
-    writer, file, nowhere = LineWriter(), LineFile(tmp_path / "log"), LineFile(tmp_path / "wall" / "log")
+    writer, file, nowhere = LogWriter(), LogFile(tmp_path / "log"), LogFile(tmp_path / "wall" / "log")
     with caplog.at_level(logging.WARNING):
         writer.put(file, broken, 1)
         writer.put(nowhere, lambda: line("lost"), 1)

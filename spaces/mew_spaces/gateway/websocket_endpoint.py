@@ -1,6 +1,6 @@
 """The gateway's WebSocket side: one socket from its handshake to its end.
 
-Owns how long a socket may take to join and which way its messages go: from our own server straight through its lane,
+Owns how long a socket may take to join and which way its messages go: from our own server straight through its channel,
 under any other by ASGI. What a message means is decided in `connection` and below.
 """
 
@@ -10,16 +10,16 @@ import anyio
 from starlette.websockets import WebSocket
 
 from mew_spaces.gateway.connection import Connection
-from mew_spaces.gateway.fanout import AsgiLane
+from mew_spaces.gateway.direct_websocket import CLOSE_GRACE_SECONDS, EXTENSION, DirectChannel
 from mew_spaces.gateway.http import bearer_of
+from mew_spaces.gateway.outbound import AsgiChannel
 from mew_spaces.gateway.registry import SpaceRegistry
-from mew_spaces.gateway.websocket import CLOSE_GRACE_SECONDS, EXTENSION, DirectLane
 
 AUTO_JOIN_SECONDS = 0.25
 """How long a socket that came with a bearer header may take to send a join frame before it is joined without."""
 
 
-class Sockets:
+class WebSocketEndpoint:
     """Serves the sockets of all spaces of a gateway."""
 
     def __init__(self, registry: SpaceRegistry) -> None:
@@ -34,25 +34,25 @@ class Sockets:
             space=websocket.query_params.get("space"),
         )
         await websocket.accept()
-        lane = websocket.scope.get("extensions", {}).get(EXTENSION)
+        channel = websocket.scope.get("extensions", {}).get(EXTENSION)
         goes_on = False
         try:
-            if isinstance(lane, DirectLane):
-                goes_on = await self._serve_directly(websocket, connection, lane)
+            if isinstance(channel, DirectChannel):
+                goes_on = await self._serve_directly(websocket, connection, channel)
             else:
                 await self._serve_by_asgi(websocket, connection)
         finally:
             if not goes_on:
                 connection.gone()
 
-    async def _serve_directly(self, websocket: WebSocket, connection: Connection, lane: DirectLane) -> bool:
-        """Serve a socket until it has joined; then its lane does. Returns whether it goes on."""
-        lane.tell(on_slow=connection.slow, on_too_large=connection.too_large)
-        connection.attach(lane)
+    async def _serve_directly(self, websocket: WebSocket, connection: Connection, channel: DirectChannel) -> bool:
+        """Serve a socket until it has joined; then its channel does. Returns whether it goes on."""
+        channel.tell(on_slow=connection.slow, on_too_large=connection.too_large)
+        connection.attach(channel)
         await self._wait_for_join(websocket, connection)
         if connection.is_joined and not connection.is_gone:
             # A task that waits for the end, with all that led to it, would take most of what an idle socket costs.
-            lane.attach(connection.receive, connection.gone)
+            channel.attach(connection.receive, connection.gone)
             return True
         while not connection.is_gone:
             if _is_over(await websocket.receive()):
@@ -60,11 +60,11 @@ class Sockets:
         return False
 
     async def _serve_by_asgi(self, websocket: WebSocket, connection: Connection) -> None:
-        lane = AsgiLane(on_slow=connection.slow)
-        connection.attach(lane)
+        channel = AsgiChannel(on_slow=connection.slow)
+        connection.attach(channel)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.run, websocket.send)
-            tasks.start_soon(_cut_off_after_close, lane, tasks.cancel_scope)
+            tasks.start_soon(channel.run, websocket.send)
+            tasks.start_soon(_cut_off_after_close, channel, tasks.cancel_scope)
             await self._wait_for_join(websocket, connection)
             await self._read(websocket, connection)
             tasks.cancel_scope.cancel()
@@ -90,8 +90,8 @@ class Sockets:
             connection.receive(text.encode() if text is not None else data or b"", is_text=text is not None)
 
 
-async def _cut_off_after_close(lane: AsgiLane, scope: anyio.CancelScope) -> None:
-    await lane.closing.wait()
+async def _cut_off_after_close(channel: AsgiChannel, scope: anyio.CancelScope) -> None:
+    await channel.closing.wait()
     await anyio.sleep(CLOSE_GRACE_SECONDS)
     scope.cancel()
 

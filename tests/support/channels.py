@@ -1,9 +1,9 @@
-"""A lane that keeps what is written to it."""
+"""A channel that keeps what is written to it."""
 
-from mew_spaces.gateway.fanout import Lane, unframe
+from mew_spaces.gateway.outbound import OutboundChannel, unframe
 
 
-class RecordingLane(Lane):
+class RecordingChannel(OutboundChannel):
     """A second, real way out: into a list. It breaks loudly when something is written after its end."""
 
     def __init__(self) -> None:
@@ -12,7 +12,7 @@ class RecordingLane(Lane):
         self.closed: tuple[int, str] | None = None
         self.max_waiting_bytes: int | None = None
 
-    def allow_waiting(self, max_bytes: int) -> None:
+    def limit_buffer(self, max_bytes: int) -> None:
         """Keep the bound; nothing ever waits in a list."""
         self.max_waiting_bytes = max_bytes
 
@@ -23,10 +23,10 @@ class RecordingLane(Lane):
 
     def close(self, code: int, reason: str) -> None:
         """Remember how it was closed."""
-        self.shut()
+        self.stop_writing()
         self.closed = (code, reason)
 
-    def finish(self, last: bytes, code: int, reason: str) -> None:
+    def close_with_message(self, last: bytes, code: int, reason: str) -> None:
         """Keep a last message and end."""
         self.written.append(unframe(last))
         self.close(code, reason)

@@ -1,4 +1,4 @@
-"""Sockets from handshake to end; what both ways of serving them share is in tests/contract/test_lanes.py."""
+"""WebSocket connections from handshake to close; tests/contract/test_channels.py covers both ways of serving them."""
 
 import anyio
 from mew_spaces.gateway.gateway import RunningGateway

@@ -1,4 +1,4 @@
-"""What a socket may rely on, the same over the direct lane of our own server and over plain ASGI."""
+"""What a socket may rely on, the same over the direct channel of our own server and over plain ASGI."""
 
 import json
 import socket as sockets

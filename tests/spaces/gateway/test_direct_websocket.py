@@ -1,4 +1,4 @@
-"""The direct lane under our own server; what it shares with plain ASGI is in tests/contract/test_lanes.py."""
+"""The direct channel under our own server; what it shares with plain ASGI is in tests/contract/test_channels.py."""
 
 import struct
 

@@ -39,7 +39,7 @@ log = logging.getLogger("spaces")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LineFile:
+class LogFile:
     """Where lines go. Above `max_bytes` the file moves aside to `<name>.1`, and `kept` such files are kept."""
 
     path: Path
@@ -95,7 +95,7 @@ class LineFile:
         return self.path.with_name(f"{self.path.name}.{number}")
 
 
-class LineWriter:
+class LogWriter:
     """The queue and its thread. The thread starts with the first line and ends with `close`."""
 
     def __init__(
@@ -103,25 +103,25 @@ class LineWriter:
     ) -> None:
         self._max_lines = max_waiting_lines
         self._max_bytes = max_waiting_bytes
-        self._waiting: deque[tuple[LineFile, LineFile | None, Callable[..., Any], tuple[Any, ...], int]] = deque()
+        self._waiting: deque[tuple[LogFile, LogFile | None, Callable[..., Any], tuple[Any, ...], int]] = deque()
         self._bytes_in = 0  # counted by who leaves lines
         self._bytes_out = 0  # counted by the thread
-        self._dropped: dict[LineFile, int] = {}
-        self._lost: dict[LineFile, int] = {}  # the thread's own: lines that could not be written
+        self._dropped: dict[LogFile, int] = {}
+        self._lost: dict[LogFile, int] = {}  # the thread's own: lines that could not be written
         self._is_awake = False  # set by who leaves lines, taken back by the thread before it looks
         self._is_closing = False
         self._something = threading.Semaphore(0)
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def put(self, file: LineFile, render: Render, size: int, *about: Any) -> bool:
+    def put(self, file: LogFile, render: Render, size: int, *about: Any) -> bool:
         """Leave a line, to be made of `about` by `render`. `size` is about what it holds until it is written.
 
         Returns whether there was room.
         """
         return self._put(file, None, render, about, size)
 
-    def put_both(self, file: LineFile, other: LineFile, render: RenderBoth, size: int, *about: Any) -> bool:
+    def put_both(self, file: LogFile, other: LogFile, render: RenderBoth, size: int, *about: Any) -> bool:
         """Leave what makes lines of two files."""
         return self._put(file, other, render, about, size)
 
@@ -135,7 +135,7 @@ class LineWriter:
             self._thread = None
 
     def _put(
-        self, file: LineFile, other: LineFile | None, render: Callable[..., Any], about: tuple[Any, ...], size: int
+        self, file: LogFile, other: LogFile | None, render: Callable[..., Any], about: tuple[Any, ...], size: int
     ) -> bool:
         if self._is_closing:
             return False
@@ -174,7 +174,7 @@ class LineWriter:
         self._write_what_waits()
 
     def _write_what_waits(self) -> None:
-        batches: dict[LineFile, list[bytes]] = {}
+        batches: dict[LogFile, list[bytes]] = {}
         take = self._waiting.popleft
         for _ in range(len(self._waiting)):
             file, other, render, about, size = take()
