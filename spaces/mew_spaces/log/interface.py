@@ -1,0 +1,155 @@
+"""[pure] The contract of a space's log: number, store, read back, recognise what came twice.
+
+An entry goes through three steps. `stage` gives it the next number. `write` stores everything staged so far as one
+batch; it blocks, so callers run it in a thread. `publish` makes the batch visible to readers. Nobody may be sent an
+envelope before its batch is written: a gateway that restarts must never give a number to two envelopes.
+
+Numbers grow and are never reused within an epoch, but they may have gaps: a batch that could not be written leaves
+one. A log that lost its past starts a new epoch.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Durability = Literal["memory", "flushed", "synced"]
+"""What accepted means: kept in memory, handed to the operating system, or written to the disk."""
+
+
+class NotStored(Exception):
+    """A batch could not be stored; its entries do not exist and its state changes did not happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a log. Numbers of one epoch say nothing about another."""
+
+    epoch: str
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.sequence}"
+
+    @staticmethod
+    def parse(text: str) -> "Position | None":
+        """Read `<epoch>-<sequence>`; None if the text has another form."""
+        epoch, dash, sequence = text.strip().rpartition("-")
+        if not dash or not epoch or not sequence.isascii() or not sequence.isdigit() or len(sequence) > 18:
+            return None
+        return Position(epoch, int(sequence))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One accepted envelope: its number, its JSON text, and the sender and id that name it."""
+
+    sequence: int
+    data: bytes
+    sender: str
+    id: str
+    at: float
+    """When it was accepted, in seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one `write` stores, all of it or nothing."""
+
+    entries: Sequence[Entry] = ()
+    state: Mapping[str, bytes | None] = field(default_factory=dict)
+    """Values by key; None deletes."""
+
+    def __bool__(self) -> bool:
+        return bool(self.entries) or bool(self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much a log keeps. The oldest entries leave first."""
+
+    entries: int
+    bytes: int
+    age_seconds: float | None = None
+
+
+class SpaceLog(ABC):
+    """One space's log. All methods but `write` return at once."""
+
+    epoch: str
+    durability: Durability
+
+    @property
+    @abstractmethod
+    def position(self) -> Position:
+        """The newest published entry's place; sequence 0 before the first."""
+
+    @property
+    @abstractmethod
+    def start(self) -> Position:
+        """The place before the oldest entry that can still be read."""
+
+    @property
+    @abstractmethod
+    def is_closed(self) -> bool:
+        """Whether no more entries will come."""
+
+    @abstractmethod
+    def stage(self, data: bytes, *, sender: str, id: str, at: float) -> int:  # noqa: A002 - the wire's word
+        """Give an envelope the next number; it is stored by the next `write` and read after its `publish`."""
+
+    @abstractmethod
+    def sequence_of(self, sender: str, id: str) -> int | None:  # noqa: A002 - the wire's word
+        """The number of the envelope with this sender and id, staged ones included; None if it is not known."""
+
+    @abstractmethod
+    def put(self, key: str, value: bytes | None) -> None:
+        """Stage a change of the state that belongs to the log; None deletes."""
+
+    @abstractmethod
+    def state(self) -> Mapping[str, bytes]:
+        """The state as last published."""
+
+    @abstractmethod
+    def seal(self) -> Batch:
+        """Everything staged since the last `seal`, as a batch to write. At most one batch is in flight."""
+
+    @abstractmethod
+    def write(self, batch: Batch) -> None:
+        """Store a batch. Blocks. Raises `NotStored`, after which nothing of the batch is stored."""
+
+    @abstractmethod
+    def publish(self, batch: Batch) -> None:
+        """Make a written batch visible and wake readers."""
+
+    @abstractmethod
+    def discard(self, batch: Batch) -> None:
+        """Forget a batch that could not be written."""
+
+    @abstractmethod
+    def since(self, position: Position, *, limit: int | None = None) -> Sequence[Entry] | None:
+        """What follows a position, oldest first; None if some of that is gone or the position is of another log."""
+
+    @abstractmethod
+    def last(self, count: int) -> Sequence[Entry]:
+        """The newest entries, at most `count`, oldest first."""
+
+    @abstractmethod
+    async def wait_beyond(self, position: Position) -> None:
+        """Return once an entry follows this position or the log is closed. Callers bound the wait."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Wake every reader for good and release what the log holds."""
+
+    def commit(self) -> Batch:
+        """Seal, write and publish in one step: for logs that never block, and for programs that may."""
+        batch = self.seal()
+        if batch:
+            try:
+                self.write(batch)
+            except NotStored:
+                self.discard(batch)
+                raise
+            self.publish(batch)
+        return batch

@@ -1,0 +1,266 @@
+"""The contract of a space's log, held by each implementation, and what only the stored one promises."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mew_spaces.log.interface import Bounds, NotStored, Position, SpaceLog
+from mew_spaces.log.memory import MemoryLog
+from mew_spaces.log.sqlite import SqliteLog
+
+ROOMY = Bounds(entries=1_000, bytes=1_000_000)
+Make = Callable[[Bounds], SpaceLog]
+
+
+@pytest.fixture(params=["memory", "flushed", "synced"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    def build(bounds: Bounds = ROOMY) -> SpaceLog:
+        if request.param == "memory":
+            return MemoryLog(epoch="e", bounds=bounds)
+        return SqliteLog(tmp_path / "log.sqlite3", bounds=bounds, durability=request.param, new_epoch=lambda: "e")
+
+    return build
+
+
+def say(log: SpaceLog, *texts: str, at: float = 0.0, sender: str = "ada") -> list[int]:
+    numbers = [log.stage(text.encode(), sender=sender, id=f"{sender}-{text}", at=at) for text in texts]
+    log.commit()
+    return numbers
+
+
+def texts(entries: object) -> list[str]:
+    assert isinstance(entries, tuple)
+    return [entry.data.decode() for entry in entries]
+
+
+def test_numbers_grow_and_entries_follow_a_position(make: Make) -> None:
+    log = make(ROOMY)
+    assert log.position == log.start == Position("e", 0)
+    assert say(log, "a", "b", "c") == [1, 2, 3]
+    assert texts(log.since(Position("e", 1))) == ["b", "c"]
+    assert texts(log.since(Position("e", 1), limit=1)) == ["b"]
+    assert log.since(log.position) == ()
+    assert texts(log.last(2)) == ["b", "c"]
+    log.close()
+
+
+def test_readers_see_nothing_before_the_batch_is_published(make: Make) -> None:
+    log = make(ROOMY)
+    assert log.stage(b"a", sender="ada", id="1", at=0.0) == 1
+    batch = log.seal()
+    log.write(batch)
+    assert log.since(Position("e", 0)) == ()
+    log.publish(batch)
+    assert texts(log.since(Position("e", 0))) == ["a"]
+    log.close()
+
+
+@pytest.mark.parametrize("place", [Position("other", 0), Position("e", 4), Position("e", 99)])
+def test_unknown_positions_are_recognised(make: Make, place: Position) -> None:
+    log = make(ROOMY)
+    say(log, "a", "b", "c")
+    assert log.since(place) is None
+    log.close()
+
+
+def test_a_position_before_the_oldest_entry_is_gone(make: Make) -> None:
+    log = make(Bounds(entries=2, bytes=1_000))
+    say(log, "a", "b", "c", "d")
+    assert log.start == Position("e", 2)
+    assert log.since(Position("e", 1)) is None
+    assert texts(log.since(Position("e", 2))) == ["c", "d"]
+    log.close()
+
+
+def test_bytes_and_age_bound_a_log(make: Make) -> None:
+    log = make(Bounds(entries=100, bytes=10, age_seconds=60.0))
+    say(log, "aaaa", "bbbb", at=0.0)
+    say(log, "cccc", at=1.0)
+    assert texts(log.last(10)) == ["bbbb", "cccc"]
+    say(log, "d", at=60.5)
+    assert texts(log.last(10)) == ["cccc", "d"]
+    log.close()
+
+
+def test_an_envelope_that_comes_twice_is_recognised(make: Make) -> None:
+    log = make(ROOMY)
+    log.stage(b"a", sender="ada", id="1", at=0.0)
+    assert log.sequence_of("ada", "1") == 1  # staged already
+    log.commit()
+    assert log.sequence_of("ada", "1") == 1
+    assert log.sequence_of("bob", "1") is None
+    log.close()
+
+
+def test_a_discarded_batch_leaves_a_gap_that_readers_pass(make: Make) -> None:
+    log = make(ROOMY)
+    say(log, "a")
+    log.stage(b"lost", sender="ada", id="lost", at=0.0)
+    log.discard(log.seal())
+    assert log.sequence_of("ada", "lost") is None
+    assert say(log, "c", "d") == [3, 4]
+    assert texts(log.since(Position("e", 1))) == ["c", "d"]
+    assert texts(log.since(Position("e", 2))) == ["c", "d"]
+    assert texts(log.since(Position("e", 3))) == ["d"]
+    log.close()
+
+
+def test_state_changes_with_its_batch(make: Make) -> None:
+    log = make(ROOMY)
+    log.put("roster", b"{}")
+    log.put("board", b"[]")
+    assert not log.state()
+    log.commit()
+    assert dict(log.state()) == {"roster": b"{}", "board": b"[]"}
+    log.put("board", None)
+    log.commit()
+    assert dict(log.state()) == {"roster": b"{}"}
+    log.close()
+
+
+async def test_a_waiting_reader_wakes_for_an_entry_and_for_the_end(make: Make) -> None:
+    log = make(ROOMY)
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(log.wait_beyond, log.position)
+            await anyio.wait_all_tasks_blocked()
+            say(log, "a")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(log.wait_beyond, log.position)
+            await anyio.wait_all_tasks_blocked()
+            log.close()
+    assert log.is_closed
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=60),
+    st.integers(1, 8),
+    st.integers(1, 120),
+    st.integers(0, 70),
+)
+def test_since_returns_exactly_the_kept_entries_behind_a_position(
+    writes: list[tuple[int, bool]], entries: int, size: int, place: int
+) -> None:
+    log = MemoryLog(epoch="e", bounds=Bounds(entries, size))
+    kept: list[tuple[int, bytes]] = []
+    for index, (length, is_stored) in enumerate(writes):
+        number = log.stage(b"x" * length, sender="ada", id=str(index), at=0.0)
+        if is_stored:
+            log.commit()
+            kept.append((number, b"x" * length))
+        else:
+            log.discard(log.seal())
+    gone = 0
+    while len(kept) > entries or sum(len(data) for _, data in kept) > size:
+        gone = kept.pop(0)[0]
+    found = log.since(Position("e", place))
+    if gone <= place <= log.position.sequence:
+        assert found is not None
+        assert [(entry.sequence, entry.data) for entry in found] == [one for one in kept if one[0] > place]
+    else:
+        assert found is None
+
+
+# What the stored log promises beyond that
+
+
+def test_a_restart_keeps_epoch_numbers_entries_ids_and_state(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    say(log, "a", "b")
+    log.put("board", b"[1]")
+    log.commit()
+    log.close()
+    again = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    assert again.epoch == log.epoch
+    assert texts(again.since(Position(log.epoch, 0))) == ["a", "b"]
+    assert again.sequence_of("ada", "ada-b") == 2
+    assert again.state()["board"] == b"[1]"
+    assert say(again, "c") == [3]
+    again.close()
+
+
+def test_a_log_that_emptied_gives_no_number_twice(tmp_path: Path) -> None:
+    bounds = Bounds(entries=0, bytes=0)
+    log = SqliteLog(tmp_path / "log", bounds=bounds)
+    assert say(log, "a", "b") == [1, 2]
+    log.close()
+    again = SqliteLog(tmp_path / "log", bounds=bounds)
+    assert say(again, "c") == [3]
+    again.close()
+
+
+def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
+    SqliteLog(tmp_path / "log", bounds=ROOMY).close()
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database at all" * 100])
+def test_a_damaged_file_is_set_aside(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "log").write_bytes(content)
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY, clock=lambda: 7.0)
+    assert say(log, "a") == [1]
+    log.close()
+    assert (tmp_path / "log.damaged-7").read_bytes() == content
+    assert "log.damaged-7" in caplog.text
+
+
+def test_a_full_disk_refuses_the_batch_and_the_log_goes_on_later(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    say(log, "a")
+    pages = log._database.execute("PRAGMA page_count").fetchone()[0]
+    log._database.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(NotStored, match="full"):
+        say(log, "x" * 100_000)
+    assert texts(log.since(Position(log.epoch, 0))) == ["a"]
+    log._database.execute("PRAGMA max_page_count = 100000")
+    assert say(log, "b") == [3]
+    log.close()
+
+
+def test_a_second_gateway_cannot_open_the_same_file(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    say(log, "a")
+    program = (
+        "import sys, sqlite3; c = sqlite3.connect(sys.argv[1], timeout=0.1)\n"
+        "try:\n c.execute('INSERT INTO state VALUES (1, 1)')\n"
+        "except sqlite3.OperationalError as error:\n print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, tmp_path / "log"], capture_output=True, text=True, timeout=60)
+    assert "locked" in done.stdout
+    log.close()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_a_killed_process_keeps_every_batch_it_wrote(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from pathlib import Path
+from mew_spaces.log.interface import Bounds
+from mew_spaces.log.sqlite import SqliteLog
+log = SqliteLog(Path(sys.argv[1]), bounds=Bounds(100_000, 10_000_000))
+number = 0
+while True:
+    for _ in range(7):
+        number = log.stage(b"x" * 50, sender="ada", id=f"{number + 1}", at=0.0)
+    log.commit()
+    print(number, flush=True)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program, str(tmp_path / "log")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        assert child.stdout is not None
+        while int(child.stdout.readline()) < 700:
+            pass
+        child.send_signal(signal.SIGKILL)
+        told = [int(line) for line in child.stdout.read().split("\n")[:-1] if line] or [700]
+    log = SqliteLog(tmp_path / "log", bounds=Bounds(100_000, 10_000_000))
+    assert log.position.sequence >= told[-1]
+    assert [entry.sequence for entry in log.last(100_000)] == list(range(1, log.position.sequence + 1))
+    log.close()
