@@ -13,6 +13,7 @@ from typing import Any, Self
 import anyio
 import anyio.abc
 from mew_protocol import kinds
+from mew_protocol.agent_settings import REHEARSAL
 from mew_protocol.envelope import Envelope
 
 from mew_agent.agent.address_filter import Concerns
@@ -24,7 +25,7 @@ from mew_agent.agent.peer_tools import PeerTools
 from mew_agent.agent.recall import RECALL_RESULT, RecallTools
 from mew_agent.agent.resources import Parts, check_provider, parts_of
 from mew_agent.agent.turn import Turn
-from mew_agent.config.agent_config import REHEARSAL, AgentConfig, check_model_source, chosen_policy, load_agent_config
+from mew_agent.config.agent_config import AgentConfig, check_model_source, chosen_policy, load_agent_config
 from mew_agent.context.history import History
 from mew_agent.context.store import MemoryStore, Store
 from mew_agent.context.tracker import Tracker

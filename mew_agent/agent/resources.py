@@ -6,8 +6,9 @@ Owns which model and store a configuration means, and that they are closed toget
 from dataclasses import dataclass
 
 import anyio
+from mew_protocol.agent_settings import REHEARSAL
 
-from mew_agent.config.agent_config import REHEARSAL, AgentConfig, chosen_policy
+from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import provider_refusal
 from mew_agent.context.store import MemoryStore, SqliteStore, Store
 from mew_agent.errors import ConfigError, MewAgentError

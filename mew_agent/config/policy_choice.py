@@ -52,7 +52,7 @@ def policy_from(given: Mapping[str, Any], where: str, place: Callable[[str], str
     raise ConfigError(where if key is None else place(key), said)
 
 
-def choose(
+def configure_policy(
     policy: Policy,
     *,
     facts: Mapping[str, float],

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from mew_protocol.agent_settings import REHEARSAL
 from mew_spaces.gateway.auth import read_token
 from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 from pydantic_core import to_json
@@ -27,7 +28,6 @@ from mew_agent.cli.demo.story import Check, DemoFailed, Story
 from mew_agent.cli.demo.texts import Part, endless, parts_of
 from mew_agent.cli.demo.view import LiveTable, View, view_for
 from mew_agent.cli.space.add import AGENT_CAPABILITIES
-from mew_agent.config.agent_config import REHEARSAL
 from mew_agent.errors import ConfigError
 from mew_agent.participant.participant import Participant
 

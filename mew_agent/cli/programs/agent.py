@@ -126,10 +126,12 @@ def run(
     """
     import os
 
+    from mew_protocol.agent_settings import REHEARSAL
+
     from mew_agent.agent.agent import run_agent
     from mew_agent.cli.app import terminal
     from mew_agent.cli.app.signals import run_until_terminated
-    from mew_agent.config.agent_config import REHEARSAL, check_model_source, load_agent_config
+    from mew_agent.config.agent_config import check_model_source, load_agent_config
     from mew_agent.errors import ConfigError
 
     flags = {

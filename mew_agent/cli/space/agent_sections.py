@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mew_spaces.config.loading import AgentOptions, SpaceConfig
+from mew_protocol.agent_settings import REHEARSAL, WrittenAgentSettings
+from mew_spaces.config.loading import SpaceConfig
 
 from mew_agent.cli.space.locate import place_of, space_folder
 from mew_agent.config.agent_config import (
-    REHEARSAL,
     AgentConfig,
     Source,
     build_agent_config,
@@ -33,10 +33,10 @@ class AgentSection:
 
 
 def read_section(
-    name: str, section: AgentOptions, space: SpaceConfig, path: Path, environ: Mapping[str, str]
+    name: str, section: WrittenAgentSettings, space: SpaceConfig, path: Path, environ: Mapping[str, str]
 ) -> AgentSection:
     """Read an agent's section as the agent itself will. Raises `ConfigError`."""
-    written = section.model_dump(mode="json", exclude_none=True)
+    written = section.given()
     facts = {model: known.model_dump(exclude_none=True) for model, known in space.models.items()}
     if facts:
         written["models"] = facts

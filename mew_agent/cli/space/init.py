@@ -61,11 +61,11 @@ def init(
 
 
 def _make(template: "Template", folder: Path, given: dict[str, str], *, at_terminal: bool) -> int:
+    from mew_protocol.agent_settings import REHEARSAL
     from mew_spaces.config.loading import parse_space
 
     from mew_agent.cli.app import terminal
     from mew_agent.cli.space.templates import SPACE_FILE, SPACE_NAME, Surroundings, render, settle_values
-    from mew_agent.config.agent_config import REHEARSAL
 
     variables = template.facts().variables
     around = Surroundings(folder.name, _user(), date.today().isoformat(), os.environ)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from mew_protocol.agent_settings import REHEARSAL
 from mew_spaces.config.loading import SpaceConfig, load_space, place_in
 from mew_spaces.gateway.auth import ensure_token, state_dir
 from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, Program, bridges
@@ -26,7 +27,6 @@ from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.space.agent_sections import check_rehearsal, handed_over, read_section, window_for
 from mew_agent.cli.space.locate import place_of, space_config_path, space_folder
 from mew_agent.cli.space.ports import free_port, place_to_listen
-from mew_agent.config.agent_config import REHEARSAL
 from mew_agent.errors import ConfigError
 
 MEW: Final = (sys.executable, "-P", "-m", "mew_agent")

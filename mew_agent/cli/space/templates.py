@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from mew_protocol.agent_settings import REHEARSAL
 from mew_protocol.ids import MAX_ID_LENGTH, id_problem
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mew_agent.config.agent_config import REHEARSAL
 from mew_agent.errors import ConfigError
 
 BUILT_IN: Final = Path(__file__).parents[2] / "templates"

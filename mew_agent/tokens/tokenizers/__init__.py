@@ -3,7 +3,7 @@
 Nothing here ever touches the network: vocabularies come with an installed extra or are files of the user's.
 """
 
-from mew_agent.tokens.tokenizers.choice import Wanted, chosen_counter, refuse_unavailable
+from mew_agent.tokens.tokenizers.choice import chosen_counter, refuse_unavailable
 from mew_agent.tokens.tokenizers.counters import TextCounter, TokenizerSettings, counter_for
 from mew_agent.tokens.tokenizers.family import Family, family_of
 
@@ -11,7 +11,6 @@ __all__ = [
     "Family",
     "TextCounter",
     "TokenizerSettings",
-    "Wanted",
     "chosen_counter",
     "counter_for",
     "family_of",

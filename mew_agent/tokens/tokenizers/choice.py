@@ -5,7 +5,9 @@ said then. It loads what it finds, so call it in a worker thread.
 """
 
 import logging
-from typing import Final, Literal
+from typing import Final
+
+from mew_protocol.agent_settings import TokenizerChoice
 
 from mew_agent.errors import ConfigError
 from mew_agent.tokens.tokenizers.counters import OPTION, TextCounter, TokenizerSettings, counter_for, refuse_missing
@@ -13,13 +15,10 @@ from mew_agent.tokens.tokenizers.family import Family, family_of
 
 logger = logging.getLogger("mew_agent.tokens.tokenizers")
 
-Wanted = Literal["auto", "off", "gpt", "mistral", "llama2", "llama3"]
-"""A family by name, `auto` for the one that the model's name tells, or `off`."""
-
 INSTEAD: Final = "texts are projected from features instead"
 
 
-def chosen_counter(wanted: Wanted, settings: TokenizerSettings) -> TextCounter | None:
+def chosen_counter(wanted: TokenizerChoice, settings: TokenizerSettings) -> TextCounter | None:
     """The counter to use; None: texts are projected from features, and the log says why, once.
 
     Raises `ConfigError` where a family was asked for by name and cannot be counted: its extra or its file is missing.
@@ -33,7 +32,7 @@ def chosen_counter(wanted: Wanted, settings: TokenizerSettings) -> TextCounter |
             return _told(family, counter_for(family, settings))
 
 
-def refuse_unavailable(wanted: Wanted, settings: TokenizerSettings) -> None:
+def refuse_unavailable(wanted: TokenizerChoice, settings: TokenizerSettings) -> None:
     """Raise the `ConfigError` of `chosen_counter`, without loading anything, as far as it can be told that way."""
     match wanted:
         case "auto" | "off":

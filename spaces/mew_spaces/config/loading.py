@@ -16,11 +16,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from mew_spaces.config.settings import AgentOptions, ParticipantConfig, SpaceConfig
+from mew_spaces.config.settings import ParticipantConfig, SpaceConfig
 from mew_spaces.errors import SpaceConfigError
 
 __all__ = [
-    "AgentOptions",
     "ParticipantConfig",
     "SpaceConfig",
     "load_space",

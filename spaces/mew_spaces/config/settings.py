@@ -6,6 +6,7 @@ Owns what may stand there and what it means by itself. Reading files and telling
 
 from typing import Annotated, Any, Literal, Self
 
+from mew_protocol.agent_settings import ModelFacts, WrittenAgentSettings
 from mew_protocol.codec import DEFAULT_MAX_BYTES, DEFAULT_MAX_DEPTH
 from mew_protocol.ids import MAX_ID_LENGTH, id_problem
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -28,11 +29,6 @@ def _as_text(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value
-
-
-def _off_is_a_word(value: object) -> object:
-    """YAML reads a bare `off` as false."""
-    return "off" if value is False else value
 
 
 def _as_capability(value: object) -> object:
@@ -109,54 +105,6 @@ class BridgeOptions(_Section):
     max_reconnects: int = Field(default=3, ge=0)
 
 
-class AgentOptions(_Section):
-    """`agent:`, short for `command: mew` with `args: [agent, run, ...]`; the agent's own configuration.
-
-    `context_token_limit` in tokens. `policy` is a preset's name, a file beside this one, or a whole policy, and
-    `policy_settings` are its settings. `tokenizer` counts texts exactly, with the vocabulary of `tokenizer_file`, which
-    is looked for beside this file. `summariser` is the model that writes summaries: a name, or a mapping with
-    `model`, `base_url` and `api_key_env`. `api_key_env` names the environment variable that holds the key, so that the
-    key itself stays out of the file.
-    """
-
-    name: str | None = None
-    model: str | None = None
-    base_url: str | None = None
-    api_key_env: str | None = None
-    system_prompt: str | None = None
-    policy: str | dict[str, Any] | None = None
-    policy_settings: dict[str, float] | None = None
-    policy_scope: Literal["any"] | None = None
-    provider: str | None = None
-    summariser: str | dict[str, str] | None = None
-    reminders: bool | None = None
-    upkeep: bool | None = None
-    tokenizer: Annotated[
-        Literal["auto", "off", "gpt", "mistral", "llama2", "llama3"] | None, BeforeValidator(_off_is_a_word)
-    ] = None
-    tokenizer_file: str | None = None
-    context_token_limit: int | None = Field(default=None, gt=0)
-    conversation_history_length: int | None = Field(default=None, ge=0)
-    max_iterations: int | None = Field(default=None, gt=0)
-    max_turn_seconds: float | None = Field(default=None, gt=0)
-    tool_timeout_seconds: float | None = Field(default=None, gt=0)
-    peer_timeout_seconds: float | None = Field(default=None, gt=0)
-    proposal_timeout_seconds: float | None = Field(default=None, gt=0)
-    discover_tools: bool | None = None
-    board_tools: bool | None = None
-    context_line: bool | None = None
-    max_result_tokens: int | None = Field(default=None, gt=0)
-    long_results: Literal["cut", "refuse"] | None = None
-    request_timeout_seconds: float | None = Field(default=None, gt=0)
-    reasoning_enabled: bool | None = None
-    auto_respond: bool | None = None
-    answer_broadcasts: Literal["rules", "model", "never"] | None = None
-    log_level: str | None = None
-    chat_response: dict[str, Any] | None = None
-    message_queue: dict[str, Any] | None = None
-    prompts: dict[str, str] | None = None
-
-
 class ParticipantConfig(_Section):
     """One participant. Without `command`, `agent` and MCP server it is a person."""
 
@@ -171,7 +119,8 @@ class ParticipantConfig(_Section):
     auto_start: bool = False
     restart_policy: Literal["never", "on-failure", "always"] = "never"
     """A program that anybody asked to terminate, and that ended in order (exit code 0), has not failed."""
-    agent: AgentOptions | None = None
+    agent: WrittenAgentSettings | None = None
+    """Short for `command: mew` with `args: [agent, run, ...]`: the settings of an agent."""
     mcp_server: McpServer | None = None
     bridge_config: BridgeOptions = BridgeOptions()
     default_to: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -284,18 +233,6 @@ class Limits(_Section):
     envelope_burst: int = Field(default=10_000, ge=1)
 
 
-class ModelMetadata(_Section):
-    """What is known of a model, by its name under `models:`. Lengths in tokens, the cadence in generations."""
-
-    context_length: int | None = Field(default=None, gt=0)
-    input_length: int | None = Field(default=None, gt=0)
-    optimal_max_tokens: int | None = Field(default=None, gt=0)
-    critical_max_tokens: int | None = Field(default=None, gt=0)
-    caution_remediation_cadence_generations: int | None = Field(default=None, gt=0)
-    caution_cadence_generations: int | None = Field(default=None, gt=0)
-    withhold_tool_results_above_bytes: int | None = Field(default=None, gt=0)
-
-
 class SpaceConfig(_Section):
     """A whole space.yaml."""
 
@@ -307,7 +244,7 @@ class SpaceConfig(_Section):
     capabilities: CapabilityOptions = CapabilityOptions()
     control: ControlOptions = ControlOptions()
     limits: Limits = Limits()
-    models: dict[str, ModelMetadata] = Field(default_factory=dict)
+    models: dict[str, ModelFacts] = Field(default_factory=dict)
     gateway_logging: GatewayLogging = GatewayLogging()
 
     def is_person(self, participant: str) -> bool:

@@ -8,11 +8,9 @@ from typing import Any
 import anyio
 import pytest
 from mew_spaces.config.loading import parse_space
-from mew_spaces.config.settings import AgentOptions
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.agent.agent import Agent
-from mew_agent.config.agent_config import AgentConfig
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
 from mew_agent.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
@@ -204,8 +202,3 @@ async def test_changes_of_a_level_are_heard_by_peers_and_by_the_agent_itself(sta
         assert "ada: coder healthy > near_limit" in heard
         assert heard.count("ada: coder low at 7660") == 1
         assert heard.count("coder: coder low at 7660") == 1
-
-
-def test_everything_an_agent_is_told_about_its_work_can_stand_in_space_yaml() -> None:
-    elsewhere = {"gateway", "space", "id", "token", "api_key", "store", "models"}
-    assert AgentConfig.model_fields.keys() - elsewhere <= AgentOptions.model_fields.keys()

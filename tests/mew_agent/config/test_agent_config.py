@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from mew_protocol.agent_settings import IGNORED_KEYS
 
 from mew_agent.config.agent_config import (
-    NO_EFFECT,
     AgentConfig,
     Source,
     build_agent_config,
@@ -98,7 +98,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one() -> None:
 
 
 def test_an_unknown_key_without_a_near_one_lists_what_there_is() -> None:
-    assert "expected one of space, id, token" in refused({"zzz": 1})
+    assert "expected one of name, model, base_url" in refused({"zzz": 1})
 
 
 def test_an_unknown_key_of_a_file_is_named_with_line_and_column(tmp_path: Path) -> None:
@@ -116,6 +116,22 @@ def test_a_bad_value_of_a_file_is_named_with_line_and_column(tmp_path: Path) -> 
         load_agent_config(flags=WHO, environ={}, file=file)
     assert str(caught.value).startswith(f"{file}:2:1: context_token_limit: ")
     assert "greater than 0, not 0" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("models:\n  small: {}\n  big:\n    context_length: -1\n", ":4:5: models.big.context_length: must be greater"),
+        ("summariser:\n  model: small\n  base_url: there\n", ":3:3: summariser.base_url: must be a URL"),
+        ("summariser:\n  model: small\n  api_key_env: UNSET\n", ":3:3: the environment variable 'UNSET' is not set"),
+    ],
+)
+def test_a_bad_nested_value_is_named_with_its_own_line(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_agent_config(flags=WHO, environ={}, file=file)
+    assert str(caught.value).startswith(f"{file}{said}")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +174,7 @@ def test_a_missing_identity_says_which_flag_or_variable_gives_it() -> None:
 
 
 def test_a_bad_flag_is_named_as_it_is_typed() -> None:
-    with pytest.raises(ConfigError, match="--base-url: base_url: should be a URL like"):
+    with pytest.raises(ConfigError, match="--base-url: base_url: must be a URL like"):
         load_agent_config(flags={**WHO, "base_url": "localhost:1234"}, environ={})
 
 
@@ -182,10 +198,10 @@ def test_two_spellings_of_one_key_in_one_place_are_refused() -> None:
     assert "'base_url' is given twice" in refused({"baseURL": "http://a/v1", "base_url": "http://b/v1"})
 
 
-@pytest.mark.parametrize("key", sorted(NO_EFFECT))
+@pytest.mark.parametrize("key", sorted(IGNORED_KEYS))
 def test_a_key_without_effect_is_accepted_and_said_with_its_reason(key: str) -> None:
     _, notices = build_agent_config([Source("agent.yaml", {**WHO, key: {}})], environ={})
-    assert notices == (f"agent.yaml: '{key}' has no effect: {NO_EFFECT[key]}",)
+    assert notices == (f"agent.yaml: '{key}' has no effect: {IGNORED_KEYS[key]}",)
 
 
 def test_a_key_may_be_named_by_its_variable_so_that_it_stays_out_of_the_file() -> None:
@@ -193,7 +209,7 @@ def test_a_key_may_be_named_by_its_variable_so_that_it_stays_out_of_the_file() -
     config, _ = build_agent_config(sources, environ={"MY_KEY": "sk-mine"})
     assert config.api_key is not None
     assert config.api_key.get_secret_value() == "sk-mine"
-    with pytest.raises(ConfigError, match="b: the environment variable 'MY_KEY' holds no key"):
+    with pytest.raises(ConfigError, match="b: the environment variable 'MY_KEY' is not set"):
         build_agent_config(sources, environ={})
 
 
@@ -246,7 +262,7 @@ def test_a_contradicting_policy_file_is_refused_with_line_and_column(tmp_path: P
         ({"policy": "mewe"}, "space.yaml: there is no policy 'mewe' (did you mean 'mew'?)"),
         ({"policy": "mew", "policy_settings": {"speed": 3}}, "unknown setting 'speed'"),
         ({"policy": "lmstudio", "provider": "openai"}, "is for lmstudio, not for openai"),
-        ({"policy_scope": "some"}, "policy_scope: Input should be 'any'"),
+        ({"policy_scope": "some"}, "policy_scope: must be 'any'"),
         ({"models": {"m": {"length": 3}}}, "models.m.length: Extra inputs are not permitted"),
         ({"summariser": {"base_url": "http://x/v1"}}, "space.yaml: 'summariser.model' is missing"),
     ],
@@ -266,7 +282,7 @@ def test_a_summariser_is_a_name_or_a_server_with_a_key_of_its_own() -> None:
     assert config.summariser.api_key is not None
     assert config.summariser.api_key.get_secret_value() == "sk-small"
     assert "sk-small" not in repr(config)
-    with pytest.raises(ConfigError, match="'SMALL' holds no key"):
+    with pytest.raises(ConfigError, match="'SMALL' is not set"):
         build_agent_config([Source("test", {**WHO, **values})], environ={})
 
 
@@ -304,4 +320,4 @@ def test_a_tokenizer_asked_for_by_name_that_is_not_there_is_refused_at_its_place
         load_agent_config(flags=WHO, environ={}, file=file)
     assert str(caught.value).startswith(f"{file}:2:1: there is no file {tmp_path / 'missing.json'}")
     assert refused({"tokenizer": "llama3"}).startswith("space.yaml: a vocabulary is never downloaded")
-    assert "tokenizer: Input should be 'auto', 'off', 'gpt'" in refused({"tokenizer": "bpe"})
+    assert "tokenizer: must be 'auto', 'off', 'gpt'" in refused({"tokenizer": "bpe"})

@@ -96,6 +96,14 @@ def test_a_person_is_who_has_no_program() -> None:
             "space.yaml:5:7: unknown key 'modle' under participants.x.agent (did you mean 'model'?)",
         ),
         (
+            "space: {id: a}\nparticipants:\n  x:\n    agent:\n      max_iterations: 0\n",
+            "space.yaml:5:23: participants.x.agent.max_iterations: must be greater than 0, not 0",
+        ),
+        (
+            "space: {id: a}\nmodels:\n  big: {context_length: true}\n",
+            "space.yaml:3:25: models.big.context_length: must be a number, not True",
+        ),
+        (
             "space: {id: a}\nparticipants: {x: {capabilities: [{kind: chat, paylod: {}}]}}",
             "space.yaml:2:48: unknown key 'paylod' under participants.x.capabilities.0 (did you mean 'payload'?)",
         ),

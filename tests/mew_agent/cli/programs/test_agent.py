@@ -20,7 +20,7 @@ WHO = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--id", "coder", "--toke
     ("arguments", "said"),
     [
         (("--id", "coder"), "'space' is missing"),
-        ((*WHO, "--base-url", "localhost"), "--base-url: base_url: should be a URL"),
+        ((*WHO, "--base-url", "localhost"), "--base-url: base_url: must be a URL"),
         (WHO, "no model is configured for 'coder'"),
         ((*WHO, "--base-url", "rehearsal"), "`mew model serve`"),
         ((*WHO, "--config", "nowhere.yaml"), "nowhere.yaml: there is no such file"),

@@ -1,13 +1,14 @@
 """The `agent:` sections of a space.yaml, as their processes get them."""
 
+import json
 from pathlib import Path
 
 import pytest
+from mew_protocol.agent_settings import IGNORED_KEYS, WrittenAgentSettings
 from mew_spaces.config.loading import parse_space
-from mew_spaces.config.settings import ModelMetadata
 
 from mew_agent.cli.space.agent_sections import AgentSection, check_rehearsal, handed_over, read_section, window_for
-from mew_agent.config.agent_config import ModelFacts
+from mew_agent.config.agent_config import load_agent_config
 from mew_agent.errors import ConfigError
 
 HEAD = "space: {id: s}\nmodels: {big: {context_length: 4096, critical_max_tokens: 4000}}\nparticipants:\n"
@@ -22,8 +23,62 @@ def section(tmp_path: Path, agent: str, *, head: str = HEAD, **environ: str) -> 
     return read_section("coder", found, space, path, environ)
 
 
-def test_a_space_takes_the_same_facts_of_a_model_as_an_agent() -> None:
-    assert set(ModelMetadata.model_fields) == set(ModelFacts.model_fields)
+EVERY_SETTING = """
+  name: Coder
+  model: big
+  base_url: http://here/v1
+  api_key_env: SOME_KEY
+  system_prompt: You review.
+  context_token_limit: 9000
+  policy: dominds-v3
+  policy_settings: {critical_max_tokens: 8000}
+  policy_scope: any
+  provider: local
+  summariser: {model: small, base_url: http://there/v1, api_key: sk-small}
+  reminders: true
+  upkeep: false
+  tokenizer: off
+  tokenizer_file: /vocabularies/tokenizer.json
+  conversation_history_length: 40
+  auto_respond: false
+  answer_broadcasts: never
+  max_iterations: 3
+  max_turn_seconds: 4
+  tool_timeout_seconds: 5
+  peer_timeout_seconds: 6
+  proposal_timeout_seconds: 7
+  discover_tools: false
+  board_tools: false
+  context_line: true
+  max_result_tokens: 800
+  long_results: refuse
+  reasoning_enabled: false
+  log_level: debug
+"""
+
+
+def test_every_setting_means_the_same_in_space_yaml_and_in_the_agents_file(tmp_path: Path) -> None:
+    space_file, agent_file, head = tmp_path / "space.yaml", tmp_path / "agent.yaml", HEAD.replace("big", "other")
+    space_file.write_text(f"{head}  coder:\n    agent:{EVERY_SETTING.replace(chr(10), chr(10) + '    ')}")
+    agent_file.write_text(EVERY_SETTING.replace("\n  ", "\n"))
+    space = parse_space(space_file.read_text(), path=space_file)
+    found = space.participants["coder"].agent
+    assert found is not None
+    assert found.model_fields_set == WrittenAgentSettings.model_fields.keys() - IGNORED_KEYS.keys()
+    read = read_section("coder", found, space, space_file, {"SOME_KEY": "k"})
+    who = {"space": "s", "id": "coder", "token": "t"}
+    by_file, _ = load_agent_config(flags=who, environ={"SOME_KEY": "k"}, file=agent_file)
+    handed = {"MEW_AGENT_CONFIG": json.dumps(handed_over(read, tmp_path / "coder.db", None)), "SOME_KEY": "k"}
+    by_space, _ = load_agent_config(flags=who, environ=handed)
+    added = {"models": by_space.models, "store": tmp_path / "coder.db"}
+    assert by_space == by_file.model_copy(update=added)
+
+
+@pytest.mark.parametrize("key", IGNORED_KEYS)
+def test_a_key_without_effect_gives_a_notice_with_its_position(key: str, tmp_path: Path) -> None:
+    read = section(tmp_path, f"base_url: rehearsal, {key}: {{}}")
+    place = f"{tmp_path / 'space.yaml'}:4:{42 + len(key)}: participants.coder.agent"
+    assert read.notices == (f"{place}: '{key}' has no effect: {IGNORED_KEYS[key]}",)
 
 
 def test_what_the_space_knows_of_a_model_goes_with_the_agent(tmp_path: Path) -> None:

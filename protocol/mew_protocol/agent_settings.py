@@ -1,0 +1,212 @@
+"""[pure] The settings of an agent: each key, its type, bounds and default, declared once.
+
+Owns what the `agent:` section of a space.yaml and an agent's own configuration file have in common, so that the
+launcher and the agent accept the same keys. Each field's description is the text of the reference. Where values come
+from and how an agent uses them is decided in `mew_agent.config`.
+"""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
+
+REHEARSAL: Final = "rehearsal"
+"""As `base_url`: the built-in rehearsal model, for trying things out without a provider."""
+
+DEFAULT_MODEL: Final = "gpt-4o"
+
+
+def _refuse_boolean(value: object) -> object:
+    """Pydantic reads `true` as 1; in a settings file it is a mistake."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+def _bare_off_as_text(value: object) -> object:
+    """YAML reads a bare `off` as false."""
+    return "off" if value is False else value
+
+
+def _checked_model_url(text: str) -> str:
+    if text == REHEARSAL or re.match(r"https?://[^/]", text):
+        return text
+    raise ValueError(f"must be a URL like http://127.0.0.1:1234/v1, or '{REHEARSAL}'")
+
+
+Count = Annotated[int, BeforeValidator(_refuse_boolean)]
+Positive = Annotated[Count, Field(gt=0)]
+Seconds = Annotated[float, BeforeValidator(_refuse_boolean), Field(gt=0, allow_inf_nan=False)]
+Number = Annotated[float, BeforeValidator(_refuse_boolean)]
+ModelUrl = Annotated[str, AfterValidator(_checked_model_url)]
+TokenizerChoice = Literal["auto", "off", "gpt", "mistral", "llama2", "llama3"]
+
+
+class _Settings(BaseModel):
+    """A mapping of settings. A key without a value counts as not given."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty_keys(cls, given: object) -> object:
+        return {key: value for key, value in given.items() if value is not None} if isinstance(given, dict) else given
+
+
+class ModelFacts(_Settings):
+    """What is known of a model, by its name under `models:`."""
+
+    context_length: Positive | None = Field(default=None, description="Context window in tokens.")
+    input_length: Positive | None = Field(
+        default=None, description="Longest prompt in tokens; used when `context_length` is not given."
+    )
+    optimal_max_tokens: Positive | None = Field(
+        default=None, description="Prompt size in tokens up to which the Dominds policies report `healthy`."
+    )
+    critical_max_tokens: Positive | None = Field(
+        default=None, description="Prompt size in tokens from which the Dominds policies report `critical`."
+    )
+    caution_remediation_cadence_generations: Positive | None = Field(
+        default=None, description="Generations between two recovery prompts at `caution`."
+    )
+    caution_cadence_generations: Positive | None = Field(
+        default=None, description="Older name of `caution_remediation_cadence_generations`."
+    )
+    withhold_tool_results_above_bytes: Positive | None = Field(
+        default=None, description="Size in bytes above which a policy may withhold a tool result at high levels."
+    )
+
+
+class Summariser(_Settings):
+    """The model that writes summaries. Without `base_url` it is on the agent's own server and uses its API key."""
+
+    model: str = Field(min_length=1, description="Model name.")
+    base_url: ModelUrl | None = Field(default=None, description="URL of its server (default: the agent's).")
+    api_key: SecretStr | None = Field(default=None, description="API key of its server.")
+    api_key_env: str | None = Field(default=None, description="Environment variable that holds the API key.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, given: object) -> object:
+        return {"model": given} if isinstance(given, str) else given
+
+
+class AgentSettings(_Settings):
+    """What an agent runs with, apart from its identity, its API key and its store."""
+
+    name: str | None = Field(default=None, description="Name shown to others (default: the participant id).")
+    model: str = Field(default=DEFAULT_MODEL, min_length=1, description="Model to call.")
+    base_url: ModelUrl | None = Field(
+        default=None,
+        description=f"URL of an OpenAI-compatible server (default: OpenAI); `{REHEARSAL}` uses the built-in model.",
+    )
+    system_prompt: str | None = Field(default=None, description="System prompt (default: a short general one).")
+    context_token_limit: Positive | None = Field(
+        default=None,
+        description="Context window in tokens (default: ask the model's server; 128,000 if it does not report one).",
+    )
+    policy: str | dict[str, Any] = Field(
+        default="mew",
+        description="Context policy: a preset's name, a file (relative to this file), or a policy written inline.",
+    )
+    policy_settings: dict[str, Number] = Field(
+        default_factory=dict, description="Settings of the policy; they override those from `models`."
+    )
+    policy_scope: Literal["any"] | None = Field(
+        default=None, description="`any` allows a policy for one provider to run with another."
+    )
+    provider: str | None = Field(
+        default=None, description="Provider of the model, for policies that are for one provider."
+    )
+    summariser: Summariser | None = Field(
+        default=None,
+        description="Model that writes summaries: a name, or `model`, `base_url` and `api_key_env`"
+        " (default: the policy's, else the agent's own model).",
+    )
+    reminders: bool | None = Field(
+        default=None, description="Offer the model tools for reminders (default: if the policy uses reminders)."
+    )
+    upkeep: bool = Field(default=True, description="Let the model tidy its context while no question waits.")
+    tokenizer: Annotated[TokenizerChoice, BeforeValidator(_bare_off_as_text)] = Field(
+        default="auto",
+        description="Tokenizer for exact counts: a family, `auto` to choose by the model's name if one is installed,"
+        " or `off`.",
+    )
+    tokenizer_file: Path | None = Field(
+        default=None, description="Vocabulary of the tokenizer, if its extra brings none (relative to this file)."
+    )
+    conversation_history_length: Annotated[Count, Field(ge=0)] | None = Field(
+        default=None, description="Number of newest history items sent to the model (default: all)."
+    )
+    auto_respond: bool = Field(default=True, description="Answer chats.")
+    answer_broadcasts: Literal["rules", "model", "never"] = Field(
+        default="rules",
+        description="Which chats without an addressee to answer: those with a question mark (`rules`), those the model"
+        " judges to be for it (`model`), or none (`never`).",
+    )
+    max_iterations: Positive = Field(default=10, description="Limit of model calls for one answer.")
+    max_turn_seconds: Seconds = Field(default=1800.0, description="Timeout for one answer, pauses included.")
+    tool_timeout_seconds: Seconds = Field(default=300.0, description="Timeout for the agent's own tools.")
+    peer_timeout_seconds: Seconds = Field(default=60.0, description="Timeout for a peer's answer.")
+    proposal_timeout_seconds: Seconds = Field(default=300.0, description="Timeout for a proposal to be fulfilled.")
+    discover_tools: bool = Field(default=True, description="Ask peers for their tools on joining.")
+    board_tools: bool = Field(
+        default=True, description="Offer the model tools that read other agents' context and ask them to compact."
+    )
+    context_line: bool = Field(default=False, description="Put the agent's own context figures before each question.")
+    max_result_tokens: Positive | None = Field(
+        default=None, description="Limit of tokens for one tool result (default: a share of the free window)."
+    )
+    long_results: Literal["cut", "refuse"] = Field(
+        default="cut",
+        description="What to do with a longer result: `cut` its middle, or `refuse` it and pass on only its id.",
+    )
+    reasoning_enabled: bool = Field(default=True, description="Broadcast the model's reasoning.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Log level.")
+
+
+class WrittenAgentSettings(AgentSettings):
+    """The same settings as a file spells them.
+
+    A file may name the variable of the API key. It may also hold keys of the TypeScript agent that have no effect
+    here: they are accepted so that its files load, and `IGNORED_KEYS` gives the reasons for the notices.
+    """
+
+    api_key_env: str | None = Field(default=None, description="Environment variable that holds the API key.")
+    mock_llm: Any = Field(default=None, deprecated=f"use `base_url: {REHEARSAL}` to run without a provider")
+    prompts: Any = Field(
+        default=None, deprecated="the prompts of the single steps are fixed; set `system_prompt` instead"
+    )
+    chat_response: Any = Field(
+        default=None,
+        deprecated="an agent answers chats that are addressed to it or mention it; for chats to everybody set"
+        " `answer_broadcasts`",
+    )
+    message_queue: Any = Field(
+        default=None,
+        deprecated="chats that arrive while an agent is busy are acknowledged, queued and answered in turn",
+    )
+    request_timeout: Any = Field(default=None, deprecated="model calls have timeouts of their own")
+    request_timeout_seconds: Any = Field(default=None, deprecated="model calls have timeouts of their own")
+
+    def given(self) -> dict[str, Any]:
+        """The keys that were given, as values for JSON. An API key of the summariser is in plain text."""
+        values = self.model_dump(mode="json", exclude_unset=True)
+        if self.summariser is not None and self.summariser.api_key is not None:
+            values["summariser"]["api_key"] = self.summariser.api_key.get_secret_value()
+        return values
+
+
+IGNORED_KEYS: Final[dict[str, str]] = {
+    key: str(field.deprecated) for key, field in WrittenAgentSettings.model_fields.items() if field.deprecated
+}
+"""Keys that are accepted without effect, with the reason."""
