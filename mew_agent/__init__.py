@@ -85,12 +85,14 @@ if TYPE_CHECKING:
     from mew_agent.simple_agents.fulfiller import Fulfiller
     from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, Proposed
     from mew_agent.tools.functions import Tool
-    from mew_agent.tools.peer_offers import PeerPrompt, PeerResource, PeerTool, ToolResult
+    from mew_agent.tools.peer_offers import PeerPrompt, PeerResource, PeerTool
     from mew_agent.tools.resources import Resource
+    from mew_agent.tools.results import ToolResult
 
 _NAMES_OF = {
     "mew_agent.agent.agent": "Agent run_agent",
-    "mew_agent.tools.peer_offers": "PeerPrompt PeerResource PeerTool ToolResult",
+    "mew_agent.tools.peer_offers": "PeerPrompt PeerResource PeerTool",
+    "mew_agent.tools.results": "ToolResult",
     "mew_agent.participant.proposals": "Waits",
     "mew_agent.config.agent_config": "AgentConfig",
     "mew_agent.context.message_counts": "Compression Occupancy",

@@ -17,7 +17,8 @@ from mew_agent.participant.controls import NOTHING_TO_DO
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
 from mew_agent.tools.functions import Tool, Toolbox
-from mew_agent.tools.sources import Occasion
+from mew_agent.tools.results import ToolResult
+from mew_agent.tools.sources import CallContext
 
 CONTEXT_BOARD: Final = "context_board"
 REQUEST_COMPACTION: Final = "request_compaction"
@@ -51,9 +52,9 @@ class BoardTools:
             return ()
         return tuple(spec for spec in self._toolbox.specs() if may_compact or spec.name != REQUEST_COMPACTION)
 
-    async def observe(self, call: ToolCall, occasion: Occasion) -> str:
+    async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
         """See `ToolSource`."""
-        return await self._toolbox.observe(call.name, call.arguments)
+        return await self._toolbox.run(call.name, call.arguments)
 
     # -- what a model is told of them: these docstrings --------------------------------------------------
 

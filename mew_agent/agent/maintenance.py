@@ -11,10 +11,11 @@ from mew_agent.conversation.model_calls import CallInterrupted
 from mew_agent.conversation.prompts import CANCELLED_RESULT
 from mew_agent.errors import ModelError, PolicyStopped
 from mew_agent.model.interface import ModelEvent, ToolCall
+from mew_agent.tools.results import ToolResult, prompt_texts
 
 logger = logging.getLogger("mew_agent.agent.maintenance")
 
-NOT_NOW = "Error: only the tools for reminders and clear_mind can be called now; nobody has asked anything."
+NOT_NOW = "only the tools for reminders and clear_mind can be called now; nobody has asked anything."
 
 
 async def keep_up(conversation: Conversation, *, max_iterations: int) -> bool:
@@ -31,9 +32,9 @@ async def keep_up(conversation: Conversation, *, max_iterations: int) -> bool:
             reply = await conversation.call(_nobody_listens, _nothing_to_hear)
             if not reply.tool_calls:
                 break
-            results = {call.id: await _result_of(conversation, call) for call in reply.tool_calls}
+            results = {call.id: await _run(conversation, call) for call in reply.tool_calls}
             await conversation.weigh_results(reply.tool_calls, results)
-            await conversation.transcript.close_open_calls(CANCELLED_RESULT, results)
+            await conversation.transcript.close_open_calls(CANCELLED_RESULT, prompt_texts(results))
             await conversation.settle()
             if not len(conversation.history):
                 break
@@ -46,9 +47,9 @@ async def keep_up(conversation: Conversation, *, max_iterations: int) -> bool:
     return True
 
 
-async def _result_of(conversation: Conversation, call: ToolCall) -> str:
+async def _run(conversation: Conversation, call: ToolCall) -> ToolResult:
     tools = conversation.context_tools
-    return await tools.observe(call) if tools.has(call.name) else NOT_NOW
+    return await tools.run(call) if tools.has(call.name) else ToolResult(NOT_NOW, is_error=True)
 
 
 async def _nobody_listens(_event: ModelEvent) -> None:

@@ -13,9 +13,10 @@ import anyio
 from mew_agent.errors import MewAgentError, PeerAbsent
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.participant.participant import Participant
-from mew_agent.tools.functions import Tool, Toolbox, well_formed
+from mew_agent.tools.functions import Tool, Toolbox
 from mew_agent.tools.peer_offers import PeerResource
-from mew_agent.tools.sources import Occasion
+from mew_agent.tools.results import ToolResult, well_formed
+from mew_agent.tools.sources import CallContext
 
 LIST_RESOURCES: Final = "list_resources"
 READ_RESOURCE: Final = "read_resource"
@@ -23,7 +24,7 @@ RESOURCE_TOOLS: Final = (LIST_RESOURCES, READ_RESOURCE)
 
 MAX_DESCRIPTION_CHARS: Final = 200
 
-_occasion: ContextVar[Occasion | None] = ContextVar("occasion", default=None)
+_call_context: ContextVar[CallContext | None] = ContextVar("call_context", default=None)
 """What the call that runs in this task is for; a model's arguments have no place for it."""
 
 
@@ -44,10 +45,10 @@ class ResourceTools:
         """See `ToolSource`."""
         return self._toolbox.specs() if self._readable() else ()
 
-    async def observe(self, call: ToolCall, occasion: Occasion) -> str:
+    async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
         """See `ToolSource`."""
-        _occasion.set(occasion)
-        return await self._toolbox.observe(call.name, call.arguments)
+        _call_context.set(context)
+        return await self._toolbox.run(call.name, call.arguments)
 
     # -- what a model is told of them: these docstrings --------------------------------------------------
 
@@ -74,13 +75,13 @@ class ResourceTools:
 
     async def read_resource(self, peer: str, uri: str) -> str:
         """Read something of a participant, by its URI."""
-        occasion = _occasion.get()
+        called_for = _call_context.get()
         result = await self._me.requests.request(
             self._known(peer),
             "resources/read",
             {"uri": uri},
-            context=occasion.reasoning_id if occasion is not None else None,
-            correlation_id=(occasion.chat_id,) if occasion is not None else (),
+            context=called_for.reasoning_id if called_for is not None else None,
+            correlation_id=(called_for.chat_id,) if called_for is not None else (),
         )
         return contents_text(peer, result)
 

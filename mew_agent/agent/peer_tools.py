@@ -5,14 +5,16 @@ Owns which of them are offered: those that our capabilities let us request or pr
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from mew_agent.errors import MewAgentError, NotPermitted
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.participant.participant import Participant
-from mew_agent.tools.functions import FAILED, UnknownTool, failure_text, read_arguments, well_formed
+from mew_agent.tools.functions import UnknownTool, read_arguments
 from mew_agent.tools.names import Target, ToolNames
-from mew_agent.tools.peer_offers import PeerTool, ToolResult
-from mew_agent.tools.sources import Occasion
+from mew_agent.tools.peer_offers import PeerTool
+from mew_agent.tools.results import ToolResult, well_formed
+from mew_agent.tools.sources import CallContext
 
 DESCRIPTION_CHARS = 1_000
 """A description may be longer than what a model needs to choose a tool; the rest is left out."""
@@ -40,29 +42,29 @@ class PeerTools:
             )
         return self._specs
 
-    async def observe(self, call: ToolCall, occasion: Occasion) -> str:
+    async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
         """See `ToolSource`. The envelope names the reasoning and the chat that it is for, so that peers can follow."""
         known = tuple(spec.name for spec in self.specs())
         target = self._names.target_of(call.name)
         if target is None:
-            return failure_text(UnknownTool(call.name, known))
+            return ToolResult.from_error(UnknownTool(call.name, known))
         try:
             params = {"name": target.tool, "arguments": read_arguments(call.name, call.arguments)}
             raw = await self._me.requests.request(
                 target.peer,
                 "tools/call",
                 params,
-                context=occasion.reasoning_id,
-                correlation_id=(occasion.chat_id,),
+                context=context.reasoning_id,
+                correlation_id=(context.chat_id,),
             )
         except NotPermitted as error:
-            said = failure_text(error)
-            return f"{said} with these arguments" if self._may(target.peer, target.tool) else said
+            failure = ToolResult.from_error(error)
+            if self._may(target.peer, target.tool):  # other arguments are covered
+                return replace(failure, text=f"{failure.text} with these arguments")
+            return failure
         except MewAgentError as error:
-            return failure_text(error)
-        result = ToolResult.read(raw)
-        text = well_formed(result.text) or "(no result)"
-        return f"{FAILED}{text}" if result.is_error and not text.startswith(FAILED) else text
+            return ToolResult.from_error(error)
+        return ToolResult.from_peer(raw)
 
     def _may(self, peer: str, tool: str) -> bool:
         """Whether there are arguments with which we may call it; capabilities may ask for certain ones."""

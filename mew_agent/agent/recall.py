@@ -11,7 +11,8 @@ from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.tokens.sizes import in_thread
 from mew_agent.tools.bounds import beginning
 from mew_agent.tools.functions import Tool, Toolbox
-from mew_agent.tools.sources import Occasion
+from mew_agent.tools.results import ToolResult
+from mew_agent.tools.sources import CallContext
 
 RECALL_RESULT: Final = "recall_result"
 HEADING: Final = "[{id}, characters {start:,} to {end:,} of {whole:,}]\n"
@@ -40,9 +41,9 @@ class RecallTools:
         )
         return self._toolbox.specs() if self._is_offered else ()
 
-    async def observe(self, call: ToolCall, occasion: Occasion) -> str:
+    async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
         """See `ToolSource`."""
-        return await self._toolbox.observe(call.name, call.arguments)
+        return await self._toolbox.run(call.name, call.arguments)
 
     async def recall_result(self, id: str, start: int = 0, find: str | None = None) -> str:  # noqa: A002 - a model's word
         """Read a part of a tool's result that was cut or cleared to save context, by the id in the note about it.

@@ -31,8 +31,8 @@ from mew_agent.errors import ContextOverflow, GatewayError, ModelError, NotConne
 from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import ReasoningStream
-from mew_agent.tools.functions import FAILED
-from mew_agent.tools.sources import AgentTools, Occasion
+from mew_agent.tools.results import ToolResult, prompt_texts
+from mew_agent.tools.sources import AgentTools, CallContext
 
 logger = logging.getLogger("mew_agent.agent.turn")
 
@@ -162,11 +162,11 @@ class Turn:
 
     async def _run_tools(self, reply: ModelReply) -> None:
         """Run the calls of one reply side by side; results enter in the order of the calls, whatever happens."""
-        results: dict[str, str] = {}
-        occasion = Occasion(self.chat.id, self.reasoning_id)
+        results: dict[str, ToolResult] = {}
+        context = CallContext(self.chat.id, self.reasoning_id)
 
         async def run(call: ToolCall) -> None:
-            results[call.id] = await self._tools.observe(call, occasion)
+            results[call.id] = await self._tools.run(call, context)
 
         try:
             async with anyio.create_task_group() as tasks:
@@ -175,10 +175,10 @@ class Turn:
             await self._conversation.weigh_results(reply.tool_calls, results)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._transcript.close_open_calls(CANCELLED_RESULT, results)
+                await self._transcript.close_open_calls(CANCELLED_RESULT, prompt_texts(results))
         for call in reply.tool_calls:
-            if results[call.id].startswith(FAILED):
-                await self._tell_failure(call, results[call.id].removeprefix(FAILED))
+            if results[call.id].is_error:
+                await self._tell_failure(call, results[call.id].text)
 
     async def _tell_failure(self, call: ToolCall, problem: str) -> None:
         """A call failed: the model reads it all, the log has it all, the status says it in short."""

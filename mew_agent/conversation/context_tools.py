@@ -13,11 +13,10 @@ from mew_agent.conversation.policy_executor import Remedies
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.participant.participant import timestamp
 from mew_agent.tools.functions import Tool, Toolbox
-from mew_agent.tools.sources import Occasion
+from mew_agent.tools.results import ToolResult
+from mew_agent.tools.sources import CallContext
 
 CLEAR_MIND = "clear_mind"
-FAILURE = "Error:"
-"""How the text of a failed call begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +43,15 @@ class ContextTools:
         """Whether a tool is one of these."""
         return name in self._toolbox.tools
 
-    async def observe(self, call: ToolCall, occasion: Occasion | None = None) -> str:
+    async def run(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
         """Carry out one call. `clear_mind` is only noted: `verdict` says what becomes of it."""
-        result = await self._toolbox.observe(call.name, call.arguments)
-        if call.name == CLEAR_MIND and not result.startswith(FAILURE):
-            self._asked.append(_ClearRequest(call.id, result.strip()))
-            return texts.CLEARED_RESULT
+        result = await self._toolbox.run(call.name, call.arguments)
+        if call.name == CLEAR_MIND and not result.is_error:
+            self._asked.append(_ClearRequest(call.id, result.text.strip()))
+            return ToolResult(texts.CLEARED_RESULT)
         return result
 
-    def verdict(self, calls: Sequence[ToolCall], results: dict[str, str]) -> bool:
+    def verdict(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> bool:
         """Whether the mind is to be cleared now that all calls of one reply have results.
 
         Beside a failed call it is not, in whatever order they came; its result then says so. Otherwise its note has
@@ -65,7 +64,7 @@ class ContextTools:
         failed = [call.name for call in calls if call.id not in clearing and _has_failed(results, call)]
         if failed:
             refusal = texts.REFUSED_CLEAR.format(siblings=", ".join(dict.fromkeys(failed)))
-            results.update((one.call_id, refusal) for one in asked)
+            results.update((one.call_id, ToolResult(refusal, is_error=True)) for one in asked)
             return False
         for one in asked:
             if one.note:
@@ -96,8 +95,10 @@ class ContextTools:
 
     async def clear_mind(self, reminder_content: str = "") -> str:
         """Empty your context and begin a new course with your reminders; the given text becomes one of them."""
-        return f" {reminder_content}"  # behind the space it is no failure, whatever it says
+        return reminder_content
 
 
-def _has_failed(results: Mapping[str, str], call: ToolCall) -> bool:
-    return results.get(call.id, FAILURE).startswith(FAILURE)
+def _has_failed(results: Mapping[str, ToolResult], call: ToolCall) -> bool:
+    """A call without a result counts as failed."""
+    result = results.get(call.id)
+    return result is None or result.is_error

@@ -35,6 +35,7 @@ from mew_agent.model.interface import Model, ModelReply, ModelRequest, ToolCall,
 from mew_agent.tokens.sizes import Sizes, no_counter
 from mew_agent.tokens.tokenizers import TextCounter
 from mew_agent.tools.bounds import ResultBound
+from mew_agent.tools.results import ToolResult
 
 logger = logging.getLogger("mew_agent.conversation.conversation")
 
@@ -232,7 +233,7 @@ class Conversation:
         async with self._lock.lock:
             return await self._calls.aside(request, role)
 
-    async def weigh_results(self, calls: Sequence[ToolCall], results: dict[str, str]) -> None:
+    async def weigh_results(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> None:
         """Decide what becomes of the results of one reply's calls before they enter; changes `results` in place.
 
         Raises `PolicyStopped` when the reply cannot go on with them.

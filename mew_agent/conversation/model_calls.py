@@ -13,7 +13,7 @@ import anyio
 
 from mew_agent.errors import MewAgentError, ModelStreamCut
 from mew_agent.model.interface import Model, ModelEvent, ModelReply, ModelRequest, ReasoningDelta, TextDelta, ToolCall
-from mew_agent.tools.functions import well_formed
+from mew_agent.tools.results import well_formed
 
 Listener = Callable[[ModelEvent], Awaitable[None]]
 

@@ -23,7 +23,7 @@ NEW_COURSE = (
 
 CLEARED_RESULT = "Your mind is cleared: a new course begins with your reminders."
 REFUSED_CLEAR = (
-    "Error: nothing was cleared, because {siblings} failed beside it. Look at the failure first, then call clear_mind"
+    "nothing was cleared, because {siblings} failed beside it. Look at the failure first, then call clear_mind"
     " by itself."
 )
 
@@ -102,7 +102,7 @@ def aborted(used_tokens: int | None, limit_tokens: int | None, basis: str) -> st
 
 def withheld_result(size_bytes: int, level: str, *, failed: bool) -> str:
     """What stands in place of a tool result that is too large for a context at this level."""
-    outcome = "Error: the call failed" if failed else "The call succeeded"
+    outcome = "the call failed" if failed else "The call succeeded"
     return (
         f"{outcome}, but its result of {size_bytes:,} bytes was withheld, because your context is at level {level}."
         " Put your reminders in order and call clear_mind, or ask for less at once."
@@ -111,7 +111,7 @@ def withheld_result(size_bytes: int, level: str, *, failed: bool) -> str:
 
 def oversized_result(tokens: int, limit_tokens: int) -> str:
     """What stands in place of a tool result that cannot be sent."""
-    return f"Error: a result of about {tokens:,} tokens does not fit a window of {limit_tokens:,}; it was left out."
+    return f"a result of about {tokens:,} tokens does not fit a window of {limit_tokens:,}; it was left out."
 
 
 def _mark(policy: Policy, level: str, limit_tokens: int | None) -> int | None:

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from mew_agent.context.policy import Compact, withholds_tool_result
 from mew_agent.conversation import texts
-from mew_agent.conversation.context_tools import FAILURE
 from mew_agent.conversation.policy_executor import Remedies
 from mew_agent.conversation.transcript import Transcript
 from mew_agent.errors import PolicyStopped
 from mew_agent.model.interface import ToolCall
+from mew_agent.tools.results import ToolResult
 
 CompactNow = Callable[[Compact], Awaitable[bool]]
 
@@ -27,7 +27,7 @@ class ToolResults:
         self._remedies = remedies
         self._compact = compact
 
-    def withhold(self, calls: Sequence[ToolCall], results: dict[str, str]) -> None:
+    def withhold(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> None:
         """Replace results that are too large for the present level by a notice; whether the call failed is kept.
 
         Where the last one is such a notice, it says what a prompt would say, and prompts that wait are dropped.
@@ -36,19 +36,19 @@ class ToolResults:
         snapshot = tracker.snapshot()
         is_withheld = False
         for call in calls:
-            result = results.get(call.id, "")
-            size_bytes = len(result.encode(errors="replace"))
+            result = results[call.id]
+            size_bytes = len(result.prompt_text.encode())
             is_withheld = withholds_tool_result(tracker.policy, tracker.policy_state, snapshot, size_bytes)
             if is_withheld:
                 level = tracker.report().level
                 if level == "unknown":
                     level = tracker.policy_state.level or level
-                failed = result.startswith(FAILURE)
-                results[call.id] = texts.withheld_result(size_bytes, level, failed=failed)
+                text = texts.withheld_result(size_bytes, level, failed=result.is_error)
+                results[call.id] = ToolResult(text, result.is_error)
         if is_withheld:
             self._remedies.drop_notices()
 
-    async def fit(self, calls: Sequence[ToolCall], results: dict[str, str]) -> None:
+    async def fit(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> None:
         """Ask the policy about each result in turn, and make room where it says so; the result itself stays.
 
         Raises `PolicyStopped` when one cannot be sent at all; a note then stands in its place.
@@ -58,13 +58,15 @@ class ToolResults:
             return
         entered_tokens = 0
         for call in calls:
-            size = await self._sizes.of(results.get(call.id, ""))
+            size = await self._sizes.of(results[call.id].prompt_text)
             calibration = self._tracker.ledger.calibration
             tokens = size.tokens(calibration) + round(calibration.overhead_tokens)
             await self._make_room(call, tokens, entered_tokens, results)
             entered_tokens += tokens
 
-    async def _make_room(self, call: ToolCall, tokens: int, entered_tokens: int, results: dict[str, str]) -> None:
+    async def _make_room(
+        self, call: ToolCall, tokens: int, entered_tokens: int, results: dict[str, ToolResult]
+    ) -> None:
         tracker = self._tracker
         while True:
             present = tracker.next_prompt_tokens + entered_tokens
@@ -72,7 +74,7 @@ class ToolResults:
             due = self._remedies.carry_out(decision.actions)
             if due.stop is not None:
                 problem = texts.problem_of(due.stop)
-                results[call.id] = texts.oversized_result(tokens, tracker.window.max_tokens)
+                results[call.id] = ToolResult(texts.oversized_result(tokens, tracker.window.max_tokens), is_error=True)
                 size = f"a result of {call.name} takes about {tokens:,} tokens of {tracker.window.max_tokens:,}"
                 raise PolicyStopped(tracker.policy.name, f"{problem} ({size}, projected)")
             if due.compact is None:

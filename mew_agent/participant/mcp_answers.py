@@ -10,7 +10,7 @@ from mew_protocol.payloads.mcp import Request
 from pydantic import ValidationError
 
 from mew_agent.tools.catalog import INTERNAL_ERROR, INVALID_REQUEST, UNAVAILABLE, Offers, RequestFailed
-from mew_agent.tools.functions import well_formed
+from mew_agent.tools.results import well_formed
 
 
 async def answer(envelope: Envelope, offers: Offers, *, is_paused: bool) -> dict[str, Any]:

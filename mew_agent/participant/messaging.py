@@ -32,7 +32,7 @@ from mew_agent.participant.discovery import Discovery
 from mew_agent.participant.peers import Peer, Peers
 from mew_agent.participant.proposals import PeerRequests, Waits
 from mew_agent.participant.requests import Question, Questions
-from mew_agent.tools.peer_offers import ToolResult
+from mew_agent.tools.results import ToolResult
 
 Answer = TypeVar("Answer", bound=Payload)
 
@@ -183,7 +183,7 @@ class Saying:
         Raises what `request` raises.
         """
         params = {"name": name, "arguments": dict(arguments or {})}
-        return ToolResult.read(await self.request(peer, "tools/call", params, waits=waits))
+        return ToolResult.from_peer(await self.request(peer, "tools/call", params, waits=waits))
 
     async def discover(self, peer: str) -> Peer:
         """Ask a peer what it offers, now, and return it with its `tools`, `resources` and `prompts`.

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from pydantic_core import from_json, to_json
-
 from mew_agent.errors import MewAgentError
-from mew_agent.tools.functions import BadArguments, Tool, Toolbox, UnknownTool, as_text, is_shaped, well_formed
+from mew_agent.tools.functions import BadArguments, Tool, Toolbox, UnknownTool
 from mew_agent.tools.peer_offers import OTHER_LISTS
 from mew_agent.tools.resources import NoSuchResource, Resources
+from mew_agent.tools.results import ToolResult, well_formed
 
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
@@ -78,12 +77,11 @@ class LocalOffers:
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise RequestFailed(INVALID_PARAMS, "params need a `name` and an object `arguments`")
         try:
-            return _as_result(await self.toolbox.call(name, arguments))
+            return ToolResult.from_value(await self.toolbox.call(name, arguments)).to_mcp()
         except (UnknownTool, BadArguments) as error:
             raise RequestFailed(INVALID_PARAMS, well_formed(str(error))) from None
         except Exception as error:
-            text = well_formed(f"{type(error).__name__}: {error}")
-            return {"content": [{"type": "text", "text": text}], "isError": True}
+            return ToolResult(well_formed(f"{type(error).__name__}: {error}"), is_error=True).to_mcp()
 
     async def _read(self, params: Mapping[str, Any]) -> dict[str, Any]:
         uri = params.get("uri")
@@ -107,11 +105,3 @@ def with_other_lists(tools: dict[str, Any], others: Sequence[str]) -> dict[str, 
 
 def _listed(tool: Tool) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "inputSchema": tool.schema}
-
-
-def _as_result(result: Any) -> dict[str, Any]:
-    """An MCP result: as the tool made it if it is one, else its text. Raises for what cannot be sent."""
-    if isinstance(result, dict) and is_shaped(result):
-        sendable: dict[str, Any] = from_json(to_json(result))
-        return sendable
-    return {"content": [{"type": "text", "text": as_text(result)}]}

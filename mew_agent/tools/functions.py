@@ -15,15 +15,12 @@ import anyio.to_thread
 from pydantic import BaseModel, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
-from pydantic_core import to_jsonable_python
 
 from mew_agent.errors import MewAgentError
 from mew_agent.model.interface import ToolSpec
+from mew_agent.tools.results import ToolResult
 
 ToolFunction = Callable[..., Any]
-
-FAILED = "Error: "
-"""What the text of a failed call begins with."""
 
 
 @dataclass(eq=False)
@@ -159,12 +156,12 @@ class Toolbox:
             raise UnknownTool(name, tuple(self.tools))
         return await tool.call(arguments)
 
-    async def observe(self, name: str, arguments_json: str) -> str:
-        """Run one tool for a model: never raises, failures become text the model can act on."""
+    async def run(self, name: str, arguments_json: str) -> ToolResult:
+        """Run one tool for a model. Never raises: the result of a failed call says what went wrong."""
         try:
-            return as_text(await self.call(name, read_arguments(name, arguments_json)))
+            return ToolResult.from_value(await self.call(name, read_arguments(name, arguments_json)))
         except Exception as error:
-            return failure_text(error)
+            return ToolResult.from_error(error)
 
     def _changed(self) -> None:
         if self.on_change is not None:
@@ -204,32 +201,3 @@ def read_arguments(name: str, arguments_json: str) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         raise BadArguments(name, "arguments must be a JSON object")
     return arguments
-
-
-def failure_text(error: Exception) -> str:
-    """What a model reads of a call that failed."""
-    return well_formed(f"{FAILED}{str(error) or type(error).__name__}")
-
-
-def as_text(result: Any) -> str:
-    """A tool's result as a model reads it: MCP content parts joined, text as it is, the rest as JSON."""
-    if isinstance(result, str):
-        return well_formed(result)
-    if isinstance(result, Mapping) and is_shaped(result):
-        parts = [part.get("text", "") for part in result["content"]]
-        if any(parts):
-            return well_formed("\n".join(str(part) for part in parts))
-    return well_formed(json.dumps(to_jsonable_python(result), ensure_ascii=False))
-
-
-def is_shaped(result: Mapping[str, Any]) -> bool:
-    """Whether a tool made its result in MCP's own shape; others may have a key `content`, too."""
-    content = result.get("content")
-    return isinstance(content, list) and all(
-        isinstance(part, Mapping) and isinstance(part.get("type"), str) for part in content
-    )
-
-
-def well_formed(text: str) -> str:
-    """Text that can be sent: Python strings may hold half a character (a lone surrogate), JSON on the wire may not."""
-    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -4,12 +4,9 @@ Owns the shapes: lists may come bare or under their name, a tool's result as MCP
 nobody anything.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-
-from pydantic_core import to_jsonable_python
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 MAX_LISTED: Final = 500
@@ -124,54 +121,6 @@ def prompts_of(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerP
     return tuple(found.values())
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
-    """What a peer's tool answered. `raw` is exactly what it sent; `text` is that as a model or a person reads it."""
-
-    text: str
-    is_error: bool
-    raw: Any
-
-    @staticmethod
-    def read(raw: Any) -> "ToolResult":
-        """Read a result: MCP content where it is that, else any value as it is."""
-        is_error = isinstance(raw, Mapping) and raw.get("isError") is True
-        return ToolResult(result_text(raw), is_error, raw)
-
-
-def result_text(raw: Any) -> str:
-    """A result as text: the parts of MCP content in lines, text as it is, nothing as "", the rest as JSON."""
-    if raw is None:
-        return ""
-    if isinstance(raw, str):
-        return raw
-    content = raw.get("content") if isinstance(raw, Mapping) else None
-    if isinstance(content, list | tuple):
-        parts = [_part_text(part) for part in content]
-        if any(parts) or not (isinstance(raw, Mapping) and raw.get("structuredContent") is not None):
-            return "\n".join(parts)
-    if isinstance(raw, Mapping) and raw.get("structuredContent") is not None:
-        return _json(raw["structuredContent"])
-    return _json(raw)
-
-
-def _part_text(part: object) -> str:
-    """One part of MCP content. What is no text is named, so that nobody believes that there was nothing."""
-    if not isinstance(part, Mapping):
-        return str(part)
-    resource = part.get("resource")
-    match part.get("type"):
-        case "image" | "audio" as kind:
-            return f"[{kind} of type {part.get('mimeType', 'unknown')}, not shown]"
-        case "resource_link":
-            return f"[resource {part.get('uri')}]"
-        case "resource" if isinstance(resource, Mapping):
-            text = resource.get("text")
-            return text if isinstance(text, str) else f"[resource {resource.get('uri')}, not shown]"
-    text = part.get("text")
-    return text if isinstance(text, str) else _json(part)
-
-
 def _schema(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """A tool's schema under any of its names; model servers want an object with properties."""
     for key in ("inputSchema", "input_schema", "parameters"):
@@ -194,7 +143,3 @@ def _others(result: object) -> frozenset[str]:
 
 def _entries(value: object) -> tuple[object, ...]:
     return tuple(value) if isinstance(value, list | tuple) else ()
-
-
-def _json(value: Any) -> str:
-    return json.dumps(to_jsonable_python(value), ensure_ascii=False)

@@ -15,7 +15,8 @@ from urllib.parse import quote, unquote
 from pydantic_core import to_json
 
 from mew_agent.errors import MewAgentError
-from mew_agent.tools.functions import outcome_of, well_formed
+from mew_agent.tools.functions import outcome_of
+from mew_agent.tools.results import well_formed
 
 ResourceFunction = Callable[..., Any]
 

@@ -11,15 +11,16 @@ from typing import Protocol
 import anyio
 
 from mew_agent.model.interface import ToolCall, ToolSpec
-from mew_agent.tools.functions import FAILED, Toolbox
+from mew_agent.tools.functions import Toolbox, UnknownTool
 from mew_agent.tools.names import own_name
+from mew_agent.tools.results import ToolResult
 
 OWN_TOOL_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Occasion:
-    """Why a tool is called: the id of the chat being answered, and of the reasoning that peers see, if they do."""
+class CallContext:
+    """What a tool is called for: the id of the chat being answered, and of the reasoning that peers see, if any."""
 
     chat_id: str
     reasoning_id: str | None = None
@@ -32,8 +33,8 @@ class ToolSource(Protocol):
         """What the model is told now."""
         ...
 
-    async def observe(self, call: ToolCall, occasion: Occasion) -> str:
-        """Carry out one call and say what came of it. Never raises: failures are text that the model can act on."""
+    async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
+        """Carry out one call and return its result. Never raises: a failed call has a result with `is_error`."""
         ...
 
 
@@ -51,12 +52,12 @@ class OwnTools:
         """See `ToolSource`."""
         return tuple(replace(spec, name=own_name(spec.name)) for spec in self._toolbox.specs())
 
-    async def observe(self, call: ToolCall, occasion: Occasion) -> str:
+    async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
         """See `ToolSource`."""
         name = next((tool for tool in self._toolbox.tools if own_name(tool) == call.name), call.name)
         with anyio.move_on_after(self._timeout_seconds):
-            return await self._toolbox.observe(name, call.arguments)
-        return f"{FAILED}'{call.name}' did not finish within {self._timeout_seconds:g} seconds"
+            return await self._toolbox.run(name, call.arguments)
+        return ToolResult(f"'{call.name}' did not finish within {self._timeout_seconds:g} seconds", is_error=True)
 
 
 class AgentTools:
@@ -74,16 +75,16 @@ class AgentTools:
         """What the model is told now, in the order of the sources."""
         return tuple(spec for spec, _ in self._offered())
 
-    async def observe(self, call: ToolCall, occasion: Occasion) -> str:
-        """Carry out one call. Never raises: an unknown name, too, becomes text that the model can act on.
+    async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
+        """Carry out one call. Never raises: an unknown name has a result with `is_error`, too.
 
-        A tool that was offered and is gone is still its source's matter, which knows why.
+        A call of a tool that is no longer offered goes to the source that offered it, which can say why.
         """
         offered = {spec.name: source for spec, source in self._offered()}
         source = offered.get(call.name) or self._owners.get(call.name)
         if source is None:
-            return f"{FAILED}no tool '{call.name}' (known: {', '.join(offered) or 'none'})"
-        return await source.observe(call, occasion)
+            return ToolResult.from_error(UnknownTool(call.name, tuple(offered)))
+        return await source.run(call, context)
 
     def _offered(self) -> Iterator[tuple[ToolSpec, ToolSource]]:
         seen: set[str] = set()

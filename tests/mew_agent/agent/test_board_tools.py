@@ -16,7 +16,7 @@ from mew_agent.model.interface import ToolCall
 from mew_agent.participant.controls import Controllable
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
-from mew_agent.tools.sources import Occasion
+from mew_agent.tools.sources import CallContext
 
 SPACE = """
 space: {id: demo}
@@ -27,7 +27,7 @@ participants:
   mute: {command: mew, capabilities: [{kind: chat}]}
   coder: {command: mew, capabilities: [{kind: participant/status}, {kind: participant/compact-done}]}
 """
-OCCASION = Occasion("chat-1")
+CONTEXT = CallContext("chat-1")
 
 
 class Made(Controllable):
@@ -86,7 +86,7 @@ async def scene(name: str, fourth: str | None = None) -> AsyncIterator[tuple[Boa
             tools = BoardTools(me)
 
             async def call(tool: str, arguments: str = "{}") -> str:
-                return await tools.observe(ToolCall("1", tool, arguments), OCCASION)
+                return (await tools.run(ToolCall("1", tool, arguments), CONTEXT)).prompt_text
 
             await coder.control.announce()
             with anyio.fail_after(5):

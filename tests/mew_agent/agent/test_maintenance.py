@@ -46,7 +46,7 @@ async def test_only_tools_over_the_own_context_are_carried_out(talking: Talking)
         await talk.turn("One.")
         assert await keep_up(talk.conversation, max_iterations=5)
         results = [item.content for item in talk.conversation.history.items if item.role == "tool"]
-        assert results == [NOT_NOW, "Kept as r1."]
+        assert results == [f"Error: {NOT_NOW}", "Kept as r1."]
 
 
 async def test_it_ends_after_so_many_calls(talking: Talking) -> None:

@@ -10,11 +10,11 @@ import pytest
 from mew_agent.agent.peer_resources import NothingToRead, ResourceTools, contents_text
 from mew_agent.model.interface import ToolCall
 from mew_agent.participant.participant import Participant
-from mew_agent.tools.sources import Occasion
+from mew_agent.tools.sources import CallContext
 from tests.mew_agent.conftest import Ear
 from tests.support.peers import Join, space_of_peers
 
-OCCASION = Occasion("chat-1")
+CONTEXT = CallContext("chat-1")
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -51,7 +51,7 @@ async def scene(asker: str = "asker") -> AsyncIterator[tuple[Participant, Resour
 
 
 async def said(tools: ResourceTools, name: str, arguments: str = "{}") -> str:
-    return await tools.observe(ToolCall("1", name, arguments), OCCASION)
+    return (await tools.run(ToolCall("1", name, arguments), CONTEXT)).prompt_text
 
 
 async def test_they_are_offered_while_somebody_has_something_to_read() -> None:
@@ -102,7 +102,7 @@ async def test_a_reading_names_what_it_is_for() -> None:
         ear = Ear(ada)
         await until(lambda: bool(tools.specs()))
         call = ToolCall("1", "read_resource", '{"peer": "tools", "uri": "notes://today"}')
-        await tools.observe(call, Occasion("chat-7", "reasoning-7"))
+        await tools.run(call, CallContext("chat-7", "reasoning-7"))
         request = await ear.first("asker", "mcp/request", method="resources/read")
         assert (request.context, request.correlation_id) == ("reasoning-7", ("chat-7",))
 

@@ -10,11 +10,11 @@ from mew_agent.agent.peer_tools import PeerTools
 from mew_agent.model.interface import ToolCall
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.functions import Tool, Toolbox
-from mew_agent.tools.sources import AgentTools, Occasion, OwnTools
+from mew_agent.tools.sources import AgentTools, CallContext, OwnTools
 from tests.mew_agent.conftest import Ear
 from tests.support.peers import Join, space_of_peers, with_tools
 
-OCCASION = Occasion("chat-1", "reasoning-1")
+CONTEXT = CallContext("chat-1", "reasoning-1")
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -52,7 +52,7 @@ async def test_peers_tools_are_offered_under_names_of_both() -> None:
 async def test_a_call_goes_to_the_peer_and_names_what_it_is_for() -> None:
     async with scene() as (_, tools, ear, _join):
         call = ToolCall("1", "tools__add", '{"a": 2, "b": 3}')
-        assert await tools.observe(call, OCCASION) == "5"
+        assert (await tools.run(call, CONTEXT)).prompt_text == "5"
         request = await ear.first("asker", "mcp/request", method="tools/call")
         assert (request.context, request.correlation_id) == ("reasoning-1", ("chat-1",))
 
@@ -71,7 +71,9 @@ async def test_a_call_goes_to_the_peer_and_names_what_it_is_for() -> None:
 async def test_what_goes_wrong_is_text_for_the_model(name: str, arguments: str, said: str) -> None:
     async with scene() as (_, tools, _ear, _join):
         assert names(tools)
-        assert (await tools.observe(ToolCall("1", name, arguments), OCCASION)).startswith(said)
+        result = await tools.run(ToolCall("1", name, arguments), CONTEXT)
+        assert result.is_error
+        assert result.prompt_text.startswith(said)
 
 
 async def test_only_what_we_may_ask_for_is_offered() -> None:
@@ -106,8 +108,8 @@ participants:
         await until(lambda: bool(me.peers["tools"].tools))
         tools = PeerTools(me)
         assert names(tools) == ["tools__add"]
-        assert await tools.observe(ToolCall("1", "tools__add", '{"a": 1, "b": 2}'), OCCASION) == "3"
-        refused = await tools.observe(ToolCall("2", "tools__add", '{"a": 5, "b": 2}'), OCCASION)
+        assert (await tools.run(ToolCall("1", "tools__add", '{"a": 1, "b": 2}'), CONTEXT)).prompt_text == "3"
+        refused = (await tools.run(ToolCall("2", "tools__add", '{"a": 5, "b": 2}'), CONTEXT)).prompt_text
         assert refused == "Error: 'asker' has no capability that covers 'mcp/request' with these arguments"
 
 
@@ -118,7 +120,7 @@ async def test_a_tool_of_a_peer_that_left_is_not_offered_and_says_so_when_called
             await until(lambda: "more__add" in names(agent_tools))
         await until(lambda: "more" not in me.peers)
         assert "more__add" not in names(agent_tools)
-        said = await agent_tools.observe(ToolCall("1", "more__add", '{"a": 1, "b": 2}'), OCCASION)
+        said = (await agent_tools.run(ToolCall("1", "more__add", '{"a": 1, "b": 2}'), CONTEXT)).prompt_text
         assert said == "Error: 'more' is not in the space"
 
 
@@ -134,8 +136,8 @@ async def test_a_name_of_our_own_is_not_taken_from_us() -> None:
         tools = AgentTools(OwnTools(box), PeerTools(me, lambda: box.tools.keys()))
         assert len(names(tools)) == 4
         theirs = next(name for name in names(tools) if name.startswith("t_tools_where_"))
-        assert await tools.observe(ToolCall("1", "tools__where", ""), OCCASION) == "mine"
-        assert await tools.observe(ToolCall("2", theirs, ""), OCCASION) == "tools"
+        assert (await tools.run(ToolCall("1", "tools__where", ""), CONTEXT)).prompt_text == "mine"
+        assert (await tools.run(ToolCall("2", theirs, ""), CONTEXT)).prompt_text == "tools"
 
 
 async def test_without_any_capability_nothing_is_offered() -> None:

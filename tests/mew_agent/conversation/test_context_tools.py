@@ -16,7 +16,8 @@ from mew_agent.conversation.policy_executor import Remedies
 from mew_agent.conversation.transcript import Transcript
 from mew_agent.model.interface import ToolCall
 from mew_agent.model.usage import Usage
-from mew_agent.tools.sources import Occasion
+from mew_agent.tools.results import ToolResult
+from mew_agent.tools.sources import CallContext
 
 
 class Desk:
@@ -35,7 +36,7 @@ class Desk:
         self.tracker.call_kept(usage, call_id="c", at="t", last_seq=-1, revision=0, served_model="m", fingerprint="f")
 
     async def use(self, name: str, **arguments: Any) -> str:
-        return await self.tools.observe(self.call(name, **arguments), Occasion("chat"))
+        return (await self.tools.run(self.call(name, **arguments), CallContext("chat"))).prompt_text
 
     def call(self, name: str, **arguments: Any) -> ToolCall:
         self._calls += 1
@@ -93,23 +94,24 @@ async def test_mistakes_are_text_the_model_can_act_on(desk: Desk) -> None:
 async def test_a_failed_sibling_keeps_the_mind_as_it_is(desk: Desk, clear_first: bool) -> None:
     clearing = desk.call("clear_mind", reminder_content="lost?")
     other, fine = desk.call("explode"), desk.call("look_up")
-    results = {other.id: "Error: bang", fine.id: "found", clearing.id: await desk.tools.observe(clearing)}
+    found = ToolResult("found")
+    results = {other.id: ToolResult("bang", is_error=True), fine.id: found, clearing.id: await desk.tools.run(clearing)}
     calls = (clearing, other, fine) if clear_first else (other, fine, clearing)
     assert not desk.tools.verdict(calls, results)
-    assert results[clearing.id].startswith("Error: nothing was cleared, because explode failed beside it")
+    assert results[clearing.id].prompt_text.startswith("Error: nothing was cleared, because explode failed beside it")
     assert desk.remedies.reminders.all == ()
-    assert not desk.tools.verdict((fine,), {fine.id: "found"})
+    assert not desk.tools.verdict((fine,), {fine.id: found})
 
 
 async def test_a_result_that_is_missing_counts_as_failed(desk: Desk) -> None:
     clearing, other = desk.call("clear_mind"), desk.call("explode")
-    assert not desk.tools.verdict((clearing, other), {clearing.id: await desk.tools.observe(clearing)})
+    assert not desk.tools.verdict((clearing, other), {clearing.id: await desk.tools.run(clearing)})
 
 
 @pytest.mark.parametrize(("note", "kept"), [("Error: start here", ["Error: start here"]), ("  ", []), ("", [])])
 async def test_a_cleared_mind_leaves_its_note_as_a_reminder(desk: Desk, note: str, kept: list[str]) -> None:
     desk.full(190_000)
     clearing = desk.call("clear_mind", reminder_content=note)
-    assert desk.tools.verdict((clearing,), {clearing.id: await desk.tools.observe(clearing)})
+    assert desk.tools.verdict((clearing,), {clearing.id: await desk.tools.run(clearing)})
     assert [one.text for one in desk.remedies.reminders.all] == kept
     assert all(one.package and one.package.created_by == "clear_mind" for one in desk.remedies.reminders.all)

@@ -48,7 +48,7 @@ def test_a_withheld_result_keeps_whether_the_call_failed() -> None:
     assert texts.withheld_result(2001, "caution", failed=False).startswith(
         "The call succeeded, but its result of 2,001"
     )
-    assert texts.withheld_result(2001, "critical", failed=True).startswith("Error: the call failed")
+    assert texts.withheld_result(2001, "critical", failed=True).startswith("the call failed")
     assert "about 9,000 tokens" in texts.oversized_result(9000, 8192)
 
 

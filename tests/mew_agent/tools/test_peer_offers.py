@@ -4,27 +4,21 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from mew_agent.tools.peer_offers import (
     MAX_LISTED,
     PeerPrompt,
     PeerResource,
     PeerTool,
-    ToolResult,
     Unreadable,
     prompts_of,
     read_page,
     resources_of,
-    result_text,
     tools_of,
 )
+from tests.support.strategies import json_values
 
 ADD = {"name": "add", "description": "Add.", "inputSchema": {"type": "object", "properties": {"a": {}}}}
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-)
 
 
 @pytest.mark.parametrize(
@@ -67,43 +61,7 @@ def test_resources_and_prompts_are_read_alike() -> None:
     assert prompts == (PeerPrompt("notes", "daily", "", ("day",)),)
 
 
-@pytest.mark.parametrize(
-    ("raw", "text"),
-    [
-        (None, ""),
-        ("plain", "plain"),
-        (3, "3"),
-        ({"sum": 3}, '{"sum": 3}'),
-        ({"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}, "one\ntwo"),
-        (
-            {"content": [{"type": "image", "mimeType": "image/png", "data": "QUJD"}]},
-            "[image of type image/png, not shown]",
-        ),
-        ({"content": [{"type": "resource_link", "uri": "notes://1"}]}, "[resource notes://1]"),
-        ({"content": [{"type": "resource", "resource": {"uri": "n://1", "text": "hello"}}]}, "hello"),
-        (
-            {"content": [{"type": "resource", "resource": {"uri": "n://1", "blob": "QQ=="}}]},
-            "[resource n://1, not shown]",
-        ),
-        ({"content": [], "structuredContent": {"sum": 3}}, '{"sum": 3}'),
-        ({"content": []}, ""),
-        ({"content": ["bare"]}, "bare"),
-    ],
-)
-def test_a_result_is_text_for_a_model(raw: Any, text: str) -> None:
-    assert result_text(raw) == text
-
-
-def test_a_result_says_whether_the_tool_failed_and_keeps_what_was_sent() -> None:
-    raw = {"content": [{"type": "text", "text": "no such file"}], "isError": True}
-    result = ToolResult.read(raw)
-    assert (result.text, result.is_error, result.raw) == ("no such file", True, raw)
-    assert not ToolResult.read(3).is_error
-
-
 @given(json_values)
 def test_whatever_a_peer_answers_can_be_read(raw: Any) -> None:
-    assert isinstance(ToolResult.read(raw).text, str)
-    assert isinstance(ToolResult.read({"content": raw}).text, str)
     entries = tuple(one for one in (raw if isinstance(raw, list) else [raw]) if isinstance(one, dict))
     assert isinstance(tools_of("x", entries) + resources_of("x", entries) + prompts_of("x", entries), tuple)

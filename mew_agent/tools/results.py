@@ -1,0 +1,124 @@
+"""[pure] The outcome of a tool call as a value: its text, whether the call failed, and the content as returned.
+
+Owns how tool output is read, from our own functions and from peers: MCP content, plain text, or any JSON value. Does
+not know who called the tool or how much of the text enters the context.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json, to_jsonable_python
+
+ERROR_PREFIX: Final = "Error: "
+"""How the model recognizes a failed call: the chat completions format has no field for it."""
+
+NO_OUTPUT: Final = "(no result)"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The outcome of one tool call.
+
+    `content` is exactly what the tool returned; None for a call that failed before the tool returned anything. `text`
+    is that content as a model or a person reads it, safe to encode as UTF-8. With `is_error`, `text` says what went
+    wrong.
+    """
+
+    text: str
+    is_error: bool = False
+    content: Any = None
+
+    @classmethod
+    def from_value(cls, value: Any) -> "ToolResult":
+        """Read the return value of one of our own functions: text, MCP content, or a value that JSON can express.
+
+        Raises `PydanticSerializationError` for other values.
+        """
+        if is_mcp_result(value):
+            return cls(well_formed(_mcp_text(value) or _json(value)), value.get("isError") is True, value)
+        return cls(well_formed(value if isinstance(value, str) else _json(value)), content=value)
+
+    @classmethod
+    def from_peer(cls, raw: Any) -> "ToolResult":
+        """Read the answer of a peer's tool: MCP content where it has that shape, else the value as it is."""
+        is_error = isinstance(raw, Mapping) and raw.get("isError") is True
+        return cls(well_formed(_peer_text(raw)), is_error, raw)
+
+    @classmethod
+    def from_error(cls, error: Exception) -> "ToolResult":
+        """A failed call, with the error's message or else its class name as text."""
+        return cls(well_formed(str(error) or type(error).__name__), is_error=True)
+
+    @property
+    def prompt_text(self) -> str:
+        """What enters the model's context. A failure starts with "Error: ", and no result is empty."""
+        text = self.text or NO_OUTPUT
+        return f"{ERROR_PREFIX}{text}" if self.is_error and not text.startswith(ERROR_PREFIX) else text
+
+    def to_mcp(self) -> dict[str, Any]:
+        """The result of an MCP `tools/call` request: the content unchanged if it has that shape, else its text."""
+        if is_mcp_result(self.content):
+            sendable: dict[str, Any] = from_json(to_json(self.content))
+            return sendable
+        content = {"content": [{"type": "text", "text": self.text}]}
+        return {**content, "isError": True} if self.is_error else content
+
+
+def is_mcp_result(value: Any) -> bool:
+    """Whether a value is an MCP tool result. A `content` key alone does not make it one: its parts need a type."""
+    content = value.get("content") if isinstance(value, Mapping) else None
+    return isinstance(content, list | tuple) and all(
+        isinstance(part, Mapping) and isinstance(part.get("type"), str) for part in content
+    )
+
+
+def prompt_texts(results: Mapping[str, ToolResult]) -> dict[str, str]:
+    """The `prompt_text` of each result, by call id."""
+    return {call_id: result.prompt_text for call_id, result in results.items()}
+
+
+def well_formed(text: str) -> str:
+    """Replace lone surrogates by question marks: Python strings may hold them, UTF-8 may not."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def _peer_text(raw: Any) -> str:
+    """A peer's answer as text. Parts of any type are accepted: peers send content that MCP does not define."""
+    if raw is None:
+        return ""
+    if isinstance(raw, str):
+        return raw
+    if isinstance(raw, Mapping) and isinstance(raw.get("content"), list | tuple):
+        return _mcp_text(raw)
+    structured = raw.get("structuredContent") if isinstance(raw, Mapping) else None
+    return _json(raw if structured is None else structured)
+
+
+def _mcp_text(result: Mapping[str, Any]) -> str:
+    """The parts of MCP content, one per line; the structured content where the parts are empty."""
+    parts = [_part_text(part) for part in result["content"]]
+    structured = result.get("structuredContent")
+    return "\n".join(parts) if any(parts) or structured is None else _json(structured)
+
+
+def _part_text(part: object) -> str:
+    """One part of MCP content. Parts without text are named, so that the reader knows that they exist."""
+    if not isinstance(part, Mapping):
+        return str(part)
+    resource = part.get("resource")
+    match part.get("type"):
+        case "image" | "audio" as kind:
+            return f"[{kind} of type {part.get('mimeType', 'unknown')}, not shown]"
+        case "resource_link":
+            return f"[resource {part.get('uri')}]"
+        case "resource" if isinstance(resource, Mapping):
+            text = resource.get("text")
+            return text if isinstance(text, str) else f"[resource {resource.get('uri')}, not shown]"
+    text = part.get("text")
+    return text if isinstance(text, str) else _json(part)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(to_jsonable_python(value), ensure_ascii=False)
