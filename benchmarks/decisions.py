@@ -26,7 +26,7 @@ from mew_protocol.payloads.participant import Status
 
 from mew_agent.compaction.planner import plan
 from mew_agent.context.history import History
-from mew_agent.context.policy import MEW, PRESETS, PolicyState, Snapshot, decide
+from mew_agent.context.policy import MEW, PRESETS, ContextSnapshot, PolicyState, decide
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
@@ -177,7 +177,7 @@ def deciding_alone(calls: int) -> dict[str, float]:
     for name, policy in PRESETS.items():
         timings, state = Timings(), PolicyState()
         for number in range(calls):
-            snapshot = Snapshot(127_000, "reported", 128_000, next_prompt_tokens=1, call_id=f"c{number}")
+            snapshot = ContextSnapshot(127_000, "reported", 128_000, next_prompt_tokens=1, call_id=f"c{number}")
             timings.take("decide", partial(decide, policy, state, snapshot, "after_call"))
             state = decide(policy, state, snapshot, "after_call").state
         found[name] = timings.median("decide")

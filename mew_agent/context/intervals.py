@@ -140,7 +140,7 @@ class Intervals:
         """Features of all items together."""
         if self._counts is None:
             return self._bare_units
-        return Units.of(self._counts) + self._bare_units
+        return Units.from_counts(self._counts) + self._bare_units
 
     def project_lumps(self, calibration: Calibration) -> int:
         """What the lumps would be projected at by what is known now."""

@@ -22,7 +22,7 @@ from mew_agent.context.tail import Tail
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import FEATURES, WHOLE_PROMPT_NOISE, Calibration, Units
 
-__all__ = ["Drift", "Ledger", "Measure", "Parts", "Price", "PriceBasis", "TailBasis"]
+__all__ = ["Drift", "Ledger", "Measure", "Price", "PriceBasis", "PromptParts", "TailBasis"]
 
 PriceBasis = Literal["exact", "projected"]
 TailBasis = Literal["tokenizer", "projected", "heuristic"]
@@ -39,7 +39,7 @@ class Price:
     basis: PriceBasis
 
 
-class Parts(NamedTuple):
+class PromptParts(NamedTuple):
     """The last reported prompt, split. All tokens; they sum to it. `exact` says which parts are exact."""
 
     prefix: int
@@ -170,7 +170,8 @@ class Ledger:
         if len(anchor.prefix_counts) != FEATURES:
             return  # of a version that weighed texts by other features
         self.describe_prefix(
-            Units.of(anchor.prefix_counts), Units.of(anchor.pins_counts) if anchor.pins_counts else 0.0
+            Units.from_counts(anchor.prefix_counts),
+            Units.from_counts(anchor.pins_counts) if anchor.pins_counts else 0.0,
         )
         self._sent_prefix_features, self._sent_pins_features = self.prefix_features, self.pins_features
         sent = self._tail.take_until(anchor.last_seq)
@@ -258,10 +259,10 @@ class Ledger:
         return sum([measure.project(self.calibration) for measure in self._tail.between(seq, seq)])
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> PromptParts:
         """The last reported prompt, split into what it holds, and the unsent tail beside it."""
         intervals = self._intervals
-        return Parts(
+        return PromptParts(
             self.prefix_tokens,
             self.summary_tokens,
             self.pins_tokens,

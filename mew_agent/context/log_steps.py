@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, get_args
 
 from mew_agent.context.message_counts import Role
-from mew_agent.context.policy import NO_FLAGS, Flags
+from mew_agent.context.policy import NO_FLAGS, GenerationFlags
 
 StepKind = Literal["usage", "pre_request", "tool_result", "stream", "message", "clear", "set_limit"]
 
@@ -49,7 +49,7 @@ class Step:
     current_tokens: int | None = None
     usage: Mapping[str, Any] | None = None
     role: Role | None = None
-    flags: Flags = NO_FLAGS
+    flags: GenerationFlags = NO_FLAGS
     at_seconds: float | None = None
 
 
@@ -79,7 +79,7 @@ def read_step(line: str) -> Step:
         current_tokens=_count("current_tokens", value.get("current_tokens")) if kind == "tool_result" else None,
         usage=_usage(value[key]) if kind == "usage" else None,
         role=_role(value["role"]) if "role" in value else None,
-        flags=Flags(**{name: _truth(name, value[name]) for name in _FLAGS if name in value}),
+        flags=GenerationFlags(**{name: _truth(name, value[name]) for name in _FLAGS if name in value}),
         at_seconds=_time(value["at_seconds"]) if "at_seconds" in value else None,
     )
 

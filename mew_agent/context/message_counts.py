@@ -7,7 +7,7 @@ they say is only as good. It makes no decision (see `policy`).
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mew_agent.context.policy import Policy, Snapshot, Suggestion, level_of
+from mew_agent.context.policy import ContextSnapshot, Policy, Suggestion, level_of
 from mew_agent.context.policy.rules import SuggestRule
 from mew_agent.context.policy.threshold import Fraction
 
@@ -47,7 +47,7 @@ class Occupancy:
 
     def tokens_until(self, mark: Fraction) -> int:
         """How many tokens may still come before this part of the window is reached, never below 0."""
-        return max(0, mark.of(self.limit_tokens) - self.used_tokens)
+        return max(0, mark.floor_of(self.limit_tokens) - self.used_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Compression:
 
 def occupancy_of(policy: Policy, used_tokens: int, limit_tokens: int) -> Occupancy:
     """The occupancy under a policy's levels."""
-    name, severity = level_of(policy, Snapshot(used_tokens, "projected", limit_tokens))
+    name, severity = level_of(policy, ContextSnapshot(used_tokens, "projected", limit_tokens))
     level = policy.level_named(name)
     return Occupancy(used_tokens, limit_tokens, name, severity or 0, level is not None and level.needs_reset)
 
@@ -114,7 +114,7 @@ class CountedConversation:
 
         A system message at the front stays, and only there. The target may be missed, which the answer says.
         """
-        target, before = part.of(self.limit_tokens), self.tokens
+        target, before = part.floor_of(self.limit_tokens), self.tokens
         front: list[tuple[Role | None, int]] = []
         tokens, at, removed = before, 0, 0
         while tokens > target and len(self._messages) - at + len(front) > 1:
@@ -157,10 +157,10 @@ class CountedConversation:
         if rule.more_than is None or rule.saves is None:
             return None
         tokens = self._sums.get(rule.role, 0)
-        if tokens <= rule.more_than.of(self.limit_tokens):
+        if tokens <= rule.more_than.floor_of(self.limit_tokens):
             return None
         return Suggestion(
-            f"summarise_{rule.role}", f"summarise the {rule.role} messages", rule.saves.of(tokens), rule.impact
+            f"summarise_{rule.role}", f"summarise the {rule.role} messages", rule.saves.floor_of(tokens), rule.impact
         )
 
     def _append(self, tokens: int, role: Role | None) -> None:

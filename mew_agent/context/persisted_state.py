@@ -1,4 +1,4 @@
-"""[pure] What stands between decisions and outlives the process: reminders, and what was decided but not done yet."""
+"""[pure] State that survives a restart besides history and accounts: reminders and planned policy actions."""
 
 from dataclasses import dataclass
 
@@ -9,31 +9,32 @@ from mew_agent.context.reminders import Reminder
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Kept with the session.
+class PersistedState:
+    """Stored with the session.
 
-    `notices` are texts that enter the history before the next generation, `clear` is why the context is cleared before
-    it, `injection` what the report says of a prompt or countdown in force. All three are the matter of one `policy`.
+    `pending_prompts` are texts that enter the history before the next generation. `planned_clear` is the reason for
+    clearing the context before it. `injection` is the prompt or countdown now in force, as the report shows it. All
+    three belong to the policy named `policy`.
     """
 
     reminders: tuple[Reminder, ...] = ()
     reminders_made: int = 0
-    notices: tuple[str, ...] = ()
-    clear: str | None = None
+    pending_prompts: tuple[str, ...] = ()
+    planned_clear: str | None = None
     injection: Injection | None = None
     policy: str | None = None
 
 
-NOTHING = Standing()
+NOTHING = PersistedState()
 
-_FORM = TypeAdapter(Standing)
-
-
-def standing_json(standing: Standing) -> str:
-    """As JSON text; `standing_from_json` reads it back as it was."""
-    return _FORM.dump_json(standing, exclude_defaults=True).decode()
+_FORM = TypeAdapter(PersistedState)
 
 
-def standing_from_json(text: str) -> Standing:
-    """What was kept. Raises pydantic's `ValidationError` for anything else."""
+def persisted_state_json(state: PersistedState) -> str:
+    """Encode as JSON; `persisted_state_from_json` decodes it."""
+    return _FORM.dump_json(state, exclude_defaults=True).decode()
+
+
+def persisted_state_from_json(text: str) -> PersistedState:
+    """Decode from JSON. Raises pydantic's `ValidationError` if the text is invalid."""
     return _FORM.validate_json(text)

@@ -27,7 +27,7 @@ class UnknownReminder(MewAgentError):
 
 
 @dataclass(frozen=True, slots=True)
-class Package:
+class ContinuationPackage:
     """Marks a reminder as a continuation package: what a new course begins with. `level` is the one it was made at."""
 
     created_by: Creator
@@ -42,7 +42,7 @@ class Reminder:
     text: str
     at: str
     owner: str | None = None
-    package: Package | None = None
+    package: ContinuationPackage | None = None
 
 
 Render = Callable[[str], str]
@@ -56,11 +56,11 @@ class Reminders:
     all: tuple[Reminder, ...] = ()
     made: int = 0
 
-    def add(self, text: str, *, at: str, package: Package | None = None) -> Reminder:
+    def add(self, text: str, *, at: str, package: ContinuationPackage | None = None) -> Reminder:
         """Keep a text. Raises `ValueError` for an empty one."""
         return self._append(Reminder(self._next_id(), _said(text), at, package=package))
 
-    def update(self, name: str, text: str, *, package: Package | None) -> Reminder:
+    def update(self, name: str, text: str, *, package: ContinuationPackage | None) -> Reminder:
         """Replace a reminder's text and mark. Raises `UnknownReminder`, or `ValueError` for an empty text."""
         old = self._own(name)
         new = replace(old, text=_said(text), package=package)

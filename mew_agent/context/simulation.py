@@ -13,12 +13,12 @@ from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.message_counts import CountedConversation
 from mew_agent.context.policy import (
     Action,
-    Compact,
+    CompactAction,
+    ContextSnapshot,
     Decision,
     Phase,
     Policy,
     PolicyState,
-    Snapshot,
     action_json,
     after_clear,
     after_compaction,
@@ -30,7 +30,7 @@ from mew_agent.model.usage import Usage, normalise
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StepOutcome:
     """What a policy says at one step. `used_tokens` is its measure, None when that is not known."""
 
     step: int
@@ -77,17 +77,17 @@ class Simulation:
         if self.policy.counts_messages:
             self._measured(0, "projected")
 
-    def play(self, step: Step) -> Outcome:
+    def play(self, step: Step) -> StepOutcome:
         """Take the next step of the log. Returns what the policy says to it."""
         self._steps += 1
         if step.at_seconds is not None:
             self._at_seconds = step.at_seconds
         decision = self._happened(step)
         self.state = decision.state
-        if any(isinstance(action, Compact) for action in decision.actions):
+        if any(isinstance(action, CompactAction) for action in decision.actions):
             # A compaction is announced, too; whether it helped the log cannot tell.
             self.state = after_compaction(self.state, progressed=True, at_seconds=self._at_seconds)
-        return Outcome(
+        return StepOutcome(
             self._steps,
             level_of(self.policy, self._snapshot())[0],
             self._basis,
@@ -195,8 +195,8 @@ class Simulation:
     def _decide(self, phase: Phase, step: Step) -> Decision:
         return decide(self.policy, self.state, self._snapshot(), phase, step.flags)
 
-    def _snapshot(self) -> Snapshot:
-        return Snapshot(
+    def _snapshot(self) -> ContextSnapshot:
+        return ContextSnapshot(
             used_tokens=self._used_tokens,
             basis=self._basis,
             limit_tokens=self.limit_tokens,

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mew_agent.context.history import Item, Summary
 from mew_agent.context.outcomes import SavedContext
-from mew_agent.context.persisted_state import NOTHING, Standing, standing_from_json, standing_json
+from mew_agent.context.persisted_state import NOTHING, PersistedState, persisted_state_from_json, persisted_state_json
 from mew_agent.errors import MewAgentError
 from mew_agent.model.usage import Usage
 
@@ -71,7 +71,7 @@ class Session:
     next_seq: int = 0
     turn: int = 0
     context: SavedContext = field(default_factory=SavedContext)
-    standing: Standing = NOTHING
+    persisted: PersistedState = NOTHING
 
 
 class Store(Protocol):
@@ -271,7 +271,7 @@ class SqliteStore:
             next_seq=state["next_seq"],
             turn=state["turn"],
             context=SavedContext.model_validate(state["context"]),
-            standing=standing_from_json(json.dumps(state.get("standing", {}))),
+            persisted=persisted_state_from_json(json.dumps(state.get("persisted", {}))),
         )
 
     @staticmethod
@@ -302,7 +302,7 @@ class SqliteStore:
             "next_seq": session.next_seq,
             "turn": session.turn,
             "context": session.context.model_dump(mode="json"),
-            "standing": json.loads(standing_json(session.standing)),
+            "persisted": json.loads(persisted_state_json(session.persisted)),
         }
         db.execute("INSERT OR REPLACE INTO state VALUES ('session', ?)", (json.dumps(state),))
 

@@ -28,12 +28,12 @@ from mew_agent.context.measures import measure_of
 from mew_agent.context.outcomes import CutOutcome, SavedContext
 from mew_agent.context.policy import (
     NO_FLAGS,
+    ContextSnapshot,
     Decision,
-    Flags,
+    GenerationFlags,
     Phase,
     Policy,
     PolicyState,
-    Snapshot,
     Suggestion,
     after_clear,
     after_compaction,
@@ -266,7 +266,7 @@ class Tracker:
 
     # -- what can be asked -------------------------------------------------------------------------------
 
-    def snapshot(self, at_seconds: float = 0.0) -> Snapshot:
+    def snapshot(self, at_seconds: float = 0.0) -> ContextSnapshot:
         """What the policy looks at now."""
         policy, used_tokens, basis = self.policy, self.tokens, self.basis
         if policy.measure == "cumulative":
@@ -278,7 +278,7 @@ class Tracker:
                 used_tokens -= self._reply.tokens
             if policy.counts_messages:
                 used_tokens += self.unsent_beside_reply_tokens
-        return Snapshot(
+        return ContextSnapshot(
             used_tokens,
             basis,
             self.limit_tokens,
@@ -290,7 +290,7 @@ class Tracker:
             suggestions=self.suggestions,
         )
 
-    def decide(self, phase: Phase, at_seconds: float, flags: Flags = NO_FLAGS) -> Decision:
+    def decide(self, phase: Phase, at_seconds: float, flags: GenerationFlags = NO_FLAGS) -> Decision:
         """Ask the policy, and keep the state it answers with. It hears once of a call that reported nothing."""
         snapshot = self.snapshot(at_seconds)
         if phase == "after_call" and self._is_unmeasured:
@@ -308,7 +308,7 @@ class Tracker:
         )
         return self.decide_on(snapshot, phase)
 
-    def decide_on(self, snapshot: Snapshot, phase: Phase, flags: Flags = NO_FLAGS) -> Decision:
+    def decide_on(self, snapshot: ContextSnapshot, phase: Phase, flags: GenerationFlags = NO_FLAGS) -> Decision:
         """Ask the policy about a moment, and keep the state it answers with."""
         decision = decide(self.policy, self.policy_state, snapshot, phase, flags)
         self.policy_state = decision.state

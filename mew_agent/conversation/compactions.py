@@ -16,7 +16,7 @@ from mew_agent.compaction.compactor import Call, Compacted, carry_out
 from mew_agent.compaction.planner import Nothing, Plan
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.message_counts import Compression
-from mew_agent.context.policy import Compact
+from mew_agent.context.policy import CompactAction
 from mew_agent.context.policy import compact_at_tokens as threshold_of
 from mew_agent.conversation.events import ContextCompacted, Events
 from mew_agent.conversation.model_calls import CallInterrupted
@@ -76,7 +76,7 @@ class CompactionRunner:
             basis=booked.basis,
         )
 
-    async def by_itself(self, action: Compact) -> bool:
+    async def by_itself(self, action: CompactAction) -> bool:
         """Compact unasked, announced before and after. Returns whether anything changed; never raises for failures."""
         if self._is_running:
             async with self._lock:
@@ -118,7 +118,7 @@ class CompactionRunner:
             await self._announce("compacted")
         return Compression(before, ledger.next_prompt_tokens, target_tokens, removed)
 
-    async def _carry_out_or_drop(self, planned: Plan, action: Compact) -> None:
+    async def _carry_out_or_drop(self, planned: Plan, action: CompactAction) -> None:
         """Where no summary can be had and the policy says so, the oldest turns leave without one."""
         try:
             await self._carry_out(planned, action.trigger)

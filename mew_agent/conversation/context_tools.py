@@ -7,7 +7,7 @@ conversation is done by whoever holds it, when all results of a reply are there.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mew_agent.context.reminders import Package
+from mew_agent.context.reminders import ContinuationPackage
 from mew_agent.conversation import texts
 from mew_agent.conversation.policy_executor import Remedies
 from mew_agent.model.interface import ToolCall, ToolSpec
@@ -68,7 +68,7 @@ class ContextTools:
             return False
         for one in asked:
             if one.note:
-                package = Package("clear_mind", level=None)
+                package = ContinuationPackage("clear_mind", level=None)
                 self._remedies.reminders.add(one.note, at=timestamp(), package=package)
         self._remedies.keep_standing()
         return True

@@ -13,7 +13,7 @@ from mew_protocol.payloads.participant import CompactDone, Status
 
 from mew_agent.context.history import History, Pin
 from mew_agent.context.message_counts import Compression
-from mew_agent.context.policy import Flags
+from mew_agent.context.policy import GenerationFlags
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.store import CallRole, Store
 from mew_agent.context.tracker import Tracker
@@ -142,7 +142,7 @@ class Conversation:
     async def compress_to(self, part: Fraction) -> Compression:
         """Drop the oldest turns until at most this part of the window is used; the answer says by how much not."""
         self._decisions.drop_compaction()
-        return await self._compactions.drop_to(part.of(self.tracker.window.max_tokens), self._lock.between_calls)
+        return await self._compactions.drop_to(part.floor_of(self.tracker.window.max_tokens), self._lock.between_calls)
 
     async def forget(self, request: wire.Forget) -> int:
         """Drop entries from one end, whole call/result pairs, never the turn being answered."""
@@ -282,6 +282,6 @@ class Conversation:
             reply = await self._calls.main(self._decisions.watching(listen))
         self._calls_in_turn += 1
         chained = bool(reply.tool_calls)
-        flags = Flags(user_chain=chained and not self._is_upkeep, user_prompt=not chained)
+        flags = GenerationFlags(user_chain=chained and not self._is_upkeep, user_prompt=not chained)
         await self._decisions.after_call(flags)
         return reply

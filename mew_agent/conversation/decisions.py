@@ -9,7 +9,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from mew_agent.context.policy import Abort, Compact, Error, Flags, Phase
+from mew_agent.context.policy import AbortAction, CompactAction, ErrorAction, GenerationFlags, Phase
 from mew_agent.conversation import texts
 from mew_agent.conversation.compactions import Announce, CompactionRunner
 from mew_agent.conversation.events import ContextCleared
@@ -26,7 +26,7 @@ from mew_agent.model.interface import ModelEvent, ReasoningDelta, TextDelta
 
 logger = logging.getLogger("mew_agent.conversation.decisions")
 
-FOR_A_PERSON = Flags(user_prompt=True)
+FOR_A_PERSON = GenerationFlags(user_prompt=True)
 """Unless a reply asks for tools, the next generation is for whatever somebody says next."""
 
 
@@ -63,7 +63,7 @@ class Decisions:
         self._lock = lock
         self._announce = announce
         self._advice = Advice(transcript.tracker)
-        self._due: Compact | None = None
+        self._due: CompactAction | None = None
         if transcript.tracker.policy.counts_messages:
             transcript.on_entered = self._message_entered
 
@@ -100,7 +100,7 @@ class Decisions:
         await self._transcript.keep()
         self._remedies.events.tell(ContextCleared(tokens, reason))
 
-    async def compact(self, action: Compact) -> bool:
+    async def compact(self, action: CompactAction) -> bool:
         """Compact unasked; who watches a reply of a policy that stops replies sees it begin and end.
 
         Returns whether anything left the context.
@@ -126,7 +126,7 @@ class Decisions:
 
         Returns whether the context was cleared, and what was asked has to enter anew. Raises `PolicyStopped`.
         """
-        decided = self._tracker.decide("pre_request", time.time(), Flags(user_chain=is_chained))
+        decided = self._tracker.decide("pre_request", time.time(), GenerationFlags(user_chain=is_chained))
         due = self._remedies.carry_out(decided.actions)
         await self._announce_words(due)
         if due.stop is not None:
@@ -175,7 +175,7 @@ class Decisions:
         if stopped.due.compact is not None:
             await self.compact(halved(stopped.due.compact, self._tracker.next_prompt_tokens))
 
-    async def after_call(self, flags: Flags) -> None:
+    async def after_call(self, flags: GenerationFlags) -> None:
         """Look at what the call left, and tell everybody where we stand; interventions wait for `settle`."""
         before = (self._tracker.policy_state, self._transcript.standing)
         due = self._decide("after_call", flags)
@@ -195,16 +195,16 @@ class Decisions:
         state, waiting = self._tracker.policy_state, self._remedies.notices
         if not state.due or state.prompted or self._tracker.basis != "reported":
             return False
-        await self.after_call(Flags())
+        await self.after_call(GenerationFlags())
         return self._remedies.notices != waiting
 
     async def _message_entered(self) -> None:
         """A policy that counts messages looks at each one that enters; what it decides waits for `settle`."""
-        due = self._decide("message_added", Flags())
+        due = self._decide("message_added", GenerationFlags())
         self._due = due.compact or self._due
         await self._announce_words(due)
 
-    def _decide(self, phase: Phase, flags: Flags) -> Due:
+    def _decide(self, phase: Phase, flags: GenerationFlags) -> Due:
         self._advice.renew()
         return self._remedies.carry_out(self._tracker.decide(phase, time.time(), flags).actions)
 
@@ -214,9 +214,11 @@ class Decisions:
         for word in due.words:
             await self.announce(word)
 
-    async def _stopped(self, stop: Abort | Error, used_tokens: int | None = None, basis: str = "reported") -> str:
+    async def _stopped(
+        self, stop: AbortAction | ErrorAction, used_tokens: int | None = None, basis: str = "reported"
+    ) -> str:
         """Tell that the policy stopped a reply; returns why, with the figures where it is the window that is full."""
-        if isinstance(stop, Error):
+        if isinstance(stop, ErrorAction):
             logger.warning("the context policy '%s' says: %s", self._tracker.policy.name, stop.problem)
             return stop.problem
         used = self._remedies.fullness.used_tokens if used_tokens is None else used_tokens

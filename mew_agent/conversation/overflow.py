@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-from mew_agent.context.policy import Compact
+from mew_agent.context.policy import CompactAction
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import learn_from_overflow
 from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
@@ -28,11 +28,11 @@ def learn_window(error: ModelError, tracker: Tracker) -> None:
         tracker.window_changed(learn_from_overflow(tracker.window, error.limit_tokens))
 
 
-def overflow_compaction(tracker: Tracker) -> Compact:
+def overflow_compaction(tracker: Tracker) -> CompactAction:
     """The compaction before a refused request is sent once more: to half of the window, or of what was refused."""
     window_tokens = tracker.window.max_tokens
     present_tokens = tracker.ledger.next_prompt_tokens
-    return Compact("overflow_error", min(window_tokens, present_tokens) // 2, window_tokens * 7 // 10)
+    return CompactAction("overflow_error", min(window_tokens, present_tokens) // 2, window_tokens * 7 // 10)
 
 
 def why_cut(reply: ModelReply, tracker: Tracker) -> Cut | None:

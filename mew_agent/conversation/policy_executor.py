@@ -11,28 +11,28 @@ from typing import assert_never
 
 from mew_protocol.context_report import Injection
 
-from mew_agent.context.persisted_state import NOTHING, Standing
+from mew_agent.context.persisted_state import NOTHING, PersistedState
 from mew_agent.context.policy import (
-    Abort,
+    AbortAction,
     Action,
-    AnnounceNearLimit,
-    ApproachingRedline,
-    Clear,
-    Compact,
-    Error,
-    Inject,
+    ApproachingRedlineAction,
+    ClearAction,
+    CompactAction,
+    ErrorAction,
+    InjectAction,
+    NearLimitAction,
     Policy,
     PolicyState,
-    Redlined,
-    Remind,
-    Restart,
-    StateChanged,
-    Suggest,
-    Unremind,
+    RedlinedAction,
+    RemindAction,
+    RestartAction,
+    StateChangedAction,
+    SuggestAction,
+    UnremindAction,
     level_of,
 )
 from mew_agent.context.policy.rules import InjectRule, RemindRule
-from mew_agent.context.reminders import Package, Reminders
+from mew_agent.context.reminders import ContinuationPackage, Reminders
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation import texts
 from mew_agent.conversation.events import Events, LevelChanged, RedlineApproached, RedlineCrossed, SavingSuggested
@@ -47,9 +47,9 @@ class Due:
     """What is left to do of a decision: status words to announce, in order, and at most one intervention."""
 
     words: list[str] = field(default_factory=list)
-    compact: Compact | None = None
-    restart: Restart | None = None
-    stop: Abort | Error | None = None
+    compact: CompactAction | None = None
+    restart: RestartAction | None = None
+    stop: AbortAction | ErrorAction | None = None
 
 
 class Remedies:
@@ -72,7 +72,7 @@ class Remedies:
         standing = self._transcript.standing
         if standing.policy not in (None, self._tracker.policy.name):
             own = tuple(one for one in standing.reminders if one.owner is None)
-            standing = self._transcript.standing = Standing(own, standing.reminders_made)
+            standing = self._transcript.standing = PersistedState(own, standing.reminders_made)
             self._tracker.policy_state = PolicyState()
         self.reminders = Reminders(standing.reminders, standing.reminders_made)
         self._tracker.injection = standing.injection
@@ -88,32 +88,32 @@ class Remedies:
 
     def _carry_out(self, action: Action, due: Due) -> None:  # noqa: C901 - one case for each action
         match action:
-            case AnnounceNearLimit():
+            case NearLimitAction():
                 due.words.append("near_limit")
-            case Compact():
+            case CompactAction():
                 due.compact = action
-            case Remind(owner):
+            case RemindAction(owner):
                 self.reminders.remind(owner, at=timestamp())
-            case Unremind(owner):
+            case UnremindAction(owner):
                 self.reminders.unremind(owner)
-            case Inject(level, remaining):
+            case InjectAction(level, remaining):
                 self._inject(level, remaining)
-            case Clear(reason):
+            case ClearAction(reason):
                 self.plan_clear(reason)
-            case Restart(attempt, most):
+            case RestartAction(attempt, most):
                 logger.info("the reply begins again (%d of %d)", attempt, most)
                 due.restart = action
-            case Abort() | Error():
+            case AbortAction() | ErrorAction():
                 due.stop = action
-            case StateChanged(before, after):
+            case StateChangedAction(before, after):
                 due.words.append(f"state_changed:{before} -> {after}")
-            case ApproachingRedline():
+            case ApproachingRedlineAction():
                 due.words.append("approaching_redline")
                 self.events.tell(RedlineApproached(*self._figures()))
-            case Redlined():
+            case RedlinedAction():
                 due.words.append("redlined")
                 self.events.tell(RedlineCrossed(*self._figures()))
-            case Suggest(suggestion):
+            case SuggestAction(suggestion):
                 self.events.tell(SavingSuggested(suggestion))
             case _:
                 assert_never(action)
@@ -142,43 +142,43 @@ class Remedies:
         return texts.Fullness(used, limit)
 
     @property
-    def package(self) -> Package | None:
+    def package(self) -> ContinuationPackage | None:
         """The mark that a reminder written now gets: at a level above healthy it is a continuation package."""
         policy = self._tracker.policy
         level, severity = level_of(policy, self._tracker.snapshot())
-        return Package("context_health", level) if severity else None
+        return ContinuationPackage("context_health", level) if severity else None
 
     @property
     def notices(self) -> tuple[str, ...]:
         """The prompts that wait for the next generation."""
-        return self._transcript.standing.notices
+        return self._transcript.standing.pending_prompts
 
     async def enter_notices(self) -> None:
         """The prompts that wait enter the history now."""
         notices = self.notices
         if notices:
-            self._change(notices=())
+            self._change(pending_prompts=())
             for text in notices:
                 await self._transcript.notice(text)
 
     def drop_notices(self) -> None:
         """The prompts that wait are not said after all; their cadence or countdown goes on as if they had been."""
-        self._change(notices=())
+        self._change(pending_prompts=())
 
     def new_course(self, reason: str | None) -> None:
         """The context was cleared. With a `reason` of our own the model is told when it is asked again."""
         self._renew_injection()
         notices = (texts.NEW_COURSE.format(reason=reason),) if reason else ()
-        self._change(notices=notices, clear=None, injection=self._tracker.injection)
+        self._change(pending_prompts=notices, planned_clear=None, injection=self._tracker.injection)
 
     def plan_clear(self, reason: str) -> None:
         """The context is to be cleared before the next generation; that outlives the process."""
-        self._change(clear=reason)
+        self._change(planned_clear=reason)
 
     @property
     def planned_clear(self) -> str | None:
         """Why the context is to be cleared before the next generation."""
-        return self._transcript.standing.clear
+        return self._transcript.standing.planned_clear
 
     def keep_standing(self) -> None:
         """Bring what is kept up to date; the next change of the transcript stores it."""
@@ -193,7 +193,7 @@ class Remedies:
     def _inject(self, level: str, remaining: int | None) -> None:
         policy: Policy = self._tracker.policy
         text = texts.prompt_text(policy, level, remaining, self.fullness)
-        self._change(notices=(*self._transcript.standing.notices, text))
+        self._change(pending_prompts=(*self._transcript.standing.pending_prompts, text))
         kind = "prompt" if remaining is None else "countdown"
         self._tracker.injection = Injection(kind=kind, remaining=remaining, text=texts.injection_line(level, remaining))
 
@@ -211,5 +211,5 @@ class Remedies:
         return snapshot.used_tokens if known else None, snapshot.limit_tokens
 
     def _change(self, **changes: object) -> None:
-        standing: Standing = replace(self._transcript.standing, **changes)  # type: ignore[arg-type]
+        standing: PersistedState = replace(self._transcript.standing, **changes)  # type: ignore[arg-type]
         self._transcript.standing = NOTHING if standing == NOTHING else standing

@@ -6,7 +6,7 @@ not known is said to be unknown.
 
 from dataclasses import dataclass
 
-from mew_agent.context.policy import Abort, Error, Policy
+from mew_agent.context.policy import AbortAction, ErrorAction, Policy
 
 NOTICE = "[System notice about your context; nobody said this, and it is no new request.]"
 
@@ -82,9 +82,9 @@ def health_reminder(fullness: Fullness) -> str:
     )
 
 
-def problem_of(stop: Abort | Error) -> str:
+def problem_of(stop: AbortAction | ErrorAction) -> str:
     """Why a policy stops something."""
-    return stop.problem if isinstance(stop, Error) else stop.reason
+    return stop.problem if isinstance(stop, ErrorAction) else stop.reason
 
 
 def of_window(used_tokens: int | None, limit_tokens: int | None, basis: str) -> str:

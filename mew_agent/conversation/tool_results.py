@@ -7,7 +7,7 @@ is handed in.
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from mew_agent.context.policy import Compact, withholds_tool_result
+from mew_agent.context.policy import CompactAction, withholds_tool_result
 from mew_agent.conversation import texts
 from mew_agent.conversation.policy_executor import Remedies
 from mew_agent.conversation.transcript import Transcript
@@ -15,7 +15,7 @@ from mew_agent.errors import PolicyStopped
 from mew_agent.model.interface import ToolCall
 from mew_agent.tools.results import ToolResult
 
-CompactNow = Callable[[Compact], Awaitable[bool]]
+CompactNow = Callable[[CompactAction], Awaitable[bool]]
 
 
 class ToolResults:
@@ -58,7 +58,7 @@ class ToolResults:
             return
         entered_tokens = 0
         for call in calls:
-            size = await self._sizes.of(results[call.id].prompt_text)
+            size = await self._sizes.measure(results[call.id].prompt_text)
             calibration = self._tracker.ledger.calibration
             tokens = size.tokens(calibration) + round(calibration.overhead_tokens)
             await self._make_room(call, tokens, entered_tokens, results)
@@ -84,7 +84,7 @@ class ToolResults:
                 return
 
 
-def halved(action: Compact, prompt_tokens: int) -> Compact:
+def halved(action: CompactAction, prompt_tokens: int) -> CompactAction:
     """The compaction of a prompt that did not leave room for what came: at most half of it may stay.
 
     The policy's target is of everything at that moment, of which what came is no part of the prompt.

@@ -11,7 +11,7 @@ from uuid import uuid4
 from mew_agent.compaction.planner import Nothing, Plan, plan, plan_forget
 from mew_agent.context.history import History, Item, Pin
 from mew_agent.context.measures import kept_reply_tokens
-from mew_agent.context.persisted_state import NOTHING, Standing
+from mew_agent.context.persisted_state import NOTHING, PersistedState
 from mew_agent.context.policy import CompactionMethod, output_reserve_tokens
 from mew_agent.context.store import CallRecord, Session, Store
 from mew_agent.context.tracker import Tracker
@@ -40,7 +40,7 @@ class Transcript:
         self.has_cut_results = False
         """Whether a result that a tool gave stands here shortened; the whole of it is in the store."""
         self.answering_turn: int | None = None
-        self.standing: Standing = NOTHING
+        self.standing: PersistedState = NOTHING
         self.on_entered: Callable[[], Awaitable[None]] | None = None
 
     @property
@@ -62,7 +62,7 @@ class Transcript:
         history = self.history
         history.items, history.summary = list(session.items), session.summary
         history.revision, history.next_seq, history.turn = session.revision, session.next_seq, session.turn
-        self.standing = session.standing
+        self.standing = session.persisted
         self.tracker.restored(session.context, counted)
         await self.close_open_calls(RESTARTED_RESULT)
 
@@ -74,13 +74,13 @@ class Transcript:
 
     async def hear(self, text: str, *, sender: str, envelope_id: str) -> Item:
         """Something was said to us."""
-        size = await self.sizes.of(text)
+        size = await self.sizes.measure(text)
         item = self.history.append("user", text, id=envelope_id, at=timestamp(), name=sender, envelope_id=envelope_id)
         return await self._enter(item, size)
 
     async def notice(self, text: str) -> Item:
         """A prompt of our own enters, in the role of a user, marked as what it is."""
-        size = await self.sizes.of(text)
+        size = await self.sizes.measure(text)
         return await self._enter(self.history.append("user", text, id=str(uuid4()), at=timestamp(), notice=True), size)
 
     async def observe(
@@ -91,7 +91,7 @@ class Transcript:
         part = None if limit_tokens is None else await self._bounded(result, limit_tokens, kept_as=name)
         content = result if part is None else part
         if size is None or part is not None:
-            size = await self.sizes.of(content)
+            size = await self.sizes.measure(content)
         item = self.history.append("tool", content, id=name, at=timestamp(), tool_call_id=call.id)
         if part is None:
             return await self._enter(item, size)
@@ -105,7 +105,7 @@ class Transcript:
     async def close_open_calls(self, otherwise: str, results: Mapping[str, str] | None = None) -> None:
         """Give every open tool call its result by id, in the order of the calls; `otherwise` where there is none."""
         given = results or {}
-        sizes = {name: await self.sizes.of(given[name]) for name in self.history.open_calls() & given.keys()}
+        sizes = {name: await self.sizes.measure(given[name]) for name in self.history.open_calls() & given.keys()}
         still_open = self.history.open_calls()  # a control may have come meanwhile
         waiting = [call for item in self.history.items for call in item.tool_calls if call.id in still_open]
         calibration = self.tracker.ledger.calibration
@@ -118,7 +118,7 @@ class Transcript:
     async def size_of_reply(self, reply: ModelReply) -> Size:
         """The size of a reply as it will stand in the history."""
         calls = "".join(f"{call.name}{call.arguments}" for call in reply.tool_calls)
-        return await self.sizes.of(f"{reply.text}{calls}")
+        return await self.sizes.measure(f"{reply.text}{calls}")
 
     async def add_reply(self, reply: ModelReply, call: CallRecord, size: Size) -> Item:
         """The model answered; the call is kept with its reply, whose `size` was taken before the call was booked."""
@@ -230,7 +230,7 @@ class Transcript:
             next_seq=history.next_seq,
             turn=history.turn,
             context=self.tracker.saved(),
-            standing=self.standing,
+            persisted=self.standing,
         )
         await self.store.keep(session, added=added, call=call, evicted=evicted, replaced=replaced)
 

@@ -70,7 +70,7 @@ class Units(float):
     counts: tuple[int, ...]
 
     @classmethod
-    def of(cls, counts: Iterable[int]) -> "Units":
+    def from_counts(cls, counts: Iterable[int]) -> "Units":
         """The figure for these counts, in the order of the weights."""
         kept = tuple(counts)
         units = cls(_weigh(_WEIGHTS, kept))
@@ -89,7 +89,7 @@ class Units(float):
 
     def __sub__(self, other: float) -> float:
         if isinstance(other, Units):
-            return Units.of(map(sub, self.counts, other.counts))
+            return Units.from_counts(map(sub, self.counts, other.counts))
         return float(self) - other if other else self
 
 
@@ -99,8 +99,8 @@ def features(text: str) -> Units:
     Long texts are weighed piece by piece, so that a thread that does it lets others run in between.
     """
     if len(text) <= PIECE_CHARS:
-        return Units.of(_counts(text))
-    return Units.of(map(sum, zip(*map(_counts, pieces_of(text)), strict=True)))
+        return Units.from_counts(_counts(text))
+    return Units.from_counts(map(sum, zip(*map(_counts, pieces_of(text)), strict=True)))
 
 
 def pieces_of(text: str, most_chars: int = PIECE_CHARS) -> Iterator[str]:

@@ -59,7 +59,7 @@ class Sizes:
                 self._counter = await anyio.to_thread.run_sync(self._load)
                 self._is_loaded = True
 
-    async def of(self, text: str) -> Size:
+    async def measure(self, text: str) -> Size:
         """The size of a text. Raises a `ConfigError` only where `load` was never called and fails now."""
         if not self._is_loaded:
             await self.load()

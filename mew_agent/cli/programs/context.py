@@ -14,7 +14,7 @@ from mew_agent.cli.app.options import help_when_alone
 
 if TYPE_CHECKING:
     from mew_agent.context.policy import Action, Policy
-    from mew_agent.context.simulation import Outcome
+    from mew_agent.context.simulation import StepOutcome
 
 app = typer.Typer(
     help="Try out how policies deal with a context.", invoke_without_command=True, callback=help_when_alone
@@ -155,7 +155,7 @@ def _lines_of(source: Path | None) -> Iterator[tuple[str, Iterator[tuple[int, st
         yield str(source), numbered(stream, str(source))
 
 
-def _row(outcome: "Outcome", width: int) -> str:
+def _row(outcome: "StepOutcome", width: int) -> str:
     used, limit = outcome.used_tokens, outcome.limit_tokens
     full = "" if used is None or limit is None else f"{used * 100 // limit}%"
     figures = _FIGURES.format(outcome.step, outcome.level, outcome.basis, _shown(used), _shown(limit), full)
@@ -176,25 +176,30 @@ def _words(action: "Action") -> str:
     from mew_agent.context import policy
 
     match action:
-        case policy.AnnounceNearLimit():
+        case policy.NearLimitAction():
             return "announce near_limit"
-        case policy.Compact():
+        case policy.CompactAction():
             return f"compact to {action.target_tokens:,}"
-        case policy.Inject():
+        case policy.InjectAction():
             left = "" if action.remaining is None else f" ({action.remaining} left)"
             return f"inject {action.level} prompt{left}"
-        case policy.Clear() | policy.Abort():
+        case policy.ClearAction() | policy.AbortAction():
             return f"{policy.action_json(action)['type']} ({action.reason})"
-        case policy.Restart():
+        case policy.RestartAction():
             return f"restart ({action.attempt} of {action.most})"
-        case policy.Error():
+        case policy.ErrorAction():
             return f"error: {action.problem}"
-        case policy.StateChanged():
+        case policy.StateChangedAction():
             return f"{action.before} -> {action.after}"
-        case policy.Suggest():
+        case policy.SuggestAction():
             suggestion = action.suggestion
             return f"suggest: {suggestion.text} (saves {suggestion.tokens_saved:,}, {suggestion.impact} impact)"
-        case policy.Remind() | policy.Unremind() | policy.ApproachingRedline() | policy.Redlined():
+        case (
+            policy.RemindAction()
+            | policy.UnremindAction()
+            | policy.ApproachingRedlineAction()
+            | policy.RedlinedAction()
+        ):
             kind: Any = policy.action_json(action)["type"]
             return str(kind).replace("_", " ")
         case _:

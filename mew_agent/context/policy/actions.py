@@ -7,12 +7,12 @@ from mew_agent.context.policy.rules import CompactionMethod, Impact
 
 
 @dataclass(frozen=True, slots=True)
-class AnnounceNearLimit:
+class NearLimitAction:
     """Tell everybody once that the window is nearly full."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compact:
+class CompactAction:
     """Compact now. `target_tokens` is what should remain at most, `ceiling_tokens` what must."""
 
     trigger: str
@@ -22,21 +22,21 @@ class Compact:
 
 
 @dataclass(frozen=True, slots=True)
-class Remind:
+class RemindAction:
     """Add the owner's reminder; its text is rendered from the newest snapshot whenever it is shown."""
 
     owner: str
 
 
 @dataclass(frozen=True, slots=True)
-class Unremind:
+class UnremindAction:
     """Drop the owner's reminder."""
 
     owner: str
 
 
 @dataclass(frozen=True, slots=True)
-class Inject:
+class InjectAction:
     """Put this level's prompt before the next generation. In a countdown it says how many are left after it."""
 
     level: str
@@ -44,14 +44,14 @@ class Inject:
 
 
 @dataclass(frozen=True, slots=True)
-class Clear:
+class ClearAction:
     """Start over without asking anybody; reminders and a waiting message of a person are carried over."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class RestartAction:
     """Begin the reply again, in the same answer. The `attempt`-th of at most `most` in this request."""
 
     attempt: int
@@ -59,21 +59,21 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
-class Abort:
+class AbortAction:
     """End the reply where it is."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Error:
+class ErrorAction:
     """It cannot go on like this; `problem` says why."""
 
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
-class StateChanged:
+class StateChangedAction:
     """Another level than the last one that was known."""
 
     before: str
@@ -81,12 +81,12 @@ class StateChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class ApproachingRedline:
+class ApproachingRedlineAction:
     """The last level before the redline was entered for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Redlined:
+class RedlinedAction:
     """The redline was crossed."""
 
 
@@ -101,42 +101,42 @@ class Suggestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Suggest:
+class SuggestAction:
     """A way to save tokens became available."""
 
     suggestion: Suggestion
 
 
 Action = (
-    AnnounceNearLimit
-    | Compact
-    | Remind
-    | Unremind
-    | Inject
-    | Clear
-    | Restart
-    | Abort
-    | Error
-    | StateChanged
-    | ApproachingRedline
-    | Redlined
-    | Suggest
+    NearLimitAction
+    | CompactAction
+    | RemindAction
+    | UnremindAction
+    | InjectAction
+    | ClearAction
+    | RestartAction
+    | AbortAction
+    | ErrorAction
+    | StateChangedAction
+    | ApproachingRedlineAction
+    | RedlinedAction
+    | SuggestAction
 )
 
 _NAMES: dict[type[Action], str] = {
-    AnnounceNearLimit: "near_limit",
-    Compact: "compact",
-    Remind: "remind",
-    Unremind: "unremind",
-    Inject: "inject",
-    Clear: "clear",
-    Restart: "restart",
-    Abort: "abort",
-    Error: "error",
-    StateChanged: "state_changed",
-    ApproachingRedline: "approaching_redline",
-    Redlined: "redlined",
-    Suggest: "suggest",
+    NearLimitAction: "near_limit",
+    CompactAction: "compact",
+    RemindAction: "remind",
+    UnremindAction: "unremind",
+    InjectAction: "inject",
+    ClearAction: "clear",
+    RestartAction: "restart",
+    AbortAction: "abort",
+    ErrorAction: "error",
+    StateChangedAction: "state_changed",
+    ApproachingRedlineAction: "approaching_redline",
+    RedlinedAction: "redlined",
+    SuggestAction: "suggest",
 }
 
 
@@ -144,24 +144,24 @@ def action_json(action: Action) -> dict[str, Any]:
     """The action as a JSON object: `type`, and what a reader of that type needs."""
     shown: dict[str, Any] = {"type": _NAMES[type(action)]}
     match action:
-        case Compact():
+        case CompactAction():
             shown["target_tokens"] = action.target_tokens
-        case Inject():
+        case InjectAction():
             if action.remaining is not None:
                 shown["remaining"] = action.remaining
-        case Error():
+        case ErrorAction():
             shown["message"] = action.problem
-        case StateChanged():
+        case StateChangedAction():
             shown |= {"from": action.before, "to": action.after}
-        case Suggest(suggestion):
+        case SuggestAction(suggestion):
             shown |= {
                 "text": suggestion.text,
                 "impact": suggestion.impact,
                 "tokens_saved": suggestion.tokens_saved,
             }
-        case AnnounceNearLimit() | Remind() | Unremind() | Clear() | Restart() | Abort():
+        case NearLimitAction() | RemindAction() | UnremindAction() | ClearAction() | RestartAction() | AbortAction():
             pass
-        case ApproachingRedline() | Redlined():
+        case ApproachingRedlineAction() | RedlinedAction():
             pass
         case _:
             assert_never(action)

@@ -14,24 +14,24 @@ from mew_agent.context.policy import checks
 from mew_agent.context.policy.rules import (
     Cadence,
     CompactRule,
-    Grouped,
     InjectRule,
     Level,
     NearLimitRule,
     Phase,
     RemindRule,
     Rule,
+    RuleIndex,
     StopRule,
     conditions_of,
 )
-from mew_agent.context.policy.threshold import Condition, Data, Fraction, Reserve, Settings, whole_count
+from mew_agent.context.policy.threshold import Condition, Fraction, PolicyPart, Reserve, Settings, whole_count
 
 ANSWER_RESERVE = Reserve(fraction=Fraction(numerator=1, denominator=20), at_most_tokens=4096, whole=True)
 
 DEFAULT_CEILING = Fraction(numerator=7, denominator=10)
 
 
-class LargeResults(Data):
+class LargeResults(PolicyPart):
     """At these levels a tool result above so many bytes is withheld; off while `above_bytes` is not set."""
 
     levels: tuple[str, ...]
@@ -39,7 +39,7 @@ class LargeResults(Data):
     override: str = "withhold_tool_results_above_bytes"
 
 
-class Policy(Data):
+class Policy(PolicyPart):
     """A policy as data. Levels are ordered from mild to severe; the last that holds is the level.
 
     `bases` are the bases of the used figure that it trusts, `on_missing` what a call without usage means, `phases`
@@ -77,9 +77,9 @@ class Policy(Data):
         return self
 
     @cached_property
-    def grouped(self) -> Grouped:
+    def grouped(self) -> RuleIndex:
         """Its rules as decisions look for them."""
-        return Grouped(self.rules, self.levels)
+        return RuleIndex(self.rules, self.levels)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Policy":
         """A copy with other values, unchecked; it groups its rules anew."""

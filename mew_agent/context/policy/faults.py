@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pydantic_core import ErrorDetails
 
 from mew_agent.context.policy.definition import Policy
-from mew_agent.context.policy.threshold import Data
+from mew_agent.context.policy.threshold import PolicyPart
 from mew_agent.suggestions import did_you_mean
 
 BESIDE_THE_KEYS = ("based_on", "settings")
@@ -62,5 +62,5 @@ def _is_kind(loc: Sequence[int | str], at: int) -> bool:
 
 
 def _inner_keys() -> set[str]:
-    models = [model for model in Data.__subclasses__() if model is not Policy]
+    models = [model for model in PolicyPart.__subclasses__() if model is not Policy]
     return {name for model in models for name in model.model_fields}

@@ -6,14 +6,14 @@ texts: what a prompt says belongs to whoever shows it.
 
 from dataclasses import replace
 
-from mew_agent.context.policy.actions import Action, Clear, Inject
+from mew_agent.context.policy.actions import Action, ClearAction, InjectAction
 from mew_agent.context.policy.rules import Countdown, Flag, InjectRule
-from mew_agent.context.policy.snapshot import Flags
+from mew_agent.context.policy.snapshot import GenerationFlags
 from mew_agent.context.policy.state import PolicyState
 
 
 def prompts(
-    rules: tuple[InjectRule, ...], state: PolicyState, level: str, call_id: str | None, flags: Flags
+    rules: tuple[InjectRule, ...], state: PolicyState, level: str, call_id: str | None, flags: GenerationFlags
 ) -> tuple[PolicyState, tuple[Action, ...]]:
     """What goes before the generation that follows a call at this level, which may be `unknown`.
 
@@ -40,22 +40,22 @@ def prompts(
         state = replace(state, counted=counted, due=counted >= rule.repeat.generations)
     if withheld or not state.due:
         return state, ()
-    return replace(state, due=False, counted=0, prompted=True), (Inject(rule.level),)
+    return replace(state, due=False, counted=0, prompted=True), (InjectAction(rule.level),)
 
 
 def _count_down(state: PolicyState, rule: InjectRule, *, withheld: bool) -> tuple[PolicyState, tuple[Action, ...]]:
     remaining = state.remaining or 0
     if remaining == 0 and not state.prompted:
         # A waiting prompt does not stop this: it is carried into what begins anew.
-        return _elsewhere(state, state.generation, prompted=True), (Clear(f"countdown at {rule.level} ended"),)
+        return _elsewhere(state, state.generation, prompted=True), (ClearAction(f"countdown at {rule.level} ended"),)
     if withheld:
         return state, ()
-    return replace(state, remaining=remaining - 1, prompted=True), (Inject(rule.level, remaining - 1),)
+    return replace(state, remaining=remaining - 1, prompted=True), (InjectAction(rule.level, remaining - 1),)
 
 
 def _elsewhere(state: PolicyState, call_id: str | None, *, prompted: bool) -> PolicyState:
     return replace(state, generation=call_id, prompted=prompted, prompting=None, due=False, counted=0, remaining=None)
 
 
-def _any(flags: Flags, names: tuple[Flag, ...]) -> bool:
+def _any(flags: GenerationFlags, names: tuple[Flag, ...]) -> bool:
     return any(getattr(flags, name) for name in names)

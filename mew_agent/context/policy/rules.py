@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple, Protocol, TypeVar
 
 from pydantic import Field, model_validator
 
-from mew_agent.context.policy.threshold import Condition, Data, Fraction, Settings, whole_count
+from mew_agent.context.policy.threshold import Condition, Fraction, PolicyPart, Settings, whole_count
 
 Phase = Literal["pre_request", "tool_result", "stream", "after_call", "message_added"]
 """When a decision is asked for: before a request, when a tool answered, while a reply arrives, when a call ended,
@@ -22,7 +22,7 @@ CompactionMethod = Literal["staged", "summarise", "drop_oldest"]
 """Old tool outputs first and then a summary; a summary; or the oldest turns without one."""
 
 
-class Level(Data):
+class Level(PolicyPart):
     """A named state of fullness. `severity` 0-3 lets every reader colour it; `needs_reset` asks for a fresh start."""
 
     name: str
@@ -31,7 +31,7 @@ class Level(Data):
     needs_reset: bool = False
 
 
-class NearLimitRule(Data):
+class NearLimitRule(PolicyPart):
     """Announce a crossing once; re-armed below `rearm_below`; at most one announcement per `cooldown_seconds`."""
 
     action: Literal["near_limit"] = "near_limit"
@@ -41,7 +41,7 @@ class NearLimitRule(Data):
     rearm_below: Fraction
 
 
-class RemindRule(Data):
+class RemindRule(PolicyPart):
     """Once until clear: a reminder of `owner` stays while it is there; dropped when all of `until` holds.
 
     Adding is looked at first and dropping second, also within one decision.
@@ -54,7 +54,7 @@ class RemindRule(Data):
     until: tuple[Condition, ...] = Field(min_length=1)
 
 
-class Cadence(Data):
+class Cadence(PolicyPart):
     """On entering the level, then each time so many further generations were counted there."""
 
     kind: Literal["cadence"] = "cadence"
@@ -69,14 +69,14 @@ class Cadence(Data):
         return self.model_copy(update={"generations": found[0]}) if found else self
 
 
-class Countdown(Data):
+class Countdown(PolicyPart):
     """In each of `steps` generations, telling how many remain; then the context is cleared in place of the next."""
 
     kind: Literal["countdown"] = "countdown"
     steps: int = Field(ge=1)
 
 
-class InjectRule(Data):
+class InjectRule(PolicyPart):
     """Put a prompt before the next generation while at `level`. Withheld by flags, it waits and is not lost.
 
     A flag of `silent_for` lets the generation pass untouched: nothing is injected and no countdown ends. It does not
@@ -91,13 +91,13 @@ class InjectRule(Data):
     silent_for: tuple[Flag, ...] = ()
 
 
-class StateChangedRule(Data):
+class StateChangedRule(PolicyPart):
     """Tell every change of level, in each phase that moves it; the first known level is no change."""
 
     action: Literal["state_changed"] = "state_changed"
 
 
-class EntryRule(Data):
+class EntryRule(PolicyPart):
     """Tell that a level was entered: at every entry, or at the first one until the context is cleared."""
 
     action: Literal["approaching_redline", "redlined"]
@@ -105,7 +105,7 @@ class EntryRule(Data):
     repeat: Literal["every_entry", "first_entry"] = "every_entry"
 
 
-class SuggestRule(Data):
+class SuggestRule(PolicyPart):
     """Suggest a way to save tokens when it becomes available.
 
     Either old messages of a role (more than `more_than_messages`, keeping the newest `keep_newest`), or summaries of a
@@ -129,7 +129,7 @@ class SuggestRule(Data):
         return self
 
 
-class CompactRule(Data):
+class CompactRule(PolicyPart):
     """Compact to `target` when all conditions hold. `known` says which basis of the figures the rule is for.
 
     `target_of` takes the part of the window or of what there is to compact. With `restart` the reply begins again
@@ -147,7 +147,7 @@ class CompactRule(Data):
     restart: bool = False
 
 
-class StopRule(Data):
+class StopRule(PolicyPart):
     """Abort the reply, fail, or clear the context, when all conditions hold."""
 
     action: Literal["abort", "error", "clear"]
@@ -177,7 +177,7 @@ class Marks(NamedTuple):
     interventions: dict[Phase, tuple[tuple[Intervention, int], ...]]
 
 
-class Grouped:
+class RuleIndex:
     """A policy's rules by what they do, and those of one phase by their phase: decisions look through few."""
 
     __slots__ = ("_levels", "_marks", "compact_at", "injected", "interventions", "near_limit", "reminders", "told")

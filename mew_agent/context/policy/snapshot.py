@@ -9,7 +9,7 @@ from mew_agent.context.policy.actions import Suggestion
 from mew_agent.context.policy.threshold import Figure
 
 
-class Snapshot(NamedTuple):
+class ContextSnapshot(NamedTuple):
     """One moment. All figures in tokens, None when not known.
 
     `used_tokens` is the policy's measure; in the phases `tool_result` and `stream` it is what the context holds then,
@@ -47,7 +47,7 @@ class Snapshot(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Flags:
+class GenerationFlags:
     """What is known of the generation that follows.
 
     `user_prompt`: it carries a person's message. `queue_busy`: another prompt waits for it. `user_chain`: it goes on
@@ -59,4 +59,4 @@ class Flags:
     user_chain: bool = False
 
 
-NO_FLAGS = Flags()
+NO_FLAGS = GenerationFlags()

@@ -19,13 +19,13 @@ Settings = Mapping[str, float]
 """Per-model values that replace a policy's defaults, by the name of their `override` key."""
 
 
-class Data(BaseModel):
+class PolicyPart(BaseModel):
     """A part of a policy: frozen, and without keys that nobody knows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Fraction(Data):
+class Fraction(PolicyPart):
     """An exact part of the window. In files also written `9/10` or `90%`."""
 
     numerator: int = Field(gt=0)
@@ -44,7 +44,7 @@ class Fraction(Data):
             raise ValueError(f"{given!r} is no part of a window; write 9/10 or 90%")
         return {"numerator": int(numerator), "denominator": int(denominator)}
 
-    def of(self, tokens: int) -> int:
+    def floor_of(self, tokens: int) -> int:
         """The part of so many tokens, rounded down."""
         return tokens * self.numerator // self.denominator
 
@@ -61,7 +61,7 @@ class Fraction(Data):
         return self.numerator * other.denominator > other.numerator * self.denominator
 
 
-class Reserve(Data):
+class Reserve(PolicyPart):
     """Room for an answer: a part `of` the window or of what the prompt leaves free, within bounds of tokens.
 
     `whole` rounds it down to whole tokens; otherwise it is compared exactly.
@@ -77,14 +77,14 @@ class Reserve(Data):
         """Prompt and reserve as (value, scale): the sum is exactly value / scale tokens."""
         base = limit_tokens if self.of == "window" else limit_tokens - prompt_tokens
         scale = 1 if self.whole else self.fraction.denominator
-        reserve = self.fraction.of(base) if self.whole else base * self.fraction.numerator
+        reserve = self.fraction.floor_of(base) if self.whole else base * self.fraction.numerator
         reserve = max(reserve, self.at_least_tokens * scale)
         if self.at_most_tokens is not None:
             reserve = min(reserve, self.at_most_tokens * scale)
         return prompt_tokens * scale + reserve, scale
 
 
-class Condition(Data):
+class Condition(PolicyPart):
     """`figure` `op` (`fraction` of the window, or `tokens`).
 
     `override` names the per-model setting, in tokens, that stands in place of the bound; a condition with nothing but
@@ -122,7 +122,7 @@ class Condition(Data):
         elif limit_tokens is None or fraction is None:
             return False
         elif self.whole:
-            left, right = value, max(1, fraction.of(limit_tokens)) * scale
+            left, right = value, max(1, fraction.floor_of(limit_tokens)) * scale
         else:
             left, right = value * fraction.denominator, limit_tokens * fraction.numerator * scale
         if self.op == "ge":
@@ -138,8 +138,8 @@ class Condition(Data):
         if limit_tokens is None or self.fraction is None:
             return None
         if self.whole:
-            return max(1, self.fraction.of(limit_tokens)) + (self.op == "gt")
-        return self.fraction.ceil_of(limit_tokens) if self.op == "ge" else self.fraction.of(limit_tokens) + 1
+            return max(1, self.fraction.floor_of(limit_tokens)) + (self.op == "gt")
+        return self.fraction.ceil_of(limit_tokens) if self.op == "ge" else self.fraction.floor_of(limit_tokens) + 1
 
 
 def begins_above(condition: Condition, other: Condition) -> bool:

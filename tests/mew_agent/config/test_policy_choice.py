@@ -6,7 +6,7 @@ import pytest
 
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import ChosenPolicy, mapping_of, policy_from, provider_refusal
-from mew_agent.context.policy import LMSTUDIO, MEW, PolicyState, Snapshot, decide
+from mew_agent.context.policy import LMSTUDIO, MEW, ContextSnapshot, PolicyState, decide
 from mew_agent.context.policy.threshold import Condition
 from mew_agent.errors import ConfigError
 from mew_agent.model.interface import Window
@@ -65,7 +65,7 @@ def test_a_setting_with_two_names_is_one_setting() -> None:
     known = chosen(policy="dominds-v3", models=facts, policy_settings=own)
     state, prompted = PolicyState(), []
     for call in range(5):
-        snapshot = Snapshot(110_000, "reported", known.limit_tokens, call_id=str(call))
+        snapshot = ContextSnapshot(110_000, "reported", known.limit_tokens, call_id=str(call))
         state, actions = decide(known.policy, state, snapshot, "after_call")
         prompted.append(bool(actions))
     assert prompted == [True, False, False, True, False]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.context.log_steps import BadStep, Step, read_step
-from mew_agent.context.policy import Flags
+from mew_agent.context.policy import GenerationFlags
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from mew_agent.context.policy import Flags
         ('{"set_limit": 1}', Step("set_limit", 1)),
         (
             ' {"clear": true, "user_prompt": true, "queue_busy": false, "user_chain": true, "at_seconds": 1.5} \n',
-            Step("clear", flags=Flags(user_prompt=True, user_chain=True), at_seconds=1.5),
+            Step("clear", flags=GenerationFlags(user_prompt=True, user_chain=True), at_seconds=1.5),
         ),
     ],
 )

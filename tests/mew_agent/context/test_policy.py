@@ -10,17 +10,17 @@ from pydantic import ValidationError
 from mew_agent.context.policy import (
     MEW,
     PRESETS,
-    AnnounceNearLimit,
-    Compact,
+    CompactAction,
     CompactRule,
     Condition,
+    ContextSnapshot,
     Fraction,
     Level,
+    NearLimitAction,
     NearLimitRule,
     Phase,
     Policy,
     PolicyState,
-    Snapshot,
     after_compaction,
     compact_at_tokens,
     decide,
@@ -32,19 +32,21 @@ from mew_agent.context.policy import (
 WINDOWS = [1, 2, 7, 9, 10, 11, 19, 100, 999, 1_000, 4_096, 8_192, 32_768, 99_999, 128_000, 131_072, 200_000, 1_048_576]
 
 
-def after(used: int | None, limit: int | None = 128_000, **more: Any) -> Snapshot:
-    return Snapshot(used_tokens=used, basis="reported" if used is not None else "unknown", limit_tokens=limit, **more)
+def after(used: int | None, limit: int | None = 128_000, **more: Any) -> ContextSnapshot:
+    return ContextSnapshot(
+        used_tokens=used, basis="reported" if used is not None else "unknown", limit_tokens=limit, **more
+    )
 
 
 FRESH = PolicyState()
 
 
-def actions(snapshot: Snapshot, phase: Phase = "after_call", state: PolicyState = FRESH) -> list[Any]:
+def actions(snapshot: ContextSnapshot, phase: Phase = "after_call", state: PolicyState = FRESH) -> list[Any]:
     return list(decide(MEW, state, snapshot, phase).actions)
 
 
-def compactions(snapshot: Snapshot, phase: Phase = "after_call", state: PolicyState = FRESH) -> list[str]:
-    return [action.trigger for action in actions(snapshot, phase, state) if isinstance(action, Compact)]
+def compactions(snapshot: ContextSnapshot, phase: Phase = "after_call", state: PolicyState = FRESH) -> list[str]:
+    return [action.trigger for action in actions(snapshot, phase, state) if isinstance(action, CompactAction)]
 
 
 def first_at(limit: int) -> int:
@@ -68,7 +70,7 @@ def test_of_128000_tokens_the_threshold_is_115200() -> None:
     assert compact_at_tokens(MEW, 128_000) == 115_200
     assert compactions(after(115_199)) == []
     decided = actions(after(115_200))
-    assert decided == [AnnounceNearLimit(), Compact("threshold", 64_000, 89_600)]
+    assert decided == [NearLimitAction(), CompactAction("threshold", 64_000, 89_600)]
 
 
 @given(st.integers(1, 10**7), st.integers(0, 10**7), st.integers(0, 10**7))
@@ -117,7 +119,7 @@ def test_a_request_is_stopped_only_when_it_and_its_answer_do_not_fit(limit: int)
 
 @pytest.mark.parametrize("basis", ["reported", "projected", "unknown"])
 def test_the_request_rule_works_whatever_is_known_of_the_past(basis: Any) -> None:
-    snapshot = Snapshot(None if basis == "unknown" else 5, basis, 1_000, next_prompt_tokens=951)
+    snapshot = ContextSnapshot(None if basis == "unknown" else 5, basis, 1_000, next_prompt_tokens=951)
     assert compactions(snapshot, "pre_request") == ["would_overflow"]
 
 
@@ -131,7 +133,7 @@ def test_a_full_next_prompt_alone_compacts_nothing_after_a_call() -> None:
 def test_reached_only_by_hidden_reasoning_the_level_is_near_limit_and_nothing_is_compacted() -> None:
     snapshot = after(900, 1_000, hidden_tokens=1)
     assert level_of(MEW, snapshot) == ("near_limit", 2)
-    assert actions(snapshot) == [AnnounceNearLimit()]
+    assert actions(snapshot) == [NearLimitAction()]
     assert compactions(after(901, 1_000, hidden_tokens=1)) == ["threshold"]
 
 
@@ -156,7 +158,7 @@ def announced(used_at: list[tuple[int, float]]) -> list[float]:
     for used, at_seconds in used_at:
         decision = decide(MEW, state, after(used, 1_000, hidden_tokens=used, at_seconds=at_seconds), "after_call")
         state = decision.state
-        if AnnounceNearLimit() in decision.actions:
+        if NearLimitAction() in decision.actions:
             told.append(at_seconds)
     return told
 
@@ -185,7 +187,7 @@ def test_a_finished_compaction_counts_for_the_cooldown() -> None:
     held = decide(MEW, state, high, "after_call")
     assert held.actions == ()
     later = after(900, 1_000, hidden_tokens=900, at_seconds=161.0)
-    assert decide(MEW, held.state, later, "after_call").actions == (AnnounceNearLimit(),)
+    assert decide(MEW, held.state, later, "after_call").actions == (NearLimitAction(),)
 
 
 def test_nothing_is_announced_before_a_request_or_while_unknown() -> None:
@@ -238,11 +240,11 @@ def test_progress_forgets_an_earlier_failure() -> None:
         ),
         pytest.param(after(None, 1_000, reason="restarted"), "after_call", True, id="a restart tells nothing"),
         pytest.param(after(None, 1_000, reason="no_call_yet"), "after_call", True, id="neither does a join"),
-        pytest.param(Snapshot(100, "projected", 1_000), "after_call", True, id="nor a projection after a cut"),
+        pytest.param(ContextSnapshot(100, "projected", 1_000), "after_call", True, id="nor a projection after a cut"),
     ],
 )
 def test_only_a_call_below_every_threshold_lets_it_try_again(
-    snapshot: Snapshot, phase: Phase, still_stalled: bool
+    snapshot: ContextSnapshot, phase: Phase, still_stalled: bool
 ) -> None:
     assert is_stalled(MEW, decide(MEW, stalled(), snapshot, phase).state) is still_stalled
 

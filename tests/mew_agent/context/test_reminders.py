@@ -2,7 +2,7 @@
 
 import pytest
 
-from mew_agent.context.reminders import HEADING, Package, Reminders, UnknownReminder
+from mew_agent.context.reminders import HEADING, ContinuationPackage, Reminders, UnknownReminder
 
 
 def render(owner: str) -> str:
@@ -18,7 +18,7 @@ def test_reminders_are_shown_in_the_order_in_which_they_were_made() -> None:
     reminders = Reminders()
     reminders.add("  The pier is long. ", at="t")
     reminders.remind("context_health", at="t")
-    reminders.add("Start at the pier.", at="t", package=Package("clear_mind"))
+    reminders.add("Start at the pier.", at="t", package=ContinuationPackage("clear_mind"))
     assert reminders.shown(render) == "\n".join(
         (
             HEADING,
@@ -41,7 +41,7 @@ def test_an_owner_has_one_reminder_whose_text_is_never_kept() -> None:
 
 def test_a_changed_reminder_keeps_its_name_and_gets_the_mark_of_now() -> None:
     reminders = Reminders()
-    made = reminders.add("old", at="t", package=Package("context_health", "critical"))
+    made = reminders.add("old", at="t", package=ContinuationPackage("context_health", "critical"))
     reminders.update(made.id, "new", package=None)
     (one,) = reminders.all
     assert (one.id, one.text, one.package) == ("r1", "new", None)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mew_agent.context.history import History
-from mew_agent.context.policy import MEW, Clear, Condition, Level, Policy
+from mew_agent.context.policy import MEW, ClearAction, Condition, Level, Policy
 from mew_agent.context.policy.rules import StopRule
 from mew_agent.context.report import report_of
 from mew_agent.context.tracker import Tracker
@@ -84,7 +84,7 @@ def test_t15_spend_is_the_sum_of_all_calls_and_stops_the_loop_above_150000_not_a
     for usage in T15:
         called(tracker, usage)
         spent.append(tracker.spent_tokens)
-        stopped.append(any(isinstance(action, Clear) for action in tracker.decide("after_call", 0.0).actions))
+        stopped.append(any(isinstance(action, ClearAction) for action in tracker.decide("after_call", 0.0).actions))
     assert spent == [21_000, 47_000, 78_000, 114_000, 155_000]
     assert stopped == [False, False, False, False, True]
     assert tracker.tokens == 41_000  # 20.5 % of the window, and nobody says that it is full

@@ -12,7 +12,7 @@ from mew_protocol.context_report import LastCompaction, LastReported
 
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.outcomes import SavedContext
-from mew_agent.context.persisted_state import NOTHING, Standing
+from mew_agent.context.persisted_state import NOTHING, PersistedState
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import Reminder
 from mew_agent.context.store import CallRecord, MemoryStore, Session, SqliteStore, Store, StoreUnusable
@@ -290,29 +290,32 @@ async def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Pat
 
 
 async def test_what_stands_is_kept_with_the_session(store: Store) -> None:
-    standing = Standing(
-        reminders=(Reminder("r1", "The pier.", "t"),), reminders_made=1, notices=("a prompt",), clear="x"
+    persisted = PersistedState(
+        reminders=(Reminder("r1", "The pier.", "t"),),
+        reminders_made=1,
+        pending_prompts=("a prompt",),
+        planned_clear="x",
     )
-    await store.keep(Session(standing=standing))
+    await store.keep(Session(persisted=persisted))
     loaded = await store.load()
     assert loaded is not None
-    assert loaded.standing == standing
+    assert loaded.persisted == persisted
 
 
-async def test_a_session_of_an_earlier_version_has_nothing_standing(tmp_path: Path) -> None:
+async def test_a_session_of_an_earlier_version_has_no_persisted_state(tmp_path: Path) -> None:
     path = tmp_path / "session.db"
     store = SqliteStore(path)
-    await store.keep(Session(standing=Standing(notices=("a prompt",))))
+    await store.keep(Session(persisted=PersistedState(pending_prompts=("a prompt",))))
     await store.aclose()
     with sqlite3.connect(path) as db:
         (text,) = db.execute("SELECT value FROM state WHERE key = 'session'").fetchone()
-        old = {key: value for key, value in json.loads(text).items() if key != "standing"}
+        old = {key: value for key, value in json.loads(text).items() if key != "persisted"}
         db.execute("UPDATE state SET value = ? WHERE key = 'session'", (json.dumps(old),))
     db.close()
     store = SqliteStore(path)
     loaded = await store.load()
     assert loaded is not None
-    assert loaded.standing == NOTHING
+    assert loaded.persisted == NOTHING
     await store.aclose()
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mew_agent.context.history import History, Item, Pin, Summary
 from mew_agent.context.measures import kept_reply_tokens, measure_of
-from mew_agent.context.policy import DOMINDS_V1, LMSTUDIO, TACHIKOMA, Compact, Suggestion
+from mew_agent.context.policy import DOMINDS_V1, LMSTUDIO, TACHIKOMA, CompactAction, Suggestion
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.model.interface import ToolCall, Window
@@ -250,7 +250,7 @@ def test_reasoning_that_is_not_sent_again_is_told_apart_from_the_rest(usage: Usa
     agent.call(usage)
     assert agent.tracker.snapshot().hidden_tokens == hidden
     assert agent.report().level == "near_limit"
-    assert not any(isinstance(action, Compact) for action in agent.tracker.decide("after_call", 1.0).actions)
+    assert not any(isinstance(action, CompactAction) for action in agent.tracker.decide("after_call", 1.0).actions)
 
 
 def test_a_count_that_its_text_cannot_have_is_hidden_reasoning_nobody_reported() -> None:
@@ -259,7 +259,7 @@ def test_a_count_that_its_text_cannot_have_is_hidden_reasoning_nobody_reported()
     agent.call(Usage(400, 550, 950), reply="Yes.")
     assert agent.tracker.snapshot().hidden_tokens > 500
     assert (agent.report().next_prompt_tokens or 0) < 450
-    assert not any(isinstance(action, Compact) for action in agent.tracker.decide("after_call", 1.0).actions)
+    assert not any(isinstance(action, CompactAction) for action in agent.tracker.decide("after_call", 1.0).actions)
 
 
 def test_thinking_left_in_the_text_marks_the_reply_as_one_that_templates_rewrite() -> None:
@@ -600,13 +600,13 @@ def test_o16_a_call_without_usage_decides_nothing_anew_where_the_last_figure_is_
     agent = Agent(1_000)
     agent.tracker.policy = LMSTUDIO
     agent.turn(950)
-    assert [type(action) for action in agent.tracker.decide("after_call", 1.0).actions] == [Compact]
+    assert [type(action) for action in agent.tracker.decide("after_call", 1.0).actions] == [CompactAction]
     agent.ask()
     agent.call(None)
     assert agent.shown()[:3] == (950, "projected", None)
     assert agent.tracker.decide("after_call", 2.0).actions == ()
     agent.tracker.window_changed(Window(1_001, "loaded"))
-    assert [type(action) for action in agent.tracker.decide("after_call", 3.0).actions] == [Compact]
+    assert [type(action) for action in agent.tracker.decide("after_call", 3.0).actions] == [CompactAction]
 
 
 @pytest.mark.parametrize("leaving", ["cut", "stubbed", "cleared"])

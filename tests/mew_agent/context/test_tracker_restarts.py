@@ -1,7 +1,7 @@
 """What a restarted process knows of its context: what was reported, learnt and decided, and no present size."""
 
 from mew_agent.context.history import Summary
-from mew_agent.context.policy import AnnounceNearLimit
+from mew_agent.context.policy import NearLimitAction
 from tests.support.accounted import SYSTEM, Agent, breakdown_sum, restarted, used
 
 
@@ -67,11 +67,11 @@ def test_a_restart_before_any_report_still_says_restarted_when_there_is_a_histor
 def test_the_policy_remembers_across_a_restart_that_it_has_warned() -> None:
     agent = Agent(1_000)
     agent.turn(950)
-    assert AnnounceNearLimit() in agent.tracker.decide("after_call", 10.0).actions
+    assert NearLimitAction() in agent.tracker.decide("after_call", 10.0).actions
     again = restarted(agent)
     assert not again.tracker.policy_state.armed
     again.turn(960)
-    assert AnnounceNearLimit() not in again.tracker.decide("after_call", 1_000.0).actions
+    assert NearLimitAction() not in again.tracker.decide("after_call", 1_000.0).actions
 
 
 def test_a_stalled_agent_is_still_stalled_after_a_restart_until_a_low_call() -> None:

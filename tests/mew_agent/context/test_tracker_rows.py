@@ -8,7 +8,7 @@ from mew_protocol.context_report import ContextReport, Injection, UnknownReason
 
 from mew_agent.context.history import History, Summary
 from mew_agent.context.measures import kept_reply_tokens
-from mew_agent.context.policy import MEW, MEW_REFERENCE, AnnounceNearLimit, Compact
+from mew_agent.context.policy import MEW, MEW_REFERENCE, CompactAction, NearLimitAction
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import StreamUsage, Usage
@@ -288,7 +288,7 @@ def test_m2_m3_a_call_without_usage_leaves_the_last_report_visible_and_no_figure
 def test_near_limit_is_announced_at_nine_tenths(total: int, announced: bool) -> None:
     tracker = reference()
     told(tracker, used(total - 100, 100, total))
-    assert (AnnounceNearLimit() in tracker.decide("after_call", 0.0).actions) is announced
+    assert (NearLimitAction() in tracker.decide("after_call", 0.0).actions) is announced
     assert tracker.status("near_limit").tokens == total
 
 
@@ -297,7 +297,7 @@ def test_m7_a_smaller_window_announces_at_once() -> None:
     told(tracker, used(18_400, 100, 18_500))
     assert tracker.decide("after_call", 0.0).actions == ()
     tracker.window_changed(Window(20_000, "loaded"))
-    assert tracker.decide("after_call", 1.0).actions == (AnnounceNearLimit(),)
+    assert tracker.decide("after_call", 1.0).actions == (NearLimitAction(),)
 
 
 def test_m8_a_compaction_that_frees_nothing_is_tried_once() -> None:
@@ -305,7 +305,7 @@ def test_m8_a_compaction_that_frees_nothing_is_tried_once() -> None:
     tried = []
     for seconds in (0.0, 1.0, 2.0):
         told(tracker, used(124_900, 100, 125_000))
-        wanted = any(isinstance(action, Compact) for action in tracker.decide("after_call", seconds).actions)
+        wanted = any(isinstance(action, CompactAction) for action in tracker.decide("after_call", seconds).actions)
         tried.append(wanted)
         if wanted:
             tracker.compaction_failed(at_seconds=seconds)

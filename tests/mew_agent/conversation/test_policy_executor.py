@@ -10,23 +10,23 @@ from mew_agent.context.policy import (
     DOMINDS_V3,
     MEW,
     TACHIKOMA,
-    Abort,
+    AbortAction,
     Action,
-    AnnounceNearLimit,
-    ApproachingRedline,
-    Clear,
-    Compact,
-    Error,
-    Inject,
+    ApproachingRedlineAction,
+    ClearAction,
+    CompactAction,
+    ErrorAction,
+    InjectAction,
+    NearLimitAction,
     Policy,
     PolicyState,
-    Redlined,
-    Remind,
-    Restart,
-    StateChanged,
-    Suggest,
+    RedlinedAction,
+    RemindAction,
+    RestartAction,
+    StateChangedAction,
+    SuggestAction,
     Suggestion,
-    Unremind,
+    UnremindAction,
 )
 from mew_agent.context.store import MemoryStore
 from mew_agent.context.tracker import Tracker
@@ -66,19 +66,19 @@ class Desk:
 
 
 EVERY_ACTION: tuple[Action, ...] = (
-    AnnounceNearLimit(),
-    Compact("threshold", 10, 20),
-    Remind("context_health"),
-    Unremind("context_health"),
-    Inject("caution"),
-    Clear("why"),
-    Restart(1, 3),
-    Abort("full"),
-    Error("broken"),
-    StateChanged("a", "b"),
-    ApproachingRedline(),
-    Redlined(),
-    Suggest(SUGGESTION),
+    NearLimitAction(),
+    CompactAction("threshold", 10, 20),
+    RemindAction("context_health"),
+    UnremindAction("context_health"),
+    InjectAction("caution"),
+    ClearAction("why"),
+    RestartAction(1, 3),
+    AbortAction("full"),
+    ErrorAction("broken"),
+    StateChangedAction("a", "b"),
+    ApproachingRedlineAction(),
+    RedlinedAction(),
+    SuggestAction(SUGGESTION),
 )
 
 
@@ -90,27 +90,27 @@ def test_there_is_no_action_that_nobody_carries_out() -> None:
         desk = Desk()
         due = desk.carry_out(action, prompting="caution")
         stands = desk.transcript.standing != idle.transcript.standing
-        assert due != Due() or desk.heard or stands or isinstance(action, Unremind)
+        assert due != Due() or desk.heard or stands or isinstance(action, UnremindAction)
 
 
 def test_interventions_are_handed_back_and_words_come_in_order() -> None:
-    compact, restart = Compact("stream", 10, 20), Restart(1, 3)
-    changed = StateChanged("warning", "critical")
-    due = Desk(TACHIKOMA).carry_out(changed, ApproachingRedline(), AnnounceNearLimit(), compact, restart)
+    compact, restart = CompactAction("stream", 10, 20), RestartAction(1, 3)
+    changed = StateChangedAction("warning", "critical")
+    due = Desk(TACHIKOMA).carry_out(changed, ApproachingRedlineAction(), NearLimitAction(), compact, restart)
     assert due == Due(
         words=["state_changed:warning -> critical", "approaching_redline", "near_limit"],
         compact=compact,
         restart=restart,
     )
     desk = Desk()
-    assert desk.carry_out(Clear("why")) == Due()
+    assert desk.carry_out(ClearAction("why")) == Due()
     assert desk.remedies.planned_clear == "why"
-    assert Desk().carry_out(Abort("full")).stop == Abort("full")
+    assert Desk().carry_out(AbortAction("full")).stop == AbortAction("full")
 
 
 def test_redlines_and_suggestions_are_events_with_their_figures() -> None:
     desk = Desk(TACHIKOMA)
-    desk.carry_out(ApproachingRedline(), Redlined(), Suggest(SUGGESTION))
+    desk.carry_out(ApproachingRedlineAction(), RedlinedAction(), SuggestAction(SUGGESTION))
     assert desk.heard == [
         RedlineApproached(190_010, 200_000),
         RedlineCrossed(190_010, 200_000),
@@ -120,7 +120,7 @@ def test_redlines_and_suggestions_are_events_with_their_figures() -> None:
 
 async def test_a_prompt_waits_and_enters_once_marked_as_ours() -> None:
     desk = Desk()
-    desk.carry_out(Inject("critical", 4), prompting="critical")
+    desk.carry_out(InjectAction("critical", 4), prompting="critical")
     (text,) = desk.remedies.notices
     assert "190,000 of 200,000" in text
     injection = desk.tracker.report().injection
@@ -134,7 +134,7 @@ async def test_a_prompt_waits_and_enters_once_marked_as_ours() -> None:
 
 def test_an_injection_is_in_force_as_long_as_its_level_is() -> None:
     desk = Desk()
-    desk.carry_out(Inject("caution"), prompting="caution")
+    desk.carry_out(InjectAction("caution"), prompting="caution")
     desk.carry_out(prompting="caution")
     assert desk.tracker.injection is not None
     desk.carry_out(prompting=None)
@@ -143,7 +143,7 @@ def test_an_injection_is_in_force_as_long_as_its_level_is() -> None:
 
 def test_a_reminder_is_in_force_as_long_as_it_is_there_and_renders_the_newest_figures() -> None:
     desk = Desk(DOMINDS_V1)
-    desk.carry_out(Remind("context_health"))
+    desk.carry_out(RemindAction("context_health"))
     assert desk.tracker.injection is not None
     assert desk.tracker.injection.kind == "reminder"
     assert "190,000 of 200,000" in desk.remedies.note
@@ -151,14 +151,14 @@ def test_a_reminder_is_in_force_as_long_as_it_is_there_and_renders_the_newest_fi
     assert "150,000 of 200,000" in desk.remedies.note
     desk.report(None)
     assert "not known" in desk.remedies.note
-    desk.carry_out(Unremind("context_health"))
+    desk.carry_out(UnremindAction("context_health"))
     assert desk.remedies.note == ""
     assert desk.tracker.report().injection is None
 
 
 async def test_everything_that_stands_is_taken_up_after_a_restart() -> None:
     desk = Desk()
-    desk.carry_out(Inject("critical", 2), prompting="critical")
+    desk.carry_out(InjectAction("critical", 2), prompting="critical")
     desk.remedies.reminders.add("The pier.", at="t")
     desk.remedies.plan_clear("why")
     desk.remedies.keep_standing()
@@ -177,7 +177,7 @@ async def test_everything_that_stands_is_taken_up_after_a_restart() -> None:
 async def test_what_another_policy_decided_is_let_go_but_the_agents_own_notes_stay() -> None:
     desk = Desk()
     desk.remedies.reminders.add("The pier.", at="t")
-    desk.carry_out(Remind("context_health"), Inject("critical", 2), prompting="critical")
+    desk.carry_out(RemindAction("context_health"), InjectAction("critical", 2), prompting="critical")
     desk.remedies.plan_clear("why")
     await desk.transcript.keep()
     fresh = Transcript(Tracker(History(), MEW, resolve_window(200_000), "model"), desk.transcript.store)
@@ -193,7 +193,7 @@ async def test_what_another_policy_decided_is_let_go_but_the_agents_own_notes_st
 def test_a_new_course_keeps_reminders_and_drops_prompts(reason: str | None, told: int) -> None:
     desk = Desk()
     desk.remedies.reminders.add("The pier.", at="t")
-    desk.carry_out(Inject("critical", 0), prompting="critical")
+    desk.carry_out(InjectAction("critical", 0), prompting="critical")
     desk.remedies.plan_clear("countdown ended")
     desk.tracker.policy_state = PolicyState()
     desk.remedies.new_course(reason)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mew_agent.context.policy import DOMINDS_V3, Abort, Error
+from mew_agent.context.policy import DOMINDS_V3, AbortAction, ErrorAction
 from mew_agent.conversation import texts
 from mew_agent.conversation.texts import Fullness
 
@@ -55,5 +55,5 @@ def test_a_withheld_result_keeps_whether_the_call_failed() -> None:
 def test_a_full_window_is_said_with_its_basis() -> None:
     assert texts.aborted(33_000, 32_768, "reported").endswith("33,000 of 32,768 tokens, reported")
     assert texts.of_window(None, 8192, "reported") == "how many tokens is not known"
-    assert texts.problem_of(Abort("full")) == "full"
-    assert texts.problem_of(Error("broken")) == "broken"
+    assert texts.problem_of(AbortAction("full")) == "full"
+    assert texts.problem_of(ErrorAction("broken")) == "broken"

@@ -3,7 +3,7 @@
 import pytest
 
 from mew_agent.context.history import History
-from mew_agent.context.policy import LMSTUDIO, MEW, Compact
+from mew_agent.context.policy import LMSTUDIO, MEW, CompactAction
 from mew_agent.context.store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
@@ -24,11 +24,11 @@ class Desk:
 
     def __init__(self, window: int, policy: object = LMSTUDIO) -> None:
         self.tracker = Tracker(History(), policy, resolve_window(window), "model")  # type: ignore[arg-type]
-        self.compacted: list[Compact] = []
+        self.compacted: list[CompactAction] = []
         transcript = Transcript(self.tracker, MemoryStore())
         self.results = ToolResults(transcript, Remedies(transcript, Events()), self._compact)
 
-    async def _compact(self, action: Compact) -> bool:
+    async def _compact(self, action: CompactAction) -> bool:
         self.compacted.append(action)
         return False
 
@@ -76,4 +76,4 @@ async def test_policies_that_do_not_look_at_results_leave_them_alone() -> None:
 
 @pytest.mark.parametrize(("target", "prompt", "expected"), [(900, 1000, 500), (300, 1000, 300), (900, 1, 0)])
 def test_at_most_half_of_a_prompt_that_left_no_room_stays(target: int, prompt: int, expected: int) -> None:
-    assert halved(Compact("stream", target, 2000), prompt).target_tokens == expected
+    assert halved(CompactAction("stream", target, 2000), prompt).target_tokens == expected

@@ -38,8 +38,8 @@ class Counting:
 async def test_short_texts_are_weighed_at_once_and_long_ones_in_a_thread() -> None:
     counter = Counting()
     sizes = Sizes(lambda: counter)
-    assert await sizes.of(SHORT) == Size(features(SHORT), count(SHORT))
-    assert await sizes.of(LONG) == Size(features(LONG), count(LONG))
+    assert await sizes.measure(SHORT) == Size(features(SHORT), count(SHORT))
+    assert await sizes.measure(LONG) == Size(features(LONG), count(LONG))
     assert counter.threads[0] is threading.main_thread()
     assert counter.threads[1] is not threading.main_thread()
 
@@ -51,7 +51,7 @@ async def test_others_run_while_a_long_text_is_weighed_and_a_cancelled_one_is_fi
     weighed: list[Size] = []
 
     async def weigh() -> None:
-        weighed.append(await sizes.of(LONG))
+        weighed.append(await sizes.measure(LONG))
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
@@ -64,7 +64,7 @@ async def test_others_run_while_a_long_text_is_weighed_and_a_cancelled_one_is_fi
 
 async def test_without_a_counter_nothing_is_counted() -> None:
     sizes = Sizes()
-    assert (await sizes.of(LONG)).counted_tokens is None
+    assert (await sizes.measure(LONG)).counted_tokens is None
     assert await sizes.counts({1: SHORT}) == {}
     assert sizes.count(SHORT) is None
 
@@ -79,7 +79,7 @@ async def test_a_counter_is_loaded_once_in_a_thread_by_whoever_needs_it_first() 
     sizes = Sizes(load)
     async with anyio.create_task_group() as tasks:
         for text in (SHORT, LONG, SHORT):
-            tasks.start_soon(sizes.of, text)
+            tasks.start_soon(sizes.measure, text)
         tasks.start_soon(sizes.load)
     assert await sizes.counts({3: SHORT, 7: LONG}) == {3: count(SHORT), 7: count(LONG)}
     assert len(loaded) == 1
@@ -98,8 +98,8 @@ async def test_a_counter_that_fails_is_not_asked_again(caplog: pytest.LogCapture
     counter = Counting(fails=True)
     sizes = Sizes(lambda: counter)
     with caplog.at_level(logging.ERROR):
-        assert await sizes.of(SHORT) == Size(features(SHORT))
-        assert await sizes.of(LONG) == Size(features(LONG))
+        assert await sizes.measure(SHORT) == Size(features(SHORT))
+        assert await sizes.measure(LONG) == Size(features(LONG))
     assert len(counter.threads) == 1
     assert [record.getMessage() for record in caplog.records] == [
         "the tokenizer 'rehearsal' failed: texts are projected from features"

@@ -11,13 +11,13 @@ from mew_agent.context.policy import (
     MEW,
     MEW_REFERENCE,
     TACHIKOMA,
-    Compact,
+    CompactAction,
+    ContextSnapshot,
     Decision,
-    Error,
-    Flags,
+    ErrorAction,
+    GenerationFlags,
     Policy,
     PolicyState,
-    Snapshot,
     after_compaction,
     decide,
     level_of,
@@ -25,15 +25,15 @@ from mew_agent.context.policy import (
 )
 
 
-def reported(tokens: int, limit: int = 128_000, **more: Any) -> Snapshot:
-    return Snapshot(tokens, "reported", limit, **more)
+def reported(tokens: int, limit: int = 128_000, **more: Any) -> ContextSnapshot:
+    return ContextSnapshot(tokens, "reported", limit, **more)
 
 
-UNAVAILABLE = Snapshot(None, "unknown", 128_000, "usage_unavailable")
+UNAVAILABLE = ContextSnapshot(None, "unknown", 128_000, "usage_unavailable")
 
 
 def test_a_figure_whose_basis_is_not_allowed_is_not_known() -> None:
-    projected = Snapshot(190_000, "projected", 200_000)
+    projected = ContextSnapshot(190_000, "projected", 200_000)
     assert level_of(DOMINDS_V3, projected) == ("unknown", None)
     assert decide(DOMINDS_V3, PolicyState(), projected, "after_call").actions == ()
     assert level_of(MEW, projected) == ("near_limit", 2)
@@ -48,13 +48,13 @@ def test_a_call_without_usage_is_but_the_end_of_a_call_for_policies_that_keep_th
 def test_a_policy_may_make_missing_usage_an_error() -> None:
     policy = Policy(name="strict", on_missing="error")
     (error,) = decide(policy, PolicyState(), UNAVAILABLE, "after_call").actions
-    assert error == Error("strict cannot work without reported usage")
+    assert error == ErrorAction("strict cannot work without reported usage")
     assert decide(policy, PolicyState(), UNAVAILABLE, "pre_request").actions == ()
 
 
 def test_a_policy_that_needs_a_window_says_so_while_it_is_unknown() -> None:
-    (error,) = decide(LMSTUDIO, PolicyState(), Snapshot(5, "reported", None), "after_call").actions
-    assert error == Error("lmstudio cannot work without a known context window")
+    (error,) = decide(LMSTUDIO, PolicyState(), ContextSnapshot(5, "reported", None), "after_call").actions
+    assert error == ErrorAction("lmstudio cannot work without a known context window")
 
 
 def test_m8_one_compaction_that_frees_nothing_is_the_last_until_a_small_call() -> None:
@@ -64,12 +64,12 @@ def test_m8_one_compaction_that_frees_nothing_is_the_last_until_a_small_call() -
         decision = decide(MEW_REFERENCE, state, reported(125_000), "after_call")
         state = decision.state
         found.append([type(action).__name__ for action in decision.actions])
-        if any(isinstance(action, Compact) for action in decision.actions):
+        if any(isinstance(action, CompactAction) for action in decision.actions):
             state = after_compaction(state, progressed=False, at_seconds=0.0)
-    assert found == [["AnnounceNearLimit", "Compact"], [], []]
+    assert found == [["NearLimitAction", "CompactAction"], [], []]
     state = decide(MEW_REFERENCE, state, reported(60_000), "after_call").state
     assert [type(one) for one in decide(MEW_REFERENCE, state, reported(125_000), "after_call").actions][-1:] == [
-        Compact
+        CompactAction
     ]
 
 
@@ -103,7 +103,7 @@ def test_results_are_withheld_only_where_that_was_asked_for() -> None:
 
 
 def test_a_rule_belongs_to_its_phase_only() -> None:
-    full = Snapshot(128_000, "reported", 128_000, next_prompt_tokens=1, tool_result_tokens=10**6)
+    full = ContextSnapshot(128_000, "reported", 128_000, next_prompt_tokens=1, tool_result_tokens=10**6)
     for phase in ("tool_result", "stream", "message_added"):
         assert decide(MEW, PolicyState(), full, phase).actions == ()
     assert decide(LMSTUDIO, PolicyState(), full, "message_added").actions == ()
@@ -111,6 +111,6 @@ def test_a_rule_belongs_to_its_phase_only() -> None:
 
 def test_a_person_who_asks_again_may_have_the_reply_restarted_again() -> None:
     state = PolicyState(restarts=3)
-    low = Snapshot(10, "projected", 8192)
+    low = ContextSnapshot(10, "projected", 8192)
     assert decide(LMSTUDIO, state, low, "stream").state.restarts == 3
-    assert decide(LMSTUDIO, state, low, "stream", Flags(user_prompt=True)).state.restarts == 0
+    assert decide(LMSTUDIO, state, low, "stream", GenerationFlags(user_prompt=True)).state.restarts == 0

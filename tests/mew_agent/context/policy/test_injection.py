@@ -8,11 +8,11 @@ from mew_agent.context.policy import (
     DOMINDS_V3,
     NO_FLAGS,
     Action,
-    Clear,
-    Flags,
-    Inject,
+    ClearAction,
+    ContextSnapshot,
+    GenerationFlags,
+    InjectAction,
     PolicyState,
-    Snapshot,
     decide,
     state_from_json,
     state_json,
@@ -21,14 +21,14 @@ from mew_agent.context.policy import (
 CAUTION, CRITICAL, HEALTHY, UNKNOWN = 150_000, 190_000, 5_000, None
 
 
-def call(tokens: int | None, number: int) -> Snapshot:
+def call(tokens: int | None, number: int) -> ContextSnapshot:
     reason = None if tokens is not None else "usage_unavailable"
     basis = "unknown" if tokens is None else "reported"
-    return Snapshot(tokens, basis, 200_000, reason, call_id=f"c{number}")  # type: ignore[arg-type]
+    return ContextSnapshot(tokens, basis, 200_000, reason, call_id=f"c{number}")  # type: ignore[arg-type]
 
 
 def after(
-    state: PolicyState, tokens: int | None, number: int, flags: Flags = NO_FLAGS
+    state: PolicyState, tokens: int | None, number: int, flags: GenerationFlags = NO_FLAGS
 ) -> tuple[PolicyState, tuple[Action, ...]]:
     decision = decide(DOMINDS_V3, state, call(tokens, number), "after_call", flags)
     return decision.state, decision.actions
@@ -52,21 +52,21 @@ def test_of_critical_generations_in_a_row_five_are_prompted_and_the_sixth_is_cle
         state, actions = after(state, tokens, number)
         if tokens != CRITICAL:
             in_a_row = 0
-            assert not any(isinstance(action, Clear) for action in actions)
+            assert not any(isinstance(action, ClearAction) for action in actions)
             continue
         in_a_row = in_a_row % 6 + 1
         if in_a_row == 6:
-            assert [type(action) for action in actions] == [Clear]
+            assert [type(action) for action in actions] == [ClearAction]
         else:
-            assert actions == (Inject("critical", 5 - in_a_row),)
+            assert actions == (InjectAction("critical", 5 - in_a_row),)
 
 
 SIZES = st.sampled_from([CAUTION, CRITICAL, HEALTHY, UNKNOWN])
-FLAGS = st.builds(Flags, st.booleans(), st.booleans(), st.booleans())
+FLAGS = st.builds(GenerationFlags, st.booleans(), st.booleans(), st.booleans())
 
 
 @given(st.lists(st.tuples(SIZES, FLAGS), max_size=30))
-def test_asking_twice_about_one_call_changes_nothing(calls: list[tuple[int | None, Flags]]) -> None:
+def test_asking_twice_about_one_call_changes_nothing(calls: list[tuple[int | None, GenerationFlags]]) -> None:
     once = twice = PolicyState()
     for number, (tokens, flags) in enumerate(calls):
         once, expected = after(once, tokens, number, flags)
@@ -77,7 +77,9 @@ def test_asking_twice_about_one_call_changes_nothing(calls: list[tuple[int | Non
 
 
 @given(st.lists(st.tuples(SIZES, FLAGS), max_size=30), st.data())
-def test_a_restart_of_the_process_changes_nothing(calls: list[tuple[int | None, Flags]], data: st.DataObject) -> None:
+def test_a_restart_of_the_process_changes_nothing(
+    calls: list[tuple[int | None, GenerationFlags]], data: st.DataObject
+) -> None:
     whole = restarted = PolicyState()
     for number, (tokens, flags) in enumerate(calls):
         whole, expected = after(whole, tokens, number, flags)
@@ -89,10 +91,10 @@ def test_a_restart_of_the_process_changes_nothing(calls: list[tuple[int | None, 
 
 
 def test_a_prompt_that_was_withheld_is_put_when_the_same_generation_turns_out_to_be_free() -> None:
-    state, actions = after(PolicyState(), CAUTION, 1, Flags(queue_busy=True))
+    state, actions = after(PolicyState(), CAUTION, 1, GenerationFlags(queue_busy=True))
     assert actions == ()
     state, actions = after(state, CAUTION, 1)
-    assert actions == (Inject("caution"),)
+    assert actions == (InjectAction("caution"),)
     assert after(state, CAUTION, 1)[1] == ()
 
 
@@ -102,8 +104,8 @@ def test_a_countdown_goes_on_where_it_stood_when_the_process_ended(remaining: in
     actions: tuple[Action, ...] = ()
     for number in range(5 - remaining):
         state, actions = after(state, CRITICAL, number)
-    assert actions == (Inject("critical", remaining),)
+    assert actions == (InjectAction("critical", remaining),)
     text = state_json(state)
     assert f'"remaining":{remaining}' in text
     _, actions = after(state_from_json(text), CRITICAL, 9)
-    assert [type(action) for action in actions] == [Clear if remaining == 0 else Inject]
+    assert [type(action) for action in actions] == [ClearAction if remaining == 0 else InjectAction]

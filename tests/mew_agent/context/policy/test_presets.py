@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.context.policy import PRESETS, Policy, Snapshot, level_of
+from mew_agent.context.policy import PRESETS, ContextSnapshot, Policy, level_of
 from tests.support.context_logs import CLEAR, NO_USAGE, Line, levels, lines, prompt, said, total, user
 
 K = 1000
@@ -592,8 +592,8 @@ def test_every_mark_is_exact_to_the_token(preset: str, limit: int, before: Line,
 def test_every_level_begins_at_its_mark_and_not_one_token_below(preset: str, limit: int, marks: dict[int, str]) -> None:
     policy, before = PRESETS[preset], PRESETS[preset].healthy
     for tokens, level in marks.items():
-        assert level_of(policy, Snapshot(tokens - 1, "reported", limit))[0] == before
-        assert level_of(policy, Snapshot(tokens, "reported", limit))[0] == level
+        assert level_of(policy, ContextSnapshot(tokens - 1, "reported", limit))[0] == before
+        assert level_of(policy, ContextSnapshot(tokens, "reported", limit))[0] == level
         before = level
 
 
@@ -605,7 +605,7 @@ def test_more_tokens_are_never_a_milder_level(
     names = PRESETS[preset].setting_names()
     settings = data.draw(st.dictionaries(st.sampled_from(names), st.integers(1, limit))) if names else {}
     policy = PRESETS[preset].configured(settings)
-    low, high = (level_of(policy, Snapshot(tokens, "reported", limit))[1] for tokens in sorted((one, other)))
+    low, high = (level_of(policy, ContextSnapshot(tokens, "reported", limit))[1] for tokens in sorted((one, other)))
     assert low is not None
     assert high is not None
     assert low <= high

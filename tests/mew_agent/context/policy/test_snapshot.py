@@ -2,11 +2,11 @@
 
 import pytest
 
-from mew_agent.context.policy import Snapshot
+from mew_agent.context.policy import ContextSnapshot
 from mew_agent.context.policy.threshold import Figure
 
-MOMENT = Snapshot(900, "reported", 1000, hidden_tokens=100, next_prompt_tokens=800, tool_result_tokens=50)
-NOTHING = Snapshot(None, "unknown", None, "no_call_yet")
+MOMENT = ContextSnapshot(900, "reported", 1000, hidden_tokens=100, next_prompt_tokens=800, tool_result_tokens=50)
+NOTHING = ContextSnapshot(None, "unknown", None, "no_call_yet")
 
 
 @pytest.mark.parametrize(
@@ -26,4 +26,4 @@ def test_a_figure_is_what_is_known_and_nothing_where_it_is_not(figure: Figure, t
 
 
 def test_a_result_on_top_of_something_unknown_is_unknown() -> None:
-    assert Snapshot(None, "unknown", 1000, "cleared", tool_result_tokens=50).figure("with_tool_result") is None
+    assert ContextSnapshot(None, "unknown", 1000, "cleared", tool_result_tokens=50).figure("with_tool_result") is None

@@ -34,7 +34,7 @@ def test_a_part_that_is_written_otherwise_is_refused_with_an_example(text: str) 
 def test_parts_are_exact(numerator: int, denominator: int, tokens: int, limit: int) -> None:
     exact = Exact(numerator, denominator) * limit
     fraction = part(numerator, denominator)
-    assert fraction.of(limit) == exact.numerator // exact.denominator
+    assert fraction.floor_of(limit) == exact.numerator // exact.denominator
     assert fraction.exceeds(tokens, limit) is (exact > tokens)
     for op, holds in (("ge", tokens >= exact), ("gt", tokens > exact), ("lt", tokens < exact)):
         assert Condition(figure="used", op=op, fraction=fraction).holds(tokens, limit) is holds
