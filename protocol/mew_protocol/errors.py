@@ -39,6 +39,7 @@ PAUSED: Final = "paused"
 LIMIT_EXCEEDED: Final = "limit_exceeded"
 RATE_LIMITED: Final = "rate_limited"
 REMOVED: Final = "removed"
+NOT_STORED: Final = "not_stored"
 INTERNAL_ERROR: Final = "internal_error"
 UNAUTHORIZED_STREAM_WRITE: Final = "unauthorized_stream_write"
 

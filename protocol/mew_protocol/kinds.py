@@ -6,6 +6,7 @@ SYSTEM_JOIN: Final = "system/join"
 SYSTEM_WELCOME: Final = "system/welcome"
 SYSTEM_PRESENCE: Final = "system/presence"
 SYSTEM_ERROR: Final = "system/error"
+SYSTEM_RECEIPT: Final = "system/receipt"
 SYSTEM_HEARTBEAT: Final = "system/heartbeat"
 SYSTEM_REGISTER: Final = "system/register"
 

@@ -450,7 +450,7 @@ async def test_after_a_cut_the_page_asks_for_what_it_missed_and_gets_it_once(
 ) -> None:
     """The first answer is a stream that ends early, as a proxy would cut it; the second is the gateway's own."""
     async with join("coder") as coder:
-        place = str(gateway.service.history.position)
+        place = str(gateway.service.log.position)
         board = gateway.board().model_dump_json(exclude_unset=True)
         await coder.say(kinds.CHAT, {"text": "said while nobody listened"})
         await coder.heard(kinds.CHAT)

@@ -29,6 +29,34 @@ class ActiveStream(Payload):
     created: str | None = None
 
 
+class DeliveryReceipt(Payload):
+    """What became of envelopes that have no echo, for a session that asked for `delivery` when it joined.
+
+    `accepted` and `duplicate` name them in `correlation_id`; `live` says that the session has caught up, `gap` that
+    something it missed is gone. `position` is `<epoch>-<sequence>`.
+    """
+
+    status: Literal["accepted", "duplicate", "live", "gap"]
+    position: str | None = None
+
+
+class Gap(Payload):
+    """Envelopes that a session cannot get any more: those behind `after` and before `before`."""
+
+    after: str
+    before: str
+    reason: Literal["history_gone", "other_epoch"]
+
+
+class Delivery(Payload):
+    """How a session begins that asked for `delivery`: numbered envelopes follow `position`."""
+
+    position: str
+    recovered: bool
+    live: bool
+    gap: Gap | None = None
+
+
 class Welcome(Payload):
     """What a joiner learns. `board` is ours: the last context status of every participant."""
 
@@ -36,6 +64,7 @@ class Welcome(Payload):
     participants: tuple[Member, ...] = ()
     active_streams: tuple[ActiveStream, ...] = ()
     board: tuple[BoardEntry, ...] | None = None
+    delivery: Delivery | None = None
 
 
 class Presence(Payload):
@@ -80,6 +109,7 @@ PAYLOADS: dict[str, type[Payload]] = {
     kinds.SYSTEM_WELCOME: Welcome,
     kinds.SYSTEM_PRESENCE: Presence,
     kinds.SYSTEM_ERROR: SystemError,
+    kinds.SYSTEM_RECEIPT: DeliveryReceipt,
     kinds.SYSTEM_HEARTBEAT: Heartbeat,
     kinds.SYSTEM_REGISTER: Register,
 }

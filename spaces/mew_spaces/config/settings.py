@@ -233,6 +233,15 @@ class Limits(_Section):
     envelope_burst: int = Field(default=10_000, ge=1)
 
 
+class HistoryOptions(_Section):
+    """How the accepted envelopes of a space are kept. `limits` bounds how many and how large they may be together."""
+
+    durability: Literal["memory", "flushed", "synced"] = "flushed"
+    """What accepted means: in memory, handed to the operating system, or written to the disk."""
+    age_seconds: float | None = Field(default=None, gt=0)
+    """How long an envelope is kept at most (default: no limit of age)."""
+
+
 class SpaceConfig(_Section):
     """A whole space.yaml."""
 
@@ -244,6 +253,7 @@ class SpaceConfig(_Section):
     capabilities: CapabilityOptions = CapabilityOptions()
     control: ControlOptions = ControlOptions()
     limits: Limits = Limits()
+    history: HistoryOptions = HistoryOptions()
     models: dict[str, ModelFacts] = Field(default_factory=dict)
     gateway_logging: GatewayLogging = GatewayLogging()
 

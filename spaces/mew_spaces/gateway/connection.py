@@ -177,7 +177,7 @@ class Connection:
             self._move_to(home)
             self._participant = participant
             self._phase = _Phase.JOINED
-            self._service.join(self.id, participant)
+            self._service.join(self.id, participant, request.delivery)
 
     def _move_to(self, home: SpaceService) -> None:
         """Until it joins, a connection waits in the default space."""

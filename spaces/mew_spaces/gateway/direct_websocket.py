@@ -66,6 +66,10 @@ class DirectChannel(OutboundChannel):
         self.on_slow = on_slow
         self.on_too_large = on_too_large
 
+    @property
+    def waiting_bytes(self) -> int:
+        return self._protocol.transport.get_write_buffer_size()
+
     def limit_buffer(self, max_bytes: int) -> None:
         """Say how much may wait for the peer."""
         self._protocol.transport.set_write_buffer_limits(high=max_bytes)

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 
 import anyio
 
-from mew_spaces.gateway.history import Position
 from mew_spaces.gateway.service import SpaceService
+from mew_spaces.log.interface import Position
 
 KEEP_ALIVE_SECONDS = 15.0
 
@@ -28,7 +28,7 @@ async def event_stream(
 
     It also ends when the reader's `token` stops counting: who was removed hears no more by it, invited again or not.
     """
-    history = service.history
+    history = service.log
     place = Position.parse(since) if since else None
     if since is None:
         place = history.position

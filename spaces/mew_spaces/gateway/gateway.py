@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from pathlib import Path
+from urllib.parse import quote
 
 import anyio
 from mew_protocol.payloads.participant import Board
@@ -37,6 +38,8 @@ from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.server import Server, bound_socket, in_url, server_config
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.gateway.websocket_endpoint import WebSocketEndpoint
+from mew_spaces.log.interface import Bounds, NotStored, SpaceLog
+from mew_spaces.log.sqlite import SqliteLog
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
@@ -62,6 +65,8 @@ def create_app(registry: SpaceRegistry) -> Starlette:
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_keep_time, registry)
+            for service in registry:
+                tasks.start_soon(service.keep_storing)
             try:
                 yield
             finally:
@@ -168,7 +173,29 @@ def _open_space(space: HostedSpace) -> SpaceService:
         audit = AuditLog(state / "logs", config.space.id, logging_options(config.gateway_logging), writer)
     except OSError as error:
         raise SpacesError(f"{state / 'logs'}: no logs can be written there: {error}") from None
-    return SpaceService(config, tokens, state=state, writer=writer, audit=audit if audit.is_on else None)
+    return SpaceService(
+        config,
+        tokens,
+        space_log=open_log(config, state),
+        state=state,
+        writer=writer,
+        audit=audit if audit.is_on else None,
+    )
+
+
+def open_log(config: SpaceConfig, state: Path) -> SpaceLog | None:
+    """The stored log of a space; None where the space wants its history in memory. Raises `SpacesError`."""
+    durability, limits = config.history.durability, config.limits
+    if durability == "memory":
+        return None
+    path = state / f"history-{quote(config.space.id, safe='')}.sqlite3"
+    bounds = Bounds(limits.history_envelopes, limits.history_bytes, config.history.age_seconds)
+    try:
+        return SqliteLog(path, bounds=bounds, durability=durability)
+    except (OSError, NotStored) as error:
+        raise SpacesError(
+            f"{path}: cannot be opened: {error}; set history.durability to memory to do without"
+        ) from None
 
 
 def run_gateway(

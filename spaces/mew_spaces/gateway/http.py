@@ -22,10 +22,10 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mew_spaces.gateway.events import event_stream
-from mew_spaces.gateway.history import Position
 from mew_spaces.gateway.openapi import openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry
-from mew_spaces.gateway.service import SpaceService
+from mew_spaces.gateway.service import NOT_STORED_MESSAGE, SpaceService
+from mew_spaces.log.interface import Position
 
 FEATURES = ("capabilities", "context", "validation", "http-io")
 
@@ -59,6 +59,7 @@ _STATUS = {
     errors.TOO_LARGE: 413,
     errors.LIMIT_EXCEEDED: 429,
     errors.RATE_LIMITED: 429,
+    errors.NOT_STORED: 503,
 }
 """HTTP's word for a refusal; everything else is a bad request."""
 
@@ -185,6 +186,8 @@ class HttpRoutes:
             raise Problem(_STATUS.get(error, 400), error, message, **more, **receipt.answer)
         envelope = receipt.accepted
         assert envelope is not None
+        if not await board.stored():
+            raise Problem(503, errors.NOT_STORED, NOT_STORED_MESSAGE)
         answer = {"id": envelope.id, "status": "accepted", "timestamp": envelope.ts, **receipt.answer}
         return JSONResponse(answer)
 
@@ -192,7 +195,7 @@ class HttpRoutes:
         """What was said since a place in the history, and the place to ask from next."""
         board, _ = self._identify(request, request.query_params.get("space"), is_owner=True)
         limit = _limit_of(request)
-        history = board.history
+        history = board.log
         since = request.query_params.get("since")
         wanted = history.start if since is None else Position.parse(since)
         entries = history.since(wanted) if wanted is not None else None

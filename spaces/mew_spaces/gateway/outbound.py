@@ -65,6 +65,11 @@ class OutboundChannel(ABC):
     write: Callable[[bytes], object]
     """Put a frame behind everything written before; never waits."""
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How much is written and has not left yet; 0 for channels without a buffer of their own."""
+        return 0
+
     @abstractmethod
     def limit_buffer(self, max_bytes: int) -> None:
         """Say how much may wait for the peer; beyond that it counts as a slow reader and is told on."""
@@ -85,18 +90,26 @@ class OutboundChannel(ABC):
 
 
 class Fanout:
-    """The channels of one space's members, in join order."""
+    """The channels of one space's members, in join order. Some of them get every broadcast with its number."""
 
     def __init__(self) -> None:
         self._channels: dict[ConnectionId, OutboundChannel] = {}
-        self._writes: tuple[Callable[[bytes], object], ...] | None = ()
+        self._numbered: set[ConnectionId] = set()
+        self._writes: _Writes | None = ((), ())
 
     def __len__(self) -> int:
         return len(self._channels)
 
-    def add(self, connection: ConnectionId, channel: OutboundChannel) -> None:
+    @property
+    def has_numbered(self) -> bool:
+        """Whether a channel gets numbers."""
+        return bool(self._numbered)
+
+    def add(self, connection: ConnectionId, channel: OutboundChannel, *, numbered: bool = False) -> None:
         """From now on this channel gets what everybody gets, while it is open."""
         self._channels[connection] = channel
+        if numbered:
+            self._numbered.add(connection)
         channel.on_stopped = self._forget_writes
         self._writes = None
 
@@ -104,18 +117,28 @@ class Fanout:
         """From now on this channel gets nothing."""
         channel = self._channels.pop(connection, None)
         if channel is not None:
+            self._numbered.discard(connection)
             channel.on_stopped = None
             self._writes = None
 
-    def write_to_all(self, framed: bytes, *, without: frozenset[ConnectionId] = frozenset()) -> None:
-        """Write one frame to every channel that is open."""
+    def write_to_all(
+        self, framed: bytes, *, numbered: bytes | None = None, without: frozenset[ConnectionId] = frozenset()
+    ) -> None:
+        """Write one frame to every channel that is open; `numbered` to those that get numbers."""
         if without:
-            self.write_to(framed, (connection for connection in self._channels if connection not in without))
+            for connection in self._channels:
+                if connection not in without:
+                    self.write_to(numbered if numbered and connection in self._numbered else framed, (connection,))
             return
         # The hot loop of the gateway: per member one write of the very same bytes and nothing else. A channel that a
         # write shuts was written to for the last time by it.
-        for write in self._writes if self._writes is not None else self._open_writes():
+        plain, counting = self._writes if self._writes is not None else self._open_writes()
+        for write in plain:
             write(framed)
+        if counting:
+            framed = framed if numbered is None else numbered
+            for write in counting:
+                write(framed)
 
     def write_to(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         """Write one frame to these channels, where they are open."""
@@ -127,9 +150,17 @@ class Fanout:
     def _forget_writes(self) -> None:
         self._writes = None
 
-    def _open_writes(self) -> tuple[Callable[[bytes], object], ...]:
-        self._writes = tuple(channel.write for channel in self._channels.values() if channel.is_open)
+    def _open_writes(self) -> "_Writes":
+        numbered = self._numbered
+        channels = [(name in numbered, channel.write) for name, channel in self._channels.items() if channel.is_open]
+        self._writes = (
+            tuple(write for counts, write in channels if not counts),
+            tuple(write for counts, write in channels if counts),
+        )
         return self._writes
+
+
+_Writes = tuple[tuple[Callable[[bytes], object], ...], tuple[Callable[[bytes], object], ...]]
 
 
 class AsgiChannel(OutboundChannel):
@@ -145,6 +176,10 @@ class AsgiChannel(OutboundChannel):
         self._filled = anyio.Event()
         self.closing = anyio.Event()
         """Set when a close frame is due."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._waiting_bytes
 
     def limit_buffer(self, max_bytes: int) -> None:
         """Say how much may wait; until then nothing may."""

@@ -13,11 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import assert_never
 
-from mew_protocol import errors
+from mew_protocol import errors, kinds
 from mew_protocol.codec import StreamFrame
-from mew_protocol.envelope import Draft
+from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import ParticipantId
+from mew_protocol.join import DeliveryRequest
 from mew_protocol.payloads.participant import Board
+from mew_protocol.payloads.system import SystemError as ErrorPayload
+from mew_protocol.timestamp import wire_timestamp
 
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.core.effects import (
@@ -40,11 +43,15 @@ from mew_spaces.core.space import Space
 from mew_spaces.core.system_messages import NewId
 from mew_spaces.gateway.audit import AuditLog, Recipients, Transport
 from mew_spaces.gateway.auth import TOKEN_BYTES, TokenBook, space_folder
-from mew_spaces.gateway.history import EnvelopeHistory
+from mew_spaces.gateway.delivery import AcceptedEnvelopes, DeliverySessions, numbered
+from mew_spaces.gateway.delivery import receipt as receipt_envelope
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
+from mew_spaces.gateway.outbox import Item, NumberedBroadcast, Outbox
 from mew_spaces.gateway.token_registry import Register
 from mew_spaces.gateway.virtual import FileChannel
+from mew_spaces.log.interface import Bounds, Position, SpaceLog
+from mew_spaces.log.memory import MemoryLog
 
 Clock = Callable[[], datetime]
 
@@ -66,6 +73,9 @@ def new_random_token() -> str:
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
+NOT_STORED_MESSAGE = "the gateway could not store this envelope, so nobody got it; send it again later"
+
+
 class SpaceService:
     """One space and all connections to it."""
 
@@ -78,11 +88,12 @@ class SpaceService:
         new_id: NewId = new_uuid,
         new_token: NewId = new_random_token,
         epoch: str | None = None,
+        space_log: SpaceLog | None = None,
         state: Path | None = None,
         writer: LogWriter | None = None,
         audit: AuditLog | None = None,
     ) -> None:
-        """`epoch` names this run in history positions; a fresh one is made when it is left out.
+        """`space_log` holds the envelopes; without it they are in memory, under `epoch` or a fresh one.
 
         `state` is where invitations and removals are kept; without it they last as long as this run. Paths in the
         configuration start from the folder that it belongs to, without it from the working folder. Without a
@@ -95,14 +106,17 @@ class SpaceService:
         self._folder = Path() if state is None else space_folder(state)
         self._audit = audit
         self._writer = writer
-        self.history = EnvelopeHistory(
-            epoch=epoch or secrets.token_hex(4),
-            max_entries=config.limits.history_envelopes,
-            max_bytes=config.limits.history_bytes,
-        )
+        bounds = Bounds(config.limits.history_envelopes, config.limits.history_bytes)
+        self.log = space_log or MemoryLog(epoch=epoch or secrets.token_hex(4), bounds=bounds)
         self.started_at = clock()
         self._clock = clock
+        self._new_id = new_id
         self._fanout = Fanout()
+        self._sessions = DeliverySessions(self.log, self._fanout, self._notify_session)
+        self._outbox = Outbox(
+            self.log, perform=self._do, refuse=self._refuse_unstored, performed=self._finish_performing
+        )
+        self._accepted = AcceptedEnvelopes(self.log)
         self._channels: dict[ConnectionId, OutboundChannel] = {}
         self._owners: dict[ConnectionId, ParticipantId] = {}
         self._virtual: dict[ParticipantId, ConnectionId] = {}
@@ -124,9 +138,13 @@ class SpaceService:
         """Name the way out to a connection."""
         self._channels[connection] = channel
 
-    def join(self, connection: ConnectionId, participant: ParticipantId) -> None:
-        """Let a connection whose identity is proven come in."""
+    def join(
+        self, connection: ConnectionId, participant: ParticipantId, delivery: DeliveryRequest | None = None
+    ) -> None:
+        """Let a connection whose identity is proven come in; with `delivery` it gets numbers, receipts and replay."""
         self._owners[connection] = participant
+        if delivery is not None and connection not in self._sessions:
+            self._sessions.begin(connection, delivery, next_sequence=self.log.next_sequence)
         self._perform(self.space.join(connection, participant, now=self._clock()))
 
     def turn_away(self, connection: ConnectionId, error: str, message: str, code: int) -> None:
@@ -160,6 +178,7 @@ class SpaceService:
         if participant is not None:
             self._perform(self.space.leave(connection, participant, now=self._clock()))
         self._fanout.remove(connection)
+        self._sessions.end(connection)
         self._channels.pop(connection, None)
 
     def is_slow(self, connection: ConnectionId) -> None:
@@ -198,24 +217,45 @@ class SpaceService:
     def receive(self, connection: ConnectionId, sender: ParticipantId, draft: Draft) -> Receipt:
         """An envelope from a socket."""
         now = self._clock()
-        receipt = self.space.receive(draft, sender=sender, connection=connection, now=now)
+        is_session = connection in self._sessions
+        if is_session and (known := self._accepted.find(sender, draft, now)) is not None:
+            self._send_receipt(connection, sender, draft.id, "duplicate", known.position, now)
+            return known.receipt
+        receipt = self._unstorable(draft, sender, connection, now) or self.space.receive(
+            draft, sender=sender, connection=connection, now=now
+        )
         self._perform_receipt(draft, receipt, sender, "websocket", now)
+        unechoed = self._accepted.note(receipt)
+        if is_session and unechoed is not None:
+            self._send_receipt(connection, sender, unechoed, "accepted", None, now)
         return receipt
 
     def inject(self, sender: ParticipantId, draft: Draft) -> Receipt:
-        """An envelope by HTTP: the same way, without a connection."""
+        """An envelope by HTTP: the same way, without a connection. See `stored` for when it is kept."""
         self.listen_virtually(sender)
         now = self._clock()
-        receipt = self.space.receive(draft, sender=sender, now=now)
+        if (known := self._accepted.find(sender, draft, now)) is not None:
+            return known.receipt
+        receipt = self._unstorable(draft, sender, None, now) or self.space.receive(draft, sender=sender, now=now)
         self._perform_receipt(draft, receipt, sender, "http", now)
+        self._accepted.note(receipt)
         return receipt
+
+    async def stored(self) -> bool:
+        """Wait until everything accepted so far is stored as durably as the space promises; False if it was not."""
+        return await self._outbox.stored()
+
+    async def keep_storing(self) -> None:
+        """Store what is accepted, batch by batch, until cancelled. A log that only remembers needs no such task."""
+        await self._outbox.run()
 
     def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
         """A stream frame from a socket."""
         self._perform(self.space.relay(frame, sender=sender, connection=connection, now=self._clock()))
 
     def expire(self) -> None:
-        """Let time pass: end what waited long enough."""
+        """Let time pass: end what waited long enough, look whether the disk takes something again."""
+        self._outbox.probe()
         self._perform(self.space.expire(now=self._clock()))
 
     # What is seen
@@ -239,7 +279,7 @@ class SpaceService:
 
     def close(self) -> None:
         """No more will happen: let every reader of the history go, write what is left of the logs."""
-        self.history.close()
+        self._outbox.stop()
         if self._writer is not None:
             self._writer.close()
 
@@ -247,29 +287,35 @@ class SpaceService:
 
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            self._do(effect)
+            if isinstance(effect, Broadcast):
+                self._broadcast(effect, effect.envelope.encode())
+            else:
+                self._outbox.put(effect)
+        self._finish_performing()
+
+    def _finish_performing(self) -> None:
         if self._slow:
             self._end_slow_ones()
+        if self._sessions.is_replaying and self._outbox.is_settled:
+            self._sessions.replay()
 
-    def _broadcast(self, effect: Broadcast, data: bytes) -> None:
-        self.history.publish(data)
-        self._fanout.write_to_all(frame_json(data), without=effect.without)
+    def _broadcast(self, effect: Broadcast, data: bytes, *, is_logged: bool = False) -> None:
+        envelope = effect.envelope
+        sequence = self.log.stage(data, sender=envelope.sender, id=envelope.id, at=self._clock().timestamp())
+        self._outbox.put(NumberedBroadcast(effect, data, sequence, is_logged))
 
     def _end_slow_ones(self) -> None:
         while self._slow:
             self._end_slow(self._slow.pop())
 
-    def _do(self, effect: Effect) -> None:
+    def _do(self, effect: Item) -> None:
         match effect:
-            case Broadcast():
-                data = effect.envelope.encode()
-                self._broadcast(effect, data)
-                if self._audit is not None:
-                    recipients = self._recipients(self._audit, effect)
-                    about = {"source_participant": effect.envelope.sender}
-                    self._audit.log_delivered(effect.envelope, data, recipients, now=self._clock(), metadata=about)
+            case NumberedBroadcast():
+                self._write_broadcast(effect)
+            case Broadcast():  # numbered before it gets here
+                self._broadcast(effect, effect.envelope.encode())
             case Send(envelope, connections, is_secret):
-                data = envelope.encode()
+                data = self._for_session(envelope, connections).encode()
                 self._send(frame_json(data), connections)
                 if self._audit is not None and not is_secret:
                     names = dict.fromkeys(self._owners[one] for one in connections if one in self._owners)
@@ -286,14 +332,82 @@ class SpaceService:
             case _:
                 assert_never(effect)
 
+    def _write_broadcast(self, item: NumberedBroadcast) -> None:
+        effect, data, sequence, is_logged = item
+        counted = None
+        if sequence is not None and self._fanout.has_numbered:
+            counted = frame_json(numbered(data, sequence))
+        self._fanout.write_to_all(frame_json(data), numbered=counted, without=effect.without)
+        if self._audit is not None and not is_logged:
+            recipients = self._recipients(self._audit, effect)
+            about = {"source_participant": effect.envelope.sender}
+            self._audit.log_delivered(effect.envelope, data, recipients, now=self._clock(), metadata=about)
+
+    # Sessions
+
+    def _for_session(self, envelope: Envelope, connections: tuple[ConnectionId, ...]) -> Envelope:
+        """An envelope for these connections: the welcome of a session says where it begins."""
+        return self._sessions.welcome(connections[0], envelope) if len(connections) == 1 else envelope
+
+    def _notify_session(self, connection: ConnectionId, status: str, position: Position) -> None:
+        self._send_receipt(connection, self._owners[connection], None, status, position, self._clock())
+
+    def _send_receipt(
+        self,
+        connection: ConnectionId,
+        to: ParticipantId,
+        envelope_id: str | None,
+        status: str,
+        position: Position | None,
+        now: datetime,
+    ) -> None:
+        envelope = receipt_envelope(
+            new_id=self._new_id(),
+            ts=wire_timestamp(now),
+            to=to,
+            envelope_ids=() if envelope_id is None else (envelope_id,),
+            status=status,
+            position=position,
+        )
+        self._outbox.put(Send(envelope, (connection,), is_secret=True))
+
+    def _unstorable(
+        self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None, now: datetime
+    ) -> Receipt | None:
+        """The refusal of anything while the log cannot be written; None while it can."""
+        if not self._outbox.is_failing or draft.kind == kinds.SYSTEM_HEARTBEAT:
+            return None
+        payload = ErrorPayload(error=errors.NOT_STORED, message=NOT_STORED_MESSAGE, attempted_kind=draft.kind)
+        if connection is None:
+            return Receipt((), refused=payload)
+        send = self.space.refuse_connection(
+            connection, errors.NOT_STORED, NOT_STORED_MESSAGE, now=now, participant=sender, correlation_id=draft.id
+        )
+        return Receipt((send,), refused=payload)
+
+    def _refuse_unstored(self, envelope: Envelope) -> None:
+        log.error("%s from %s could not be stored and was not delivered", envelope.kind, envelope.sender)
+        for connection, owner in self._owners.items():
+            if owner == envelope.sender:
+                send = self.space.refuse_connection(
+                    connection,
+                    errors.NOT_STORED,
+                    NOT_STORED_MESSAGE,
+                    now=self._clock(),
+                    participant=owner,
+                    correlation_id=envelope.id,
+                )
+                self._do(send)
+
     def _change_connection(self, effect: Admit | Dismiss | Close) -> None:
         channel = self._channels.get(effect.connection)
         match effect:
             case Admit(connection):
                 if channel is not None:
-                    self._fanout.add(connection, channel)
+                    self._sessions.admit(connection, channel)
             case Dismiss(connection):
                 self._fanout.remove(connection)
+                self._sessions.pause(connection)
             case Close(_, code, reason):
                 if channel is not None:
                     channel.close(code, reason)
@@ -330,9 +444,8 @@ class SpaceService:
             is_crowd = members > audit.max_named_recipients and not first.without
             heard = members if is_crowd else self._recipients(audit, first)
             audit.log_accepted(accepted, data, sender, transport, heard, decision, now=now)
-            self._broadcast(first, data)
-            if self._slow:
-                self._end_slow_ones()
+            self._broadcast(first, data, is_logged=True)
+            self._finish_performing()
             return
         audit.log_received(accepted or draft, sender, transport, now=now, rejected=refused.error if refused else None)
         if decision is not None:

@@ -86,6 +86,11 @@ class SpaceLog(ABC):
 
     @property
     @abstractmethod
+    def next_sequence(self) -> int:
+        """The number that the next staged entry will get."""
+
+    @property
+    @abstractmethod
     def start(self) -> Position:
         """The place before the oldest entry that can still be read."""
 
@@ -139,8 +144,12 @@ class SpaceLog(ABC):
         """Return once an entry follows this position or the log is closed. Callers bound the wait."""
 
     @abstractmethod
+    def end(self) -> None:
+        """Wake every reader for good: no more entries will come for them."""
+
+    @abstractmethod
     def close(self) -> None:
-        """Wake every reader for good and release what the log holds."""
+        """End, and release what the log holds."""
 
     def commit(self) -> Batch:
         """Seal, write and publish in one step: for logs that never block, and for programs that may."""

@@ -41,6 +41,10 @@ class MemoryLog(SpaceLog):
         return Position(self.epoch, self._published)
 
     @property
+    def next_sequence(self) -> int:
+        return self._staged_through + 1
+
+    @property
     def start(self) -> Position:
         return Position(self.epoch, self._gone_through)
 
@@ -112,9 +116,12 @@ class MemoryLog(SpaceLog):
             finally:
                 self._waiters -= 1
 
-    def close(self) -> None:
+    def end(self) -> None:
         self._is_closed = True
         self._wake()
+
+    def close(self) -> None:
+        self.end()
 
     def restore(
         self, entries: Iterable[Entry], *, state: Mapping[str, bytes], gone_through: int, last_sequence: int

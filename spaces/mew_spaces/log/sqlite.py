@@ -47,11 +47,14 @@ class SqliteLog(MemoryLog):
         """Open or create the file, readable by its owner alone.
 
         A file that cannot be read is renamed to `<name>.damaged-<seconds>` and a new epoch starts; one warning says
-        so. Raises `OSError` or `sqlite3.Error` if no file can be made at all.
+        so. Raises `OSError` or `NotStored` if no file can be made at all.
         """
         self.path = path
         self._clock = clock
-        self._database, epoch = self._open_or_set_aside(durability, new_epoch)
+        try:
+            self._database, epoch = self._open_or_set_aside(durability, new_epoch)
+        except sqlite3.Error as error:
+            raise NotStored(str(error)) from error
         super().__init__(epoch=epoch, bounds=bounds, remembered_ids=remembered_ids)
         self.durability = durability
         self._deleted_through = 0

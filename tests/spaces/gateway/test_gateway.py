@@ -59,7 +59,7 @@ async def test_the_application_runs_under_any_server_and_lives_as_long_as_it(con
     transport = httpx2.ASGITransport(app=app)
     async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=transport, base_url="http://x") as http:
         assert (await http.get("/health")).json()["status"] == "ok"
-    assert registry.default.history.is_closed
+    assert registry.default.log.is_closed
 
 
 TWO = """

@@ -192,12 +192,12 @@ async def test_events_tell_what_happens_and_resume(gateway: RunningGateway, http
 async def test_what_a_reader_saw_last_is_newer_than_its_url(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
     for text in ("first", "second", "third"):
         gateway.service.inject(*_chat(text))
-    start, seen = (f"{gateway.service.history.epoch}-{number}" for number in (0, 2))
+    start, seen = (f"{gateway.service.log.epoch}-{number}" for number in (0, 2))
     headers = {**bearer(gateway, "bob"), "last-event-id": seen}
     with anyio.fail_after(10):
         async with http.stream("GET", f"/spaces/demo/events?since={start}", headers=headers) as answer:
             lines = answer.aiter_lines()
-            assert await anext(lines) == f"id: {gateway.service.history.position}"
+            assert await anext(lines) == f"id: {gateway.service.log.position}"
 
 
 def _chat(text: str) -> Any:

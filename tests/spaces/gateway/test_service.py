@@ -11,9 +11,9 @@ from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.core.effects import ConnectionId
 from mew_spaces.gateway.auth import TokenBook
-from mew_spaces.gateway.history import Position
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.service import SpaceService
+from mew_spaces.log.interface import Position
 
 from tests.support.channels import RecordingChannel
 
@@ -61,7 +61,7 @@ def test_what_is_said_is_written_to_everybody_and_numbered(service: SpaceService
     assert kinds(ada) == ["system/welcome", "system/presence", "chat"]
     assert kinds(bob) == ["system/welcome", "chat"]
     assert ada.written[-1] == bob.written[-1]
-    entries = service.history.since(Position("e", 0))
+    entries = service.log.since(Position("e", 0))
     assert entries is not None
     assert [json.loads(entry.data)["kind"] for entry in entries] == ["system/presence", "system/presence", "chat"]
     assert service.connections == 2
@@ -69,11 +69,11 @@ def test_what_is_said_is_written_to_everybody_and_numbered(service: SpaceService
 
 def test_refusals_are_no_history(service: SpaceService) -> None:
     connection, bob = joined(service, BOB)
-    before = service.history.position
+    before = service.log.position
     service.receive(connection, BOB, draft_of({"kind": "participant/clear"}))
     service.refuse(connection, "invalid_json", "no", correlation_id="7")
     assert kinds(bob)[1:] == ["system/error", "system/error"]
-    assert service.history.position == before
+    assert service.log.position == before
 
 
 def test_a_refused_connection_is_told_and_closed(service: SpaceService) -> None:

@@ -1,0 +1,212 @@
+"""Numbered delivery: which member has which number, replay for those that come back, receipts.
+
+A session is a connection that asked for `delivery` when it joined. It gets every broadcast envelope with its number,
+first what it missed, paced by how fast it reads, then what is new. Other connections get the plain bytes and nothing
+else. Owns no order: `service` decides when an envelope is stored and when it is written.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from mew_protocol import kinds
+from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.ids import GATEWAY
+from mew_protocol.join import DeliveryRequest
+from mew_protocol.timestamp import wire_timestamp
+
+from mew_spaces.core.effects import Broadcast, ConnectionId, Receipt
+from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json
+from mew_spaces.log.interface import Entry, Position, SpaceLog
+
+REPLAY_BATCH = 64
+"""How many envelopes a replay writes before it looks at the buffer again."""
+
+REPLAY_BUFFER_BYTES = 256 * 1024
+"""How much may wait for a session before its replay pauses; far below what makes a slow consumer."""
+
+
+REMEMBERED_UNECHOED = 10_000
+"""How many accepted envelopes that were not broadcast are recognised when they come twice."""
+
+
+@dataclass(slots=True)
+class DeliverySession:
+    """How far one connection has come. `reached` is the number of the last envelope written to it."""
+
+    reached: int
+    welcome: dict[str, Any] = field(default_factory=dict)
+    """The `delivery` key of its welcome."""
+    is_live: bool = False
+
+
+def numbered(data: bytes, sequence: int) -> bytes:
+    """An envelope's JSON text with its number as the last key. A `seq` that its sender wrote loses to the last one."""
+    return b'%s,"seq":%d}' % (data[:-1], sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownEnvelope:
+    """An envelope that was accepted before; `receipt` is what its sender is told this time."""
+
+    position: Position | None
+    receipt: Receipt
+
+
+class AcceptedEnvelopes:
+    """Recognises envelopes that come twice, by sender and id: those in the log, and the newest that had no echo."""
+
+    def __init__(self, log: SpaceLog) -> None:
+        self._log = log
+        self._unechoed: dict[tuple[str, str], None] = {}
+
+    def find(self, sender: str, draft: Draft, now: datetime) -> KnownEnvelope | None:
+        """The earlier envelope of this sender and id; None if there was none or the draft has no id."""
+        if draft.id is None:
+            return None
+        sequence = self._log.sequence_of(sender, draft.id)
+        if sequence is None and (sender, draft.id) not in self._unechoed:
+            return None
+        position = None if sequence is None else Position(self._log.epoch, sequence)
+        accepted = Envelope.complete(draft, id=draft.id, ts=wire_timestamp(now), sender=sender)
+        answer = {"status": "duplicate"} | ({} if position is None else {"position": str(position)})
+        return KnownEnvelope(position, Receipt((), accepted=accepted, answer=answer))
+
+    def note(self, receipt: Receipt) -> str | None:
+        """Remember an accepted envelope that is not broadcast, and return its id; None for all others."""
+        accepted = receipt.accepted
+        if accepted is None or accepted.kind == kinds.SYSTEM_HEARTBEAT:
+            return None
+        if any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in receipt.effects):
+            return None
+        self._unechoed[accepted.sender, accepted.id] = None
+        if len(self._unechoed) > REMEMBERED_UNECHOED:
+            del self._unechoed[next(iter(self._unechoed))]
+        return accepted.id
+
+
+class DeliverySessions:
+    """The sessions of one space. Returns at once from every call."""
+
+    def __init__(self, log: SpaceLog, fanout: Fanout, notify: Callable[[ConnectionId, str, Position], None]) -> None:
+        """`notify` sends one connection a receipt that is about no envelope: `live` or `gap`, and where."""
+        self._log = log
+        self._fanout = fanout
+        self._notify = notify
+        self._sessions: dict[ConnectionId, DeliverySession] = {}
+        self._replaying: dict[ConnectionId, OutboundChannel] = {}
+
+    def __contains__(self, connection: object) -> bool:
+        return connection in self._sessions
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether a session still has to catch up."""
+        return bool(self._replaying)
+
+    def begin(self, connection: ConnectionId, request: DeliveryRequest, *, next_sequence: int) -> None:
+        """A connection asks for numbers. `next_sequence` is what the next envelope to be accepted will get."""
+        log = self._log
+        newest = next_sequence - 1
+        session = DeliverySession(newest)
+        gap: dict[str, str] | None = None
+        if request.since is not None:
+            since = Position.parse(request.since)
+            if since is None or since.epoch != log.epoch or since.sequence > newest:
+                gap = {"reason": "other_epoch"}
+            elif since.sequence < log.start.sequence:
+                gap = {"reason": "history_gone"}
+                session.reached = log.start.sequence
+            else:
+                session.reached = since.sequence
+            if gap is not None:
+                gap = {"after": request.since, **gap}
+        if request.last and (request.since is None or (gap or {}).get("reason") == "other_epoch"):
+            first = log.last(request.last)[:1]
+            session.reached = first[0].sequence - 1 if first else newest
+        session.welcome = {
+            "position": str(Position(log.epoch, session.reached)),
+            "recovered": gap is None,
+            "live": session.reached == newest,
+        }
+        if gap is not None:
+            session.welcome["gap"] = {**gap, "before": str(Position(log.epoch, session.reached + 1))}
+        self._sessions[connection] = session
+
+    def welcome(self, connection: ConnectionId, envelope: Envelope) -> Envelope:
+        """The welcome of a session, with what it asked for; that of any other connection as it is."""
+        session = self._sessions.get(connection)
+        if session is None or envelope.kind != kinds.SYSTEM_WELCOME:
+            return envelope
+        return envelope.model_copy(update={"payload": {**envelope.body, "delivery": session.welcome}})
+
+    def admit(self, connection: ConnectionId, channel: OutboundChannel) -> None:
+        """From now on a connection gets what is broadcast; a session that has to catch up gets that first."""
+        session = self._sessions.get(connection)
+        if session is None:
+            self._fanout.add(connection, channel)
+        elif session.welcome["live"]:
+            session.is_live = True
+            self._fanout.add(connection, channel, numbered=True)
+        else:
+            self._replaying[connection] = channel
+
+    def end(self, connection: ConnectionId) -> None:
+        """A connection is gone, or gets no more."""
+        self._sessions.pop(connection, None)
+        self._replaying.pop(connection, None)
+
+    def pause(self, connection: ConnectionId) -> None:
+        """A connection stays open and gets no more broadcasts."""
+        self._replaying.pop(connection, None)
+
+    def replay(self) -> None:
+        """Write on to the sessions that catch up, as far as their buffers allow.
+
+        Call it only when everything that the log has published is written to the live members: what it reads is
+        what they have.
+        """
+        for connection, channel in tuple(self._replaying.items()):
+            session = self._sessions[connection]
+            while channel.is_open and channel.waiting_bytes <= REPLAY_BUFFER_BYTES:
+                place = Position(self._log.epoch, session.reached)
+                entries = self._log.since(place, limit=REPLAY_BATCH)
+                if entries is None:  # what it needs next was forgotten while it caught up
+                    session.reached = self._log.start.sequence
+                    self._notify(connection, "gap", self._log.start)
+                elif entries:
+                    session.reached = _write(channel, entries)
+                else:
+                    session.is_live = True
+                    del self._replaying[connection]
+                    self._fanout.add(connection, channel, numbered=True)
+                    self._notify(connection, "live", place)
+                    break
+
+
+def _write(channel: OutboundChannel, entries: Sequence[Entry]) -> int:
+    """Write entries until the buffer is full enough; returns the number of the last one written."""
+    for entry in entries:
+        channel.write(frame_json(numbered(entry.data, entry.sequence)))
+        if not channel.is_open or channel.waiting_bytes > REPLAY_BUFFER_BYTES:
+            return entry.sequence
+    return entries[-1].sequence
+
+
+def receipt(
+    *, new_id: str, ts: str, to: str, envelope_ids: Iterable[str], status: str, position: Position | None
+) -> Envelope:
+    """What a session gets for an envelope that has no echo, and when it has caught up (`live`)."""
+    payload: dict[str, str] = {"status": status}
+    if position is not None:
+        payload["position"] = str(position)
+    return Envelope.write(
+        kinds.SYSTEM_RECEIPT,
+        id=new_id,
+        ts=ts,
+        sender=GATEWAY,
+        payload=payload,
+        to=(to,),
+        correlation_id=envelope_ids,
+    )

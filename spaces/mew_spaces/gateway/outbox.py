@@ -1,0 +1,192 @@
+"""What waits to be stored: effects are performed in order, none before the envelopes ahead of it are written.
+
+With a log in memory everything is performed at once. With a durable one, what arrives while a batch is being written
+forms the next batch, so the number of writes follows from how fast the disk is and not from how much is sent.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import anyio
+from anyio import to_thread
+from mew_protocol.envelope import Envelope
+from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
+
+from mew_spaces.core.effects import Broadcast, Effect
+from mew_spaces.log.interface import Batch, NotStored, SpaceLog
+
+_PROBE = b"." * 8192
+"""Written to find out whether a full disk takes something again."""
+
+
+class NumberedBroadcast(NamedTuple):
+    """A broadcast with its bytes and its number. `sequence` is None for a gateway's own that could not be stored."""
+
+    effect: Broadcast
+    data: bytes
+    sequence: int | None
+    is_logged: bool = False
+
+
+Item = Effect | NumberedBroadcast
+
+
+class _Ticket:
+    """The fate of the batch that is being collected."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.is_stored = True
+
+
+class Outbox:
+    """Performs effects once what they rest on is stored.
+
+    `perform` does one item; `refuse` tells the sender of an envelope that it was not stored; `performed` is called
+    when everything published is performed.
+    """
+
+    def __init__(
+        self,
+        log: SpaceLog,
+        *,
+        perform: Callable[[Item], None],
+        refuse: Callable[[Envelope], None],
+        performed: Callable[[], None],
+    ) -> None:
+        self._log = log
+        self._perform = perform
+        self._refuse = refuse
+        self._performed = performed
+        self._is_immediate = log.durability == "memory"
+        self._items: list[Item] = []
+        self._ticket: _Ticket | None = None  # an event can only be made where an event loop runs
+        self._wake: anyio.Event | None = None
+        self._is_writing = False
+        self._is_performing = False
+        self._is_stopping = False
+        self.is_failing = False
+        """Whether the newest batch could not be stored."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that the log has published is performed."""
+        return not self._is_performing
+
+    def put(self, item: Item) -> None:
+        """Perform an item, now or behind everything put before."""
+        if self._is_immediate:
+            if isinstance(item, NumberedBroadcast):
+                self._log.commit()
+            self._perform(item)
+        elif isinstance(item, NumberedBroadcast) or self._items or self._is_writing or self._is_performing:
+            self._items.append(item)
+            self._wake_up()
+        else:
+            self._perform(item)
+
+    async def stored(self) -> bool:
+        """Wait until everything put so far is stored; False if its batch could not be."""
+        if self._is_immediate or not (self._items or self._is_writing):
+            return not self.is_failing
+        if self._ticket is None:
+            self._ticket = _Ticket()
+        ticket = self._ticket
+        await ticket.done.wait()
+        return ticket.is_stored
+
+    def probe(self) -> None:
+        """After a failure, try again to write something."""
+        if self.is_failing and not self._is_writing:
+            self._log.put("probe", _PROBE)
+            self._wake_up()
+
+    def stop(self) -> None:
+        """Nothing more will be put. What waits is still stored and performed, by `run` if that is running."""
+        self._log.end()
+        self._is_stopping = True
+        if self._wake is None:
+            self._finish_now()
+        else:
+            self._wake_up()
+
+    async def run(self) -> None:
+        """Write batch after batch until `stop`. Cancelled, it ends behind the batch that is being written."""
+        if self._is_immediate:
+            return
+        self._wake = anyio.Event()
+        if self._items:
+            self._wake.set()
+        try:
+            while not self._is_stopping:
+                await self._wake.wait()
+                self._wake = anyio.Event()
+                with anyio.CancelScope(shield=True):
+                    await self._store()
+        finally:
+            self._wake = None
+            self._finish_now()
+
+    async def _store(self) -> None:
+        while (batch := self._log.seal()) or self._items:
+            items, self._items = self._items, []
+            ticket, self._ticket = self._ticket, None
+            self._is_writing = True
+            try:
+                await to_thread.run_sync(self._log.write, batch)
+            except NotStored:
+                self._fail(items, batch)
+            else:
+                self._complete(items, batch)
+            if ticket is not None:
+                ticket.is_stored = not self.is_failing
+                ticket.done.set()
+
+    def _finish_now(self) -> None:
+        """Store what is left, in this thread, and release the log."""
+        batch = self._log.seal()
+        items, self._items = self._items, []
+        try:
+            self._log.write(batch)
+        except NotStored:
+            self._fail(items, batch)
+        else:
+            self._complete(items, batch)
+        if self._ticket is not None:
+            self._ticket.is_stored = not self.is_failing
+            self._ticket.done.set()
+        self._log.close()
+
+    def _complete(self, items: list[Item], batch: Batch) -> None:
+        self._is_writing = False
+        self.is_failing = False
+        self._log.publish(batch)
+        self._perform_all(items)
+
+    def _fail(self, items: list[Item], batch: Batch) -> None:
+        """Envelopes of participants are refused; the gateway's own are delivered without a number."""
+        self._is_writing = False
+        self.is_failing = True
+        self._log.discard(batch)
+        kept: list[Item] = []
+        for item in items:
+            if not isinstance(item, NumberedBroadcast):
+                kept.append(item)
+            elif item.effect.envelope.sender in (GATEWAY, STREAM_GATEWAY):
+                kept.append(item._replace(sequence=None))
+            else:
+                self._refuse(item.effect.envelope)
+        self._perform_all(kept)
+
+    def _perform_all(self, items: list[Item]) -> None:
+        self._is_performing = True
+        try:
+            for item in items:
+                self._perform(item)
+        finally:
+            self._is_performing = False
+        self._performed()
+
+    def _wake_up(self) -> None:
+        if self._wake is not None:
+            self._wake.set()
