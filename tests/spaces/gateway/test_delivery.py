@@ -202,31 +202,34 @@ async def test_a_restart_keeps_positions(tmp_path: Path, durability: str) -> Non
 
 async def test_what_cannot_be_stored_is_refused_until_the_disk_takes_it(tmp_path: Path) -> None:
     config = parse_space(SPACE.replace("DURABILITY", "flushed"))
-    async with serve_gateway(config, state=tmp_path) as gateway, joined(gateway, "bob") as bob:
-        async with session(gateway, "coder") as (coder, _):
-            database = _log_of(gateway.service)._database
-            database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
-            await coder.chat("x" * 60_000, id="big")
-            error = await coder.until("system/error")
-            assert (error["payload"]["error"], error["correlation_id"]) == ("not_stored", ["big"])
-            await coder.chat("small", id="small")
-            assert (await coder.error())["error"] == "not_stored"
-            async with httpx2.AsyncClient(trust_env=False) as http:
-                answer = await http.post(
-                    f"{gateway.url}/participants/ada/messages",
-                    json={"kind": "chat", "payload": {"text": "y" * 3_000}},
-                    headers={"authorization": "Bearer token-of-ada"},
-                )
-            assert (answer.status_code, answer.json()["error"]) == (503, "not_stored")
-            assert not [one for one in await bob.seen_so_far() if one["kind"] == "chat"]
-            database.execute("PRAGMA max_page_count = 1000000")
-            with anyio.fail_after(10):
-                while True:
-                    await coder.chat("again", id="big")
-                    reply = await coder.next()
-                    if reply["kind"] == "chat":
-                        break
-            assert (await bob.until("chat"))["payload"]["text"] == "again"
+    async with (
+        serve_gateway(config, state=tmp_path) as gateway,
+        joined(gateway, "bob") as bob,
+        session(gateway, "coder") as (coder, _),
+    ):
+        database = _log_of(gateway.service)._database
+        database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
+        await coder.chat("x" * 60_000, id="big")
+        error = await coder.until("system/error")
+        assert (error["payload"]["error"], error["correlation_id"]) == ("not_stored", ["big"])
+        await coder.chat("small", id="small")
+        assert (await coder.error())["error"] == "not_stored"
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            answer = await http.post(
+                f"{gateway.url}/participants/ada/messages",
+                json={"kind": "chat", "payload": {"text": "y" * 3_000}},
+                headers={"authorization": "Bearer token-of-ada"},
+            )
+        assert (answer.status_code, answer.json()["error"]) == (503, "not_stored")
+        assert not [one for one in await bob.seen_so_far() if one["kind"] == "chat"]
+        database.execute("PRAGMA max_page_count = 1000000")
+        with anyio.fail_after(10):
+            while True:
+                await coder.chat("again", id="big")
+                reply = await coder.next()
+                if reply["kind"] == "chat":
+                    break
+        assert (await bob.until("chat"))["payload"]["text"] == "again"
 
 
 def _log_of(service: SpaceService) -> SqliteLog:
