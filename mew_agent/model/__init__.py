@@ -1,1 +1,1 @@
-"""The interface to language models, and the OpenAI-compatible client behind it."""
+"""The `Model` interface and its implementation for OpenAI-compatible servers."""

@@ -1,7 +1,7 @@
-"""[pure] From the chunks of a stream, or one whole body, to a reply.
+"""[pure] Assemble a reply from the chunks of a stream, or from one whole body.
 
-Owns what each part of a chunk means: text, thinking, tool calls in pieces, the finish reason, usage. Takes
-decoded JSON and expects nothing of it: whatever has an unknown shape is passed over. Knows no transport.
+Owns what each part of a chunk means: text, reasoning, tool calls in pieces, the finish reason, usage. Takes decoded
+JSON and ignores every part of an unknown shape. Does not know how chunks arrive.
 """
 
 import hashlib
@@ -17,17 +17,17 @@ Json = Mapping[str, object]
 
 
 @dataclass(slots=True)
-class _CallInPieces:
+class _PartialCall:
     id: str = ""
     name: str = ""
     arguments: str = ""
 
 
 class ReplyAssembly:
-    """Feed it every chunk in order; then ask for the reply.
+    """Builds one reply: feed every chunk in order, then call `reply`.
 
-    `chunks` counts what was fed. `finish_reason` is None until the provider gave one: a stream that ends before
-    that has no reply. `error` holds what a choice said went wrong, None if nothing did.
+    `chunks` counts the chunks fed. `finish_reason` is None until the provider sends one; a stream that ends without it
+    has no reply. `error` is the error inside a choice, if any.
     """
 
     def __init__(self, model: str) -> None:
@@ -39,11 +39,11 @@ class ReplyAssembly:
         self._usage = StreamUsage()
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._calls: list[_CallInPieces] = []
-        self._call_at: dict[int, _CallInPieces] = {}
+        self._calls: list[_PartialCall] = []
+        self._call_at: dict[int, _PartialCall] = {}
 
     def feed(self, chunk: Json) -> list[Delta]:
-        """Take one chunk, or one whole body, and return what became visible with it."""
+        """Add one chunk or one whole body, and return the deltas in it."""
         self.chunks += 1
         self._usage.feed(chunk.get("usage"))
         self._model = _text(chunk.get("model")) or self._model
@@ -55,7 +55,7 @@ class ReplyAssembly:
         return deltas
 
     def reply(self, *, request_id: str | None, is_streamed: bool) -> ModelReply:
-        """The whole reply. Only a whole body may lack a finish reason."""
+        """The complete reply. Only a whole body may lack a finish reason."""
         finish_reason = self.finish_reason or ("tool_calls" if self._calls else "stop")
         return ModelReply(
             text="".join(self._text),
@@ -75,7 +75,7 @@ class ReplyAssembly:
         delta = choice.get("delta") or choice.get("message")
         if not isinstance(delta, Mapping):
             return
-        # Some servers send the same thinking under both names.
+        # Some servers send the same reasoning under both names.
         yield from self._reasoning_delta(_text(delta.get("reasoning_content")) or _text(delta.get("reasoning")))
         content = delta.get("content")
         if isinstance(content, list):
@@ -84,7 +84,7 @@ class ReplyAssembly:
                 yield from self._text_delta(_text(part.get("text")))
         else:
             yield from self._text_delta(_text(content))
-        # A refusal is what the model says instead of an answer; the asker must read it.
+        # A refusal replaces the answer, so the user has to see it.
         yield from self._text_delta(_text(delta.get("refusal")))
         for piece in _mappings(delta.get("tool_calls")):
             self._feed_call(piece)
@@ -112,27 +112,27 @@ class ReplyAssembly:
         elif isinstance(arguments, Mapping):
             call.arguments += json.dumps(arguments, ensure_ascii=False)
 
-    def _call_for(self, index: object, call_id: str, name: str) -> _CallInPieces:
-        """The call a piece belongs to: by index, and a new one when the piece cannot continue the old one."""
+    def _call_for(self, index: object, call_id: str, name: str) -> _PartialCall:
+        """The call that a piece belongs to, found by index; a new call if the piece cannot continue that one."""
         if isinstance(index, int):
             known = self._call_at.get(index)
-            # Servers exist that send every parallel call whole, all with index 0.
+            # Some servers send each parallel call whole, all with index 0.
             is_new = known is None or (call_id != "" and known.id != "" and call_id != known.id)
         else:
             known = self._calls[-1] if self._calls else None
             is_new = known is None or (name != "" and (call_id == "" or call_id != known.id))
         if known is not None and not is_new:
             return known
-        call = _CallInPieces()
+        call = _PartialCall()
         self._calls.append(call)
         if isinstance(index, int):
             self._call_at[index] = call
         return call
 
-    def _finished(self, call: _CallInPieces, place: int) -> ToolCall:
+    def _finished(self, call: _PartialCall, place: int) -> ToolCall:
         call_id = call.id
         if not call_id:
-            # Deterministic, and not the same for two replies of one conversation.
+            # Deterministic, and different for two replies of one conversation.
             seed = f"{self._completion_id}\n{call.name}\n{call.arguments}"
             call_id = f"call_{place}_{hashlib.sha256(seed.encode(errors='replace')).hexdigest()[:12]}"
         return ToolCall(call_id, call.name, call.arguments or "{}")
@@ -143,7 +143,7 @@ def _text(value: object) -> str:
 
 
 def _part_text(value: object) -> str:
-    """Thinking comes as a string or as a list of text parts."""
+    """Reasoning is a string or a list of text parts."""
     return _text(value) or "".join(_text(part.get("text")) for part in _mappings(value))
 
 

@@ -1,7 +1,7 @@
-"""Asking a server how many tokens a request will be, chat template and tools included.
+"""Ask a model server how many tokens a request will have, chat template and tools included.
 
-Owns which endpoint a server has for that, found out once, and when to stop asking. The requests go through the one
-door that `openai_client` is, which hands in `fetch`; how a request is spelled is the dialect's matter.
+Owns which endpoint a server has for this and when to stop asking. Sends nothing itself: `fetch` is handed in. The
+request body comes from `dialect`.
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from mew_agent.model.window import Fetch
 
 Route = Literal["input_tokens", "tokenize"]
 
-_UNCOUNTED: Final = frozenset({"stream", "stream_options", "max_tokens", "max_completion_tokens", "response_format"})
-_PATIENCE: Final = 2
-"""So many questions in a row may go unanswered before a server is not asked any more."""
+_NOT_COUNTED: Final = frozenset({"stream", "stream_options", "max_tokens", "max_completion_tokens", "response_format"})
+_MAX_FAILURES: Final = 2
+"""After this many failures in a row the server is no longer asked."""
 
 
 class PromptCounter:
-    """Counts requests at one server, for one model.
+    """Counts the prompt tokens of requests at one server, for one model.
 
-    llama.cpp has `/v1/chat/completions/input_tokens`, vLLM `/tokenize`; each is tried once, and what did not answer
-    with a count is not tried again, unless it has counted before: a chat template may refuse one request and take the
-    next. OpenAI's own hosts have neither and are not asked.
+    llama.cpp has `/v1/chat/completions/input_tokens`, vLLM `/tokenize`. Each is tried once and dropped if it returns no
+    count. An endpoint that has counted before is kept: a chat template may reject one request and accept the next.
+    OpenAI's own hosts have neither endpoint and are not asked.
     """
 
     def __init__(self, base_url: str, model: str) -> None:
@@ -34,41 +34,42 @@ class PromptCounter:
         host = urlsplit(base_url).hostname or ""
         is_cloud = dialect_for(host) != Dialect()
         self._routes: list[Route] = [] if is_cloud else ["input_tokens", "tokenize"]
-        self._unanswered = 0
+        self._failures = 0
         self._has_counted = False
 
     async def count(self, fetch: Fetch, request: ModelRequest) -> int | None:
-        """Prompt tokens of `request` as the server counts them; None when it does not tell. Raises nothing."""
+        """Prompt tokens of `request` as the server counts them, or None without a count. Raises nothing."""
         while self._routes:
-            url, body = self._question(self._routes[0], request)
+            url, body = self._count_request(self._routes[0], request)
             try:
-                tokens = counted(await fetch("POST", url, body))
+                tokens = read_count(await fetch("POST", url, body))
             except ModelUnreachable:
-                self._went_unanswered()
+                self._record_failure()
                 return None
             except ContextOverflow as overflow:
                 return overflow.requested_tokens
             except ModelError:
                 tokens = None
             if tokens is not None:
-                self._unanswered, self._has_counted = 0, True
+                self._failures, self._has_counted = 0, True
                 del self._routes[1:]
                 return tokens
             if self._has_counted:
-                self._went_unanswered()
+                self._record_failure()
                 return None
-            self._unanswered = 0
+            self._failures = 0
             del self._routes[0]
         return None
 
-    def _went_unanswered(self) -> None:
-        self._unanswered += 1
-        if self._unanswered >= _PATIENCE:
+    def _record_failure(self) -> None:
+        self._failures += 1
+        if self._failures >= _MAX_FAILURES:
             self._routes.clear()
 
-    def _question(self, route: Route, request: ModelRequest) -> tuple[str, dict[str, object]]:
-        spelled: dict[str, Any] = request_body(request, self._model, Dialect(is_streaming=False))
-        body = {key: value for key, value in spelled.items() if key not in _UNCOUNTED}
+    def _count_request(self, route: Route, request: ModelRequest) -> tuple[str, dict[str, object]]:
+        """The URL and the JSON body that ask for a count."""
+        full_body: dict[str, Any] = request_body(request, self._model, Dialect(is_streaming=False))
+        body = {key: value for key, value in full_body.items() if key not in _NOT_COUNTED}
         match route:
             case "input_tokens":
                 return f"{self._base}/chat/completions/input_tokens", body
@@ -76,8 +77,8 @@ class PromptCounter:
                 return f"{self._base.removesuffix('/v1')}/tokenize", {**body, "add_generation_prompt": True}
 
 
-def counted(answer: object) -> int | None:
-    """The count in an answer of either endpoint; None when it is not one. A prompt is never 0 tokens."""
+def read_count(answer: object) -> int | None:
+    """The count in an answer of either endpoint, or None. 0 is not a count: every prompt has tokens."""
     if not isinstance(answer, Mapping):
         return None
     for key in ("input_tokens", "count"):

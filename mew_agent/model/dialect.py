@@ -1,6 +1,6 @@
-"""[pure] How requests are spelled for a server, and what its refusals teach.
+"""[pure] Build the request body for a server, and adapt it to the arguments that the server accepts.
 
-Owns the request body and the few things in which OpenAI-compatible servers differ. Knows no transport.
+Owns the JSON of a request and the few points where OpenAI-compatible servers differ. Does not send anything.
 """
 
 import re
@@ -12,9 +12,9 @@ from mew_agent.model.interface import Message, ModelRequest, ToolCall, ToolSpec
 
 LimitKey = Literal["max_tokens", "max_completion_tokens"]
 
-# Statuses with which servers answer an argument they do not know.
-_ARGUMENT_REFUSED = frozenset({400, 404, 405, 415, 422, 501})
-_STREAMING_REFUSED = re.compile(
+# Statuses that servers use for an unknown argument.
+_REJECTED_STATUSES = frozenset({400, 404, 405, 415, 422, 501})
+_STREAMING_REJECTED = re.compile(
     r"\bstream(?:ing|ed)?\b[^.]{0,60}\b(?:not|n't|unsupported|disabled|false|unavailable)\b"
     r"|(?:\bnot\b|\bunsupported\b|\bcannot\b|\bunknown\b|\bunrecognized\b|\bverified\b)[^.]{0,60}\bstream(?:ing|ed)?\b",
     re.IGNORECASE,
@@ -23,7 +23,7 @@ _STREAMING_REFUSED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What a server accepts. Starts at the full form; each refusal takes one thing away."""
+    """The arguments that a server accepts. Starts with all of them; each rejection removes one."""
 
     is_streaming: bool = True
     has_stream_options: bool = True
@@ -31,21 +31,22 @@ class Dialect:
 
 
 def dialect_for(host: str) -> Dialect:
-    """The form to try first on a host: OpenAI's newer models refuse `max_tokens`, others know nothing else."""
+    """The dialect to try first: OpenAI's newer models reject `max_tokens`, most other servers know nothing else."""
     is_openai = host.endswith(("api.openai.com", ".openai.azure.com"))
     return Dialect(limit_key="max_completion_tokens" if is_openai else "max_tokens")
 
 
 def adapted(dialect: Dialect, status: int, param: str | None, text: str) -> Dialect | None:
-    """The dialect to try after a refusal, or None when the refusal is about something else.
+    """The dialect to try after an error, or None if the error is not about an argument.
 
-    `text` is everything the error body says. A refusal must name the argument: guessing would hide real errors.
+    `param` is the argument named in the error body, `text` the whole body. Only a named argument is removed: guessing
+    would hide real errors.
     """
-    if status not in _ARGUMENT_REFUSED:
+    if status not in _REJECTED_STATUSES:
         return None
     if dialect.is_streaming and dialect.has_stream_options and re.search("stream_options|include_usage", text):
         return replace(dialect, has_stream_options=False)
-    if dialect.is_streaming and (param == "stream" or _STREAMING_REFUSED.search(text)):
+    if dialect.is_streaming and (param == "stream" or _STREAMING_REJECTED.search(text)):
         return replace(dialect, is_streaming=False)
     if "max_completion_tokens" in text:
         other: LimitKey = "max_tokens" if dialect.limit_key == "max_completion_tokens" else "max_completion_tokens"
@@ -70,7 +71,7 @@ def request_body(request: ModelRequest, model: str, dialect: Dialect) -> dict[st
 
 
 def _message(message: Message) -> dict[str, Any]:
-    # `content` is sent even when it is empty: servers exist that answer 500 to null, and others to a missing key.
+    # Empty content is sent, too: some servers answer null with HTTP 500, others a missing key.
     wire: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.name is not None:
         wire["name"] = message.name

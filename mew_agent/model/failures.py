@@ -1,11 +1,15 @@
-"""[pure] Which `ModelError` a failure of one server is.
+"""[pure] Turn a failed model call into the right `ModelError`, with a message of one line and without the API key.
 
-Owns the choice between them, and that each names the server and the model in one line without the key. It knows no
-client library: statuses and decoded bodies come as arguments. What a body says is read in `refusal`.
+Owns how error bodies of known servers are read, which of them mean a context overflow or missing tool support, and the
+wording for connection failures. Does not know the client library: statuses, decoded bodies and exceptions come as
+arguments, and exceptions of sockets and of the HTTP library are recognized by class name.
 """
 
-from collections.abc import Mapping
+import re
+import ssl
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from mew_agent.errors import (
     ContextOverflow,
@@ -17,30 +21,79 @@ from mew_agent.errors import (
     ModelUnreachable,
     ToolsUnsupported,
 )
-from mew_agent.model.refusal import one_line, overflow_of, refuses_tools, said
+
+_MAX_DETAIL_CHARS: Final = 200
+
+_OVERFLOW_STATUSES: Final = (400, 413)
+_OVERFLOW: Final = re.compile(
+    r"maximum context length|context (?:size|length|window)|prompt is too long|exceeds? the (?:available )?context",
+    re.IGNORECASE,
+)
+_COUNT: Final = r"(\d[\d,]*)"
+_LIMIT: Final = re.compile(
+    rf"maximum context length (?:is|of) {_COUNT}"
+    rf"|> {_COUNT} maximum"
+    rf"|context (?:size|length|window) (?:is |of )?(?:only )?\(?{_COUNT}",
+    re.IGNORECASE,
+)
+_REQUESTED: Final = re.compile(
+    r"(?:resulted in|you requested|prompt is too long:|(?:request|prompt|input) (?:has|contains|is))"
+    rf" (?:at least |about )?{_COUNT}"
+    rf"|request \({_COUNT} tokens\)",
+    re.IGNORECASE,
+)
+
+_TOOLS_STATUSES: Final = (400, 404, 422, 500, 501)
+_CALLING: Final = r"(?:tools?|function)(?:[ _-]?(?:use|call(?:s|ing)?|choice))?"
+_TOOLS_REFUSED: Final = re.compile(
+    rf"\b(?:not|n't) support(?:s|ed|ing)?\b[^.:]{{0,30}}\b{_CALLING}\b"
+    rf"|\b{_CALLING}\b[`'\"]? (?:is|are) (?:not |un)(?:supported|enabled|allowed|available)\b"
+    r"|\bno endpoints found that support tool|tools param requires|requires --enable-auto-tool-choice"
+    r"|\b(?:unrecognized|unknown|unexpected|extra)\b[^.]{0,40}\btools\b",
+    re.IGNORECASE,
+)
+
+# Names rather than classes: httpx and httpx2 define the same exceptions, and which of the two is installed depends on
+# the version of the openai package. None: the exception's own message is the best wording.
+_CLOSED: Final = "the server closed the connection"
+_WORDINGS: Final[Mapping[str, str | None]] = {
+    "ConnectionRefusedError": "connection refused",
+    "ConnectionResetError": _CLOSED,
+    "BrokenPipeError": _CLOSED,
+    "RemoteProtocolError": _CLOSED,
+    "ReadError": _CLOSED,
+    "TimeoutError": "timed out",
+    "TimeoutException": "timed out",
+    "gaierror": "host name not found",
+    "UnsupportedProtocol": None,
+    "LocalProtocolError": None,
+    "ProxyError": None,
+    "DecodingError": None,
+    "TooManyRedirects": None,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Failures:
-    """The failures of the calls to one model. `endpoint` is shown as it is; `secret` is in no line."""
+class ModelErrors:
+    """Builds the errors of calls to one model. `endpoint` appears in each message; `secret` never does."""
 
     endpoint: str
     model: str
     secret: str | None = None
 
     def unreachable(self, cause: str) -> ModelUnreachable:
-        """There was no answer."""
+        """The server gave no answer."""
         return ModelUnreachable(self.endpoint, self.model, self._line(cause))
 
     def cut(self, cause: str, *, chunks: int) -> ModelStreamCut:
-        """A stream broke off after so many chunks."""
+        """A stream ended early, after this number of chunks."""
         return ModelStreamCut(self.endpoint, self.model, self._line(cause), chunks=chunks)
 
     def failed(self, detail: str, request_id: str | None = None, http_status: int | None = None) -> ModelFailed:
-        """An answer that cannot be used."""
+        """The answer cannot be used."""
         return ModelFailed(self.endpoint, self.model, self._line(detail), request_id, http_status)
 
-    def of_status(
+    def from_status(
         self,
         status: int,
         body: object,
@@ -50,30 +103,138 @@ class Failures:
         wait_seconds: float | None,
         offered_tools: bool,
     ) -> ModelError:
-        """An HTTP error. `reason` is its name, for bodies that say nothing; `wait_seconds` its Retry-After."""
-        told = self.endpoint, self.model, self._line(f"HTTP {status}: {said(body) or reason}"), request_id
-        if status in (401, 403):
-            return ModelRefused(*told)
-        if status == 429:
-            return ModelRateLimited(*told, wait_seconds)
-        overflow = overflow_of(status, body)
-        if overflow is not None:
-            return ContextOverflow(*told, overflow.limit_tokens, overflow.requested_tokens)
-        if offered_tools and refuses_tools(status, body):
-            return ToolsUnsupported(*told)
-        return ModelFailed(*told, status)
+        """An HTTP error status.
 
-    def inside(self, body: object, request_id: str | None = None) -> ModelError:
-        """An error that came in a stream or with HTTP 200: there is a body but no status."""
-        detail = self._line(said(body) or "the server reported an error without saying which")
-        told = self.endpoint, self.model, detail, request_id
-        overflow = overflow_of(None, body)
+        `body` is the decoded error object, `reason` the status phrase for bodies without a message, `wait_seconds` the
+        Retry-After header. `offered_tools` says whether the request contained tools.
+        """
+        detail = self._line(f"HTTP {status}: {error_message(body) or reason}")
+        fields = self.endpoint, self.model, detail, request_id
+        if status in (401, 403):
+            return ModelRefused(*fields)
+        if status == 429:
+            return ModelRateLimited(*fields, wait_seconds)
+        overflow = find_overflow(status, body)
         if overflow is not None:
-            return ContextOverflow(*told, overflow.limit_tokens, overflow.requested_tokens)
+            return ContextOverflow(*fields, overflow.limit_tokens, overflow.requested_tokens)
+        if offered_tools and refuses_tools(status, body):
+            return ToolsUnsupported(*fields)
+        return ModelFailed(*fields, status)
+
+    def from_body(self, body: object, request_id: str | None = None) -> ModelError:
+        """An error inside a stream or inside an answer with HTTP 200: it has a body but no status."""
+        detail = self._line(error_message(body) or "the server reported an error without a message")
+        fields = self.endpoint, self.model, detail, request_id
+        overflow = find_overflow(None, body)
+        if overflow is not None:
+            return ContextOverflow(*fields, overflow.limit_tokens, overflow.requested_tokens)
         code = str(body.get("code")) if isinstance(body, Mapping) else ""
         if code in ("429", "rate_limit_exceeded"):
-            return ModelRateLimited(*told)
-        return ModelFailed(*told)
+            return ModelRateLimited(*fields)
+        return ModelFailed(*fields)
 
     def _line(self, text: str) -> str:
         return one_line(text, self.secret)
+
+
+# -- error bodies ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """The request does not fit the window. Figures in tokens; None where the provider did not name them."""
+
+    limit_tokens: int | None = None
+    requested_tokens: int | None = None
+
+
+def find_overflow(status: int | None, body: object) -> Overflow | None:
+    """Read a context overflow from an error body; None for every other error.
+
+    `status` is None for an error inside a stream or inside an answer with HTTP 200. `body` is the error object (the
+    inner `error` where there is one).
+    """
+    if status is not None and status not in _OVERFLOW_STATUSES:
+        return None
+    fields = body if isinstance(body, Mapping) else {}
+    text = error_message(body)
+    is_named = fields.get("code") == "context_length_exceeded" or fields.get("type") == "exceed_context_size_error"
+    if not is_named and not _OVERFLOW.search(text):
+        return None
+    return Overflow(
+        limit_tokens=_count(fields.get("n_ctx")) or _first(_LIMIT, text),
+        requested_tokens=_count(fields.get("n_prompt_tokens")) or _first(_REQUESTED, text),
+    )
+
+
+def refuses_tools(status: int, body: object) -> bool:
+    """Whether the server rejects every request that offers tools."""
+    return status in _TOOLS_STATUSES and _TOOLS_REFUSED.search(error_message(body)) is not None
+
+
+def error_message(body: object) -> str:
+    """The message in an error body: OpenAI's, FastAPI's `detail`, or a bare string; "" without one."""
+    if isinstance(body, str):
+        # The HTML page of a reverse proxy explains nothing in one line.
+        return "" if body.lstrip().startswith("<") else body
+    if isinstance(body, Mapping):
+        for key in ("message", "error", "detail"):
+            if text := error_message(body.get(key)):
+                return text
+    if isinstance(body, list):
+        return "; ".join(filter(None, (error_message(item) or error_message(_get(item, "msg")) for item in body)))
+    return ""
+
+
+def one_line(text: str, secret: str | None = None) -> str:
+    """Shorten `text` to one line of at most 200 characters, with `secret` masked."""
+    if secret:
+        text = text.replace(secret, "[key]")
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_DETAIL_CHARS else line[: _MAX_DETAIL_CHARS - 3].rstrip() + "..."
+
+
+def _get(item: object, key: str) -> object:
+    return item.get(key) if isinstance(item, Mapping) else None
+
+
+def _first(pattern: re.Pattern[str], text: str) -> int | None:
+    match = pattern.search(text)
+    return int(next(filter(None, match.groups())).replace(",", "")) if match else None
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+# -- connection failures -----------------------------------------------------------------------------------------
+
+
+def connection_cause(error: BaseException) -> str:
+    """Why a connection failed, in a few words: the innermost cause that has a wording."""
+    wordings = (_wording(cause) for cause in causes(error))
+    return next(filter(None, wordings), "connection failed")
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions that led to `error`, innermost first and `error` last; members of groups included."""
+    inner = error.__cause__ or error.__context__
+    if inner is not None:
+        yield from causes(inner)
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from causes(member)
+    yield error
+
+
+def _wording(cause: BaseException) -> str | None:
+    for kind in type(cause).__mro__:
+        if kind.__name__ in _WORDINGS:
+            return _WORDINGS[kind.__name__] or str(cause)
+    match cause:
+        case ssl.SSLError():
+            reason = getattr(cause, "verify_message", None) or getattr(cause, "reason", None) or "handshake failed"
+            return f"TLS: {reason}"
+        case OSError() if cause.strerror:
+            return cause.strerror.lower()
+    return None

@@ -1,12 +1,31 @@
-"""[pure] What an agent asks of a language model, and what it gets back.
+"""[pure] What an agent sends to a language model and what it gets back.
 
-Owns the request and reply shapes and the `Model` protocol; knows no vendor, no history and no token policy.
-Two implementations live beside it: `openai_client` (any OpenAI-compatible server) and, behind real HTTP,
-the rehearsal model's server.
+Owns the request and reply types and the `Model` protocol. Does not know any vendor, the agent's history, or token
+policies. `openai_client` implements the protocol for every OpenAI-compatible server.
+
+To use another kind of model, write a class with the five members of `Model` and pass an instance to `Agent`. It need
+not inherit from anything. The smallest useful one:
+
+    class EchoModel:
+        identity = ModelIdentity("echo", "local")
+
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+            text = request.messages[-1].content
+            yield TextDelta(text)
+            yield ModelReply(text, tool_calls=(), finish_reason="stop", usage=None, served_model="echo")
+
+        async def discover_window(self) -> Window | None:
+            return Window(8192, "loaded", "echo")
+
+        async def count_prompt(self, request: ModelRequest) -> int | None:
+            return None
+
+        async def aclose(self) -> None:
+            pass
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from mew_agent.model.usage import Usage
@@ -16,7 +35,10 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call the model asks for. `arguments` is the JSON text exactly as the model wrote it."""
+    """A tool call that the model requests. `arguments` is JSON text exactly as the model wrote it; it may be invalid.
+
+    `id` connects the call to its result and is unique within a request.
+    """
 
     id: str
     name: str
@@ -25,7 +47,11 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a request. `content` is never None: servers exist that answer 500 to a null."""
+    """One message of a request.
+
+    `content` is never None: some servers answer a null with HTTP 500. `tool_calls` belong to the role `assistant`,
+    `tool_call_id` to the role `tool`.
+    """
 
     role: Role
     content: str
@@ -36,7 +62,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool offered to the model; `parameters` is a JSON Schema object."""
+    """A tool offered to the model. `parameters` is a JSON Schema of type object."""
 
     name: str
     description: str
@@ -45,7 +71,11 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One call. `max_output_tokens` None leaves the bound to the server."""
+    """One model call: the whole conversation, not only what is new.
+
+    `max_output_tokens` limits the reply; None leaves the limit to the server. `response_format` has the shape of
+    OpenAI's parameter of that name.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -62,17 +92,19 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """A piece of visible thinking (`reasoning_content` or `reasoning`), as it arrived."""
+    """A piece of the visible reasoning (`reasoning_content` or `reasoning`), as it arrived."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A call that ended with a finish reason. Always the last event of a stream.
+    """The complete reply: always the last event of a stream, and only of a call that succeeded.
 
-    `usage` is None when the server reported none. `served_model` is the name the server answered with, which
-    may differ from the one asked for. `finish_reason` is the provider's word (`stop`, `length`, `tool_calls`, ...).
+    `text` and `reasoning_text` are the joined deltas. `finish_reason` is the provider's word (`stop`, `length`,
+    `tool_calls`, `content_filter`). `usage` is what the provider reported, None if it reported nothing: never fill in
+    an estimate, the agent labels estimates itself. `served_model` is the name in the reply, which may differ from the
+    requested one. `request_id` appears in logs. `streamed` is False if the reply arrived in one piece.
     """
 
     text: str
@@ -92,7 +124,11 @@ WindowBasis = Literal["configured", "loaded", "trained", "assumed"]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A context window in tokens and how it is known. `source` names the endpoint or setting it came from."""
+    """A context window: its size in tokens and how that size is known.
+
+    `loaded` is the window of the running instance, `trained` the maximum of the model; `configured` and `assumed` come
+    from the agent's settings and its default. `source` names the endpoint or setting, for people.
+    """
 
     max_tokens: int
     basis: WindowBasis
@@ -101,42 +137,49 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class ModelIdentity:
-    """Which model an agent was told to use, and where."""
+    """The configured model name and where the model runs, for error messages and statuses.
+
+    `endpoint` is shown to peers: leave out credentials.
+    """
 
     model: str
     endpoint: str
-    extra: Mapping[str, str] = field(default_factory=dict)
 
 
 class Model(Protocol):
-    """A language model behind some transport."""
+    """A language model. See the module for a minimal implementation.
+
+    An agent runs one `stream` at a time, but may call `discover_window` and `count_prompt` meanwhile.
+    """
 
     @property
     def identity(self) -> ModelIdentity:
-        """Which model it is, and where."""
+        """Which model this is, and where it runs. Does not change."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Run one call. Iterate it inside `contextlib.aclosing`, so that leaving early closes it at once.
+        """Run one call: yield deltas as they arrive, then exactly one `ModelReply`.
 
-        Yields deltas as they arrive and ends with exactly one `ModelReply`. Raises a `ModelError` instead of a
-        reply whenever the call failed or was cut; what was yielded before that must then be thrown away.
-        Closing the iterator early (or cancelling) stops the request at the server.
+        Raise a `ModelError` instead of the reply when the call failed or the reply is incomplete; the agent then
+        discards the deltas. Raise `ContextOverflow` when the request does not fit the window, so that the agent
+        compacts and retries, and `ToolsUnsupported` when the model takes no tools, so that it retries without.
+
+        Closing the generator or cancelling its task must stop the request at the server. Callers iterate inside
+        `contextlib.aclosing`, so that leaving the loop early closes the generator at once.
         """
         ...
 
     async def discover_window(self) -> Window | None:
-        """Ask the server how large the window of the model it serves is; None when it does not tell."""
+        """The window of the model that the server runs, or None if the server does not say. Raises nothing."""
         ...
 
     async def count_prompt(self, request: ModelRequest) -> int | None:
-        """Ask the server how many prompt tokens `request` will be, template and tools included.
+        """The exact number of prompt tokens of `request`, chat template and tools included, or None if unknown.
 
-        None when the server does not tell. It takes a round trip and the whole prompt, so ask only where a decision
-        hangs on it; never longer than some seconds, and raises nothing.
+        Must return within a few seconds and raises nothing. The agent asks only where a decision depends on the count.
         """
         ...
 
     async def aclose(self) -> None:
-        """Close its connections."""
+        """Close all connections."""
         ...

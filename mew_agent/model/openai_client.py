@@ -1,14 +1,15 @@
-"""The one door to model servers: any OpenAI-compatible endpoint behind the `Model` interface.
+"""The client for model servers: any OpenAI-compatible endpoint behind the `Model` interface.
 
-Owns the client library, the life of a request, and that no error of that library gets out untranslated. What chunks,
-failures and model listings mean is in the modules beside it. It keeps no history and no policy. The library is imported
-at the first call, so importing this module costs nothing.
+Owns the openai package (versions 2 and 3), the course of a request, and the translation of every error of that package
+into a `ModelError`. What chunks, errors and model listings mean is in the modules next to it. Keeps no history and
+makes no policy decisions. The package is imported at the first call, which keeps this module fast to import.
 """
 
 import json
+import sys
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
@@ -17,21 +18,18 @@ from mew_agent.errors import ModelError
 from mew_agent.model import dialect as dialects
 from mew_agent.model import window as windows
 from mew_agent.model.assembly import ReplyAssembly
-from mew_agent.model.connection_causes import causes, connection_cause
 from mew_agent.model.counting import PromptCounter
-from mew_agent.model.failures import Failures
+from mew_agent.model.failures import ModelErrors, causes, connection_cause, find_overflow
 from mew_agent.model.interface import ModelEvent, ModelIdentity, ModelRequest, Window
-from mew_agent.model.refusal import overflow_of
 
 if TYPE_CHECKING:
-    import httpx2
     import openai
 
     Chunks: TypeAlias = openai.AsyncStream[object]
 
-OPENAI_BASE_URL = "https://api.openai.com/v1"
-_NO_KEY = "no-key"  # the library insists on one; servers without keys do not look at it
-_CLOSE_SECONDS = 2.0
+OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
+_NO_KEY: Final = "no-key"  # the openai package requires a key; servers without keys ignore it
+_CLOSE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +43,12 @@ class _WholeAnswer:
 class OpenAIModel:
     """A model on an OpenAI-compatible server: OpenAI, LM Studio, Ollama, vLLM, llama.cpp, OpenRouter and others.
 
-    `base_url` includes `/v1` where the server has it; None means OpenAI's. The environment is not read: who
-    wants `OPENAI_API_KEY` passes it. Times are seconds: to connect, until the first chunk (a long prompt on a
-    slow machine takes minutes), between chunks, and for each answer about the window or a count. `max_retries` are the
-    library's own, on 408, 409, 429, 5xx and connection errors, before a stream is open. A given `http_client`
-    stays the caller's to close.
+    `base_url` includes `/v1` where the server has it (default: OpenAI's). The environment is not read; pass
+    `OPENAI_API_KEY` yourself. Timeouts are in seconds: to connect, until the first chunk (a long prompt on a slow
+    machine takes minutes), between chunks, and for each request about the window or a token count. `max_retries` are
+    retries of the openai package before a stream is open: on HTTP 408, 409, 429, 5xx and on connection errors.
+    `http_client` replaces the HTTP client: an `httpx2.AsyncClient` with openai 3, an `httpx.AsyncClient` with openai
+    2. Closing it is up to the caller.
     """
 
     def __init__(
@@ -63,12 +62,12 @@ class OpenAIModel:
         idle_timeout_seconds: float = 120.0,
         window_timeout_seconds: float = 2.0,
         max_retries: int = 2,
-        http_client: "httpx2.AsyncClient | None" = None,
+        http_client: "openai.DefaultAsyncHttpxClient | None" = None,
     ) -> None:
         self._model = model
         self._base_url = (base_url or OPENAI_BASE_URL).rstrip("/")
         self._api_key = api_key or None
-        self._failures = Failures(_without_credentials(self._base_url), model, self._api_key)
+        self._errors = ModelErrors(_without_credentials(self._base_url), model, self._api_key)
         self._connect_timeout_seconds = connect_timeout_seconds
         self._first_chunk_timeout_seconds = first_chunk_timeout_seconds
         self._idle_timeout_seconds = idle_timeout_seconds
@@ -77,20 +76,20 @@ class OpenAIModel:
         self._http_client = http_client
         self._client: openai.AsyncOpenAI | None = None
         self._dialect = dialects.dialect_for(urlsplit(self._base_url).hostname or "")
-        # llama.cpp's server closes a connection after a stream without saying so, and the next request would be lost
-        # on it. Without TLS a new connection costs nothing.
+        # llama.cpp's server closes a connection after a stream without announcing it, and the next request on that
+        # connection would fail. Without TLS a new connection is cheap.
         self._stream_headers = {} if self._base_url.startswith("https:") else {"Connection": "close"}
         self._counter = PromptCounter(self._base_url, model)
 
     @property
     def identity(self) -> ModelIdentity:
-        """Which model it is, and its `base_url` without credentials."""
-        return ModelIdentity(self._model, self._failures.endpoint)
+        """The model name and the `base_url` without credentials."""
+        return ModelIdentity(self._model, self._errors.endpoint)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Run one call; see `Model.stream`. Raises a `ModelError` when there is no whole reply."""
+        """Run one call; see `Model.stream`. Raises a `ModelError` if the reply is missing or incomplete."""
         assembly = ReplyAssembly(self._model)
-        answer = await self._opened(request)
+        answer = await self._open(request)
         if isinstance(answer, _WholeAnswer):
             for delta in assembly.feed(answer.body):
                 yield delta
@@ -103,27 +102,29 @@ class OpenAIModel:
                     yield delta
                 self._raise_error_in(assembly)
             if assembly.finish_reason is None:
-                raise self._failures.cut("the stream ended without a finish reason", chunks=assembly.chunks)
+                raise self._errors.cut("the stream ended without a finish reason", chunks=assembly.chunks)
         finally:
             await _close(answer, is_reusable=assembly.finish_reason is not None)
         yield assembly.reply(request_id=_request_id(answer.response), is_streamed=True)
 
     async def discover_window(self) -> Window | None:
-        """Ask the server for the window it has loaded, or else trained; None when it does not tell."""
+        """Ask the server for the loaded window, or else the trained one; see `Model.discover_window`."""
         return await windows.discover_window(self._fetch, self._base_url, self._model)
 
     async def count_prompt(self, request: ModelRequest) -> int | None:
-        """Ask the server for the prompt tokens of `request`; None when it does not tell. See `Model.count_prompt`."""
+        """Ask the server for the prompt tokens of `request`; see `Model.count_prompt`."""
         return await self._counter.count(self._fetch, request)
 
     async def aclose(self) -> None:
-        """Close the connections; the next call would open new ones."""
+        """Close the connections. A later call opens new ones."""
         client, self._client = self._client, None
         if client is not None and self._http_client is None:
             await client.close()
 
-    async def _opened(self, request: ModelRequest) -> "Chunks | _WholeAnswer":
-        """Send the request, spelled anew for as long as the server's refusal says what it did not understand."""
+    # -- one request ---------------------------------------------------------------------------------------------
+
+    async def _open(self, request: ModelRequest) -> "Chunks | _WholeAnswer":
+        """Send the request. Retry in another dialect as long as the server names an argument that it rejects."""
         dialect = self._dialect
         tried = {dialect}
         while True:
@@ -131,8 +132,8 @@ class OpenAIModel:
                 with anyio.fail_after(self._first_chunk_timeout_seconds):
                     answer = await self._send(request, dialect)
             except TimeoutError as error:
-                raise self._failures.unreachable(f"no answer in {self._first_chunk_timeout_seconds:g} s") from error
-            except _vendor_errors() as error:
+                raise self._errors.unreachable(f"no answer in {self._first_chunk_timeout_seconds:g} s") from error
+            except _sdk_errors() as error:
                 other = _other_dialect(dialect, error)
                 if other is None or other in tried:
                     raise self._translated(error, offered_tools=bool(request.tools)) from error
@@ -143,15 +144,14 @@ class OpenAIModel:
                 return answer
 
     async def _send(self, request: ModelRequest, dialect: dialects.Dialect) -> "Chunks | _WholeAnswer":
-        import httpx2
         import openai
 
         body = dialects.request_body(request, self._model, dialect)
-        client = self._connected()
+        client = self._connected_client()
         if not dialect.is_streaming:
-            response = await client.post("/chat/completions", cast_to=httpx2.Response, body=body)
+            response = await client.post("/chat/completions", cast_to=_transport().Response, body=body)
             return self._whole_answer(response.content, _request_id(response))
-        # Decoded JSON rather than the library's models: providers put things in chunks that those drop or coerce.
+        # Decoded JSON rather than the package's models: those drop or coerce some of what providers put in chunks.
         chunks = await client.post(
             "/chat/completions",
             cast_to=object,
@@ -163,26 +163,26 @@ class OpenAIModel:
         media_type = chunks.response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type not in ("application/json", "text/html"):
             return chunks
-        # The server ignored `stream`, or it is none of ours.
+        # The server ignored `stream`, or it is not a model server.
         try:
             content = await chunks.response.aread()
         finally:
             await _close(chunks, is_reusable=True)
         if media_type == "text/html":
-            raise self._failures.failed("the answer is a web page, not a completion; is the base URL right?")
+            raise self._errors.failed("the answer is a web page, not a completion; is the base URL right?")
         return self._whole_answer(content, _request_id(chunks.response))
 
     def _whole_answer(self, content: bytes, request_id: str | None) -> _WholeAnswer:
         body = json.loads(content)
         if isinstance(body, Mapping):
             if body.get("error"):
-                raise self._failures.inside(body["error"], request_id)
+                raise self._errors.from_body(body["error"], request_id)
             if isinstance(body.get("choices"), list) and body["choices"]:
                 return _WholeAnswer(body, request_id)
-        raise self._failures.failed("the answer has no choices", request_id)
+        raise self._errors.failed("the answer has no choices", request_id)
 
     async def _next_chunk(self, chunks: "Chunks", assembly: ReplyAssembly) -> Mapping[str, object] | None:
-        """The next chunk; None at the end, also when the connection breaks after the finish reason."""
+        """The next chunk, or None at the end. A connection that breaks after the finish reason is an end, too."""
         limit_seconds = self._idle_timeout_seconds if assembly.chunks else self._first_chunk_timeout_seconds
         try:
             with anyio.fail_after(limit_seconds):
@@ -192,62 +192,58 @@ class OpenAIModel:
         except TimeoutError as error:
             if assembly.finish_reason is not None:
                 return None
-            raise self._failures.cut(f"nothing came for {limit_seconds:g} s", chunks=assembly.chunks) from error
-        except _vendor_errors() as error:
+            raise self._errors.cut(f"no data for {limit_seconds:g} s", chunks=assembly.chunks) from error
+        except _sdk_errors() as error:
             if assembly.finish_reason is not None and _is_connection_error(error):
                 return None
             raise self._translated(error, chunks_seen=assembly.chunks) from error
         if not isinstance(chunk, Mapping):
-            raise self._failures.failed("a chunk of the stream is not a JSON object")
+            raise self._errors.failed("a chunk of the stream is not a JSON object")
         return chunk
 
-    def _connected(self) -> "openai.AsyncOpenAI":
+    def _connected_client(self) -> "openai.AsyncOpenAI":
         if self._client is None:
-            import httpx2
             import openai
 
-            timeout = httpx2.Timeout(self._first_chunk_timeout_seconds, connect=self._connect_timeout_seconds)
             http_client = self._http_client
             if http_client is None and _is_loopback(self._base_url):
-                # A proxy of the environment cannot reach this machine's own servers.
+                # A proxy from the environment cannot reach servers on this machine.
                 http_client = openai.DefaultAsyncHttpxClient(trust_env=False)
             self._client = openai.AsyncOpenAI(
                 api_key=self._api_key or _NO_KEY,
                 base_url=self._base_url,
-                timeout=timeout,
+                timeout=openai.Timeout(self._first_chunk_timeout_seconds, connect=self._connect_timeout_seconds),
                 max_retries=self._max_retries,
                 http_client=http_client,
             )
         return self._client
 
     async def _fetch(self, method: Literal["GET", "POST"], url: str, body: dict[str, object] | None) -> object:
-        client = self._connected()
+        """One request about the window or a token count; see `Fetch`."""
+        client = self._connected_client()
         try:
             with anyio.fail_after(self._window_timeout_seconds):
                 if method == "GET":
                     return await client.get(url, cast_to=object, options={"max_retries": 0})
                 return await client.post(url, cast_to=object, body=body, options={"max_retries": 0})
         except TimeoutError as error:
-            raise self._failures.unreachable(f"no answer in {self._window_timeout_seconds:g} s") from error
-        except _vendor_errors() as error:
+            raise self._errors.unreachable(f"no answer in {self._window_timeout_seconds:g} s") from error
+        except _sdk_errors() as error:
             raise self._translated(error) from error
+
+    # -- errors --------------------------------------------------------------------------------------------------
 
     def _translated(
         self, error: BaseException, *, chunks_seen: int | None = None, offered_tools: bool = False
     ) -> ModelError:
-        """The `ModelError` for an error of the client library; `chunks_seen` is None until a stream is open."""
-        import httpx2
+        """The `ModelError` for an error of the openai package. `chunks_seen` is None until a stream is open."""
         import openai
 
-        failures = self._failures
+        if _is_connection_error(error):
+            return self._connection_error(error, chunks_seen)
         match error:
-            case openai.APITimeoutError() | httpx2.TimeoutException() if chunks_seen is None:
-                return failures.unreachable(self._timeout_cause(error))
-            case openai.APIConnectionError() | httpx2.TransportError():
-                cause = connection_cause(error)
-                return failures.unreachable(cause) if chunks_seen is None else failures.cut(cause, chunks=chunks_seen)
             case openai.APIStatusError():
-                return failures.of_status(
+                return self._errors.from_status(
                     error.status_code,
                     error.body,
                     reason=error.response.reason_phrase or "no reason given",
@@ -256,37 +252,53 @@ class OpenAIModel:
                     offered_tools=offered_tools,
                 )
             case openai.APIResponseValidationError():
-                return failures.failed(f"HTTP {error.status_code}: {error.message}", http_status=error.status_code)
+                detail = f"HTTP {error.status_code}: {error.message}"
+                return self._errors.failed(detail, http_status=error.status_code)
             case openai.APIError():
-                return failures.inside(error.body or error.message)
+                return self._errors.from_body(error.body or error.message)
             case json.JSONDecodeError() | UnicodeDecodeError():
-                return failures.failed("the answer is not valid JSON")
+                return self._errors.failed("the answer is not valid JSON")
             case _:
-                return failures.failed(str(error) or type(error).__name__)
+                return self._errors.failed(str(error) or type(error).__name__)
 
-    def _timeout_cause(self, error: BaseException) -> str:
-        import httpx2
+    def _connection_error(self, error: BaseException, chunks_seen: int | None) -> ModelError:
+        import openai
 
-        if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes(error)):
-            return f"no connection in {self._connect_timeout_seconds:g} s"
-        return f"no answer in {self._first_chunk_timeout_seconds:g} s"
+        if chunks_seen is not None:
+            return self._errors.cut(connection_cause(error), chunks=chunks_seen)
+        if not isinstance(error, openai.APITimeoutError | _transport().TimeoutException):
+            return self._errors.unreachable(connection_cause(error))
+        if any(isinstance(cause, _transport().ConnectTimeout) for cause in causes(error)):
+            return self._errors.unreachable(f"no connection in {self._connect_timeout_seconds:g} s")
+        return self._errors.unreachable(f"no answer in {self._first_chunk_timeout_seconds:g} s")
 
     def _raise_error_in(self, assembly: ReplyAssembly) -> None:
         if assembly.error is not None:
-            raise self._failures.inside(assembly.error)
+            raise self._errors.from_body(assembly.error)
 
 
-def _vendor_errors() -> tuple[type[Exception], ...]:
-    """Everything the client library lets out: its own classes, its transport's, and bare decoding errors."""
-    import httpx2
+def _transport() -> Any:
+    """The HTTP library of the installed openai package: the module `httpx` (openai 2) or `httpx2` (openai 3).
+
+    Found through the client class that the package exports, so that neither library is a dependency of ours.
+    """
     import openai
 
+    client_class = openai.DefaultAsyncHttpxClient.__mro__[1]
+    return sys.modules[client_class.__module__.partition(".")[0]]
+
+
+def _sdk_errors() -> tuple[type[Exception], ...]:
+    """Every exception that the openai package raises: its own, its HTTP library's, and bare decoding errors."""
+    import openai
+
+    transport = _transport()
     return (
         openai.OpenAIError,
         openai.InvalidWebhookSignatureError,
-        httpx2.HTTPError,
-        httpx2.InvalidURL,
-        httpx2.StreamError,
+        transport.HTTPError,
+        transport.InvalidURL,
+        transport.StreamError,
         json.JSONDecodeError,
         UnicodeError,
         OSError,
@@ -298,16 +310,16 @@ def _other_dialect(dialect: dialects.Dialect, error: Exception) -> dialects.Dial
 
     if not isinstance(error, openai.APIStatusError):
         return None
-    if overflow_of(error.status_code, error.body) is not None:
+    if find_overflow(error.status_code, error.body) is not None:
         return None
     return dialects.adapted(dialect, error.status_code, error.param, json.dumps(error.body, default=str))
 
 
 async def _close(chunks: "Chunks", *, is_reusable: bool) -> None:
-    """Close a response, also when this task is being cancelled.
+    """Close a response, even while this task is being cancelled.
 
-    A connection whose stream did not end well is closed with it: servers exist that end an overflow as an empty
-    stream and then drop the connection, which would fail the next request on it.
+    If the stream did not end well, its connection is closed, too: some servers end an overflow as an empty stream and
+    then drop the connection, which would fail the next request on it.
     """
     with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
         await chunks.close()
@@ -316,19 +328,19 @@ async def _close(chunks: "Chunks", *, is_reusable: bool) -> None:
             await network.aclose()
 
 
-def _is_connection_error(error: Exception) -> bool:
-    import httpx2
+def _is_connection_error(error: BaseException) -> bool:
     import openai
 
-    return isinstance(error, openai.APIConnectionError | httpx2.TransportError)
+    return isinstance(error, openai.APIConnectionError | _transport().TransportError)
 
 
-def _request_id(response: "httpx2.Response") -> str | None:
-    return response.headers.get("x-request-id")
+def _request_id(response: Any) -> str | None:
+    request_id: str | None = response.headers.get("x-request-id")
+    return request_id
 
 
 def _seconds(value: str | None) -> float | None:
-    """A Retry-After in seconds; None for a date or none."""
+    """A Retry-After header in seconds; None without one and for a date."""
     try:
         return max(0.0, float(value)) if value else None
     except ValueError:

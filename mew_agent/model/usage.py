@@ -1,7 +1,7 @@
-"""[pure] What a provider reported for one call, in one shape.
+"""[pure] Token usage as a provider reported it for one call.
 
-Owns the rules that turn the usage object of any OpenAI-compatible server into a `Usage`, and that choose
-between several usage objects of one stream (architecture section 5). It does not know which call it was.
+Owns how the usage object of any OpenAI-compatible server becomes a `Usage`, and which of several usage objects in a
+stream is used. Does not know which call the usage belongs to.
 """
 
 import re
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 # Fifteen digits are far beyond any window and still exact as a float.
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,15}(\.0{1,15})?", re.ASCII)
-_MOST_TOKENS = 10**15
+_MAX_TOKENS = 10**15
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one model call, as its provider reported them.
 
-    All counts are tokens. `reasoning_tokens` and `cached_tokens` are None when the provider did not report
-    them: unknown is never 0. `total_computed` says that the provider gave no total and it is prompt +
-    completion. `cache_added` says that the provider's prompt count excluded cached tokens, so they were added.
+    All counts are tokens. `reasoning_tokens` and `cached_tokens` are None if the provider did not report them: unknown
+    is never 0. `total_computed`: the provider reported no total, so it is prompt + completion. `cache_added`: the
+    provider's prompt count excluded cached tokens, so they were added.
     """
 
     prompt_tokens: int
@@ -32,11 +32,11 @@ class Usage:
 
 
 def normalise(raw: Mapping[str, object] | None) -> Usage | None:
-    """Turn one provider's usage object into a `Usage`, or None where it reports nothing that can be trusted.
+    """Read one provider's usage object; None if its figures cannot be trusted.
 
-    `raw` is the decoded JSON object as it came. Counts may be whole numbers in any spelling (`12`, `12.0`,
-    `"12"`). None is returned for null, a missing or unusable prompt or completion count, an unusable total and
-    a total of 0 (servers send zeros until the figure is known). A missing total is prompt + completion.
+    `raw` is the decoded JSON object. Counts may be whole numbers in any notation (`12`, `12.0`, `"12"`). Returns None
+    for null, for a missing or invalid prompt or completion count, for an invalid total, and for a total of 0 (servers
+    send zeros until they know the figure). A missing total becomes prompt + completion.
     """
     if raw is None:
         return None
@@ -51,7 +51,7 @@ def normalise(raw: Mapping[str, object] | None) -> Usage | None:
     cached = _detail(raw, "prompt_tokens_details", "cached_tokens")
     cache_added = cached is not None and cached > prompt
     if cached is not None and cache_added:
-        # More cached than sent: this server counts only what it did not find in its cache.
+        # More cached than sent: this server's prompt count excludes cached tokens.
         if total < prompt + cached + completion:
             total = max(total, prompt + completion) + cached
         prompt += cached
@@ -67,11 +67,11 @@ def normalise(raw: Mapping[str, object] | None) -> Usage | None:
 
 
 class StreamUsage:
-    """Chooses the usage of one streamed call: the last one reported with a positive total.
+    """The usage of one streamed call: the last report with a positive total.
 
-    Feed it the raw usage of every chunk, whatever the chunk's `choices` are: providers put it on the finish
-    chunk, after it, before an empty last chunk, or a running figure on each chunk. A later report replaces an
-    earlier one and is never added to it; null and zero reports are passed over.
+    Feed the raw usage of every chunk, whatever its `choices` are: providers put usage on the finish chunk, after it,
+    before an empty last chunk, or on each chunk as a running figure. A later report replaces an earlier one and is
+    never added to it. Null and zero reports are ignored.
     """
 
     __slots__ = ("_usage",)
@@ -81,11 +81,11 @@ class StreamUsage:
 
     @property
     def usage(self) -> Usage | None:
-        """The usage of the call so far, None while nothing usable was reported."""
+        """The usage of the call so far; None before the first valid report."""
         return self._usage
 
     def feed(self, raw: object) -> None:
-        """Take the `usage` value of one chunk: an object, null, or whatever a server put there."""
+        """Add the `usage` value of one chunk, of any type."""
         reported = normalise(raw) if isinstance(raw, Mapping) else None
         if reported is not None:
             self._usage = reported
@@ -97,12 +97,12 @@ def _detail(raw: Mapping[str, object], group: str, key: str) -> int | None:
 
 
 def _whole_number(value: object) -> int | None:
-    """A count of 0 or more; None for anything that is not a whole number (booleans are not counts)."""
+    """A count of 0 or more; None for everything else (booleans are not counts)."""
     if isinstance(value, str):
         text = value.strip()
         return int(text.partition(".")[0]) if _WHOLE_NUMBER.fullmatch(text) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if not 0 <= value < _MOST_TOKENS or value != int(value):
+    if not 0 <= value < _MAX_TOKENS or value != int(value):
         return None
     return int(value)

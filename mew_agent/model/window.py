@@ -1,29 +1,31 @@
-"""Asking a server how large the window of its model is.
+"""Ask a model server how large the context window of its model is.
 
-Owns which endpoints are asked in which order and how long. What their answers mean is in `window_facts`; the
-requests go through the one door that `openai_client` is, which hands in `fetch`.
+Owns which endpoints are asked, in which order, and where each server keeps the figure: `loaded` is the window of the
+running instance, `trained` the maximum of the model. Sends nothing itself: `fetch` is handed in. Each reader takes a
+decoded JSON body and returns None for a shape it does not know.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Literal
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from mew_agent.errors import ModelError, ModelUnreachable
-from mew_agent.model import window_facts
-from mew_agent.model.interface import Window
+from mew_agent.model.interface import Window, WindowBasis
 
+Json = Mapping[str, object]
 Fetch = Callable[[Literal["GET", "POST"], str, dict[str, object] | None], Awaitable[object]]
-"""Method, absolute URL and JSON body -> decoded JSON. Bounded in time by itself; raises `ModelError`."""
+"""Takes a method, an absolute URL and a JSON body; returns decoded JSON. Has its own timeout; raises `ModelError`."""
 
-_OLLAMA_PORT = 11434
-# What the cloud says of its own models; it has no other endpoint worth asking.
-_CLOUD_OWNERS = frozenset({"openai", "openai-internal", "openai-dev", "system"})
+_OLLAMA_PORT: Final = 11434
+# OpenAI's hosts list their own models and have no further endpoint with a window.
+_CLOUD_OWNERS: Final = frozenset({"openai", "openai-internal", "openai-dev", "system"})
 
 
 async def discover_window(fetch: Fetch, base_url: str, model: str) -> Window | None:
-    """The window of `model` at `base_url`: loaded if any endpoint tells it, else trained, else None.
+    """The window of `model` at `base_url`: loaded if any endpoint has it, else trained, else None.
 
-    One request where the listing has the figure. Errors mean that a server does not tell.
+    Takes one request where the model listing has the figure. Server errors count as "no figure"; raises nothing.
     """
     base = base_url.rstrip("/")
     try:
@@ -32,15 +34,15 @@ async def discover_window(fetch: Fetch, base_url: str, model: str) -> Window | N
         return None
     except ModelError:
         listing = None
-    best = window_facts.from_models(listing, model)
-    owners = {entry.get("owned_by") for entry in window_facts.listed_models(listing)}
+    best = read_models(listing, model)
+    owners = {entry.get("owned_by") for entry in listed_models(listing)}
     if (best is not None and best.basis == "loaded") or owners & _CLOUD_OWNERS:
         return best
     root = base.removesuffix("/v1")
-    asking = [_ask_lm_studio, _ask_ollama]
+    servers = [_ask_lm_studio, _ask_ollama]
     if "library" in owners or urlsplit(base).port == _OLLAMA_PORT:
-        asking.reverse()
-    for ask in asking:
+        servers.reverse()
+    for ask in servers:
         found = await ask(fetch, root, model)
         if found is not None and found.basis == "loaded":
             return found
@@ -51,7 +53,7 @@ async def discover_window(fetch: Fetch, base_url: str, model: str) -> Window | N
 async def _ask_lm_studio(fetch: Fetch, root: str, model: str) -> Window | None:
     best: Window | None = None
     for version in ("v0", "v1"):
-        found = window_facts.from_lm_studio(await _quiet(fetch, "GET", f"{root}/api/{version}/models"), model)
+        found = read_lm_studio(await _fetch_or_none(fetch, "GET", f"{root}/api/{version}/models"), model)
         if found is not None and found.basis == "loaded":
             return found
         best = best or found
@@ -59,16 +61,128 @@ async def _ask_lm_studio(fetch: Fetch, root: str, model: str) -> Window | None:
 
 
 async def _ask_ollama(fetch: Fetch, root: str, model: str) -> Window | None:
-    running = window_facts.from_ollama_ps(await _quiet(fetch, "GET", f"{root}/api/ps"), model)
+    running = read_ollama_ps(await _fetch_or_none(fetch, "GET", f"{root}/api/ps"), model)
     if running is not None:
         return running
-    return window_facts.from_ollama_show(await _quiet(fetch, "POST", f"{root}/api/show", {"model": model}))
+    return read_ollama_show(await _fetch_or_none(fetch, "POST", f"{root}/api/show", {"model": model}))
 
 
-async def _quiet(
+async def _fetch_or_none(
     fetch: Fetch, method: Literal["GET", "POST"], url: str, body: dict[str, object] | None = None
 ) -> object:
     try:
         return await fetch(method, url, body)
     except ModelError:
         return None
+
+
+# -- readers -----------------------------------------------------------------------------------------------------
+
+
+def listed_models(body: object) -> list[Json]:
+    """The model entries of a listing: under `data`, under `models`, or a bare list."""
+    entries: object = body
+    if isinstance(body, Mapping):
+        entries = body.get("data") if isinstance(body.get("data"), list) else body.get("models")
+    return [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
+
+
+def read_models(body: object, model: str) -> Window | None:
+    """Read `GET /v1/models` of llama.cpp, vLLM, OpenRouter and other servers that put a figure there."""
+    entry = _entry_for(listed_models(body), model, ("id", "root", "canonical_slug"))
+    if entry is None:
+        return None
+    meta, provider = _mapping(entry.get("meta")), _mapping(entry.get("top_provider"))
+    return _first_known(
+        ("loaded", meta.get("n_ctx"), "/v1/models meta.n_ctx"),
+        ("loaded", entry.get("max_model_len"), "/v1/models max_model_len"),
+        ("loaded", entry.get("loaded_context_length"), "/v1/models loaded_context_length"),
+        ("loaded", provider.get("context_length"), "/v1/models top_provider.context_length"),
+        ("loaded", entry.get("context_length"), "/v1/models context_length"),
+        ("loaded", entry.get("context_window"), "/v1/models context_window"),
+        ("trained", meta.get("n_ctx_train"), "/v1/models meta.n_ctx_train"),
+        ("trained", entry.get("max_context_length"), "/v1/models max_context_length"),
+    )
+
+
+def read_lm_studio(body: object, model: str) -> Window | None:
+    """Read `GET /api/v0/models` or `/api/v1/models` of LM Studio."""
+    entries = listed_models(body)
+    for entry in entries:
+        for instance in _sequence(entry.get("loaded_instances")):
+            if _mapping(instance).get("id") == model:
+                return _instance_window(instance) or _trained_window(entry)
+    found = _entry_for(entries, model, ("id", "key"))
+    if found is None:
+        return None
+    loaded = [window for instance in _sequence(found.get("loaded_instances")) if (window := _instance_window(instance))]
+    if loaded:
+        # The listing does not say which instance answers; the smallest window holds for all of them.
+        return min(loaded, key=lambda window: window.max_tokens)
+    return _first_known(
+        ("loaded", found.get("loaded_context_length"), "LM Studio loaded_context_length"),
+    ) or _trained_window(found)
+
+
+def read_ollama_ps(body: object, model: str) -> Window | None:
+    """Read `GET /api/ps` of Ollama: the models now in memory."""
+    for entry in listed_models(body):
+        if _with_tag(model) in (_with_tag(entry.get("name")), _with_tag(entry.get("model"))):
+            return _first_known(("loaded", entry.get("context_length"), "Ollama /api/ps context_length"))
+    return None
+
+
+def read_ollama_show(body: object) -> Window | None:
+    """Read `POST /api/show` of Ollama: the `num_ctx` of the model file if set, else the model's maximum."""
+    shown = _mapping(body)
+    parameters = shown.get("parameters")
+    if isinstance(parameters, str) and (match := re.search(r"^\s*num_ctx\s+(\d+)\s*$", parameters, re.MULTILINE)):
+        return _first_known(("loaded", int(match[1]), "Ollama /api/show num_ctx"))
+    facts = _mapping(shown.get("model_info"))
+    name = f"{facts.get('general.architecture')}.context_length"
+    figure = facts.get(name)
+    if figure is None:
+        figure = next((value for key, value in facts.items() if key.endswith(".context_length")), None)
+    return _first_known(("trained", figure, "Ollama /api/show context_length"))
+
+
+def _instance_window(instance: object) -> Window | None:
+    config = _mapping(_mapping(instance).get("config"))
+    return _first_known(("loaded", config.get("context_length"), "LM Studio loaded_instances"))
+
+
+def _trained_window(entry: Json) -> Window | None:
+    return _first_known(("trained", entry.get("max_context_length"), "LM Studio max_context_length"))
+
+
+def _first_known(*places: tuple[WindowBasis, object, str]) -> Window | None:
+    for basis, figure, source in places:
+        if isinstance(figure, int) and not isinstance(figure, bool) and figure > 0:
+            return Window(figure, basis, source)
+    return None
+
+
+def _entry_for(entries: Sequence[Json], model: str, keys: Sequence[str]) -> Json | None:
+    """The entry of `model`: by its full name, by the part after its last slash, or the only entry."""
+    spellings: tuple[Callable[[str], str], ...] = (str, lambda name: name.rpartition("/")[2])
+    for spelling in spellings:
+        for entry in entries:
+            names = [spelling(name) for key in keys if isinstance(name := entry.get(key), str)]
+            if spelling(model) in names:
+                return entry
+    # A server with one model uses it whatever name the request has.
+    return entries[0] if len(entries) == 1 else None
+
+
+def _with_tag(name: object) -> str | None:
+    if not isinstance(name, str):
+        return None
+    return name if ":" in name else f"{name}:latest"
+
+
+def _mapping(value: object) -> Json:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _sequence(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else ()

@@ -24,7 +24,7 @@ PIPE_CLOSED: Final = 141
 _UNBOUND_WIDTH: Final = 200
 """Where no terminal sets a width: a pipe and a file have room."""
 
-_QUIETER: Final = ("httpx2", "httpcore2", "openai", "websockets", "uvicorn")
+_QUIETER: Final = ("httpx", "httpcore", "httpx2", "httpcore2", "openai", "websockets", "uvicorn")
 """Libraries that tell of every request where we tell of every turn."""
 
 

@@ -24,7 +24,7 @@ def runs(pid: int) -> bool:
     return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
 
 
-async def test_lines_go_in_and_come_out() -> None:
+async def test_lines_are_written_and_read() -> None:
     echo = python("import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)")
     async with running_program(echo, os.environ) as program:
         lines = program.lines()
@@ -35,7 +35,7 @@ async def test_lines_go_in_and_come_out() -> None:
             assert (await anext(lines)).decode() == "ZWEI \u2713"
 
 
-async def test_the_end_of_what_it_says_on_standard_error_is_kept() -> None:
+async def test_the_last_lines_of_stderr_are_kept() -> None:
     talker = python("import sys\nfor n in range(9): print('line', n, file=sys.stderr)\nsys.exit(4)")
     async with running_program(talker, os.environ) as program:
         with anyio.fail_after(PATIENCE_SECONDS):
@@ -44,13 +44,13 @@ async def test_the_end_of_what_it_says_on_standard_error_is_kept() -> None:
         assert program.said == "line 4 / line 5 / line 6 / line 7 / line 8"
 
 
-async def test_a_signal_is_told_as_such() -> None:
+async def test_a_signal_is_reported_by_name() -> None:
     async with running_program(python("import os; os.kill(os.getpid(), 9)"), os.environ) as program:
         with anyio.fail_after(PATIENCE_SECONDS):
             assert await program.how_it_ended() == "was ended by signal 9"
 
 
-async def test_a_line_without_end_is_refused() -> None:
+async def test_a_line_without_end_is_an_error() -> None:
     endless = python(
         f"import sys\nsys.stdout.write('x' * {MAX_LINE_BYTES + 100_000})\nsys.stdout.flush()\nsys.stdin.read()"
     )
@@ -67,7 +67,7 @@ async def test_a_line_without_end_is_refused() -> None:
         (StdioServer(command=__file__), "cannot be started: permission denied"),
     ],
 )
-async def test_what_cannot_be_started_says_why(server: StdioServer, words: str) -> None:
+async def test_a_program_that_cannot_start_is_reported(server: StdioServer, words: str) -> None:
     with pytest.raises(ServerFailed, match=words):
         async with running_program(server, os.environ):
             pass
@@ -82,7 +82,7 @@ async def test_what_cannot_be_started_says_why(server: StdioServer, words: str) 
     ],
     ids=["deaf to the end of its input", "deaf to signals too"],
 )
-async def test_nothing_is_left_of_a_server_and_what_it_started(manners: str) -> None:
+async def test_a_server_ends_with_all_its_children(manners: str) -> None:
     stubborn = python(
         "import os, signal, subprocess, sys, time\n"
         f"{manners}\n"
@@ -100,7 +100,7 @@ async def test_nothing_is_left_of_a_server_and_what_it_started(manners: str) -> 
         assert not any(runs(pid) for pid in pids)
 
 
-async def test_a_cancelled_block_ends_the_server_too() -> None:
+async def test_a_cancelled_block_ends_the_server() -> None:
     pid = 0
     with anyio.fail_after(PATIENCE_SECONDS):
         with anyio.CancelScope() as scope:

@@ -41,19 +41,19 @@ async def everything_works(bridge: Bridge) -> None:
     assert await bridge.request("ping", {}) == {}
 
 
-async def test_a_program_gives_its_tools_resources_and_prompts() -> None:
+async def test_a_program_serves_tools_resources_and_prompts() -> None:
     async with running(workshop()) as bridge:
         await everything_works(bridge)
 
 
-async def test_a_server_over_streamable_http_gives_the_same() -> None:
+async def test_a_server_over_streamable_http_serves_the_same() -> None:
     async with workshop_over_http() as url:
         told = BridgeSettings.model_validate({"server": {"transport": "http", "url": url}})
         async with running(told) as bridge:
             await everything_works(bridge)
 
 
-async def test_requests_are_answered_while_others_wait() -> None:
+async def test_requests_run_concurrently() -> None:
     async with running(workshop()) as bridge, anyio.create_task_group() as tasks:
         answers: list[str] = []
 
@@ -71,7 +71,7 @@ async def test_requests_are_answered_while_others_wait() -> None:
         assert answers == ["through"] * 5
 
 
-async def test_an_answer_that_does_not_come_is_given_up() -> None:
+async def test_a_request_without_an_answer_times_out() -> None:
     async with running(workshop(request_timeout_seconds=0.3)) as bridge:
         with pytest.raises(RequestFailed, match="out") as failed:
             await call(bridge, "wait_at_gate")
@@ -79,7 +79,7 @@ async def test_an_answer_that_does_not_come_is_given_up() -> None:
         assert (await call(bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
 
 
-async def test_a_call_that_nobody_waits_for_any_more_is_stopped_in_the_server(caplog: pytest.LogCaptureFixture) -> None:
+async def test_cancelling_a_call_stops_it_in_the_server(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "mew_agent.bridge")
     async with running(workshop()) as bridge:
         async with anyio.create_task_group() as tasks:
@@ -94,7 +94,7 @@ async def test_a_call_that_nobody_waits_for_any_more_is_stopped_in_the_server(ca
         assert (await call(bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
 
 
-async def test_progress_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_progress_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "mew_agent.bridge")
     params = {"name": "work", "arguments": {}, "_meta": {"progressToken": "mine"}}
     async with running(workshop()) as bridge, anyio.create_task_group() as tasks:
@@ -110,7 +110,7 @@ async def test_progress_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -
     ("method", "asked"),
     [("sampling", "sampling/createMessage"), ("elicitation", "elicitation/create"), ("roots", "roots/list")],
 )
-async def test_what_a_server_asks_of_its_client_is_refused_in_words(
+async def test_requests_of_the_server_are_refused_with_a_message(
     method: str, asked: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(workshop()) as bridge:
@@ -119,7 +119,7 @@ async def test_what_a_server_asks_of_its_client_is_refused_in_words(
     assert f"the MCP server asked for '{asked}': refused" in caplog.text
 
 
-async def test_a_list_of_tools_says_what_else_there_is() -> None:
+async def test_a_list_of_tools_names_the_other_lists() -> None:
     only = "hello()\nwhile (m := read()): write(id=m['id'], error={'code': -32601, 'message': 'no such method'})"
     with_resources = only.replace("hello()", "hello(capabilities={'resources': {}})")
     async with running(workshop()) as bridge:
@@ -131,7 +131,7 @@ async def test_a_list_of_tools_says_what_else_there_is() -> None:
             await bridge.request("tools/list", {})
 
 
-async def test_a_tool_that_fails_has_a_result_that_says_so() -> None:
+async def test_a_failed_tool_has_an_error_result() -> None:
     async with running(workshop()) as bridge:
         result = await call(bridge, "fail")
         assert result["isError"] is True
@@ -146,14 +146,14 @@ async def test_a_tool_that_fails_has_a_result_that_says_so() -> None:
         ("tools/call", {}, INVALID_PARAMS),
     ],
 )
-async def test_errors_have_their_codes(method: str, params: dict[str, Any], code: int) -> None:
+async def test_each_error_has_its_code(method: str, params: dict[str, Any], code: int) -> None:
     async with running(workshop()) as bridge:
         with pytest.raises(RequestFailed) as failed:
             await bridge.request(method, params)
         assert failed.value.code == code
 
 
-async def test_an_error_of_the_server_is_passed_on_as_it_is() -> None:
+async def test_an_error_of_the_server_is_forwarded_unchanged() -> None:
     refusal = {"code": -32042, "message": "closed on Sundays", "data": {"open": "Monday"}}
     async with running(script(f"hello()\nwhile (m := read()): write(id=m['id'], error={refusal!r})")) as bridge:
         with pytest.raises(RequestFailed) as failed:
@@ -161,14 +161,14 @@ async def test_an_error_of_the_server_is_passed_on_as_it_is() -> None:
         assert {key: getattr(failed.value, key) for key in refusal} == refusal
 
 
-async def test_an_answer_larger_than_an_envelope_is_an_error_and_no_harm() -> None:
+async def test_an_answer_larger_than_an_envelope_is_an_error() -> None:
     async with running(workshop()) as bridge:
         with pytest.raises(RequestFailed, match=r"the answer has \d\d,\d{3},\d{3} bytes, more than an envelope"):
             await call(bridge, "big", characters=9_000_000)
         assert (await call(bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
 
 
-async def test_a_change_of_the_tools_is_told_and_seen(ear: Ear) -> None:
+async def test_a_change_of_the_tools_is_reported(ear: Ear) -> None:
     async with running(workshop(), notify=ear.note) as bridge:
         assert "saw" not in str(await bridge.request("tools/list", {}))
         await call(bridge, "learn")
@@ -176,7 +176,7 @@ async def test_a_change_of_the_tools_is_told_and_seen(ear: Ear) -> None:
         assert "saw" in str(await bridge.request("tools/list", {}))
 
 
-async def test_a_cursor_is_passed_on_and_pages_come_as_they_are() -> None:
+async def test_cursors_and_pages_are_forwarded() -> None:
     pages = (
         "hello()\n"
         "while (message := read()):\n"
@@ -190,14 +190,14 @@ async def test_a_cursor_is_passed_on_and_pages_come_as_they_are() -> None:
         assert second["tools"] == [{"name": "tool-1", "inputSchema": {"type": "object"}, "future": [1]}]
 
 
-async def test_a_version_of_the_servers_own_invention_is_accepted() -> None:
+async def test_an_unknown_protocol_version_is_accepted() -> None:
     async with running(
         script("hello('0.1.0')\nwhile (m := read()): write(id=m['id'], result={'tools': []})")
     ) as bridge:
         assert await bridge.request("tools/list", {}) == {"tools": []}
 
 
-async def test_a_server_of_the_newest_kind_is_asked_in_its_own_way_and_tells_of_changes(ear: Ear) -> None:
+async def test_a_stateless_server_is_asked_and_reports_changes(ear: Ear) -> None:
     newest = (
         "stamp = 'io.modelcontextprotocol/'\n"
         "while (m := read()):\n"
@@ -225,7 +225,7 @@ async def test_a_server_of_the_newest_kind_is_asked_in_its_own_way_and_tells_of_
         assert tool["name"] == "seen-2026-07-28"
 
 
-async def test_lines_that_are_no_messages_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_lines_that_are_not_messages_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     chatty = (
         "print('Welcome!', flush=True)\nhello()\nprint()\nwhile (m := read()): write(id=m['id'], result={'tools': []})"
     )
@@ -234,7 +234,7 @@ async def test_lines_that_are_no_messages_are_left_out(caplog: pytest.LogCapture
     assert "a line that is no message: Welcome!" in caplog.text
 
 
-async def test_an_answer_that_is_no_mcp_is_an_internal_error() -> None:
+async def test_an_answer_that_is_not_mcp_is_an_internal_error() -> None:
     async with running(script("hello()\nwhile (m := read()): write(id=m['id'], result={'tools': 5})")) as bridge:
         with pytest.raises(RequestFailed, match="the MCP server's answer is no MCP: tools: ") as failed:
             await bridge.request("tools/list", {})
@@ -256,27 +256,27 @@ async def test_an_answer_that_is_no_mcp_is_an_internal_error() -> None:
         ),
     ],
 )
-async def test_a_server_that_cannot_be_used_says_why(told: BridgeSettings, words: str) -> None:
+async def test_an_unusable_server_is_reported_with_its_cause(told: BridgeSettings, words: str) -> None:
     with pytest.raises(ServerFailed, match=words):
         async with running(told):
             pass
 
 
-async def test_a_url_that_nobody_serves_says_so(held_port: int) -> None:
+async def test_a_url_without_a_server_is_reported(held_port: int) -> None:
     told = {"server": {"transport": "http", "url": f"http://127.0.0.1:{held_port}/mcp"}, "max_reconnects": 0}
     with pytest.raises(ServerFailed, match=rf"the MCP server 'http://127.0.0.1:{held_port}/mcp' cannot be reached: "):
         async with running(BridgeSettings.model_validate(told)):
             pass
 
 
-async def test_a_request_to_a_server_that_goes_away_meanwhile_is_answered() -> None:
+async def test_a_request_is_answered_when_its_server_exits() -> None:
     async with running(workshop()) as bridge:
         with pytest.raises(RequestFailed, match="went away meanwhile") as failed:
             await call(bridge, "die", code=7)
         assert failed.value.code == UNAVAILABLE
 
 
-async def test_the_published_time_server() -> None:
+async def test_the_published_time_server_answers() -> None:
     async with running(settings(str(BIN / "mcp-server-time"), "--local-timezone", "Europe/Paris")) as bridge:
         tools = [tool["name"] for tool in (await bridge.request("tools/list", {}))["tools"]]
         assert {"get_current_time", "convert_time"} <= set(tools)
@@ -284,7 +284,7 @@ async def test_the_published_time_server() -> None:
         assert "18:00:00" in result["content"][0]["text"]
 
 
-async def test_the_published_git_server(tmp_path: Path) -> None:
+async def test_the_published_git_server_answers(tmp_path: Path) -> None:
     assert shutil.which("git"), "these tests need git"
     identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
     (tmp_path / "a.txt").write_text("one\n")

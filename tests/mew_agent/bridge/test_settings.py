@@ -9,7 +9,7 @@ from mew_agent.bridge import settings
 from mew_agent.bridge.settings import BridgeSettings, HttpServer, MissingExtra, StdioServer, require_mcp
 
 
-def test_a_server_sees_what_programs_need_and_nothing_that_is_secret() -> None:
+def test_a_server_inherits_no_secret_variables() -> None:
     environ = {
         "PATH": "/bin",
         "HOME": "/home/ada",
@@ -23,7 +23,7 @@ def test_a_server_sees_what_programs_need_and_nothing_that_is_secret() -> None:
     assert seen == {"PATH": "/bin", "HOME": "/srv", "LC_ALL": "C.UTF-8", "MEW_RUN": "run-1", "API_KEY": "its own"}
 
 
-def test_settings_travel_as_json() -> None:
+def test_settings_survive_json() -> None:
     for server in (StdioServer(command="npx", args=("-y", "a,b")), HttpServer(url="https://x/mcp", headers={"A": "b"})):
         told = BridgeSettings(server=server, max_reconnects=7)
         assert BridgeSettings.model_validate_json(told.model_dump_json()) == told
@@ -38,7 +38,7 @@ def test_settings_travel_as_json() -> None:
         {"transport": "pigeon"},
     ],
 )
-def test_a_server_that_cannot_be_meant_is_refused(server: dict[str, str]) -> None:
+def test_a_contradictory_server_is_refused(server: dict[str, str]) -> None:
     with pytest.raises(ValidationError):
         BridgeSettings.model_validate({"server": server})
 
@@ -47,7 +47,7 @@ def test_a_url_is_shown_without_its_query() -> None:
     assert str(HttpServer(url="https://x/mcp?key=secret")) == "https://x/mcp"
 
 
-def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     require_mcp()
     monkeypatch.setattr(settings, "find_spec", lambda name: None if name == "mcp" else find_spec(name))
     with pytest.raises(MissingExtra) as missing:

@@ -39,13 +39,13 @@ def counted(body: str, marks: Path, **more: Any) -> BridgeSettings:
     return told.model_copy(update={"server": server})
 
 
-async def test_before_it_is_started_a_bridge_can_answer_nothing() -> None:
+async def test_a_bridge_refuses_requests_before_it_starts() -> None:
     with pytest.raises(RequestFailed, match="is not started yet") as failed:
         await Bridge(workshop()).request("tools/list", {})
     assert failed.value.code == UNAVAILABLE
 
 
-async def test_a_server_that_dies_is_started_again_and_peers_are_told(ear: Ear) -> None:
+async def test_a_server_that_exits_is_restarted_and_announced(ear: Ear) -> None:
     async with running(workshop(), notify=ear.note, state=ear.word, first_pause_seconds=0.01) as bridge:
         with pytest.raises(RequestFailed, match="went away meanwhile"):
             await call(bridge, "die", code=7)
@@ -56,7 +56,7 @@ async def test_a_server_that_dies_is_started_again_and_peers_are_told(ear: Ear) 
         assert ear.notes[0] == "notifications/tools/list_changed"
 
 
-async def test_while_it_is_down_requests_are_refused_at_once_with_the_reason(ear: Ear) -> None:
+async def test_requests_fail_at_once_while_the_server_is_down(ear: Ear) -> None:
     async with running(workshop(), state=ear.word, first_pause_seconds=600) as bridge:
         with pytest.raises(RequestFailed):
             await call(bridge, "die", code=7)
@@ -66,7 +66,7 @@ async def test_while_it_is_down_requests_are_refused_at_once_with_the_reason(ear
         assert failed.value.code == UNAVAILABLE
 
 
-async def test_a_server_that_ends_too_often_in_a_row_is_given_up(tmp_path: Path) -> None:
+async def test_a_server_that_keeps_exiting_is_not_restarted(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     told = counted("print('bye', file=sys.stderr); sys.exit(5)", marks, max_reconnects=2)
     with pytest.raises(ServerFailed, match=r"ended with exit code 5; it said: bye$"):
@@ -75,7 +75,7 @@ async def test_a_server_that_ends_too_often_in_a_row_is_given_up(tmp_path: Path)
     assert marks.read_text() == "..."
 
 
-async def test_a_bridge_told_not_to_reconnect_ends_with_its_server(tmp_path: Path) -> None:
+async def test_a_bridge_without_reconnect_ends_with_its_server(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     with pytest.raises(ServerFailed, match="ended with exit code 0"):
         async with running(counted("", marks, reconnect=False)):
@@ -83,7 +83,7 @@ async def test_a_bridge_told_not_to_reconnect_ends_with_its_server(tmp_path: Pat
     assert marks.read_text() == "."
 
 
-async def test_a_program_that_never_was_ready_is_not_tried_again(tmp_path: Path) -> None:
+async def test_a_program_that_never_started_is_not_retried(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     told = script(f"open({str(marks)!r}, 'a').write('.'); sys.exit(1)")
     with pytest.raises(ServerFailed, match="before it was ready"):
@@ -92,7 +92,7 @@ async def test_a_program_that_never_was_ready_is_not_tried_again(tmp_path: Path)
     assert marks.read_text() == "."
 
 
-async def test_a_server_at_a_url_may_be_late_and_may_be_away_for_a_while(held_port: int, ear: Ear) -> None:
+async def test_a_server_at_a_url_is_retried(held_port: int, ear: Ear) -> None:
     url = f"http://127.0.0.1:{held_port}/mcp"
     told = BridgeSettings.model_validate({"server": {"transport": "http", "url": url}, "max_reconnects": 1000})
     bridge = Bridge(told, state=ear.word, first_pause_seconds=0.02)
@@ -143,7 +143,7 @@ async def bridged(gateway: RunningGateway, told: BridgeSettings, name: str = "bo
         tasks.cancel_scope.cancel()
 
 
-async def test_peers_use_an_mcp_server_like_any_participant(
+async def test_peers_call_the_tools_of_an_mcp_server(
     gateway: RunningGateway, joined: Callable[..., Participant]
 ) -> None:
     async with bridged(gateway, workshop()), joined("ada") as ada:
@@ -163,7 +163,9 @@ async def test_peers_use_an_mcp_server_like_any_participant(
         assert (await ask("sampling/createMessage"))["error"]["code"] == -32601
 
 
-async def test_a_space_hears_of_new_tools(gateway: RunningGateway, joined: Callable[..., Participant]) -> None:
+async def test_changed_tools_are_announced_in_the_space(
+    gateway: RunningGateway, joined: Callable[..., Participant]
+) -> None:
     heard: list[str] = []
     changed = anyio.Event()
     async with bridged(gateway, workshop(max_reconnects=0)) as bridge, joined("ada") as ada:
@@ -179,7 +181,7 @@ async def test_a_space_hears_of_new_tools(gateway: RunningGateway, joined: Calla
         assert heard == ["notifications/tools/list_changed"]
 
 
-async def test_a_peer_that_discovers_knows_the_servers_tools_and_learns_of_new_ones(
+async def test_discovery_finds_the_servers_tools_and_later_changes(
     gateway: RunningGateway, joined: Callable[..., Participant]
 ) -> None:
     async with bridged(gateway, workshop()), joined("ada", discover=True) as ada:
@@ -195,7 +197,7 @@ async def test_a_peer_that_discovers_knows_the_servers_tools_and_learns_of_new_o
                 await anyio.sleep(0.01)
 
 
-async def test_when_the_server_is_given_up_the_bridge_leaves(
+async def test_a_bridge_leaves_when_its_server_stays_down(
     gateway: RunningGateway, joined: Callable[..., Participant]
 ) -> None:
     left = anyio.Event()
@@ -221,7 +223,7 @@ async def test_when_the_server_is_given_up_the_bridge_leaves(
     ]
 
 
-async def test_a_request_that_its_maker_takes_back_is_stopped_in_the_server(
+async def test_a_cancelled_request_is_cancelled_in_the_server(
     gateway: RunningGateway, joined: Callable[..., Participant], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mew_agent.bridge")
@@ -245,7 +247,7 @@ async def test_a_wrong_token_ends_the_bridge_and_its_server(gateway: RunningGate
         await run_bridge(workshop(), gateway=gateway.ws_url, space="demo", id="bob", token="wrong")
 
 
-async def test_a_server_that_does_not_start_keeps_the_bridge_out_of_the_space() -> None:
+async def test_a_bridge_whose_server_does_not_start_never_joins() -> None:
     with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(ServerFailed, match="no such file"):
         await run_bridge(
             settings("no-such-program-here"), gateway="ws://127.0.0.1:9", space="demo", id="bob", token="none"

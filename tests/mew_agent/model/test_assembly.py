@@ -31,7 +31,7 @@ def calls(*pieces: Any) -> tuple[ToolCall, ...]:
     return assembled(*(chunk(tool_calls=[piece]) for piece in pieces)).tool_calls
 
 
-def test_text_arrives_piece_by_piece_and_whole() -> None:
+def test_text_arrives_as_deltas_and_complete() -> None:
     assembly = ReplyAssembly("m")
     seen = [
         assembly.feed(each) for each in (chunk(role="assistant", content=""), chunk(content="Hel"), chunk(content="lo"))
@@ -53,14 +53,14 @@ def test_text_arrives_piece_by_piece_and_whole() -> None:
         {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hmm"}]}]},
     ],
 )
-def test_thinking_is_kept_apart_from_text_and_taken_once(delta: dict[str, Any]) -> None:
+def test_reasoning_is_separate_from_text_and_counted_once(delta: dict[str, Any]) -> None:
     assembly = ReplyAssembly("m")
     assert assembly.feed(chunk(**delta)) == [ReasoningDelta("hmm")]
     reply = assembly.reply(request_id=None, is_streamed=True)
     assert (reply.text, reply.reasoning_text) == ("", "hmm")
 
 
-def test_a_refusal_is_what_the_asker_reads() -> None:
+def test_a_refusal_is_the_text_of_the_reply() -> None:
     assert assembled(chunk(content=None, refusal="I will not."), chunk("stop")).text == "I will not."
 
 
@@ -69,17 +69,17 @@ def test_content_in_parts_is_joined() -> None:
 
 
 @pytest.mark.parametrize("chunks", [[{"choices": None}], [{"choices": []}], [{}], [{"choices": [None, "x", {}]}]])
-def test_chunks_without_choices_are_no_error(chunks: list[dict[str, Any]]) -> None:
+def test_chunks_without_choices_are_accepted(chunks: list[dict[str, Any]]) -> None:
     assert assembled(*chunks, chunk("stop", content="x")).text == "x"
 
 
-def test_other_choices_than_the_first_are_not_mixed_in() -> None:
+def test_only_the_first_choice_is_read() -> None:
     second = {"choices": [{"index": 1, "delta": {"content": "no"}, "finish_reason": "length"}]}
     reply = assembled(chunk(content="yes"), second, chunk("stop"))
     assert (reply.text, reply.finish_reason) == ("yes", "stop")
 
 
-def test_usage_is_taken_from_any_chunk_and_the_served_model_from_the_server() -> None:
+def test_usage_and_served_model_are_read_from_any_chunk() -> None:
     usage = {"prompt_tokens": 4, "completion_tokens": 1, "total_tokens": 5}
     reply = assembled(chunk("stop", content="x"), {"choices": [], "usage": usage}, {"choices": None, "usage": None})
     assert reply.usage == Usage(4, 1, 5)
@@ -101,17 +101,17 @@ def test_ids_and_names_may_be_repeated_on_every_piece() -> None:
     assert calls(*pieces) == (ToolCall("a", "f", '{"x":1}'),)
 
 
-def test_whole_calls_that_all_claim_index_0_stay_apart() -> None:
+def test_whole_calls_with_the_same_index_stay_separate() -> None:
     found = calls(call_piece(0, "{}", id="a", name="f"), call_piece(0, '{"z":1}', id="b", name="f"))
     assert found == (ToolCall("a", "f", "{}"), ToolCall("b", "f", '{"z":1}'))
 
 
-def test_calls_without_index_are_told_apart_by_name_and_id() -> None:
+def test_calls_without_index_are_separated_by_name_and_id() -> None:
     found = calls(call_piece(None, "{", name="f"), call_piece(None, "}"), call_piece(None, "{}", name="g"))
     assert [(call.name, call.arguments) for call in found] == [("f", "{}"), ("g", "{}")]
 
 
-def test_a_missing_id_is_made_up_the_same_way_each_time_and_unlike_its_neighbours() -> None:
+def test_a_generated_call_id_is_deterministic_and_unique() -> None:
     pieces = (call_piece(0, "{}", name="f"), call_piece(1, "{}", name="f"))
     first, second = calls(*pieces)
     assert first.id
@@ -119,18 +119,18 @@ def test_a_missing_id_is_made_up_the_same_way_each_time_and_unlike_its_neighbour
     assert calls(*pieces) == (first, second)
 
 
-def test_a_made_up_id_differs_between_two_replies() -> None:
+def test_generated_call_ids_differ_between_replies() -> None:
     one = assembled(chunk(tool_calls=[call_piece(0, "{}", name="f")]))
     other = assembled({**chunk(tool_calls=[call_piece(0, "{}", name="f")]), "id": "c2"})
     assert one.tool_calls[0].id != other.tool_calls[0].id
 
 
 @pytest.mark.parametrize(("arguments", "text"), [({"a": 1}, '{"a": 1}'), (None, "{}"), ("", "{}")])
-def test_arguments_are_json_text_whatever_the_server_sent(arguments: object, text: str) -> None:
+def test_arguments_become_json_text(arguments: object, text: str) -> None:
     assert calls(call_piece(0, arguments, id="a", name="f")) == (ToolCall("a", "f", text),)
 
 
-def test_a_whole_body_is_read_like_one_chunk() -> None:
+def test_a_whole_body_is_read_like_a_chunk() -> None:
     body = {
         "id": "x",
         "model": "m",
@@ -155,7 +155,7 @@ def test_a_whole_body_is_read_like_one_chunk() -> None:
     assert reply.usage == Usage(4, 1, 5)
 
 
-def test_an_error_inside_a_choice_is_kept_for_the_caller() -> None:
+def test_an_error_inside_a_choice_is_kept() -> None:
     assembly = ReplyAssembly("m")
     assembly.feed({"choices": [{"delta": {}, "finish_reason": "error", "error": {"message": "gone"}}]})
     assert assembly.error == {"message": "gone"}
@@ -179,13 +179,13 @@ JSON_VALUES = st.recursive(
 @given(
     st.lists(st.dictionaries(st.sampled_from(["choices", "usage", "model", "id"]), JSON_VALUES, max_size=4), max_size=4)
 )
-def test_no_json_breaks_the_assembly(chunks: list[dict[str, Any]]) -> None:
+def test_any_json_can_be_assembled(chunks: list[dict[str, Any]]) -> None:
     reply = assembled(*chunks)
     assert all(call.id and isinstance(call.arguments, str) for call in reply.tool_calls)
 
 
 @given(st.text(max_size=60), st.data())
-def test_however_a_text_is_cut_into_chunks_it_comes_out_whole(text: str, data: st.DataObject) -> None:
+def test_text_in_any_chunks_is_reassembled(text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(min_value=0, max_value=len(text)), max_size=6)))
     pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     reply = assembled(

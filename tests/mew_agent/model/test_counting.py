@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.model.counting import PromptCounter, counted
+from mew_agent.model.counting import PromptCounter, read_count
 from mew_agent.model.interface import Message, ModelReply, ModelRequest, ToolCall, ToolSpec
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
@@ -54,7 +54,7 @@ def asked_paths(provider: RawProvider) -> list[str]:
 
 
 @pytest.mark.parametrize("request_", [ASK, ModelRequest((Message("user", "hello"),))], ids=["tools", "plain"])
-async def test_the_count_is_what_the_model_then_reports(request_: ModelRequest) -> None:
+async def test_the_count_equals_the_reported_prompt_tokens(request_: ModelRequest) -> None:
     async with serve_rehearsal(RehearsalOptions()) as server:
         model = OpenAIModel("rehearsal", server.base_url)
         told = await count(model, request_)
@@ -67,7 +67,7 @@ async def test_the_count_is_what_the_model_then_reports(request_: ModelRequest) 
         assert len(server.requests) == 1
 
 
-async def test_llama_cpp_is_asked_with_the_whole_request_and_the_key(provider: RawProvider, model: OpenAIModel) -> None:
+async def test_llama_cpp_counts_the_whole_request(provider: RawProvider, model: OpenAIModel) -> None:
     provider.routes = {LLAMA_CPP: provider.json({"input_tokens": 129})}
     assert [await count(model), await count(model)] == [129, 129]
     assert asked_paths(provider) == [LLAMA_CPP, LLAMA_CPP]
@@ -77,7 +77,7 @@ async def test_llama_cpp_is_asked_with_the_whole_request_and_the_key(provider: R
     assert asked.headers["authorization"] == "bearer sk-key"
 
 
-async def test_vllm_is_found_beside_its_v1_and_then_asked_directly(provider: RawProvider, model: OpenAIModel) -> None:
+async def test_vllm_is_found_outside_v1_and_then_asked_directly(provider: RawProvider, model: OpenAIModel) -> None:
     provider.routes = {
         LLAMA_CPP: provider.json({"detail": "Not Found"}, status=404),
         VLLM: provider.json({"count": 3, "max_model_len": 8192, "tokens": [1, 2, 3]}),
@@ -98,7 +98,7 @@ async def test_a_server_without_a_counter_is_asked_once_for_each(
 
 
 @pytest.mark.parametrize(("body", "content_type"), [(b"{broken", "application/json"), (b"<html>", "text/html")])
-async def test_an_answer_that_is_no_json_is_no_count(
+async def test_an_answer_that_is_not_json_has_no_count(
     provider: RawProvider, model: OpenAIModel, body: bytes, content_type: str
 ) -> None:
     provider.routes = {path: provider.json(body, content_type=content_type) for path in (LLAMA_CPP, VLLM)}
@@ -107,7 +107,7 @@ async def test_an_answer_that_is_no_json_is_no_count(
     assert asked_paths(provider) == [LLAMA_CPP, VLLM]
 
 
-async def test_silence_is_bounded_and_a_second_one_ends_the_asking(provider: RawProvider) -> None:
+async def test_a_second_timeout_ends_counting(provider: RawProvider) -> None:
     provider.routes = {LLAMA_CPP: provider.silence()}
     model = OpenAIModel("m", provider.base_url, window_timeout_seconds=0.05)
     assert [await count(model) for _ in range(4)] == [None] * 4
@@ -115,7 +115,7 @@ async def test_silence_is_bounded_and_a_second_one_ends_the_asking(provider: Raw
     assert asked_paths(provider) == [LLAMA_CPP, LLAMA_CPP]
 
 
-async def test_a_server_that_was_away_for_a_moment_is_asked_again(provider: RawProvider, model: OpenAIModel) -> None:
+async def test_a_server_is_asked_again_after_one_failure(provider: RawProvider, model: OpenAIModel) -> None:
     assert await count(model) is None
     provider.routes = {LLAMA_CPP: provider.json({"input_tokens": 7})}
     assert await count(model) == 7
@@ -126,7 +126,7 @@ async def test_a_server_that_was_away_for_a_moment_is_asked_again(provider: RawP
 
 
 @pytest.mark.parametrize("status", [400, 500, 503])
-async def test_a_counter_that_refused_one_request_is_asked_about_the_next(
+async def test_a_counter_that_rejects_one_request_is_kept(
     provider: RawProvider, model: OpenAIModel, status: int
 ) -> None:
     refusal = provider.json({"error": {"code": status, "message": "the template refuses this"}}, status=status)
@@ -140,14 +140,14 @@ async def test_a_counter_that_refused_one_request_is_asked_about_the_next(
     assert asked_paths(provider) == [LLAMA_CPP] * 5
 
 
-async def test_an_overflow_answer_tells_the_count_it_names(provider: RawProvider, model: OpenAIModel) -> None:
+async def test_an_overflow_answer_provides_the_count(provider: RawProvider, model: OpenAIModel) -> None:
     error = {"code": 400, "type": "exceed_context_size_error", "n_prompt_tokens": 12015, "n_ctx": 2048, "message": "no"}
     provider.routes = {LLAMA_CPP: provider.json({"error": error}, status=400)}
     assert [await count(model), await count(model)] == [12015, 12015]
 
 
 @pytest.mark.parametrize("base_url", ["https://api.openai.com/v1", "https://mine.openai.azure.com/openai/v1"])
-async def test_the_clouds_own_hosts_are_not_sent_a_prompt_for_counting(base_url: str) -> None:
+async def test_openai_hosts_are_never_asked_to_count(base_url: str) -> None:
     async def fetch(*_: object) -> object:
         raise AssertionError("asked")
 
@@ -168,9 +168,9 @@ async def test_the_clouds_own_hosts_are_not_sent_a_prompt_for_counting(base_url:
     ],
 )
 def test_only_a_positive_whole_number_is_a_count(answer: object, tokens: int | None) -> None:
-    assert counted(answer) == tokens
+    assert read_count(answer) == tokens
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers(), lambda inner: st.dictionaries(st.text(), inner)))
-def test_no_answer_breaks_the_reading(answer: object) -> None:
-    assert counted(answer) is None or counted(answer) > 0  # type: ignore[operator]
+def test_any_answer_can_be_read(answer: object) -> None:
+    assert read_count(answer) is None or read_count(answer) > 0  # type: ignore[operator]

@@ -18,7 +18,7 @@ def test_a_request_asks_for_a_stream_with_usage() -> None:
     }
 
 
-def test_tools_calls_results_and_names_have_openais_shape() -> None:
+def test_a_request_body_has_the_shape_of_openai() -> None:
     call = ToolCall("call_1", "add", '{"a": 1}')
     request = ModelRequest(
         messages=(
@@ -46,7 +46,7 @@ def test_tools_calls_results_and_names_have_openais_shape() -> None:
     assert body["response_format"] == {"type": "json_object"}
 
 
-def test_content_is_never_null_and_never_left_out() -> None:
+def test_content_is_always_a_string() -> None:
     request = ModelRequest((Message("assistant", "", tool_calls=(ToolCall("c", "f", "{}"),)), Message("tool", "")))
     assert [message["content"] for message in request_body(request, "m", FULL)["messages"]] == ["", ""]
 
@@ -61,12 +61,12 @@ def test_content_is_never_null_and_never_left_out() -> None:
         ("openrouter.ai", "max_tokens"),
     ],
 )
-def test_the_output_bound_has_the_name_the_server_knows(host: str, key: str) -> None:
+def test_the_output_limit_has_the_key_of_the_host(host: str, key: str) -> None:
     request = ModelRequest((Message("user", "x"),), max_output_tokens=50)
     assert request_body(request, "m", dialect_for(host))[key] == 50
 
 
-def test_without_streaming_neither_stream_nor_its_options_are_sent() -> None:
+def test_without_streaming_no_stream_keys_are_sent() -> None:
     body = request_body(ASK, "m", Dialect(is_streaming=False))
     assert "stream" not in body
     assert "stream_options" not in body
@@ -89,9 +89,7 @@ def test_without_streaming_neither_stream_nor_its_options_are_sent() -> None:
         ),
     ],
 )
-def test_a_refusal_that_names_an_argument_takes_it_away(
-    status: int, param: str | None, text: str, expected: Dialect
-) -> None:
+def test_a_rejected_argument_is_removed(status: int, param: str | None, text: str, expected: Dialect) -> None:
     assert adapted(FULL, status, param, text) == expected
 
 
@@ -105,15 +103,15 @@ def test_a_refusal_that_names_an_argument_takes_it_away(
         (404, "The model `m` does not exist"),
     ],
 )
-def test_other_refusals_teach_nothing(status: int, text: str) -> None:
+def test_other_errors_change_nothing(status: int, text: str) -> None:
     assert adapted(FULL, status, None, text) is None
 
 
-def test_what_was_already_taken_away_is_not_taken_again() -> None:
+def test_an_argument_is_removed_once() -> None:
     bare = Dialect(is_streaming=False, has_stream_options=False)
     assert adapted(bare, 400, "stream", "stream_options are not supported, streaming is not supported") is None
 
 
-def test_a_server_that_only_knows_max_tokens_gets_it() -> None:
+def test_a_rejected_limit_key_is_exchanged() -> None:
     learned = adapted(Dialect(limit_key="max_completion_tokens"), 400, None, "unknown field max_completion_tokens")
     assert learned == FULL

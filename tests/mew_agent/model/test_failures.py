@@ -1,19 +1,34 @@
-"""Which error a failure of a server is, told without its key."""
+"""Model errors: their class, their message, and what error bodies of real servers say."""
 
+import itertools
+import socket
+import ssl
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mew_agent.errors import ContextOverflow, ModelError, ModelFailed, ModelRateLimited, ModelRefused, ToolsUnsupported
-from mew_agent.model.failures import Failures
+from mew_agent.model.failures import (
+    ModelErrors,
+    Overflow,
+    causes,
+    connection_cause,
+    error_message,
+    find_overflow,
+    one_line,
+    refuses_tools,
+)
+from tests.support.sdk_transport import transport
 
-FAILURES = Failures("http://here/v1", "m", "sk-secret")
+ERRORS = ModelErrors("http://here/v1", "m", "sk-secret")
 OVERFLOW = {"message": "This model's maximum context length is 2048 tokens.", "code": "context_length_exceeded"}
 NO_TOOLS = {"message": "this model does not support tools"}
 
 
-def of_status(status: int, body: object, *, offered_tools: bool = False) -> Any:
-    return FAILURES.of_status(
+def from_status(status: int, body: object, *, offered_tools: bool = False) -> Any:
+    return ERRORS.from_status(
         status, body, reason="Bad Request", request_id="r-1", wait_seconds=7.0, offered_tools=offered_tools
     )
 
@@ -30,19 +45,19 @@ def of_status(status: int, body: object, *, offered_tools: bool = False) -> Any:
         (500, {}, True, ModelFailed),
     ],
 )
-def test_a_status_and_what_its_body_says_are_one_kind_of_error(
+def test_status_and_body_choose_the_error_class(
     status: int, body: object, offered_tools: bool, kind: type[ModelError]
 ) -> None:
-    error = of_status(status, body, offered_tools=offered_tools)
+    error = from_status(status, body, offered_tools=offered_tools)
     assert isinstance(error, kind)
     assert (error.endpoint, error.model, error.request_id) == ("http://here/v1", "m", "r-1")
 
 
-def test_what_a_provider_tells_with_its_refusal_is_kept() -> None:
-    assert of_status(429, {}).retry_after_seconds == 7.0
-    assert of_status(400, OVERFLOW).limit_tokens == 2048
-    assert of_status(502, {}).http_status == 502
-    assert of_status(502, {}).detail == "HTTP 502: Bad Request"
+def test_an_error_keeps_the_details_of_the_provider() -> None:
+    assert from_status(429, {}).retry_after_seconds == 7.0
+    assert from_status(400, OVERFLOW).limit_tokens == 2048
+    assert from_status(502, {}).http_status == 502
+    assert from_status(502, {}).detail == "HTTP 502: Bad Request"
 
 
 @pytest.mark.parametrize(
@@ -56,21 +71,188 @@ def test_what_a_provider_tells_with_its_refusal_is_kept() -> None:
         (None, ModelFailed),
     ],
 )
-def test_an_error_without_a_status_is_known_by_its_body(body: object, kind: type) -> None:
-    error = FAILURES.inside(body, "r-2")
+def test_a_body_alone_chooses_the_error_class(body: object, kind: type) -> None:
+    error = ERRORS.from_body(body, "r-2")
     assert (type(error), error.request_id) == (kind, "r-2")
     assert error.detail
 
 
-def test_no_line_holds_the_key_or_a_line_break() -> None:
-    told = (
-        of_status(400, {"message": "key sk-secret\nis wrong"}),
-        FAILURES.inside("sk-secret\n"),
-        FAILURES.unreachable("no way to sk-secret\n"),
-        FAILURES.cut("sk-secret\ngone", chunks=3),
-        FAILURES.failed("sk-secret\n"),
+def test_no_message_contains_the_key_or_a_line_break() -> None:
+    errors = (
+        from_status(400, {"message": "key sk-secret\nis wrong"}),
+        ERRORS.from_body("sk-secret\n"),
+        ERRORS.unreachable("no route to sk-secret\n"),
+        ERRORS.cut("sk-secret\ngone", chunks=3),
+        ERRORS.failed("sk-secret\n"),
     )
-    for error in told:
+    for error in errors:
         assert "sk-secret" not in str(error)
         assert "\n" not in str(error)
-    assert told[3].chunks == 3
+    assert errors[3].chunks == 3
+
+
+# -- error bodies ------------------------------------------------------------------------------------------------
+
+OPENAI = {
+    "message": "This model's maximum context length is 128000 tokens. However, your messages resulted in 130,512"
+    " tokens. Please reduce the length of the messages.",
+    "type": "invalid_request_error",
+    "param": "messages",
+    "code": "context_length_exceeded",
+}
+LLAMA_CPP_PYTHON = {
+    "message": "This model's maximum context length is 2048 tokens. However, you requested 12019 tokens"
+    " (12015 in the messages, 4 in the completion). Please reduce the length of the messages or completion.",
+    "type": "invalid_request_error",
+    "param": "messages",
+    "code": "context_length_exceeded",
+}
+LLAMA_CPP = {
+    "code": 400,
+    "message": "request (12015 tokens) exceeds the available context size (2048 tokens), try increasing it",
+    "type": "exceed_context_size_error",
+    "n_prompt_tokens": 12015,
+    "n_ctx": 2048,
+}
+VLLM = {
+    "message": "This model's maximum context length is 8192 tokens. However, your request has 9000 input tokens."
+    " Please reduce the length of the input messages.",
+    "type": "BadRequestError",
+    "code": 400,
+}
+ANTHROPIC = {"type": "invalid_request_error", "message": "prompt is too long: 208656 tokens > 200000 maximum"}
+OLLAMA = {"message": "the input length exceeds the context length", "type": "api_error", "code": None}
+LM_STUDIO = (
+    "Trying to keep the first 4096 tokens when context the overflows. However, the model is loaded with context"
+    " length of only 2048 tokens, which is not enough."
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "limit_tokens", "requested_tokens"),
+    [
+        pytest.param(OPENAI, 128_000, 130_512, id="OpenAI"),
+        pytest.param(LLAMA_CPP_PYTHON, 2048, 12_019, id="llama-cpp-python"),
+        pytest.param(LLAMA_CPP, 2048, 12_015, id="llama.cpp"),
+        pytest.param({"message": LLAMA_CPP["message"]}, 2048, 12_015, id="llama.cpp, text only"),
+        pytest.param({"type": "exceed_context_size_error"}, None, None, id="type alone"),
+        pytest.param(VLLM, 8192, 9000, id="vLLM"),
+        pytest.param(ANTHROPIC, 200_000, 208_656, id="Anthropic"),
+        pytest.param(OLLAMA, None, None, id="Ollama names no figures"),
+        pytest.param(LM_STUDIO, 2048, None, id="LM Studio"),
+    ],
+)
+@pytest.mark.parametrize("status", [400, 413, None])
+def test_each_servers_overflow_is_read_with_its_figures(
+    body: object, limit_tokens: int | None, requested_tokens: int | None, status: int | None
+) -> None:
+    assert find_overflow(status, body) == Overflow(limit_tokens, requested_tokens)
+
+
+@pytest.mark.parametrize("status", [401, 404, 422, 429, 500])
+def test_other_statuses_are_never_an_overflow(status: int) -> None:
+    assert find_overflow(status, OPENAI) is None
+
+
+@pytest.mark.parametrize("body", [None, "", {}, {"message": "invalid temperature"}, ["x"], 7, {"message": None}])
+def test_other_messages_are_not_an_overflow(body: object) -> None:
+    assert find_overflow(400, body) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"message": "no such model"}, "no such model"),
+        ({"error": {"message": "no such model"}}, "no such model"),
+        ({"error": "no such model"}, "no such model"),
+        ({"detail": "Not Found"}, "Not Found"),
+        ({"detail": [{"loc": ["body", "n"], "msg": "too large"}, {"msg": "bad"}]}, "too large; bad"),
+        ("plain words", "plain words"),
+        ("<html><body>502 Bad Gateway</body></html>", ""),
+        ({"code": 1}, ""),
+        (None, ""),
+    ],
+)
+def test_the_message_is_found_in_every_known_shape(body: object, text: str) -> None:
+    assert error_message(body) == text
+
+
+@given(st.text(max_size=600))
+def test_a_detail_is_one_bounded_line_without_the_key(text: str) -> None:
+    line = one_line(f"{text} sk-secret {text}", "sk-secret")
+    assert len(line) <= 200
+    assert len(line.splitlines()) <= 1
+    assert "sk-secret" not in line
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, "registry.ollama.ai/library/gemma:latest does not support tools"),
+        (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+        (500, "tools param requires --jinja flag"),
+        (
+            404,
+            "No endpoints found that support tool use. To learn more about provider routing, visit the documentation",
+        ),
+        (400, "`tool calling` is not supported with this model"),
+        (400, "Function calling is not enabled for this model"),
+        (400, "Unrecognized request argument supplied: tools"),
+    ],
+)
+def test_known_refusals_of_tools_are_recognized(status: int, message: str) -> None:
+    assert refuses_tools(status, {"message": message})
+    assert not refuses_tools(429, {"message": message})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Invalid schema for function 'x': 'None' is not of type 'object'",
+        "tool_call_id not found",
+        "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'.",
+        "The model is not available",
+        "Unknown parameter: temperature",
+    ],
+)
+def test_an_error_in_one_tool_is_not_a_refusal(message: str) -> None:
+    assert not refuses_tools(400, {"message": message})
+
+
+# -- connection failures -----------------------------------------------------------------------------------------
+
+
+def raised_from(*chain: BaseException) -> BaseException:
+    """The last exception, each raised from the one before."""
+    for inner, outer in itertools.pairwise(chain):
+        outer.__cause__ = inner
+    return chain[-1]
+
+
+@pytest.mark.parametrize(
+    ("error", "wording"),
+    [
+        (ConnectionRefusedError(111, "x"), "connection refused"),
+        (socket.gaierror(-2, "x"), "host name not found"),
+        (ssl.SSLError("x"), "TLS: handshake failed"),
+        (TimeoutError(), "timed out"),
+        (ConnectionResetError(104, "x"), "the server closed the connection"),
+        (transport.ProxyError("proxy says no"), "proxy says no"),
+        (OSError(101, "Network is unreachable"), "network is unreachable"),
+        (ValueError("x"), "connection failed"),
+    ],
+)
+def test_each_cause_has_its_wording_at_any_depth(error: BaseException, wording: str) -> None:
+    assert connection_cause(error) == wording
+    assert connection_cause(raised_from(error, RuntimeError("b"), RuntimeError("a"))) == wording
+
+
+def test_the_innermost_cause_with_a_wording_wins() -> None:
+    chain = raised_from(ConnectionRefusedError(111, "x"), transport.ConnectError("all failed"), OSError(5, "Outer"))
+    assert connection_cause(chain) == "connection refused"
+
+
+def test_members_of_an_exception_group_are_causes() -> None:
+    group = ExceptionGroup("both", [ValueError("a"), ConnectionRefusedError(111, "x")])
+    assert [type(cause) for cause in causes(group)] == [ValueError, ConnectionRefusedError, ExceptionGroup]
+    assert connection_cause(group) == "connection refused"

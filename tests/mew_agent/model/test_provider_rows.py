@@ -340,9 +340,7 @@ async def error_of(model: OpenAIModel) -> ModelError:
 
 
 @each_row
-async def test_the_reported_usage_is_the_one_the_provider_ends_with(
-    provider: RawProvider, model: OpenAIModel, name: str
-) -> None:
+async def test_usage_is_the_last_report_of_each_provider(provider: RawProvider, model: OpenAIModel, name: str) -> None:
     for stream in ROWS[name].streams:
         provider.answers = [provider.events(*stream)]
         reply = await reply_of(model)
@@ -352,18 +350,14 @@ async def test_the_reported_usage_is_the_one_the_provider_ends_with(
 
 
 @each_row
-async def test_a_stream_that_breaks_before_its_finish_reports_nothing(
-    provider: RawProvider, model: OpenAIModel, name: str
-) -> None:
+async def test_a_broken_stream_of_each_provider_is_a_cut(provider: RawProvider, model: OpenAIModel, name: str) -> None:
     first = next(chunk for chunk in ROWS[name].streams[0] if isinstance(chunk, dict) and chunk["choices"])
     provider.answers = [provider.events(first, end="open", then="close")]
     assert isinstance(await error_of(model), ModelStreamCut)
 
 
 @each_row
-async def test_the_window_is_the_one_the_server_works_with(
-    provider: RawProvider, model: OpenAIModel, name: str
-) -> None:
+async def test_the_window_of_each_provider_is_found(provider: RawProvider, model: OpenAIModel, name: str) -> None:
     row = ROWS[name]
     missing = provider.json({"error": "not found"}, status=404)
     provider.routes = {
@@ -383,7 +377,7 @@ def answered_with(provider: RawProvider, overflow: Overflow) -> Answer:
 
 
 @each_row
-async def test_a_prompt_that_does_not_fit_is_an_overflow_with_the_figures_it_names(
+async def test_the_overflow_error_of_each_provider_is_read(
     provider: RawProvider, model: OpenAIModel, name: str
 ) -> None:
     for overflow in ROWS[name].overflows:
@@ -394,9 +388,7 @@ async def test_a_prompt_that_does_not_fit_is_an_overflow_with_the_figures_it_nam
 
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.overflows_as_empty_stream])
-async def test_an_overflow_told_by_an_empty_stream_is_a_cut_without_chunks(
-    provider: RawProvider, model: OpenAIModel
-) -> None:
+async def test_an_overflow_as_an_empty_stream_is_a_cut(provider: RawProvider, model: OpenAIModel) -> None:
     """Whoever knows how full the window was reads it as an overflow."""
     for end in ("body", "done"):
         provider.answers = [provider.events(end=end)]

@@ -88,7 +88,7 @@ def usage(prompt: object, completion: object, total: object = None, **details: A
         pytest.param(usage([10], 5, 15), None, id="a list"),
     ],
 )
-def test_every_provider_shape_gives_its_usage_or_none(raw: dict[str, object] | None, expected: Usage | None) -> None:
+def test_every_provider_shape_is_normalised(raw: dict[str, object] | None, expected: Usage | None) -> None:
     assert normalise(raw) == expected
 
 
@@ -102,7 +102,7 @@ def test_a_missing_total_is_prompt_plus_completion(prompt: int, completion: int)
 
 
 @given(COUNTS, COUNTS, st.integers(min_value=1, max_value=2_000_000), COUNTS)
-def test_a_reported_total_stands_unless_the_cache_was_left_out(
+def test_a_reported_total_is_kept_unless_it_excludes_cache(
     prompt: int, completion: int, total: int, cached: int
 ) -> None:
     found = normalise(usage(prompt, completion, total, prompt_tokens_details={"cached_tokens": cached}))
@@ -129,7 +129,7 @@ WIRE_USAGES = st.dictionaries(
 
 
 @given(WIRE_USAGES)
-def test_whatever_a_server_reports_no_count_is_negative_and_no_total_is_zero(raw: dict[str, object]) -> None:
+def test_no_count_is_negative_and_no_total_is_zero(raw: dict[str, object]) -> None:
     found = normalise(raw)
     if found is not None:
         assert found.total_tokens > 0
@@ -147,7 +147,7 @@ def test_the_last_usable_report_of_a_stream_is_its_usage(reports: list[object]) 
     assert stream.usage == (usable[-1] if usable else None)
 
 
-def test_running_usage_replaces_the_earlier_figures_and_never_adds_up() -> None:
+def test_running_usage_is_replaced_and_never_added() -> None:
     stream = StreamUsage()
     for generated in range(1, 6):
         stream.feed(usage(100, generated, 100 + generated))

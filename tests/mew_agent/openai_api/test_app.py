@@ -42,7 +42,7 @@ async def test_each_agent_is_a_model_with_its_window(chat: ChatStaged) -> None:
     assert one.model_dump() == models["coder"]
 
 
-async def test_an_answer_that_is_not_streamed_is_the_agents_chat_with_its_providers_usage(chat: ChatStaged) -> None:
+async def test_a_whole_answer_carries_the_usage_of_the_provider(chat: ChatStaged) -> None:
     async with chat(cached_tokens=8, reasoning_tokens=5) as built:
         answer = await built.ask(ASK)
         said = await built.stage.ear.first("coder", "chat")
@@ -62,7 +62,7 @@ async def test_an_answer_that_is_not_streamed_is_the_agents_chat_with_its_provid
     assert mew["level"] == "healthy"
 
 
-async def test_a_stream_begins_with_the_role_and_ends_with_usage_on_a_chunk_without_choices(chat: ChatStaged) -> None:
+async def test_a_stream_starts_with_the_role_and_ends_with_usage(chat: ChatStaged) -> None:
     async with chat(chunk_delay_seconds=0.005) as built:
         chunks = await built.stream(ASK, stream_options={"include_usage": True})
         said = await built.stage.ear.first("coder", "chat")
@@ -78,14 +78,14 @@ async def test_a_stream_begins_with_the_role_and_ends_with_usage_on_a_chunk_with
     assert chunks[-1].model_dump()["mew"]["call_id"] == report["context"]["call_id"]
 
 
-async def test_without_include_usage_the_finish_chunk_is_the_last_and_carries_it(chat: ChatStaged) -> None:
+async def test_without_include_usage_the_finish_chunk_carries_usage(chat: ChatStaged) -> None:
     async with chat() as built:
         chunks = await built.stream(ASK)
     assert chunks[-1].choices[0].finish_reason == "stop"
     assert chunks[-1].usage.total_tokens > 0
 
 
-async def test_usage_that_the_provider_does_not_report_is_null(chat: ChatStaged) -> None:
+async def test_unreported_usage_is_null(chat: ChatStaged) -> None:
     async with chat(usage_on="none") as built:
         chunks = await built.stream(ASK, stream_options={"include_usage": True})
         whole = await built.ask(ASK)
@@ -96,7 +96,7 @@ async def test_usage_that_the_provider_does_not_report_is_null(chat: ChatStaged)
     assert whole.model_dump()["mew"]["reason"] == "usage_unavailable"
 
 
-async def test_thinking_comes_apart_from_the_answer(chat: ChatStaged) -> None:
+async def test_reasoning_is_separate_from_the_answer(chat: ChatStaged) -> None:
     async with chat(visible_reasoning="The pier comes first, then the gauge.") as built:
         chunks = await built.stream(ASK)
         said = await built.stage.ear.first("coder", "chat")
@@ -104,7 +104,7 @@ async def test_thinking_comes_apart_from_the_answer(chat: ChatStaged) -> None:
     assert content(chunks) == said.body["text"]
 
 
-async def test_text_before_a_tool_call_is_thinking_and_the_answer_comes_once(chat: ChatStaged) -> None:
+async def test_text_before_a_tool_call_is_reasoning(chat: ChatStaged) -> None:
     script = (
         ScriptedReply(
             text="Let me count them.", tool_calls=(ScriptedToolCall(name="word_count", arguments='{"text": "a b"}'),)
@@ -118,7 +118,7 @@ async def test_text_before_a_tool_call_is_thinking_and_the_answer_comes_once(cha
     assert 'word_count {"text": "a b"}' in reasoning(chunks)
 
 
-async def test_an_agent_that_shows_no_stream_answers_in_one_piece(chat: ChatStaged) -> None:
+async def test_an_agent_without_a_reasoning_stream_answers_whole(chat: ChatStaged) -> None:
     async with chat(name="mute") as built:
         chunks = await built.stream(ASK, model="mute")
         said = await built.stage.ear.first("mute", "chat")
@@ -127,9 +127,7 @@ async def test_an_agent_that_shows_no_stream_answers_in_one_piece(chat: ChatStag
     assert content(chunks) == said.body["text"]
 
 
-async def test_a_compaction_in_the_middle_is_told_in_order_and_then_the_answer_follows(
-    chat: ChatStaged, text: Callable[[int], str]
-) -> None:
+async def test_a_compaction_notice_precedes_the_answer(chat: ChatStaged, text: Callable[[int], str]) -> None:
     async with chat(window_tokens=3000, reply_tokens=60) as built:
         for _ in range(4):
             await built.ask(text(450))
@@ -148,7 +146,7 @@ async def test_a_compaction_in_the_middle_is_told_in_order_and_then_the_answer_f
     assert chunks[-1].usage.prompt_tokens < 3000
 
 
-async def test_a_call_that_a_control_stopped_and_that_is_made_again_is_told(chat: ChatStaged) -> None:
+async def test_a_repeated_model_call_has_a_notice(chat: ChatStaged) -> None:
     script = [{"text": "It rises. " * 40}, {"text": "It falls."}]
     async with chat(call_bound_seconds=0.05, script=script, chunk_delay_seconds=0.05) as built:
         server, chunks = built.stage.server, list[Any]()
@@ -167,9 +165,7 @@ async def test_a_call_that_a_control_stopped_and_that_is_made_again_is_told(chat
 
 
 @pytest.mark.parametrize("place", ["reasoning", "off"])
-async def test_notices_may_stand_in_the_thinking_or_be_left_out(
-    place: str, chat: ChatStaged, text: Callable[[int], str]
-) -> None:
+async def test_notices_may_be_reasoning_or_omitted(place: str, chat: ChatStaged, text: Callable[[int], str]) -> None:
     async with chat(door={"notices": place}, window_tokens=3000, reply_tokens=60) as built:
         for _ in range(4):
             await built.ask(text(450))
@@ -179,7 +175,7 @@ async def test_notices_may_stand_in_the_thinking_or_be_left_out(
     assert ("> compacting" in reasoning(chunks)) is (place == "reasoning")
 
 
-async def test_a_compaction_between_two_questions_is_told_with_the_second(
+async def test_a_compaction_between_requests_is_reported_with_the_next(
     chat: ChatStaged, text: Callable[[int], str]
 ) -> None:
     async with chat(reply_tokens=40) as built:
@@ -193,7 +189,7 @@ async def test_a_compaction_between_two_questions_is_told_with_the_second(
     assert "freed" not in content(again).split("\n")[0]
 
 
-async def test_a_wrong_key_and_no_key_are_refused(chat: ChatStaged) -> None:
+async def test_a_wrong_or_missing_key_is_refused(chat: ChatStaged) -> None:
     async with chat() as built:
         async with AsyncOpenAI(base_url=built.base_url, api_key="wrong") as stranger:
             with pytest.raises(AuthenticationError) as caught:
@@ -210,7 +206,7 @@ async def test_a_wrong_key_and_no_key_are_refused(chat: ChatStaged) -> None:
     assert not built.stage.main_requests
 
 
-async def test_an_unknown_model_is_named_with_those_that_are_here(chat: ChatStaged) -> None:
+async def test_an_unknown_model_error_lists_the_agents(chat: ChatStaged) -> None:
     async with chat() as built:
         with pytest.raises(NotFoundError, match="no agent 'gpt-4o' in this space \\(agents here: coder\\)") as caught:
             await built.ask("hello", model="gpt-4o")
@@ -220,7 +216,7 @@ async def test_an_unknown_model_is_named_with_those_that_are_here(chat: ChatStag
     assert caught.value.param == "model"
 
 
-async def test_a_bad_body_says_where_what_and_what_was_expected(chat: ChatStaged) -> None:
+async def test_an_invalid_body_error_names_the_field(chat: ChatStaged) -> None:
     async with chat() as built:
         picture: list[Any] = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
         with pytest.raises(BadRequestError, match=r"part of type 'image_url' .*text parts only") as caught:
@@ -235,7 +231,7 @@ async def test_a_bad_body_says_where_what_and_what_was_expected(chat: ChatStaged
     assert "/v1/chat/completions" in nowhere.json()["error"]["message"]
 
 
-async def test_a_client_that_goes_away_stops_the_agents_thinking(chat: ChatStaged) -> None:
+async def test_a_client_that_disconnects_cancels_the_turn(chat: ChatStaged) -> None:
     async with chat(chunk_delay_seconds=0.05, reply_tokens=1000) as built:
         long = " ".join(f"Sentence {n} tells of stone {n}." for n in range(200))
         stream = await built.client.chat.completions.create(
@@ -254,7 +250,7 @@ async def test_a_client_that_goes_away_stops_the_agents_thinking(chat: ChatStage
     assert after.choices[0].message.content
 
 
-async def test_a_question_whose_asker_left_while_it_was_queued_is_never_asked(chat: ChatStaged) -> None:
+async def test_a_queued_request_is_dropped_when_its_client_disconnects(chat: ChatStaged) -> None:
     async with chat(chunk_delay_seconds=0.03) as built:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(built.ask, ASK)
@@ -274,7 +270,7 @@ async def test_a_question_whose_asker_left_while_it_was_queued_is_never_asked(ch
     assert "The forgotten question" not in prompts
 
 
-async def test_questions_at_once_are_queued_by_the_agent_and_get_their_own_answers(chat: ChatStaged) -> None:
+async def test_concurrent_requests_get_their_own_answers(chat: ChatStaged) -> None:
     questions = [f"The {thing} is on the shelf." for thing in ("lamp", "kettle", "globe")]
     answers: dict[str, str] = {}
     async with chat() as built:
@@ -292,7 +288,7 @@ async def test_questions_at_once_are_queued_by_the_agent_and_get_their_own_answe
     assert answers == said
 
 
-async def test_a_model_that_fails_comes_back_as_what_the_agent_says_of_it(chat: ChatStaged) -> None:
+async def test_a_failed_model_call_returns_the_agents_message(chat: ChatStaged) -> None:
     async with chat(script=(ScriptedReply(text="fine"), ScriptedReply(status=500))) as built:
         await built.ask(ASK)
         chunks = await built.stream(ASK, stream_options={"include_usage": True})
@@ -313,7 +309,7 @@ async def test_an_agent_that_leaves_ends_the_stream_with_an_error(chat: ChatStag
             await read_on()
 
 
-async def test_an_agent_that_is_not_here_is_told_before_anything_is_said(chat: ChatStaged) -> None:
+async def test_an_absent_agent_is_an_error_before_sending(chat: ChatStaged) -> None:
     async with chat(door={"configured": frozenset({"writer"})}) as built:
         patient = built.client.with_options(max_retries=0)
         with pytest.raises(InternalServerError, match="'writer' is not in the space now") as caught:
@@ -321,9 +317,7 @@ async def test_an_agent_that_is_not_here_is_told_before_anything_is_said(chat: C
     assert caught.value.status_code == 503
 
 
-async def test_silence_is_bounded_and_the_client_does_not_ask_again_by_itself(
-    chat: ChatStaged, joined: Callable[..., Participant]
-) -> None:
+async def test_a_silent_agent_times_out_without_a_retry(chat: ChatStaged, joined: Callable[..., Participant]) -> None:
     async with chat(door={"silence_seconds": 0.2, "configured": frozenset({"writer"})}) as built, joined("writer"):
         with pytest.raises(InternalServerError, match=r"showed no sign of working on this for 0\.2 seconds") as caught:
             await built.ask("Anybody?", model="writer")
@@ -333,7 +327,7 @@ async def test_silence_is_bounded_and_the_client_does_not_ask_again_by_itself(
     assert len(asked) == 1
 
 
-async def test_a_stream_that_waits_is_kept_alive(chat: ChatStaged) -> None:
+async def test_a_waiting_stream_sends_keep_alive_lines(chat: ChatStaged) -> None:
     async with chat(app={"keep_alive_seconds": 0.02}, chunk_delay_seconds=0.1, reply_tokens=20) as built:
         body = {"model": "coder", "stream": True, "messages": [{"role": "user", "content": ASK}]}
         async with httpx2.AsyncClient(headers={"authorization": f"Bearer {KEY}"}, timeout=PATIENCE_SECONDS) as http:
@@ -354,7 +348,7 @@ ASSISTANT: They do not.
 </chat_history>"""
 
 
-async def test_a_clients_own_prompts_never_reach_the_agent(chat: ChatStaged) -> None:
+async def test_background_prompts_of_clients_are_answered_locally(chat: ChatStaged) -> None:
     async with chat() as built:
         title = await built.ask(TITLE_PROMPT)
         streamed = await built.stream(TITLE_PROMPT)
@@ -365,14 +359,14 @@ async def test_a_clients_own_prompts_never_reach_the_agent(chat: ChatStaged) -> 
     assert not asked
 
 
-async def test_they_do_where_that_is_wanted(chat: ChatStaged) -> None:
+async def test_background_prompts_reach_the_agent_if_configured(chat: ChatStaged) -> None:
     async with chat(app={"answer_background": False}) as built:
         await built.ask(TITLE_PROMPT)
         asked = list(built.stage.main_requests)
     assert len(asked) == 1
 
 
-async def test_what_an_agent_does_not_use_is_named(chat: ChatStaged) -> None:
+async def test_ignored_parameters_are_named_in_a_header(chat: ChatStaged) -> None:
     async with chat() as built:
         answer = await built.client.chat.completions.create(
             model="coder",
@@ -390,7 +384,7 @@ async def test_what_an_agent_does_not_use_is_named(chat: ChatStaged) -> None:
     assert "One.\\nTwo." in sent
 
 
-async def test_web_pages_may_not_call_unless_their_origin_was_named(chat: ChatStaged) -> None:
+async def test_web_pages_need_an_allowed_origin(chat: ChatStaged) -> None:
     preflight = {"origin": "http://page.test", "access-control-request-method": "POST"}
     async with chat() as built, httpx2.AsyncClient() as http:
         refused = await http.options(f"{built.base_url}/chat/completions", headers=preflight)
@@ -400,7 +394,7 @@ async def test_web_pages_may_not_call_unless_their_origin_was_named(chat: ChatSt
     assert allowed.headers["access-control-allow-origin"] == "http://page.test"
 
 
-async def test_somebody_who_may_not_chat_cannot_ask(chat: ChatStaged, opened: Callable[..., Any]) -> None:
+async def test_a_person_without_the_chat_capability_is_refused(chat: ChatStaged, opened: Callable[..., Any]) -> None:
     async with chat(door={"person": "shy"}) as built:
         with pytest.raises(APIError, match="'shy' may not chat with 'coder'"):
             await built.ask("hello")

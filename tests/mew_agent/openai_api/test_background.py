@@ -17,14 +17,14 @@ def prompt(example: str) -> str:
     return f"### Task:\nDo something with the chat.\n\n### Output:\nJSON format: {example}\n\n{HISTORY}"
 
 
-def test_a_title_is_the_beginning_of_what_was_said_first() -> None:
+def test_a_title_is_the_start_of_the_first_message() -> None:
     answer = answer_in_background(prompt('{ "title": "your title" }'))
     assert answer is not None
     title = json.loads(answer.text)["title"]
     assert title == "How do I read the tide gauge of the northern pier when the ..."
 
 
-def test_a_short_question_is_its_own_title() -> None:
+def test_a_short_message_is_its_own_title() -> None:
     short = prompt('{ "title": "your title" }').replace(HISTORY, "<chat_history>\nUSER: Tides?\n</chat_history>")
     answer = answer_in_background(short)
     assert answer is not None
@@ -41,13 +41,13 @@ def test_a_short_question_is_its_own_title() -> None:
         ('{\n "prompt": "a picture" }', {"prompt": ""}),
     ],
 )
-def test_of_everything_else_there_is_nothing_to_say(example: str, expected: object) -> None:
+def test_other_background_prompts_get_empty_answers(example: str, expected: object) -> None:
     answer = answer_in_background(prompt(example))
     assert answer is not None
     assert json.loads(answer.text) == expected
 
 
-def test_a_choice_of_tools_by_prompt_chooses_none() -> None:
+def test_a_prompted_tool_choice_chooses_none() -> None:
     answer = answer_in_background("Query: hello", 'Available Tools: []\nAnswer {"tool_calls": []}')
     assert answer is not None
     assert json.loads(answer.text) == {"tool_calls": []}
@@ -63,5 +63,5 @@ def test_a_choice_of_tools_by_prompt_chooses_none() -> None:
         "",
     ],
 )
-def test_what_a_person_asks_goes_to_the_agent(text: str) -> None:
+def test_ordinary_messages_are_not_background_prompts(text: str) -> None:
     assert answer_in_background(text) is None

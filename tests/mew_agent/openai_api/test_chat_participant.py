@@ -37,9 +37,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await anyio.sleep(0.005)
 
 
-async def test_agents_are_those_who_report_and_those_who_are_configured(
-    stage: Staged, opened: Opened, joined: Joined
-) -> None:
+async def test_agents_are_reporting_or_configured_participants(stage: Staged, opened: Opened, joined: Joined) -> None:
     async with stage(), opened(configured=frozenset({"writer"})) as door, joined("mute"):
         await knows(door, "coder")
         agents = {agent.name: agent for agent in door.agents()}
@@ -49,7 +47,7 @@ async def test_agents_are_those_who_report_and_those_who_are_configured(
     assert not agents["writer"].is_here
 
 
-async def test_an_agent_of_another_make_reports_a_size_and_is_an_agent(opened: Opened, joined: Joined) -> None:
+async def test_a_foreign_agent_that_reports_tokens_is_an_agent(opened: Opened, joined: Joined) -> None:
     async with opened() as door, joined("coder") as coder:
         await coder.send("participant/status", {"messages_in_context": 1, "tokens": 5, "max_tokens": 20_000})
         await until(lambda: bool(door.agents()))
@@ -69,7 +67,7 @@ async def test_an_agent_that_reports_only_when_asked_is_asked(opened: Opened, jo
         await until(lambda: [agent.name for agent in door.agents()] == ["coder", "writer"])
 
 
-async def test_what_is_asked_reaches_the_agent_and_its_chat_comes_back(opened: Opened, joined: Joined) -> None:
+async def test_a_request_reaches_the_agent_and_returns_its_chat(opened: Opened, joined: Joined) -> None:
     async with opened(configured=frozenset({"coder"})) as door, joined("coder") as coder:
         await until(lambda: "coder" in door.peers)
         ear = Ear(coder)
@@ -82,7 +80,7 @@ async def test_what_is_asked_reaches_the_agent_and_its_chat_comes_back(opened: O
         assert not ear.of("bob", "chat/cancel")
 
 
-async def test_an_asker_that_leaves_before_the_agent_begins_still_stops_it(opened: Opened, joined: Joined) -> None:
+async def test_leaving_before_the_turn_starts_still_cancels_it(opened: Opened, joined: Joined) -> None:
     async with opened(configured=frozenset({"coder"})) as door, joined("coder") as coder:
         await until(lambda: "coder" in door.peers)
         ear = Ear(coder)
@@ -94,7 +92,7 @@ async def test_an_asker_that_leaves_before_the_agent_begins_still_stops_it(opene
     assert cancel.context == start.id
 
 
-async def test_nothing_is_said_to_an_agent_that_is_not_here(opened: Opened) -> None:
+async def test_nothing_is_sent_to_an_absent_agent(opened: Opened) -> None:
     async with opened(configured=frozenset({"coder"})) as door:
         with pytest.raises(Problem, match="'coder' is not in the space now") as caught:
             async with door.exchange_with("coder", "Hello?"):
@@ -105,7 +103,7 @@ async def test_nothing_is_said_to_an_agent_that_is_not_here(opened: Opened) -> N
                 pass
 
 
-async def test_a_person_who_may_not_chat_cannot_ask(opened: Opened, joined: Joined) -> None:
+async def test_a_person_without_the_chat_capability_cannot_ask(opened: Opened, joined: Joined) -> None:
     async with opened("shy", configured=frozenset({"coder"})) as door, joined("coder"):
         await until(lambda: "coder" in door.peers)
         with pytest.raises(Problem, match="'shy' may not chat with 'coder'"):
@@ -113,7 +111,7 @@ async def test_a_person_who_may_not_chat_cannot_ask(opened: Opened, joined: Join
                 pass
 
 
-async def test_a_person_who_is_paused_does_not_ask(opened: Opened, joined: Joined) -> None:
+async def test_a_paused_person_cannot_ask(opened: Opened, joined: Joined) -> None:
     async with opened(configured=frozenset({"coder"})) as door, joined("coder"), joined("ada") as ada:
         await until(lambda: "coder" in door.peers)
         await ada.send("participant/pause", {}, to="bob")
@@ -123,7 +121,7 @@ async def test_a_person_who_is_paused_does_not_ask(opened: Opened, joined: Joine
                 pass
 
 
-async def test_the_number_of_open_questions_is_bounded(opened: Opened, joined: Joined) -> None:
+async def test_the_number_of_open_requests_is_bounded(opened: Opened, joined: Joined) -> None:
     async with opened(configured=frozenset({"coder"})) as door, joined("coder"), anyio.create_task_group() as tasks:
         await until(lambda: "coder" in door.peers)
         opened_questions = 0
@@ -144,9 +142,7 @@ async def test_the_number_of_open_questions_is_bounded(opened: Opened, joined: J
     assert caught.value.status == 429
 
 
-async def test_a_gateway_that_restarts_ends_open_questions_and_later_ones_are_answered(
-    space: SpaceConfig, tokens: TokenBook
-) -> None:
+async def test_a_gateway_restart_ends_open_requests_only(space: SpaceConfig, tokens: TokenBook) -> None:
     async def host(port: int, stop: anyio.Event, *, task_status: TaskStatus[RunningGateway]) -> None:
         async with serve_gateway(space, tokens=tokens, port=port) as gateway:
             task_status.started(gateway)
@@ -180,7 +176,7 @@ async def test_a_gateway_that_restarts_ends_open_questions_and_later_ones_are_an
         again.set()
 
 
-async def test_without_a_gateway_nothing_can_be_asked(opened: Opened, gateway: RunningGateway) -> None:
+async def test_without_a_gateway_requests_fail(opened: Opened, gateway: RunningGateway) -> None:
     async with opened(configured=frozenset({"coder"})) as door:
         await door.aclose()
         with anyio.fail_after(PATIENCE_SECONDS):

@@ -16,7 +16,7 @@ def said(content: Any) -> dict[str, Any]:
     return body(messages=[{"role": "user", "content": content}])
 
 
-def test_the_last_user_message_is_the_question() -> None:
+def test_the_last_user_message_is_sent() -> None:
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "First"},
@@ -39,13 +39,13 @@ def test_text_parts_are_joined() -> None:
     assert read_question(said(parts)).text == "One\nTwo"
 
 
-def test_half_a_surrogate_pair_becomes_something_that_can_be_sent() -> None:
+def test_a_lone_surrogate_is_replaced() -> None:
     text = read_question(said("a \ud800 b")).text
     assert text.encode()
     assert text.startswith("a ")
 
 
-def test_what_tunes_a_model_is_named_as_ignored_and_what_never_matters_is_not() -> None:
+def test_ignored_model_parameters_are_named() -> None:
     question = read_question(
         body(temperature=0, tools=[{"type": "function"}], user="x", metadata={"a": "b"}, stop=None)
     )
@@ -79,9 +79,7 @@ def test_what_tunes_a_model_is_named_as_ignored_and_what_never_matters_is_not() 
         (body(modalities=["text", "audio"]), "modalities", "asks for more than text"),
     ],
 )
-def test_a_body_that_cannot_be_used_is_told_where_what_and_what_was_expected(
-    given: Any, param: str, words: str
-) -> None:
+def test_an_invalid_body_names_field_and_expected_type(given: Any, param: str, words: str) -> None:
     with pytest.raises(Problem) as caught:
         read_question(given)
     assert caught.value.status == 400
@@ -90,6 +88,6 @@ def test_a_body_that_cannot_be_used_is_told_where_what_and_what_was_expected(
     assert "(expected " in caught.value.message
 
 
-def test_a_message_without_content_is_refused_like_one_with_null() -> None:
+def test_a_message_without_content_is_refused() -> None:
     with pytest.raises(Problem, match="is null"):
         read_question(body(messages=[{"role": "user"}]))

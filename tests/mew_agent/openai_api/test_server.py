@@ -16,7 +16,7 @@ from tests.mew_agent.openai_api.conftest import KEY
 Opened = Callable[..., Door]
 
 
-async def test_it_tells_its_address_and_is_gone_afterwards(opened: Opened) -> None:
+async def test_a_server_has_its_address_and_closes_with_the_block(opened: Opened) -> None:
     async with opened() as door, httpx2.AsyncClient() as http:
         async with serve_app(create_app(door, api_key=KEY), door) as base_url:
             health = await http.get(base_url.removesuffix("/v1") + "/health")
@@ -26,7 +26,7 @@ async def test_it_tells_its_address_and_is_gone_afterwards(opened: Opened) -> No
     assert base_url.startswith("http://127.0.0.1:")
 
 
-async def test_a_taken_port_is_an_error(opened: Opened) -> None:
+async def test_a_port_in_use_is_an_error(opened: Opened) -> None:
     async with opened() as door, serve_app(create_app(door, api_key=KEY), door) as base_url:
         port = int(base_url.removesuffix("/v1").rpartition(":")[2])
         with pytest.raises(OSError, match="in use"):
@@ -34,7 +34,7 @@ async def test_a_taken_port_is_an_error(opened: Opened) -> None:
                 pass
 
 
-async def test_stopping_ends_open_answers_with_an_error_event(
+async def test_stopping_ends_open_streams_with_an_error_event(
     opened: Opened, joined: Callable[..., Participant]
 ) -> None:
     lines: list[str] = []

@@ -10,7 +10,7 @@ from mew_agent.openai_api.shapes import Reply, event, model_entry, model_list
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
 
-def test_chunks_are_read_by_the_client_library() -> None:
+def test_chunks_are_accepted_by_openai() -> None:
     reply = Reply("chatcmpl-1", "coder", 1_700_000_000, include_usage=True)
     values = [reply.role(), reply.delta("content", "Hi"), *reply.last(USAGE, {"basis": "reported"})]
     chunks = [ChatCompletionChunk.model_validate(value, strict=True) for value in values]
@@ -20,7 +20,7 @@ def test_chunks_are_read_by_the_client_library() -> None:
     assert all("usage" in value for value in values)
 
 
-def test_without_include_usage_no_chunk_but_the_last_speaks_of_it() -> None:
+def test_without_include_usage_only_the_last_chunk_has_it() -> None:
     reply = Reply("chatcmpl-1", "coder", 1)
     (last,) = reply.last(None, {})
     assert last["usage"] is None
@@ -28,7 +28,7 @@ def test_without_include_usage_no_chunk_but_the_last_speaks_of_it() -> None:
     assert "usage" not in reply.role()
 
 
-def test_a_whole_answer_is_read_by_the_client_library() -> None:
+def test_a_whole_answer_is_accepted_by_openai() -> None:
     value = Reply("chatcmpl-1", "coder", 1).whole("Hi", "hm", USAGE, {"basis": "reported"})
     completion = ChatCompletion.model_validate(value, strict=True)
     assert completion.choices[0].message.content == "Hi"
@@ -44,7 +44,7 @@ def test_an_event_is_one_line_of_json() -> None:
     assert json.loads(data[6:])["text"].startswith("é\n")
 
 
-def test_a_model_has_a_window_only_where_it_is_known() -> None:
+def test_a_model_entry_has_a_window_only_if_known() -> None:
     known = model_entry("coder", created=1, owner="demo", context_window=8192, mew={})
     unknown = model_entry("writer", created=1, owner="demo", context_window=None, mew={})
     for value in model_list([known, unknown])["data"]:

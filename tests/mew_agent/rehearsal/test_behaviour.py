@@ -26,13 +26,13 @@ def said(*messages: dict[str, Any], options: RehearsalOptions = OPTIONS, max_tok
     return plan_reply(messages, [], options, max_tokens).text
 
 
-def test_a_question_is_answered_from_what_was_given_before() -> None:
+def test_a_question_is_answered_from_earlier_messages() -> None:
     given = user("The Elbe is 1094 km long. Hamburg lies at it. The Rhine is longer.")
     assert said(given, user("How long is the Elbe?")) == 'From what I was given: "The Elbe is 1094 km long."'
     assert "Rhine" in said(given, user("And the Rhine?"))
 
 
-def test_a_text_to_read_is_answered_with_what_it_is_about_and_what_was_said_before() -> None:
+def test_a_document_is_answered_with_its_topic() -> None:
     before = user("The gateway must never block a slow reader.")
     text = user("The gateway routes envelopes. Envelopes have a kind. Cats sleep a lot. The gateway counts envelopes.")
     answer = said(before, text)
@@ -41,32 +41,32 @@ def test_a_text_to_read_is_answered_with_what_it_is_about_and_what_was_said_befo
     assert 'Earlier: "The gateway must never block' in answer
 
 
-def test_what_it_knows_nothing_about_it_says_so() -> None:
+def test_an_unknown_topic_is_admitted() -> None:
     assert said(user("Zebras?")) == 'Noted: "Zebras?". I have nothing else about it in what I was given.'
 
 
 @pytest.mark.parametrize("question", ["Who are you?", "which model are you", "What language model is this?"])
-def test_it_says_what_it_is(question: str) -> None:
+def test_the_model_describes_itself(question: str) -> None:
     assert said(user(question)) == SELF_DESCRIPTION
     assert "rehearsal model" in SELF_DESCRIPTION
 
 
-def test_without_anyone_to_answer_it_introduces_itself() -> None:
+def test_without_a_user_message_the_model_introduces_itself() -> None:
     assert said({"role": "system", "content": "x"}) == SELF_DESCRIPTION
 
 
-def test_an_answer_keeps_to_its_length() -> None:
+def test_an_answer_stays_within_its_length() -> None:
     long = user(" ".join(f"The gateway number {n} routes envelopes to agent {n} of the space." for n in range(50)))
     assert count(said(long)) <= OPTIONS.reply_tokens
 
 
-def test_a_requested_tool_is_called_and_nothing_is_said() -> None:
+def test_a_requested_tool_is_called_without_text() -> None:
     plan = plan_reply([user('call look_up with {"word": "elbe"}')], [LOOK_UP], OPTIONS, None)
     assert plan.text == ""
     assert [(call.name, call.arguments) for call in plan.calls] == [("look_up", '{"word": "elbe"}')]
 
 
-def test_results_are_answered_with_the_name_of_their_tool_and_no_further_call() -> None:
+def test_tool_results_are_quoted_without_further_calls() -> None:
     called = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
     messages = [
         user("call look_up twice about the Elbe"),
@@ -82,26 +82,26 @@ def test_results_are_answered_with_the_name_of_their_tool_and_no_further_call() 
 
 
 @pytest.mark.parametrize(("content", "answer"), [("", "(nothing)"), ("x" * 4000, "x" * 9)])
-def test_results_without_sentences_are_answered_too(content: str, answer: str) -> None:
+def test_tool_results_without_sentences_are_quoted(content: str, answer: str) -> None:
     text = said({"role": "tool", "tool_call_id": "gone", "content": content})
     assert text.startswith("the tool answered: ")
     assert answer in text
 
 
-def test_a_summary_keeps_to_the_bound_of_the_request() -> None:
+def test_a_summary_stays_within_the_requested_limit() -> None:
     talk = [user(f"The gateway number {n} routes envelopes to agent {n}.") for n in range(100)]
     order = user("Summarise the above.")
     assert 20 < count(said(*talk, order, max_tokens=60)) <= 60
     assert count(said(*talk, order)) > 60
 
 
-def test_a_summary_can_be_told_to_be_useless() -> None:
+def test_a_useless_summary_can_be_configured() -> None:
     messages = (user("Rivers carry water to the sea."), user("Summarise the above."))
     echo = RehearsalOptions(summary_behaviour="echo_everything")
     assert said(*messages, options=echo) == "Rivers carry water to the sea."
     assert said(*messages, options=RehearsalOptions(summary_behaviour="empty")) == ""
 
 
-def test_the_same_request_always_gets_the_same_reply() -> None:
+def test_equal_requests_get_equal_replies() -> None:
     messages = (user("Agents share a space. The space has a gateway. The gateway knows all agents."),)
     assert said(*messages) == said(*messages)

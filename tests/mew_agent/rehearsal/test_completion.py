@@ -23,24 +23,24 @@ def completed(
     return complete(plan, RehearsalOptions(**options), number=3, prompt_tokens=prompt_tokens, max_tokens=max_tokens)
 
 
-def test_a_reply_that_fits_is_whole() -> None:
+def test_a_reply_that_fits_is_complete() -> None:
     reply = completed(PlannedReply("Hello world"))
     assert ("".join(reply.text), reply.completion_tokens, reply.finish_reason) == ("Hello world", 2, "stop")
 
 
-def test_calls_have_ids_of_their_own_and_end_with_tool_calls() -> None:
+def test_tool_calls_have_unique_ids() -> None:
     reply = completed(PlannedReply("", (CALL, CALL)))
     assert [call.id for call in reply.calls] == ["call_3_0", "call_3_1"]
     assert (reply.completion_tokens, reply.finish_reason) == (2 * CALL_TOKENS, "tool_calls")
 
 
-def test_a_call_that_does_not_fit_is_left_out_and_the_reply_is_cut() -> None:
+def test_a_call_that_does_not_fit_is_dropped() -> None:
     reply = completed(PlannedReply("", (CALL, CALL)), max_tokens=2 * CALL_TOKENS - 1)
     assert (len(reply.calls), reply.finish_reason) == (1, "length")
 
 
 @given(st.text(max_size=80), st.integers(1, 40), st.integers(0, 30), st.integers(0, 99), st.text(max_size=20))
-def test_no_reply_passes_its_bound_or_the_window(
+def test_no_reply_exceeds_its_limit_or_the_window(
     text: str, bound: int, hidden: int, prompt: int, thinking: str
 ) -> None:
     reply = completed(
@@ -58,13 +58,13 @@ def test_no_reply_passes_its_bound_or_the_window(
     assert reply.finish_reason == ("stop" if whole <= room else "length")
 
 
-def test_a_reply_that_hits_the_window_fills_it_exactly() -> None:
+def test_a_reply_at_the_window_limit_fills_it() -> None:
     reply = completed(PlannedReply("word " * 500), window_tokens=64)
     assert reply.finish_reason == "length"
     assert usage_of(reply, RehearsalOptions())["total_tokens"] == 64
 
 
-def test_thinking_is_reported_or_kept_silent_as_told() -> None:
+def test_reasoning_tokens_are_reported_as_configured() -> None:
     reply = completed(PlannedReply("Hello"), reasoning_tokens=7)
     told, silent = RehearsalOptions(), RehearsalOptions(reasoning_reported=False)
     assert usage_of(reply, told)["completion_tokens_details"] == {"reasoning_tokens": 7}
@@ -92,7 +92,7 @@ def test_a_fixed_usage_is_reported_as_given() -> None:
         ("every_chunk", [(None, True), ("stop", True), (None, True)]),
     ],
 )
-def test_usage_stands_where_the_option_says(usage_on: Any, tail: list[tuple[str | None, bool]]) -> None:
+def test_usage_is_placed_as_configured(usage_on: Any, tail: list[tuple[str | None, bool]]) -> None:
     options = RehearsalOptions(usage_on=usage_on)
     reply = completed(PlannedReply("Hello world"))
     chunks: list[Any] = list(chunks_of(reply, options, usage_of(reply, options)))
@@ -104,7 +104,7 @@ def test_usage_stands_where_the_option_says(usage_on: Any, tail: list[tuple[str 
 
 
 @pytest.mark.parametrize("usage_on", ["every_chunk", "empty_last_chunk"])
-def test_running_usage_grows_to_the_true_figure(usage_on: Any) -> None:
+def test_running_usage_grows_to_the_final_figure(usage_on: Any) -> None:
     options = RehearsalOptions(
         usage_on=usage_on, reasoning_tokens=3, visible_reasoning="Let me see.", tokens_per_chunk=1
     )
@@ -118,7 +118,7 @@ def test_running_usage_grows_to_the_true_figure(usage_on: Any) -> None:
     assert (len(set(seen)) > 3) == (usage_on == "every_chunk")
 
 
-def test_no_usage_is_nowhere() -> None:
+def test_without_usage_no_chunk_has_it() -> None:
     reply = completed(PlannedReply("Hello world"))
     for usage_on in ("empty_last_chunk", "finish_chunk", "before_null_usage_chunk", "every_chunk"):
         chunks = list(chunks_of(reply, RehearsalOptions.model_validate({"usage_on": usage_on}), None))
@@ -126,7 +126,7 @@ def test_no_usage_is_nowhere() -> None:
         assert chunks[-1]["choices"]
 
 
-def test_a_whole_body_carries_text_thinking_calls_and_usage() -> None:
+def test_a_whole_body_has_every_part_of_the_reply() -> None:
     reply = completed(PlannedReply("Hello", (CALL,)), visible_reasoning="Hm.", served_model="other")
     body: Any = body_of(reply, {"total_tokens": 1})
     message = body["choices"][0]["message"]

@@ -15,7 +15,7 @@ from mew_agent.rehearsal.content import text_of
         (7, ""),
     ],
 )
-def test_the_text_of_a_message_is_found_in_either_form(content: object, text: str) -> None:
+def test_message_text_is_found_in_both_forms(content: object, text: str) -> None:
     assert text_of({"role": "user", "content": content}) == text
 
 

@@ -17,7 +17,7 @@ async def reply_of(model: EmbeddedRehearsal) -> ModelReply:
     return last
 
 
-async def test_it_starts_with_the_first_call_and_again_after_it_was_closed() -> None:
+async def test_the_server_starts_at_first_use_and_after_close() -> None:
     model = EmbeddedRehearsal(4096)
     try:
         assert "What is the tide?" in (await reply_of(model)).text
@@ -27,7 +27,7 @@ async def test_it_starts_with_the_first_call_and_again_after_it_was_closed() -> 
         await model.aclose()
 
 
-async def test_it_keeps_to_the_window_it_was_given_and_counts_as_it_reports() -> None:
+async def test_the_configured_window_and_counts_are_used() -> None:
     model = EmbeddedRehearsal(4096)
     try:
         window = await model.discover_window()
@@ -41,5 +41,5 @@ async def test_it_keeps_to_the_window_it_was_given_and_counts_as_it_reports() ->
     assert model.identity.endpoint == "rehearsal"
 
 
-async def test_one_that_was_never_called_has_nothing_to_close() -> None:
+async def test_closing_an_unused_model_starts_nothing() -> None:
     await EmbeddedRehearsal().aclose()

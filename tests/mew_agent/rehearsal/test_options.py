@@ -20,11 +20,11 @@ from mew_agent.rehearsal.options import RehearsalOptions
         {"script": [{"txt": "x"}]},
     ],
 )
-def test_an_option_that_makes_no_sense_is_refused(fields: dict[str, Any]) -> None:
+def test_an_invalid_option_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         RehearsalOptions(**fields)
 
 
-def test_options_cannot_change_under_a_running_request() -> None:
+def test_options_are_immutable() -> None:
     with pytest.raises(ValidationError):
         RehearsalOptions().window_tokens = 5  # type: ignore[misc]

@@ -20,20 +20,20 @@ from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
 WAIT_SECONDS = 20
 
 
-async def test_it_serves_while_the_block_is_open_and_not_after() -> None:
+async def test_the_server_runs_while_the_block_is_open() -> None:
     async with serve_rehearsal(RehearsalOptions(model="tiny")) as server, httpx2.AsyncClient(trust_env=False) as client:
         assert (await client.get(f"{server.base_url}/models")).json()["data"][0]["id"] == "tiny"
     with pytest.raises(OSError, match=r"."):
         await anyio.connect_tcp("127.0.0.1", server.port)
 
 
-async def test_an_error_in_the_block_comes_out_as_itself() -> None:
+async def test_an_error_in_the_block_is_raised_unchanged() -> None:
     with pytest.raises(LookupError, match="mine"):
         async with serve_rehearsal():
             raise LookupError("mine")
 
 
-async def test_two_servers_have_two_ports_and_know_only_their_own_requests() -> None:
+async def test_two_servers_record_their_own_requests() -> None:
     async with serve_rehearsal() as one, serve_rehearsal() as other:
         assert one.port != other.port
         async with httpx2.AsyncClient(trust_env=False) as client:
@@ -42,14 +42,14 @@ async def test_two_servers_have_two_ports_and_know_only_their_own_requests() -> 
         assert (len(one.requests), len(other.requests)) == (1, 0)
 
 
-async def test_a_taken_port_is_an_os_error() -> None:
+async def test_a_port_in_use_is_an_os_error() -> None:
     async with serve_rehearsal() as server:
         with pytest.raises(OSError, match="in use"):
             async with serve_rehearsal(port=server.port):
                 pass
 
 
-async def test_an_open_stream_does_not_keep_it_from_stopping() -> None:
+async def test_an_open_stream_does_not_delay_stopping() -> None:
     failures: list[ModelError] = []
 
     async def read(model: OpenAIModel) -> None:
@@ -72,13 +72,13 @@ async def test_an_open_stream_does_not_keep_it_from_stopping() -> None:
     assert len(failures) == 1
 
 
-async def test_signal_handlers_are_left_alone() -> None:
+async def test_signal_handlers_are_unchanged() -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     async with serve_rehearsal():
         assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-async def test_changing_an_option_to_nonsense_is_refused_and_changes_nothing() -> None:
+async def test_an_invalid_option_change_is_refused() -> None:
     async with serve_rehearsal() as server:
         before = server.options
         with pytest.raises(ValueError, match="window_tokens"):
@@ -96,7 +96,7 @@ def has_ipv6_loopback() -> bool:
 
 
 @pytest.mark.skipif(not has_ipv6_loopback(), reason="this machine has no IPv6 loopback")
-async def test_an_ipv6_address_stands_in_brackets() -> None:
+async def test_an_ipv6_address_has_brackets() -> None:
     async with serve_rehearsal(host="::1") as server, httpx2.AsyncClient(trust_env=False) as client:
         assert server.base_url.startswith("http://[::1]:")
         assert (await client.get(f"{server.base_url}/models")).status_code == 200
@@ -111,7 +111,7 @@ print("stopped", flush=True)
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-async def test_in_the_foreground_it_says_where_it_is_and_stops_cleanly_on_a_signal(ending: signal.Signals) -> None:
+async def test_in_the_foreground_a_signal_stops_the_server(ending: signal.Signals) -> None:
     command = [sys.executable, "-W", "error::ResourceWarning", "-c", PROGRAM]
     with anyio.fail_after(WAIT_SECONDS):
         async with await anyio.open_process(command, stderr=subprocess.PIPE) as process:

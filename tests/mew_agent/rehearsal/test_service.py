@@ -58,7 +58,7 @@ def reply_tokens(reply: ModelReply) -> int:
     "usage_on", ["empty_last_chunk", "finish_chunk", "before_null_usage_chunk", "no_total", "every_chunk"]
 )
 @pytest.mark.parametrize("text", ["How long is the Elbe?", 'call look_up with {"word": "Elbe"}'])
-async def test_in_every_chunk_shape_usage_is_what_the_tokenizer_counts(
+async def test_usage_equals_the_tokenizer_count_in_every_stream_shape(
     server: RehearsalServer, model: OpenAIModel, usage_on: str, text: str
 ) -> None:
     server.change(usage_on=usage_on)
@@ -79,9 +79,7 @@ async def test_a_server_without_usage_reports_none(server: RehearsalServer, mode
     assert server.requests[-1].reported is None
 
 
-async def test_the_next_prompt_grows_by_exactly_the_reply_and_the_new_message(
-    server: RehearsalServer, model: OpenAIModel
-) -> None:
+async def test_the_next_prompt_grows_by_reply_and_new_message(server: RehearsalServer, model: OpenAIModel) -> None:
     first = await ask(model, GIVEN)
     await ask(model, GIVEN, Message("assistant", first.text), QUESTION)
     before, after = server.requests
@@ -89,7 +87,7 @@ async def test_the_next_prompt_grows_by_exactly_the_reply_and_the_new_message(
     assert after.prompt_tokens - before.prompt_tokens == count(first.text) + count(QUESTION.content) + overhead
 
 
-async def test_streamed_or_not_the_reply_is_the_same(server: RehearsalServer, model: OpenAIModel) -> None:
+async def test_streamed_and_whole_replies_are_equal(server: RehearsalServer, model: OpenAIModel) -> None:
     server.change(visible_reasoning="Let me see.")
     streamed = await ask(model, GIVEN, QUESTION)
     server.change(refuse_streaming=True)
@@ -98,7 +96,7 @@ async def test_streamed_or_not_the_reply_is_the_same(server: RehearsalServer, mo
     assert (whole.text, whole.reasoning_text, whole.usage) == (streamed.text, streamed.reasoning_text, streamed.usage)
 
 
-async def test_a_tool_round_ends_in_an_answer_from_the_results(model: OpenAIModel) -> None:
+async def test_a_tool_round_ends_with_an_answer(model: OpenAIModel) -> None:
     order = Message("user", 'call look_up with {"word": "Elbe"} and look_up with {"word": "Rhine"}')
     called = await ask(model, order, tools=(LOOK_UP,))
     assert called.finish_reason == "tool_calls"
@@ -109,18 +107,18 @@ async def test_a_tool_round_ends_in_an_answer_from_the_results(model: OpenAIMode
     assert answer.finish_reason == "stop"
 
 
-async def test_ids_of_tool_calls_do_not_repeat(model: OpenAIModel) -> None:
+async def test_tool_call_ids_are_unique(model: OpenAIModel) -> None:
     order = Message("user", "call look_up with {}")
     replies = [await ask(model, order, tools=(LOOK_UP,)) for _ in range(2)]
     assert len({call.id for reply in replies for call in reply.tool_calls}) == 2
 
 
-async def test_max_tokens_cuts_the_reply_and_says_length(model: OpenAIModel) -> None:
+async def test_max_tokens_cuts_the_reply_with_finish_reason_length(model: OpenAIModel) -> None:
     reply = await ask(model, GIVEN, QUESTION, bound=5)
     assert (reply.finish_reason, count(reply.text)) == ("length", 5)
 
 
-async def test_a_reply_that_meets_the_window_fills_it_exactly(server: RehearsalServer, model: OpenAIModel) -> None:
+async def test_a_reply_at_the_window_limit_fills_it_exactly(server: RehearsalServer, model: OpenAIModel) -> None:
     prompt_tokens = count_request([{"content": GIVEN.content}, {"content": QUESTION.content}])
     server.change(window_tokens=prompt_tokens + 4)
     reply = await ask(model, GIVEN, QUESTION)
@@ -129,9 +127,7 @@ async def test_a_reply_that_meets_the_window_fills_it_exactly(server: RehearsalS
     assert reply.usage.total_tokens == prompt_tokens + 4
 
 
-async def test_a_prompt_that_leaves_no_room_gets_the_providers_overflow_error(
-    server: RehearsalServer, model: OpenAIModel
-) -> None:
+async def test_a_prompt_without_room_gets_an_overflow_error(server: RehearsalServer, model: OpenAIModel) -> None:
     prompt_tokens = count_request([{"content": GIVEN.content}])
     server.change(window_tokens=prompt_tokens)
     with pytest.raises(ContextOverflow) as caught:
@@ -140,7 +136,7 @@ async def test_a_prompt_that_leaves_no_room_gets_the_providers_overflow_error(
     assert server.requests[-1].status == 400
 
 
-async def test_hidden_thinking_is_counted_and_not_sent(server: RehearsalServer, model: OpenAIModel) -> None:
+async def test_hidden_reasoning_is_counted_but_not_sent(server: RehearsalServer, model: OpenAIModel) -> None:
     server.change(reasoning_tokens=50, cached_tokens=7)
     reply = await ask(model, GIVEN, QUESTION)
     assert reply.usage is not None
@@ -150,7 +146,7 @@ async def test_hidden_thinking_is_counted_and_not_sent(server: RehearsalServer, 
     assert reply.reasoning_text == ""
 
 
-async def test_visible_thinking_may_go_unreported(server: RehearsalServer, model: OpenAIModel) -> None:
+async def test_visible_reasoning_may_be_unreported(server: RehearsalServer, model: OpenAIModel) -> None:
     server.change(visible_reasoning="Let me see.", reasoning_reported=False)
     reply = await ask(model, GIVEN, QUESTION)
     assert reply.usage is not None
@@ -158,9 +154,7 @@ async def test_visible_thinking_may_go_unreported(server: RehearsalServer, model
     assert reply.usage.completion_tokens == count("Let me see.") + count(reply.text)
 
 
-async def test_usage_is_dictated_call_by_call_and_summaries_take_no_turn(
-    server: RehearsalServer, model: OpenAIModel
-) -> None:
+async def test_fixed_usage_applies_to_main_calls_in_order(server: RehearsalServer, model: OpenAIModel) -> None:
     server.change(fixed_usage=[(100, 10, 110), None, (200, 20, None)])
     totals = []
     for messages in ([GIVEN], [GIVEN, SUMMARISE], [GIVEN], [GIVEN], [GIVEN]):
@@ -178,7 +172,7 @@ async def test_usage_is_dictated_call_by_call_and_summaries_take_no_turn(
     ]
 
 
-async def test_replies_are_dictated_call_by_call(server: RehearsalServer, model: OpenAIModel) -> None:
+async def test_scripted_replies_are_sent_in_order(server: RehearsalServer, model: OpenAIModel) -> None:
     server.change(
         script=[
             ScriptedReply(text="one"),
@@ -194,9 +188,7 @@ async def test_replies_are_dictated_call_by_call(server: RehearsalServer, model:
     assert "Elbe" in (await ask(model, GIVEN, QUESTION)).text
 
 
-async def test_a_new_script_starts_from_its_beginning_and_other_changes_do_not(
-    server: RehearsalServer, model: OpenAIModel
-) -> None:
+async def test_a_new_script_starts_at_its_beginning(server: RehearsalServer, model: OpenAIModel) -> None:
     server.change(script=[ScriptedReply(text="one"), ScriptedReply(text="two")], fixed_usage=[(1, 1, 2), (2, 2, 4)])
     texts = [(await ask(model, GIVEN)).text]
     server.change(window_tokens=9000)
@@ -206,9 +198,7 @@ async def test_a_new_script_starts_from_its_beginning_and_other_changes_do_not(
     assert texts == ["one", "two", "new"]
 
 
-async def test_a_summary_can_be_told_to_fail_while_answers_still_come(
-    server: RehearsalServer, model: OpenAIModel
-) -> None:
+async def test_a_summary_can_fail_while_answers_succeed(server: RehearsalServer, model: OpenAIModel) -> None:
     server.change(summary_behaviour="fail")
     with pytest.raises(ModelFailed) as caught:
         await ask(model, GIVEN, SUMMARISE)
@@ -219,7 +209,7 @@ async def test_a_summary_can_be_told_to_fail_while_answers_still_come(
 
 @pytest.mark.parametrize("cut_style", ["connection", "end_of_stream"])
 @pytest.mark.parametrize("chunks", [0, 1, 3])
-async def test_a_stream_is_cut_after_so_many_chunks(
+async def test_a_stream_is_cut_after_the_configured_chunks(
     server: RehearsalServer, model: OpenAIModel, cut_style: str, chunks: int
 ) -> None:
     server.change(cut_after_chunks=chunks, cut_style=cut_style)
@@ -232,12 +222,12 @@ async def test_a_stream_is_cut_after_so_many_chunks(
     assert server.requests[-1].is_complete
 
 
-async def test_another_model_may_be_served_than_the_one_asked_for(server: RehearsalServer, model: OpenAIModel) -> None:
+async def test_the_served_model_may_differ_from_the_requested_one(server: RehearsalServer, model: OpenAIModel) -> None:
     server.change(served_model="rehearsal-2")
     assert (await ask(model, GIVEN)).served_model == "rehearsal-2"
 
 
-async def test_it_says_what_it_is_wherever_it_is_asked(server: RehearsalServer, http: httpx2.AsyncClient) -> None:
+async def test_every_listing_describes_the_rehearsal_model(server: RehearsalServer, http: httpx2.AsyncClient) -> None:
     assert "rehearsal model" in (await http.get("/")).text
     assert (await http.get("/health")).json() == {"status": "ok", "model": "rehearsal"}
     (listed,) = (await http.get("/v1/models")).json()["data"]
@@ -246,7 +236,7 @@ async def test_it_says_what_it_is_wherever_it_is_asked(server: RehearsalServer, 
     assert listed["meta"]["n_ctx"] == server.options.window_tokens
 
 
-async def test_its_counter_counts_a_whole_body(http: httpx2.AsyncClient) -> None:
+async def test_the_counter_counts_a_whole_body(http: httpx2.AsyncClient) -> None:
     body: dict[str, Any] = {
         "messages": [{"role": "user", "content": GIVEN.content}],
         "tools": [{"function": {"name": "x"}}],
@@ -255,7 +245,7 @@ async def test_its_counter_counts_a_whole_body(http: httpx2.AsyncClient) -> None
     assert counted.json() == {"input_tokens": count_request(body["messages"], body["tools"])}
 
 
-async def test_without_the_right_key_nothing_is_told(server: RehearsalServer, http: httpx2.AsyncClient) -> None:
+async def test_requests_without_the_key_are_refused(server: RehearsalServer, http: httpx2.AsyncClient) -> None:
     server.change(api_key="right")
     body = {"messages": [{"role": "user", "content": "x"}]}
     answers = [
@@ -267,7 +257,7 @@ async def test_without_the_right_key_nothing_is_told(server: RehearsalServer, ht
     assert all(answer.json()["error"]["code"] == "invalid_api_key" for answer in answers)
 
 
-async def test_the_record_can_be_read_over_http_without_keys(model: OpenAIModel, http: httpx2.AsyncClient) -> None:
+async def test_recorded_requests_are_served_without_keys(model: OpenAIModel, http: httpx2.AsyncClient) -> None:
     await ask(model, GIVEN)
     (recorded,) = (await http.get("/rehearsal/requests")).json()
     assert recorded["body"]["messages"][0]["content"] == GIVEN.content
@@ -292,7 +282,7 @@ USER = {"role": "user", "content": "x"}
         (json.dumps({"messages": [USER], "max_completion_tokens": True}).encode(), "max_completion_tokens"),
     ],
 )
-async def test_a_request_that_makes_no_sense_gets_openais_error(
+async def test_an_invalid_request_gets_an_openai_error(
     http: httpx2.AsyncClient, content: bytes, param: str | None
 ) -> None:
     answer = await http.post("/v1/chat/completions", content=content)
@@ -302,7 +292,7 @@ async def test_a_request_that_makes_no_sense_gets_openais_error(
     assert error["message"]
 
 
-async def test_a_stream_nobody_asked_usage_of_has_none(server: RehearsalServer, http: httpx2.AsyncClient) -> None:
+async def test_a_stream_without_include_usage_has_none(server: RehearsalServer, http: httpx2.AsyncClient) -> None:
     answer = await http.post("/v1/chat/completions", json={"messages": [USER], "stream": True})
     events = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]
     assert events[-1] == "[DONE]"

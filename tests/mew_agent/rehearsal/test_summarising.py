@@ -59,7 +59,7 @@ def system(text: str) -> dict[str, Any]:
         [user("ada: summarise what we have")],
     ],
 )
-def test_an_order_for_a_summary_is_recognised(messages: list[dict[str, Any]]) -> None:
+def test_a_summary_request_is_recognized(messages: list[dict[str, Any]]) -> None:
     assert is_summary_request(messages)
 
 
@@ -74,13 +74,13 @@ def test_an_order_for_a_summary_is_recognised(messages: list[dict[str, Any]]) ->
         [],
     ],
 )
-def test_text_that_speaks_of_summaries_orders_none(messages: list[dict[str, Any]]) -> None:
+def test_text_about_summaries_is_not_a_summary_request(messages: list[dict[str, Any]]) -> None:
     assert not is_summary_request(messages)
     assert summarise(messages, 100) == ""
     assert text_to_summarise(messages) == ""
 
 
-def test_the_order_that_our_own_compaction_sends_is_recognised_and_obeyed() -> None:
+def test_the_summary_request_of_our_compaction_is_recognized() -> None:
     texts = [TALK[0][2], *(f"Point {number}: the gateway must warn reader {number}." for number in range(60))]
     items = [Item(seq, "user", text, seq, f"item-{seq}", "2026-01-01") for seq, text in enumerate(texts)]
     sent = [{"role": message.role, "content": message.content} for message in summary_messages(items, None, 200)]
@@ -91,7 +91,7 @@ def test_the_order_that_our_own_compaction_sends_is_recognised_and_obeyed() -> N
     assert count(summary) <= 200
 
 
-def test_the_headings_of_the_order_become_sections_filled_with_what_fits() -> None:
+def test_headings_of_the_request_become_filled_sections() -> None:
     summary = summarise([system(ORDER), user(blocks(repeat=24))], 600)
     sections = {part.partition("\n")[0]: part for part in summary.split("## ")}
     assert "review src/app/main.py" in sections["Goal and request"]
@@ -100,7 +100,7 @@ def test_the_headings_of_the_order_become_sections_filled_with_what_fits() -> No
     assert "Do slow readers get a warning? [env-3]" in sections["Open and next"]
 
 
-def test_without_headings_it_is_key_sentences_in_their_order_and_the_names() -> None:
+def test_without_headings_key_sentences_stay_in_order() -> None:
     summary = summarise(
         [user(repeated(TALK[0][2], 24)), user(repeated(TALK[2][2], 24)), user("Summarise the above.")], 600
     )
@@ -109,19 +109,19 @@ def test_without_headings_it_is_key_sentences_in_their_order_and_the_names() -> 
     assert lines[-1] == "Names: src/app/main.py, tests/test_gateway.py"
 
 
-def test_another_conversation_gives_another_summary() -> None:
+def test_different_conversations_get_different_summaries() -> None:
     first = summarise([user("The Elbe is a long river in Europe."), user("Summarise the above.")], 600)
     second = summarise([user("The Nile is a long river in Africa."), user("Summarise the above.")], 600)
     assert "Elbe" in first
     assert "Nile" in second
 
 
-def test_system_prompts_and_the_order_itself_are_not_summarised() -> None:
+def test_system_prompts_and_the_request_are_not_summarized() -> None:
     messages = [system("Be polite to all the visitors."), user("Rivers carry much water."), user("Summarise the talk.")]
     assert text_to_summarise(messages) == "Rivers carry much water."
 
 
-def test_a_fenced_text_in_the_order_is_what_is_summarised() -> None:
+def test_fenced_text_in_the_request_is_summarized() -> None:
     assert text_to_summarise([user("Summarise this:\n```\nRivers carry water.\n```\n")]) == "Rivers carry water."
 
 
@@ -134,7 +134,7 @@ SENTENCES = st.lists(WORDS, min_size=4, max_size=12).map(lambda words: " ".join(
     st.integers(min_value=1, max_value=400),
     st.sampled_from([ORDER, "You summarise."]),
 )
-def test_a_summary_never_outgrows_its_bounds(said: list[str], limit_tokens: int, order: str) -> None:
+def test_a_summary_never_exceeds_its_limits(said: list[str], limit_tokens: int, order: str) -> None:
     source = [user(text) for text in said]
     summary = summarise([system(order), *source], limit_tokens)
     size = sum(count(text) for text in said)

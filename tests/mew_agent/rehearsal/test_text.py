@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mew_agent.rehearsal.text import best_for, content_words, has_number, identifiers, most_central, sentences
 
 
-def test_a_text_is_split_at_marks_and_line_breaks_without_list_marks_and_headings() -> None:
+def test_text_is_split_into_sentences_without_markup() -> None:
     text = "# A heading to leave out\nThe first sentence. Is this the second?\n- a point in a list\nno\n"
     text += "这是第一个比较长的中文句子。"
     assert sentences(text) == (
@@ -18,7 +18,7 @@ def test_a_text_is_split_at_marks_and_line_breaks_without_list_marks_and_heading
     )
 
 
-def test_an_endless_line_is_clipped_at_a_word() -> None:
+def test_a_long_line_is_clipped_at_a_word() -> None:
     (sentence,) = sentences("word " * 500)
     assert len(sentence) <= 320
     assert sentence.endswith("word")
@@ -26,7 +26,7 @@ def test_an_endless_line_is_clipped_at_a_word() -> None:
     assert len(unbroken) <= 320
 
 
-def test_only_words_with_meaning_count() -> None:
+def test_stop_words_are_ignored() -> None:
     assert content_words("What is the Elbe, and where?") == {"elbe"}
     assert content_words("中文字") == {"中文", "文字"}
 
@@ -38,35 +38,35 @@ def test_only_words_with_meaning_count() -> None:
         "123e4567-e89b-12d3-a456-426614174000", "env-42",
     ],
 )  # fmt: skip
-def test_names_worth_keeping_are_found(name: str) -> None:
+def test_names_are_found(name: str) -> None:
     assert identifiers([f"Look at {name}, please.", f"Again {name}"]) == [name]
 
 
-def test_ordinary_words_are_no_names() -> None:
+def test_ordinary_words_are_not_names() -> None:
     assert identifiers(["The quick brown fox decided; it added faced beef."]) == []
 
 
-def test_figures_are_seen() -> None:
+def test_figures_are_found() -> None:
     assert has_number("It took 12.5 seconds")
     assert not has_number("It took version2b long")
 
 
-def test_the_sentence_that_shares_rare_words_comes_first() -> None:
+def test_the_sentence_with_shared_rare_words_ranks_first() -> None:
     candidates = ["The river is long.", "The river Elbe is cold.", "Nothing here."]
     assert best_for(frozenset({"river", "elbe"}), candidates) == ["The river Elbe is cold.", "The river is long."]
 
 
-def test_what_a_text_is_about_comes_first() -> None:
+def test_the_topic_sentence_ranks_first() -> None:
     candidates = ["Cats sleep.", "The gateway routes envelopes.", "Envelopes reach the gateway first."]
     assert most_central(candidates)[-1] == "Cats sleep."
 
 
 @given(st.lists(st.text(max_size=60), max_size=8))
-def test_ordering_keeps_every_sentence_once(candidates: list[str]) -> None:
+def test_ranking_keeps_every_sentence_once(candidates: list[str]) -> None:
     assert sorted(most_central(candidates)) == sorted(set(candidates))
 
 
 @given(st.text(max_size=400))
-def test_no_text_breaks_the_reading(text: str) -> None:
+def test_any_text_can_be_read(text: str) -> None:
     assert all(len(sentence) <= 320 for sentence in sentences(text))
     identifiers([text])

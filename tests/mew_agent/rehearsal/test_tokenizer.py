@@ -26,13 +26,13 @@ TEXTS = st.text(max_size=200) | st.text(alphabet="aZ é7_-.\n\t 中文", max_siz
 
 
 @given(TEXTS)
-def test_the_tokens_of_a_text_joined_are_the_text(text: str) -> None:
+def test_joined_tokens_are_the_original_text(text: str) -> None:
     assert "".join(encode(text)) == text
     assert count(text) == len(encode(text))
 
 
 @given(TEXTS, st.integers(min_value=0, max_value=200))
-def test_a_reply_cut_after_n_tokens_counts_n_tokens_when_it_comes_back(text: str, size: int) -> None:
+def test_a_reply_cut_at_n_tokens_counts_n_tokens(text: str, size: int) -> None:
     tokens = encode(text)[:size]
     assert encode("".join(tokens)) == tokens
 
@@ -49,7 +49,7 @@ def test_a_reply_cut_after_n_tokens_counts_n_tokens_when_it_comes_back(text: str
         ("", []),
     ],
 )
-def test_each_kind_of_text_is_cut_as_documented(text: str, tokens: list[str]) -> None:
+def test_each_kind_of_text_is_split_as_documented(text: str, tokens: list[str]) -> None:
     assert encode(text) == tokens
 
 
@@ -63,7 +63,7 @@ def test_each_kind_of_text_is_cut_as_documented(text: str, tokens: list[str]) ->
         pytest.param("这是一个用来检查的句子" * 20, 1.0, 1.0, id="chinese"),
     ],
 )
-def test_characters_a_token_are_those_of_a_real_vocabulary(text: str, at_least: float, at_most: float) -> None:
+def test_characters_per_token_match_a_real_vocabulary(text: str, at_least: float, at_most: float) -> None:
     assert at_least <= len(text) / count(text) <= at_most
 
 
@@ -73,12 +73,12 @@ MESSAGES = st.lists(
 
 
 @given(MESSAGES, MESSAGES)
-def test_the_template_is_additive(first: list[dict[str, str]], second: list[dict[str, str]]) -> None:
+def test_template_tokens_are_additive(first: list[dict[str, str]], second: list[dict[str, str]]) -> None:
     both = count_request(first + second)
     assert both == count_request(first) + count_request(second) - TOKENS_FOR_PRIMER
 
 
-def test_every_part_of_a_request_has_its_price() -> None:
+def test_every_part_of_a_request_is_counted() -> None:
     assert count_request([]) == TOKENS_FOR_PRIMER
     assert count_message({"role": "user", "content": "Hello world"}) == TOKENS_PER_MESSAGE + 2
     assert count_message({"role": "user", "content": "Hello", "name": "ada"}) == TOKENS_PER_MESSAGE + 1 + 2
@@ -91,7 +91,7 @@ def test_every_part_of_a_request_has_its_price() -> None:
     assert count_request([], [tool]) == TOKENS_FOR_PRIMER + TOKENS_FOR_TOOLS + TOKENS_PER_TOOL + count(rendered)
 
 
-def test_calls_of_an_unknown_shape_cost_their_frame() -> None:
+def test_malformed_calls_cost_their_frame() -> None:
     plain = count_message({"role": "assistant", "content": ""})
     assert count_message({"role": "assistant", "content": "", "tool_calls": ["x"]}) == plain + count_tool_call("", "")
     assert count_message({"role": "assistant", "content": "", "tool_calls": None}) == plain

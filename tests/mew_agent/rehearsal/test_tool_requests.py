@@ -33,11 +33,11 @@ def calls(text: str, *tools: dict[str, Any]) -> list[tuple[str, Any]]:
         'Invoke read/file with {"path": "a.txt"}',
     ],
 )
-def test_a_tool_that_is_asked_for_is_called_with_what_was_said(text: str) -> None:
+def test_a_requested_tool_gets_the_given_arguments(text: str) -> None:
     assert calls(text, READ) == [("read_file", {"path": "a.txt"})]
 
 
-def test_two_requests_in_one_message_are_two_calls_in_their_order() -> None:
+def test_two_requests_in_a_message_are_two_calls() -> None:
     text = 'call add with {"a": 1, "b": 2} and then read_file with {"path": "x"} and call add with {"a": 3, "b": 4}'
     assert calls(text, READ, ADD) == [
         ("add", {"a": 1, "b": 2}),
@@ -47,7 +47,7 @@ def test_two_requests_in_one_message_are_two_calls_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("text", ["Add some salt to the search results", "What is a file?", "", "call me later"])
-def test_ordinary_words_call_nothing(text: str) -> None:
+def test_ordinary_words_call_no_tool(text: str) -> None:
     assert calls(text, READ, ADD, SEARCH) == []
 
 
@@ -62,20 +62,20 @@ def test_missing_arguments_are_filled_from_the_message() -> None:
     ]
 
 
-def test_broken_json_behind_a_name_is_not_passed_on() -> None:
+def test_invalid_json_after_a_name_is_not_forwarded() -> None:
     assert calls('call add with {"a": 1,', ADD) == [("add", {"a": 1, "b": 0.0})]
 
 
-def test_a_prefix_of_the_offered_name_may_be_left_out() -> None:
+def test_the_prefix_of_a_tool_name_is_optional() -> None:
     assert calls('call read_file with {"path": "a"}', tool("files__read_file")) == [("files__read_file", {"path": "a"})]
     assert calls('call read_file with {"path": "a"}', tool("files-read_file")) == [("files-read_file", {"path": "a"})]
 
 
-def test_a_name_inside_a_longer_name_is_not_meant() -> None:
+def test_a_name_inside_a_longer_name_is_ignored() -> None:
     assert calls("call read_file_lines with {}", READ, tool("read_file_lines")) == [("read_file_lines", {})]
 
 
-def test_tools_of_an_unknown_shape_are_passed_over() -> None:
+def test_malformed_tools_are_ignored() -> None:
     assert (
         requested_calls("call x", [{"function": "x"}, {"function": {"name": "x", "parameters": None}}])[0].arguments
         == "{}"

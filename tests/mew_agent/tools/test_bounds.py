@@ -24,19 +24,17 @@ texts = st.text(max_size=400) | st.text(alphabet="abc 0123,\n漢", min_size=200,
     ("free_tokens", "most_tokens", "room_tokens"),
     [(8_000, 9_000, 4_000), (1_000, 9_000, 2_500), (1_000, 3_000, 1_500), (0, 0, 0)],
 )
-def test_results_take_half_of_what_is_free_and_a_quarter_of_the_window_where_that_can_be_had(
-    free_tokens: int, most_tokens: int, room_tokens: int
-) -> None:
+def test_results_may_take_half_of_the_free_tokens(free_tokens: int, most_tokens: int, room_tokens: int) -> None:
     assert Room(10_000, free_tokens, most_tokens).for_results == room_tokens
 
 
-def test_short_results_leave_room_to_long_ones() -> None:
+def test_short_results_leave_room_for_long_ones() -> None:
     limits = ResultBound().limits({"long": 5_000, "short": 100, "longer": 9_000}, Room(10_000, 4_000, 9_000))
     assert limits["short"] >= 100
     assert limits["long"] == limits["longer"] == (2_500 - 100) // 2
 
 
-def test_the_configured_bound_holds_for_each_result() -> None:
+def test_the_configured_limit_applies_to_each_result() -> None:
     limits = ResultBound(max_tokens=200).limits({"a": 5_000, "b": 100}, Room(10_000, 4_000, 9_000))
     assert limits == {"a": 200, "b": 200}
 
@@ -46,9 +44,7 @@ def test_the_configured_bound_holds_for_each_result() -> None:
     st.integers(0, 20_000),
     st.integers(0, 20_000),
 )
-def test_all_results_together_never_take_more_than_the_room_and_the_least(
-    sizes: dict[str, int], free: int, most: int
-) -> None:
+def test_all_results_together_stay_within_the_room(sizes: dict[str, int], free: int, most: int) -> None:
     room = Room(20_000, min(free, most), most)
     limits = ResultBound().limits(sizes, room)
     taken = sum(min(sizes[key], limits[key]) for key in sizes)
@@ -56,11 +52,11 @@ def test_all_results_together_never_take_more_than_the_room_and_the_least(
     assert taken <= room.for_results + LEAST_TOKENS * len(sizes)
 
 
-def test_a_result_that_fits_is_left_alone() -> None:
+def test_a_result_that_fits_is_unchanged() -> None:
     assert ResultBound().bounded("short", 100, project, kept_as="r1") is None
 
 
-def test_a_longer_one_keeps_its_beginning_and_its_end_and_says_what_is_missing() -> None:
+def test_a_long_result_keeps_both_ends_and_names_the_gap() -> None:
     part = ResultBound().bounded(LINES, 500, project, kept_as="r1")
     assert part is not None
     head, note, tail = re.split(r"\n(\[\.\.\. .* \.\.\.\])\n", part)
@@ -76,7 +72,7 @@ def test_a_longer_one_keeps_its_beginning_and_its_end_and_says_what_is_missing()
     assert 450 <= project(part) <= 505
 
 
-def test_a_longer_one_can_be_refused() -> None:
+def test_a_long_result_can_be_refused() -> None:
     part = ResultBound(on_long="refuse").bounded(LINES, 500, project, kept_as="r1")
     assert part == (
         f"Error: this result of about {project(LINES):,} tokens (projected) is longer than the 500 that there is room"
@@ -85,7 +81,7 @@ def test_a_longer_one_can_be_refused() -> None:
 
 
 @given(texts, st.integers(0, 400))
-def test_what_is_cut_takes_no_more_than_its_note_and_the_bound(text: str, limit: int) -> None:
+def test_a_cut_result_stays_within_its_limit(text: str, limit: int) -> None:
     tokens = project(text)
     if tokens <= limit:
         assert ResultBound().bounded(text, limit, project, kept_as="r") is None
@@ -96,7 +92,7 @@ def test_what_is_cut_takes_no_more_than_its_note_and_the_bound(text: str, limit:
 
 
 @given(texts, st.integers(-5, 400))
-def test_a_beginning_takes_no_more_than_it_may(text: str, limit: int) -> None:
+def test_a_beginning_stays_within_its_limit(text: str, limit: int) -> None:
     part = beginning(text, limit, project)
     assert text.startswith(part)
     assert project(part) <= max(0, limit)

@@ -32,7 +32,7 @@ def offers() -> LocalOffers:
     return made
 
 
-async def test_lists_have_everything_on_one_page() -> None:
+async def test_a_list_has_a_single_page() -> None:
     assert [tool["name"] for tool in (await offers().request("tools/list", {}))["tools"]] == ["add"]
     listed = await offers().request("resources/list", {})
     assert listed["resources"][0] == {"uri": "file:///greeting.txt", "name": "greeting"}
@@ -41,7 +41,7 @@ async def test_lists_have_everything_on_one_page() -> None:
     }
 
 
-async def test_who_offers_nothing_has_empty_lists() -> None:
+async def test_without_tools_and_resources_the_lists_are_empty() -> None:
     assert await LocalOffers().request("tools/list", {}) == {"tools": []}
     assert await LocalOffers().request("resources/list", {}) == {"resources": []}
 
@@ -54,7 +54,7 @@ async def test_who_offers_nothing_has_empty_lists() -> None:
         ({"content": [{"title": "A"}]}, [{"type": "text", "text": '{"content": [{"title": "A"}]}'}]),
     ],
 )
-async def test_only_a_result_in_mcps_own_shape_is_sent_as_it_is(returned: Any, content: Any) -> None:
+async def test_only_mcp_content_is_sent_unchanged(returned: Any, content: Any) -> None:
     made = LocalOffers()
     made.toolbox.add(Tool.of(lambda: returned, name="give"))
     assert (await made.request("tools/call", {"name": "give"}))["content"] == content
@@ -80,7 +80,7 @@ async def test_a_resource_is_read_by_its_uri() -> None:
         ("resources/read", {"uri": "file:///broken.txt"}, INTERNAL_ERROR, "no such file"),
     ],
 )
-async def test_what_cannot_be_served_is_refused_with_its_code(
+async def test_each_failed_request_has_its_error_code(
     method: str, params: dict[str, Any], code: int, words: str
 ) -> None:
     with pytest.raises(Failed, match=words) as refused:
@@ -88,7 +88,7 @@ async def test_what_cannot_be_served_is_refused_with_its_code(
     assert refused.value.code == code
 
 
-async def test_peers_read_each_others_resources_through_the_gateway(joined: Callable[..., Participant]) -> None:
+async def test_peers_read_resources_through_the_gateway(joined: Callable[..., Participant]) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
 
         @ada.resource("notes", mime_type="text/markdown")

@@ -30,7 +30,7 @@ def test_a_tool_is_described_by_its_annotations_and_docstring() -> None:
     assert tool.schema["required"] == ["text"]
 
 
-def test_a_default_makes_an_argument_optional_and_a_name_can_be_given() -> None:
+def test_a_default_makes_an_argument_optional() -> None:
     tool = Tool.of(scale, name="times", description="Multiplies.")
     assert tool.schema["required"] == ["value"]
     assert tool.schema["properties"]["by"]["enum"] == ["two", "ten"]
@@ -38,7 +38,7 @@ def test_a_default_makes_an_argument_optional_and_a_name_can_be_given() -> None:
     assert Tool.of(scale).description == "The tool scale."
 
 
-def test_a_schema_says_nothing_twice() -> None:
+def test_a_schema_has_no_redundant_titles() -> None:
     def look(path: str, depth: Annotated[int, Field(title="How deep", ge=1)] = 1) -> None: ...
 
     assert Tool.of(look).schema == {
@@ -51,21 +51,21 @@ def test_a_schema_says_nothing_twice() -> None:
     }
 
 
-def test_any_name_of_an_argument_will_do() -> None:
+def test_every_argument_name_is_accepted() -> None:
     def odd(schema: str, copy: int, model_config: str = "x", _hidden: int = 0) -> str:
         return f"{schema}{copy}{model_config}{_hidden}"
 
     assert set(Tool.of(odd).schema["properties"]) == {"schema", "copy", "model_config", "_hidden"}
 
 
-async def test_any_name_of_an_argument_arrives() -> None:
+async def test_every_argument_name_reaches_the_function() -> None:
     async def odd(schema: str, _hidden: int = 0) -> str:
         return f"{schema}{_hidden}"
 
     assert await Tool.of(odd).call({"schema": "a", "_hidden": 7}) == "a7"
 
 
-def test_a_function_that_cannot_be_described_is_refused_when_it_is_offered() -> None:
+def test_a_function_without_a_usable_signature_is_refused() -> None:
     def many(*args: int) -> None: ...
     def loose(**kwargs: int) -> None: ...
     def nameless(x: int, /) -> None: ...
@@ -105,7 +105,7 @@ class Scaler:
         return value * self.by
 
 
-async def test_anything_that_can_be_called_and_described_is_a_tool() -> None:
+async def test_callable_objects_and_partials_are_tools() -> None:
     threefold = Tool.of(Scaler(3))
     assert (threefold.name, threefold.description) == ("Scaler", "Scales values.")
     assert await threefold.call({"value": "2"}) == 6
@@ -115,7 +115,7 @@ async def test_anything_that_can_be_called_and_described_is_a_tool() -> None:
     assert await Tool.of(lambda x: x, name="same").call({"x": 1}) == 1
 
 
-async def test_what_a_generator_yields_is_its_result() -> None:
+async def test_a_generator_returns_the_list_of_its_values() -> None:
     threads = set[int]()
 
     def upto(n: int) -> Iterator[int]:
@@ -131,7 +131,7 @@ async def test_what_a_generator_yields_is_its_result() -> None:
     assert threading.get_ident() not in threads
 
 
-async def test_a_tool_that_would_end_the_program_ends_only_itself() -> None:
+async def test_a_tool_that_exits_does_not_end_the_program() -> None:
     def leave() -> None:
         sys.exit(3)
 
@@ -175,7 +175,7 @@ async def test_cancelling_does_not_wait_for_a_plain_function() -> None:
         go_on.set()
 
 
-def test_a_name_is_given_once() -> None:
+def test_a_second_tool_with_the_same_name_is_refused() -> None:
     box = Toolbox()
     box.add(Tool.of(scale))
     with pytest.raises(ValueError, match="there is a tool 'scale' already"):
@@ -183,7 +183,7 @@ def test_a_name_is_given_once() -> None:
     assert [spec.name for spec in box.specs()] == ["scale"]
 
 
-async def test_an_unknown_tool_is_told_with_the_known_ones() -> None:
+async def test_an_unknown_tool_error_lists_the_known_tools() -> None:
     box = Toolbox()
     with pytest.raises(UnknownTool, match=r"no tool 'x' \(known: none\)"):
         await box.call("x", {})
@@ -208,7 +208,7 @@ async def test_an_unknown_tool_is_told_with_the_known_ones() -> None:
         ("half", '{"x": "\ud800"}', "half ? a character"),
     ],
 )
-async def test_a_model_always_gets_text(name: str, arguments: str, seen: str) -> None:
+async def test_a_tool_run_for_a_model_never_raises(name: str, arguments: str, seen: str) -> None:
     box = Toolbox()
 
     def fails() -> None:

@@ -16,7 +16,7 @@ targets = st.builds(Target, close | st.text(max_size=90), close | st.text(max_si
 
 
 @given(st.lists(targets, unique=True, max_size=30), st.lists(close, max_size=3))
-def test_each_name_is_accepted_means_one_tool_and_leads_back_to_it(given_: list[Target], reserved: list[str]) -> None:
+def test_each_target_has_one_accepted_and_reversible_name(given_: list[Target], reserved: list[str]) -> None:
     names = ToolNames()
     called = [names.name_of(target, reserved) for target in given_]
     assert all(ACCEPTED.fullmatch(name) for name in called)
@@ -26,7 +26,7 @@ def test_each_name_is_accepted_means_one_tool_and_leads_back_to_it(given_: list[
 
 
 @given(targets, st.lists(targets))
-def test_a_name_does_not_depend_on_who_else_is_there(target: Target, others: list[Target]) -> None:
+def test_a_name_does_not_depend_on_other_peers(target: Target, others: list[Target]) -> None:
     names = ToolNames()
     for other in others:
         names.name_of(other)
@@ -34,7 +34,7 @@ def test_a_name_does_not_depend_on_who_else_is_there(target: Target, others: lis
 
 
 @given(targets, targets)
-def test_a_marked_name_is_no_plain_name(one: Target, other: Target) -> None:
+def test_a_digest_name_is_never_a_plain_name(one: Target, other: Target) -> None:
     assert marked_name(one) != plain_name(other)
 
 
@@ -46,7 +46,7 @@ def test_a_marked_name_is_no_plain_name(one: Target, other: Target) -> None:
         ("files", "__init", "files____init"),
     ],
 )
-def test_ordinary_names_can_be_read(peer: str, tool: str, name: str) -> None:
+def test_ordinary_names_stay_readable(peer: str, tool: str, name: str) -> None:
     assert ToolNames().name_of(Target(peer, tool)) == name
 
 
@@ -54,11 +54,11 @@ def test_ordinary_names_can_be_read(peer: str, tool: str, name: str) -> None:
     ("peer", "tool"),
     [("a__b", "c"), ("a_", "b"), ("files", "read/file"), ("3d", "x"), ("x" * 40, "y" * 40), ("a", ""), ("ä", "ö")],
 )
-def test_others_are_marked_with_a_digest(peer: str, tool: str) -> None:
+def test_other_names_get_a_digest(peer: str, tool: str) -> None:
     name = ToolNames().name_of(Target(peer, tool))
     assert re.fullmatch(r"t_.*[0-9a-f]{16}", name)
     assert len(name) <= MAX_NAME_LENGTH
 
 
-def test_a_name_that_was_never_given_means_nothing() -> None:
+def test_an_unknown_name_has_no_target() -> None:
     assert ToolNames().target_of("calculator__add") is None

@@ -25,13 +25,13 @@ ADD = {"name": "add", "description": "Add.", "inputSchema": {"type": "object", "
     ("result", "cursor"),
     [({"tools": [ADD]}, None), ({"tools": [ADD], "nextCursor": "2"}, "2"), ([ADD], None), ([ADD, 7, None], None)],
 )
-def test_a_list_may_come_bare_or_under_its_name(result: Any, cursor: str | None) -> None:
+def test_a_list_may_be_bare_or_under_its_name(result: Any, cursor: str | None) -> None:
     page = read_page(result, "tools")
     assert (page.entries, page.cursor) == ((ADD,), cursor)
 
 
 @pytest.mark.parametrize("result", [None, {}, "tools", {"tools": "add"}, 3])
-def test_what_is_no_list_is_said_to_be_none(result: Any) -> None:
+def test_an_answer_that_is_not_a_list_is_refused(result: Any) -> None:
     with pytest.raises(Unreadable, match="a list of tools was expected"):
         read_page(result, "tools")
 
@@ -43,18 +43,18 @@ def test_a_tool_keeps_its_schema_under_any_of_its_names() -> None:
 
 
 @pytest.mark.parametrize("schema", [None, "object", {"type": "string"}, []])
-def test_a_tool_without_a_usable_schema_takes_an_object(schema: Any) -> None:
+def test_a_tool_without_a_schema_takes_any_object(schema: Any) -> None:
     (tool,) = tools_of("calc", ({"name": "add", "inputSchema": schema},))
     assert tool.schema == {"type": "object", "properties": {}}
 
 
-def test_entries_without_a_name_and_second_ones_are_left_out_and_lists_are_bounded() -> None:
+def test_unnamed_and_repeated_entries_are_dropped_and_lists_are_bounded() -> None:
     entries = ({"name": "add"}, {"name": "add", "description": "again"}, {"description": "nameless"}, {"name": 3})
     assert tools_of("calc", entries) == (PeerTool("calc", "add"),)
     assert len(tools_of("calc", tuple({"name": f"n{n}"} for n in range(MAX_LISTED + 5)))) == MAX_LISTED
 
 
-def test_resources_and_prompts_are_read_alike() -> None:
+def test_resources_and_prompts_are_read_like_tools() -> None:
     resources = resources_of("notes", ({"uri": "notes://1", "name": "One", "mimeType": "text/plain"}, {"name": "x"}))
     assert resources == (PeerResource("notes", "notes://1", "One", "", "text/plain"),)
     prompts = prompts_of("notes", ({"name": "daily", "arguments": [{"name": "day"}, "bare", {}]}, {"arguments": 5}))
@@ -62,6 +62,6 @@ def test_resources_and_prompts_are_read_alike() -> None:
 
 
 @given(json_values)
-def test_whatever_a_peer_answers_can_be_read(raw: Any) -> None:
+def test_any_list_of_a_peer_can_be_read(raw: Any) -> None:
     entries = tuple(one for one in (raw if isinstance(raw, list) else [raw]) if isinstance(one, dict))
     assert isinstance(tools_of("x", entries) + resources_of("x", entries) + prompts_of("x", entries), tuple)

@@ -15,7 +15,7 @@ async def read(resource: Resource, uri: str) -> dict[str, Any]:
     return dict(content)
 
 
-async def test_text_bytes_and_values_are_sent_each_in_its_own_way() -> None:
+async def test_text_bytes_and_values_have_different_content() -> None:
     assert await read(Resource.of(lambda: "a", "x:a"), "x:a") == {"uri": "x:a", "mimeType": "text/plain", "text": "a"}
     blob = await read(Resource.of(lambda: b"\x00\xff", "x:b"), "x:b")
     assert base64.b64decode(blob["blob"]) == b"\x00\xff"
@@ -24,12 +24,12 @@ async def test_text_bytes_and_values_are_sent_each_in_its_own_way() -> None:
     assert (value["mimeType"], value["text"]) == ("application/json", '{"n":[1,2]}')
 
 
-async def test_a_mime_type_that_was_given_stands() -> None:
+async def test_a_given_mime_type_is_used() -> None:
     content = await read(Resource.of(lambda: b"GIF89a", "x:g", mime_type="image/gif"), "x:g")
     assert content["mimeType"] == "image/gif"
 
 
-async def test_half_a_character_is_made_sendable() -> None:
+async def test_a_lone_surrogate_is_replaced() -> None:
     assert (await read(Resource.of(lambda: "a\ud800", "x:a"), "x:a"))["text"] == "a?"
 
 
@@ -40,7 +40,7 @@ async def test_a_coroutine_function_is_awaited() -> None:
     assert (await read(Resource.of(page, "x:a"), "x:a"))["text"] == "late"
 
 
-async def test_places_of_a_uri_are_arguments_decoded() -> None:
+async def test_placeholders_of_a_uri_become_decoded_arguments() -> None:
     async def line(book: str, number: str) -> str:
         """A line of a book."""
         return f"{book}:{number}"
@@ -57,13 +57,13 @@ async def test_places_of_a_uri_are_arguments_decoded() -> None:
 
 
 @pytest.mark.parametrize("uri", ["books://a", "books://a/b/c", "books://a/", "Books://a/b", "books://a/b?x"])
-async def test_a_uri_that_does_not_fit_a_template_is_not_there(uri: str) -> None:
+async def test_a_uri_that_matches_no_template_is_not_found(uri: str) -> None:
     resource = Resource.of(lambda book, number: "", "books://{book}/{number}", name="line")
     with pytest.raises(NoSuchResource, match="no resource"):
         await read(resource, uri)
 
 
-async def test_an_exact_uri_goes_before_a_template() -> None:
+async def test_an_exact_uri_wins_over_a_template() -> None:
     box = Resources()
     box.add(Resource.of(lambda day: "any", "diary://{day}", name="any"))
     box.add(Resource.of(lambda: "today", "diary://today", name="today"))
@@ -73,17 +73,17 @@ async def test_an_exact_uri_goes_before_a_template() -> None:
     assert [one["name"] for one in box.templates()] == ["any"]
 
 
-def test_a_name_becomes_a_uri() -> None:
+def test_a_plain_name_becomes_a_resource_uri() -> None:
     assert Resource.of(lambda: "", "my notes").uri == "resource:///my%20notes"
     assert Resource.of(lambda: "", "my notes").name == "my notes"
 
 
-def test_places_and_arguments_must_agree() -> None:
+def test_placeholders_and_arguments_must_match() -> None:
     with pytest.raises(TypeError, match=r"its places are \['day'\], the arguments of its function \['date'\]"):
         Resource.of(lambda date: "", "diary://{day}")
 
 
-def test_a_uri_is_given_once() -> None:
+def test_a_second_resource_with_the_same_uri_is_refused() -> None:
     box = Resources()
     box.add(Resource.of(lambda: "", "x:a"))
     with pytest.raises(ValueError, match="there is a resource 'x:a' already"):
