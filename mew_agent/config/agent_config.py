@@ -224,7 +224,7 @@ def load_policy(name_or_file: str, *, where: str = "--policy") -> Policy:
         return preset
     path = Path(name_or_file)
     if not name_or_file or (not _is_file_name(name_or_file) and not path.exists()):
-        problem = f"there is no policy '{name_or_file}'{did_you_mean(name_or_file, PRESETS)}"
+        problem = f"unknown policy '{name_or_file}'{did_you_mean(name_or_file, PRESETS)}"
         raise ConfigError(where, problem, f"one of {', '.join(PRESETS)}, or a file")
     source = file_source(path)
     return policy_from(source.values, source.where, source.place)

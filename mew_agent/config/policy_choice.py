@@ -1,55 +1,59 @@
-"""[pure] Which policy an agent follows: a preset or one of its own, with its model's settings and its window.
+"""[pure] The policy an agent follows: read from the keys of a file, with settings for its model and its window.
 
-Owns how a policy is read from the keys of a file, which settings it takes from where, and whom it may be used with.
-It opens no file.
+Owns how policies and their settings are read, the precedence of settings, which providers a policy allows, and the
+wording of errors in policy files. Opens no file.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from mew_agent.context.policy import PRESETS, Policy
-from mew_agent.context.policy.faults import first_fault
+from mew_agent.context.policy.threshold import PolicyPart
 from mew_agent.errors import ConfigError
 from mew_agent.model.interface import Window
 from mew_agent.suggestions import did_you_mean
 
 LM_STUDIO = "lmstudio"
 
+EXTRA_KEYS = ("based_on", "settings")
+"""Keys that a policy file accepts in addition to those of `Policy`."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChosenPolicy:
-    """A policy with its settings, and the window that the configuration tells, in tokens; None: it tells none."""
+    """A policy with its settings, and the configured context window in tokens; None if none is configured."""
 
     policy: Policy
     limit_tokens: int | None = None
 
 
 def policy_from(given: Mapping[str, Any], where: str, place: Callable[[str], str]) -> Policy:
-    """A policy from its keys. `place(key)` says where a key stands. Raises `ConfigError`.
+    """Read a policy from its keys. `place(key)` returns a key's position, for errors. Raises `ConfigError`.
 
-    `based_on: PRESET` takes the keys that are not named from there, `settings` are a model's own values.
+    `based_on: PRESET` fills the keys that are not given; `settings` are values for one model.
     """
     values = dict(given)
     settings = _numbers(values.pop("settings", {}), place("settings"))
     if "based_on" in values:
         base = str(values.pop("based_on"))
         if base not in PRESETS:
-            problem = f"there is no preset '{base}'{did_you_mean(base, PRESETS)}"
+            problem = f"unknown preset '{base}'{did_you_mean(base, PRESETS)}"
             raise ConfigError(place("based_on"), problem, f"one of {', '.join(PRESETS)}")
         values = {**PRESETS[base].model_dump(exclude={"name"}), **values}
     if str(values.get("name")) in PRESETS:
-        raise ConfigError(place("name"), f"'{values['name']}' is a preset; yours needs a name of its own")
+        raise ConfigError(place("name"), f"'{values['name']}' is the name of a preset; choose another one")
     try:
         policy = Policy.model_validate(values)
     except ValidationError as error:
-        key, said = first_fault(error.errors(include_url=False))
+        key, problem = policy_problem(error.errors(include_url=False))
     else:
         refuse_wrong_settings(policy, settings, place("settings"))
         return policy.configured(settings)
-    raise ConfigError(where if key is None else place(key), said)
+    raise ConfigError(where if key is None else place(key), problem)
 
 
 def configure_policy(
@@ -62,33 +66,33 @@ def configure_policy(
     scope: Literal["any"] | None,
     where: str,
 ) -> ChosenPolicy:
-    """The policy with what is known of the model, and the user's own settings over that.
+    """Apply the facts about the model, and the user's settings over them, to a policy.
 
-    A window that is configured for the agent stands above the settings, these above the model's facts. Raises
-    `ConfigError` for a setting it does not have, and for a named provider that it is not for.
+    The window comes from `limit_tokens`, else the settings, else the facts. Raises `ConfigError` for an unknown
+    setting, and for a provider that the policy does not allow.
     """
     refuse_wrong_settings(policy, settings, where)
-    refusal = policy.refuses_provider(provider, scope) if provider is not None else None
+    refusal = None if provider is None else policy.refuses_provider(provider, scope)
     if refusal is not None:
-        raise ConfigError(where, refusal.replace("`scope: any`", "`policy_scope: any`"))
-    known = policy.setting_names()
-    of_model = {key: value for key, value in facts.items() if key in known}
+        raise ConfigError(where, _with_config_key(refusal))
+    names = policy.setting_names()
+    model_settings = {key: value for key, value in facts.items() if key in names}
+    refuse_wrong_settings(policy, model_settings, where)
+    values = {**policy.with_canonical_names(model_settings), **policy.with_canonical_names(settings)}
     length = int(facts.get("context_length") or facts.get("input_length") or 0) or None
-    told = limit_tokens or policy.limit_from(settings) or policy.limit_from(of_model) or length
-    refuse_wrong_settings(policy, of_model, where)
-    values = {**policy.by_first_names(of_model), **policy.by_first_names(settings)}
-    return ChosenPolicy(policy.configured(values), told)
+    limit = limit_tokens or policy.limit_from(settings) or policy.limit_from(model_settings) or length
+    return ChosenPolicy(policy.configured(values), limit)
 
 
 def refuse_wrong_settings(policy: Policy, settings: Mapping[str, float], where: str) -> None:
     """Raise `ConfigError` for the first setting that the policy does not have, or that is given under two names."""
+    names = policy.setting_names()
     for key in settings:
-        if key not in policy.setting_names():
-            names = policy.setting_names()
-            expected = f"one of {', '.join(names)}" if names else f"nothing: {policy.name} has no settings"
+        if key not in names:
+            expected = f"one of {', '.join(names)}" if names else f"none: {policy.name} has no settings"
             raise ConfigError(where, f"unknown setting '{key}'{did_you_mean(key, names)}", expected)
     try:
-        policy.by_first_names(settings)
+        policy.with_canonical_names(settings)
     except ValueError as error:
         raise ConfigError(where, str(error), "one of them") from None
 
@@ -96,9 +100,9 @@ def refuse_wrong_settings(policy: Policy, settings: Mapping[str, float], where: 
 def provider_refusal(
     policy: Policy, *, provider: str | None, scope: Literal["any"] | None, endpoint: str, window: Window | None
 ) -> str | None:
-    """Why a policy for one provider may not be used with this server; None if it may.
+    """Why a policy for one provider cannot be used with this server; None if it can.
 
-    Without a configured name the server is known by how it tells its window; one that tells none could be anybody.
+    If no `provider` is configured, LM Studio is recognised by how it reports its window.
     """
     if policy.scope is None or scope == "any":
         return None
@@ -106,13 +110,18 @@ def provider_refusal(
         is_lm_studio = window is not None and ("LM Studio" in window.source or "loaded_context_length" in window.source)
         provider = LM_STUDIO if is_lm_studio else endpoint
     refusal = policy.refuses_provider(provider, scope)
-    return None if refusal is None else refusal.replace("`scope: any`", "`policy_scope: any`")
+    return None if refusal is None else _with_config_key(refusal)
+
+
+def _with_config_key(refusal: str) -> str:
+    """The text of a refusal with the key as it is called in an agent's configuration."""
+    return refusal.replace("`scope: any`", "`policy_scope: any`")
 
 
 def mapping_of(values: object, where: str) -> dict[str, Any]:
-    """The values as a mapping of settings. Raises `ConfigError` for anything else."""
+    """The values as a mapping with text keys. Raises `ConfigError` if they are not a mapping."""
     if not isinstance(values, dict):
-        raise ConfigError(where, f"holds {type(values).__name__}", "a mapping of settings")
+        raise ConfigError(where, f"contains {type(values).__name__}", "a mapping of settings")
     return {str(key): value for key, value in values.items()}
 
 
@@ -122,3 +131,60 @@ def _numbers(values: object, where: str) -> dict[str, float]:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise ConfigError(where, f"{key} is {value!r}", "a number")
     return settings
+
+
+# -- wording of validation errors ------------------------------------------------------------------------
+
+
+def policy_problem(errors: Sequence[ErrorDetails]) -> tuple[str | None, str]:
+    """The most useful of a policy's validation errors: its top-level key (None for the whole policy) and its text.
+
+    An unknown key comes first, because it may be a misspelling of one that is missing.
+    """
+    detail = next((detail for detail in errors if detail["type"] == "extra_forbidden"), errors[0])
+    return (str(detail["loc"][0]) if detail["loc"] else None), _problem(detail)
+
+
+def _problem(detail: ErrorDetails) -> str:
+    path = _key_path(detail["loc"])
+    if detail["type"] == "missing":
+        return f"'{path}' is missing"
+    if detail["type"] == "extra_forbidden":
+        *outer, key = detail["loc"]
+        known = (*Policy.model_fields, *EXTRA_KEYS) if not outer else _inner_keys()
+        inside = f" in {_key_path(outer)}" if outer else ""
+        return f"unknown key '{key}'{inside}{did_you_mean(str(key), known)}"
+    return f"{path}: {_expected(detail)}" if path else _expected(detail)
+
+
+def _expected(detail: ErrorDetails) -> str:
+    match detail["type"]:
+        case "union_tag_not_found":
+            return f"needs the key {detail['ctx']['discriminator'].replace(chr(39), '`')}"
+        case "union_tag_invalid":
+            found = detail["ctx"]
+            return f"unknown {found['discriminator'].strip(chr(39))} '{found['tag']}'; use {found['expected_tags']}"
+        case "tuple_type":
+            return "must be a list"
+        case "too_short":
+            return "must not be empty"
+        case "model_type" | "model_attributes_type":
+            return "must be a mapping"
+        case _:
+            message = detail["msg"].removeprefix("Value error, ").replace("Input should", "must")
+            return message.replace("must be a valid", "must be a")
+
+
+def _key_path(loc: Sequence[int | str]) -> str:
+    """A location as in `rules[0].when`. Pydantic adds the kind of a rule to it, which is not a key of the file."""
+    keys = [part for at, part in enumerate(loc) if not _is_kind(loc, at)]
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in keys).lstrip(".")
+
+
+def _is_kind(loc: Sequence[int | str], at: int) -> bool:
+    return (at == 2 and loc[0] == "rules") or (at > 0 and loc[at - 1] == "repeat")
+
+
+def _inner_keys() -> set[str]:
+    models = [model for model in PolicyPart.__subclasses__() if model is not Policy]
+    return {name for model in models for name in model.model_fields}

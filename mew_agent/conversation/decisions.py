@@ -107,7 +107,7 @@ class Decisions:
         """
         if not self._compactions.is_running:
             self._due = None
-        shows = "stream" in self._tracker.policy.grouped.interventions
+        shows = "stream" in self._tracker.policy.rule_index.interventions
         if shows:
             await self.notify(Notice("compacting", texts.COMPACTING))
         changed = await self._compactions.by_itself(action)
@@ -141,7 +141,7 @@ class Decisions:
     def watching(self, listen: Listener) -> Listener:
         """The listener, and behind it the policy, if that looks at running replies. Raises `ReplyStopped`."""
         policy = self._tracker.policy
-        if "stream" not in policy.phases and "stream" not in policy.grouped.interventions:
+        if "stream" not in policy.phases and "stream" not in policy.rule_index.interventions:
             return listen
         limit = self._tracker.limit_tokens
         watch = StreamWatch(self._tracker.next_prompt_tokens, limit, self._tracker.ledger.calibration)

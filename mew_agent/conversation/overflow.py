@@ -32,7 +32,7 @@ def overflow_compaction(tracker: Tracker) -> CompactAction:
     """The compaction before a refused request is sent once more: to half of the window, or of what was refused."""
     window_tokens = tracker.window.max_tokens
     present_tokens = tracker.ledger.next_prompt_tokens
-    return CompactAction("overflow_error", min(window_tokens, present_tokens) // 2, window_tokens * 7 // 10)
+    return CompactAction("overflow_error", min(window_tokens, present_tokens) // 2)
 
 
 def why_cut(reply: ModelReply, tracker: Tracker) -> Cut | None:

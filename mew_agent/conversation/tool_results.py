@@ -54,7 +54,7 @@ class ToolResults:
         Raises `PolicyStopped` when one cannot be sent at all; a note then stands in its place.
         """
         policy = self._tracker.policy
-        if "tool_result" not in policy.phases and "tool_result" not in policy.grouped.interventions:
+        if "tool_result" not in policy.phases and "tool_result" not in policy.rule_index.interventions:
             return
         entered_tokens = 0
         for call in calls:

@@ -210,7 +210,7 @@ class Transcript:
     @property
     def _policy_makes_room(self) -> bool:
         """Whether the policy itself looks at results and makes room for them, so that they stay whole."""
-        return "tool_result" in self.tracker.policy.grouped.interventions
+        return "tool_result" in self.tracker.policy.rule_index.interventions
 
     # -- the store ---------------------------------------------------------------------------------------
 

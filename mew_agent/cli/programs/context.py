@@ -92,7 +92,7 @@ def _configured(policy: "Policy", limit: int | None, given: Iterable[str]) -> "t
         terminal.warn(f"no --limit: a context window of {limit_tokens:,} tokens is assumed")
     if limit_tokens is None:
         terminal.warn(f"no --limit: without a context window {policy.name} knows no level and does nothing")
-    return policy.configured(policy.by_first_names(values)), limit_tokens
+    return policy.configured(policy.with_canonical_names(values)), limit_tokens
 
 
 def _check_provider(policy: "Policy", provider: str | None, scope: str | None) -> None:

@@ -1,6 +1,6 @@
-"""[pure] When to warn and when to compact: policies as data, and the one engine that decides by them.
+"""[pure] When to warn and when to compact: policies as data, and the engine that applies them.
 
-The door of the package: what an agent needs to have a policy and to ask it.
+This module exports what an agent needs to choose a policy and ask it for decisions.
 """
 
 from mew_agent.context.policy.actions import (
@@ -32,8 +32,16 @@ from mew_agent.context.policy.decision import (
 from mew_agent.context.policy.definition import Policy, output_reserve_tokens
 from mew_agent.context.policy.presets import DOMINDS_V1, DOMINDS_V3, LMSTUDIO, MEW, MEW_REFERENCE, PRESETS, TACHIKOMA
 from mew_agent.context.policy.rules import CompactionMethod, CompactRule, Level, NearLimitRule, Phase
-from mew_agent.context.policy.snapshot import NO_FLAGS, ContextSnapshot, GenerationFlags
-from mew_agent.context.policy.state import PolicyState, after_clear, after_compaction, state_from_json, state_json
+from mew_agent.context.policy.state import (
+    NO_FLAGS,
+    ContextSnapshot,
+    GenerationFlags,
+    PolicyState,
+    after_clear,
+    after_compaction,
+    state_from_json,
+    state_json,
+)
 from mew_agent.context.policy.threshold import Condition, Fraction
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""[pure] What a policy may decide, and the JSON form of it that `mew context simulate` prints."""
+"""[pure] Actions that a policy can decide on, and their JSON form for `mew context simulate`."""
 
 from dataclasses import dataclass, field
 from typing import Any, assert_never
@@ -8,36 +8,35 @@ from mew_agent.context.policy.rules import CompactionMethod, Impact
 
 @dataclass(frozen=True, slots=True)
 class NearLimitAction:
-    """Tell everybody once that the window is nearly full."""
+    """Announce to the space that the window is nearly full."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactAction:
-    """Compact now. `target_tokens` is what should remain at most, `ceiling_tokens` what must."""
+    """Compact to at most `target_tokens`."""
 
     trigger: str
     target_tokens: int
-    ceiling_tokens: int
     method: CompactionMethod = "staged"
 
 
 @dataclass(frozen=True, slots=True)
 class RemindAction:
-    """Add the owner's reminder; its text is rendered from the newest snapshot whenever it is shown."""
+    """Add the owner's reminder. Its text is rendered from current figures whenever the reminders are shown."""
 
     owner: str
 
 
 @dataclass(frozen=True, slots=True)
 class UnremindAction:
-    """Drop the owner's reminder."""
+    """Remove the owner's reminder."""
 
     owner: str
 
 
 @dataclass(frozen=True, slots=True)
 class InjectAction:
-    """Put this level's prompt before the next generation. In a countdown it says how many are left after it."""
+    """Insert the level's prompt before the next generation. `remaining` prompts of a countdown follow it."""
 
     level: str
     remaining: int | None = None
@@ -45,14 +44,14 @@ class InjectAction:
 
 @dataclass(frozen=True, slots=True)
 class ClearAction:
-    """Start over without asking anybody; reminders and a waiting message of a person are carried over."""
+    """Clear the context before the next generation. Reminders and pending user messages are kept."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RestartAction:
-    """Begin the reply again, in the same answer. The `attempt`-th of at most `most` in this request."""
+    """Start the reply again within the same turn: restart number `attempt` of at most `most` in this request."""
 
     attempt: int
     most: int
@@ -60,21 +59,21 @@ class RestartAction:
 
 @dataclass(frozen=True, slots=True)
 class AbortAction:
-    """End the reply where it is."""
+    """Stop the reply and report the figures."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorAction:
-    """It cannot go on like this; `problem` says why."""
+    """Stop the turn with an error; `problem` is its text."""
 
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
 class StateChangedAction:
-    """Another level than the last one that was known."""
+    """The level differs from the last known one."""
 
     before: str
     after: str
@@ -82,17 +81,17 @@ class StateChangedAction:
 
 @dataclass(frozen=True, slots=True)
 class ApproachingRedlineAction:
-    """The last level before the redline was entered for the first time."""
+    """The last level before the redline was entered for the first time since the last clear."""
 
 
 @dataclass(frozen=True, slots=True)
 class RedlinedAction:
-    """The redline was crossed."""
+    """The level beyond the redline was entered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A way to save tokens. `key` stays the same while the saving grows."""
+    """A way to save tokens. `key` identifies it while the figures change."""
 
     key: str = field(repr=False)
     text: str
@@ -102,7 +101,7 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class SuggestAction:
-    """A way to save tokens became available."""
+    """A new suggestion is available."""
 
     suggestion: Suggestion
 
@@ -141,7 +140,7 @@ _NAMES: dict[type[Action], str] = {
 
 
 def action_json(action: Action) -> dict[str, Any]:
-    """The action as a JSON object: `type`, and what a reader of that type needs."""
+    """The action as a JSON object: its `type` and the fields of that type."""
     shown: dict[str, Any] = {"type": _NAMES[type(action)]}
     match action:
         case CompactAction():

@@ -1,6 +1,6 @@
-"""[pure] What makes a policy contradict itself. Found when it is made, so that no decision has to.
+"""[pure] Checks for contradictions in a policy, made when it is created.
 
-Each check raises `ValueError` saying which part cannot be meant.
+Each check raises `ValueError` that names the contradicting part.
 """
 
 from itertools import pairwise
@@ -47,30 +47,30 @@ def refuse_contradictions(policy: "Policy") -> None:
 
 
 def _cumulative(policy: "Policy") -> None:
-    """What all calls took together only grows, whatever happens to the window."""
+    """A cumulative figure only grows, whatever happens to the window."""
     if any(c.fraction and c.figure in _MEASURED for c in policy.conditions()):
-        raise ValueError("a cumulative figure cannot be compared with a part of the window")
+        raise ValueError("a cumulative figure cannot be compared with a fraction of the window")
     for rule in policy.rules:
         if isinstance(rule, NearLimitRule) and any(c.figure in _MEASURED for c in rule.when):
-            raise ValueError("a cumulative figure never falls, so that near_limit is never armed again")
+            raise ValueError("a cumulative figure never falls, so near_limit would never be armed again")
         if isinstance(rule, CompactRule) and (
             rule.target_of == "used" or any(c.figure in _MEASURED for c in rule.when)
         ):
-            raise ValueError(f"rule '{rule.trigger}' compacts, which lowers no cumulative figure; `clear` begins anew")
+            raise ValueError(f"rule '{rule.trigger}' compacts, which does not lower a cumulative figure; use `clear`")
 
 
 def _levels(policy: "Policy") -> None:
     names = [level.name for level in policy.levels]
     if len(set(names)) != len(names) or policy.healthy in names or "unknown" in names:
-        raise ValueError(f"levels must have names of their own, got {[policy.healthy, *names]}")
+        raise ValueError(f"levels must have different names, got {[policy.healthy, *names]}")
     severities = [level.severity for level in policy.levels]
     if severities != sorted(severities):
         raise ValueError("levels must be ordered from mild to severe")
     if any(level.at.op == "lt" for level in policy.levels):
-        raise ValueError("a level begins at a figure; `lt` would end it there")
+        raise ValueError("a level cannot use `lt`: it begins at a figure and has no end")
     for milder, level in pairwise(policy.levels):
         if not begins_above(level.at, milder.at):
-            raise ValueError(f"level '{milder.name}' can never be seen: '{level.name}' begins at or below it")
+            raise ValueError(f"level '{milder.name}' can never hold: '{level.name}' begins at or below it")
 
 
 def _names(policy: "Policy") -> None:
@@ -82,48 +82,50 @@ def _names(policy: "Policy") -> None:
             raise ValueError(f"there is no level '{name}' (levels are {', '.join(sorted(levels))})")
     prompted = [rule.level for rule in policy.rules if isinstance(rule, InjectRule)]
     if len(set(prompted)) != len(prompted):
-        raise ValueError("two rules put prompts at one level")
+        raise ValueError("two rules inject prompts at the same level")
 
 
 def _bases(policy: "Policy") -> None:
     if "unknown" in policy.bases or not policy.bases:
-        raise ValueError("`bases` are what a figure may be known by: reported, projected")
+        raise ValueError("`bases` must be one or both of: reported, projected")
     if policy.name.startswith("dominds-") and policy.bases != ("reported",):
-        raise ValueError(f"'{policy.name}' decides by reported figures only")
+        raise ValueError(f"'{policy.name}' uses reported figures only")
     if "reported" not in policy.bases and set(policy.phases) == {"after_call"}:
-        raise ValueError("a call reports its figures, and this policy looks at calls alone and trusts no report")
+        raise ValueError("this policy decides only after calls, but does not trust the figures that calls report")
     if policy.bases == ("reported",):
         moved = [phase for phase in policy.phases if phase in _WITHOUT_REPORT]
         asked = [rule.phase for rule in policy.rules if isinstance(rule, CompactRule | StopRule | NearLimitRule)]
         for phase in (*moved, *(phase for phase in asked if phase in _WITHOUT_REPORT)):
-            raise ValueError(f"nothing is reported in the phase '{phase}', and this policy trusts reports only")
+            raise ValueError(f"this policy trusts only reported figures, and there are none in the phase '{phase}'")
 
 
 def _near_limit(rule: NearLimitRule) -> None:
     used = [c.fraction for c in rule.when if c.fraction is not None and c.figure in _MEASURED]
     if any(rule.rearm_below.is_above(fraction) for fraction in used):
-        raise ValueError("near_limit is armed again above the place where it is announced")
+        raise ValueError("`rearm_below` is above the threshold of near_limit")
 
 
 def _compact(policy: "Policy", rule: CompactRule) -> None:
     if rule.target.is_above(_WHOLE):
-        raise ValueError(f"rule '{rule.trigger}' aims above the whole window")
+        raise ValueError(f"rule '{rule.trigger}' has a target above the whole window")
     if rule.method == "summarise" and policy.summariser is None and policy.fallback is None:
-        raise ValueError(f"rule '{rule.trigger}' summarises, but there is neither a `summariser` nor a `fallback`")
+        raise ValueError(
+            f"rule '{rule.trigger}' summarises, but the policy has neither a `summariser` nor a `fallback`"
+        )
     if rule.restart and rule.phase not in ("stream", "tool_result"):
-        raise ValueError(f"rule '{rule.trigger}' restarts a reply, but there is none in the phase '{rule.phase}'")
+        raise ValueError(f"rule '{rule.trigger}' restarts a reply, but the phase '{rule.phase}' has none")
     if rule.target_of == "used":
         if not _WHOLE.is_above(rule.target):
-            raise ValueError(f"rule '{rule.trigger}' aims at all there is, so that nothing shrinks")
+            raise ValueError(f"rule '{rule.trigger}' has a target of the whole figure, so nothing would shrink")
     elif rule.target.is_above(policy.ceiling):
-        raise ValueError(f"rule '{rule.trigger}' aims above the policy's ceiling, so that it never makes progress")
+        raise ValueError(f"rule '{rule.trigger}' has a target above the policy's ceiling")
     elif any(c.fraction and c.figure in _MEASURED and not c.fraction.is_above(rule.target) for c in rule.when):
-        raise ValueError(f"rule '{rule.trigger}' compacts to where it compacts again")
+        raise ValueError(f"rule '{rule.trigger}' would compact again at its own target")
     if rule.known == "unavailable" and any(c.figure in _MEASURED for c in rule.when):
-        raise ValueError(f"rule '{rule.trigger}' is for calls without usage, and looks at their usage")
+        raise ValueError(f"rule '{rule.trigger}' is for calls without usage, but compares their usage")
 
 
 def _figures(rule: NearLimitRule | CompactRule | StopRule | RemindRule) -> None:
     looked_at = {condition.figure for condition in conditions_of(rule)}
     if rule.phase != "tool_result" and looked_at & {"tool_result", "with_tool_result"}:
-        raise ValueError(f"there is no tool result to look at in the phase '{rule.phase}'")
+        raise ValueError(f"the phase '{rule.phase}' has no tool result to compare")

@@ -1,7 +1,7 @@
 """[pure] The decision: (policy, state, snapshot, phase, flags) -> (state, actions).
 
-One engine for all policies; it asks no clock and acts on nothing. Order of actions: what is told, then reminders and
-prompts, then at most one intervention.
+One engine for all policies. Actions come in this order: announcements, reminders and prompts, then at most one
+intervention (a compaction, or a stop). Does not read a clock, know the texts of prompts, or perform actions.
 """
 
 from dataclasses import replace
@@ -14,6 +14,7 @@ from mew_agent.context.policy.actions import (
     ClearAction,
     CompactAction,
     ErrorAction,
+    InjectAction,
     NearLimitAction,
     RedlinedAction,
     RemindAction,
@@ -22,10 +23,19 @@ from mew_agent.context.policy.actions import (
     SuggestAction,
     UnremindAction,
 )
-from mew_agent.context.policy.injection import prompts
-from mew_agent.context.policy.rules import CompactRule, Intervention, NearLimitRule, Phase, StateChangedRule, StopRule
-from mew_agent.context.policy.snapshot import NO_FLAGS, ContextSnapshot, GenerationFlags
-from mew_agent.context.policy.state import PolicyState
+from mew_agent.context.policy.rules import (
+    CompactRule,
+    Countdown,
+    EntryRule,
+    Flag,
+    InjectRule,
+    Intervention,
+    NearLimitRule,
+    Phase,
+    StateChangedRule,
+    StopRule,
+)
+from mew_agent.context.policy.state import NO_FLAGS, ContextSnapshot, GenerationFlags, PolicyState
 from mew_agent.context.policy.threshold import Condition
 
 if TYPE_CHECKING:
@@ -35,7 +45,7 @@ _UNKNOWN = "unknown"
 
 
 class Decision(NamedTuple):
-    """The outcome: the state to keep, and what to do, in order."""
+    """The new state, and the actions in the order to perform them."""
 
     state: PolicyState
     actions: tuple[Action, ...] = ()
@@ -44,69 +54,52 @@ class Decision(NamedTuple):
 def decide(
     policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, phase: Phase, flags: GenerationFlags = NO_FLAGS
 ) -> Decision:
-    """What to do now. Announcements come before interventions; at most one of these, of the first rule that holds.
+    """Decide what to do now. Of the interventions, only the first rule that holds acts.
 
-    Compactions that did not help stop the compacting, until a call is below every threshold again.
+    Compactions that did not help stop further ones until a call is below every level again.
     """
     if snapshot.limit_tokens is None and policy.limit_missing == "error":
         return Decision(state, (ErrorAction(f"{policy.name} cannot work without a known context window"),))
-    snapshot = _allowed(policy, snapshot)
-    state = _request_begins(state, phase, flags)
-    if snapshot.reason == "usage_unavailable" and phase == "after_call":
-        if policy.on_missing == "error":
-            return Decision(state, (ErrorAction(f"{policy.name} cannot work without reported usage"),))
-        if policy.on_missing == "keep_last":
-            return Decision(_next_is_new(state, flags))
+    snapshot = _trusted(policy, snapshot)
+    state = _begin_request(state, phase, flags)
+    if phase == "after_call" and policy.on_missing != "unknown" and snapshot.reason == "usage_unavailable":
+        return _decide_without_usage(policy, state, flags)
     level = _level(policy, snapshot)[0]
     actions: list[Action] = []
-    if phase in policy.phases:
-        state = _tell_level(policy, state, snapshot, level, actions)
-    rules = policy.grouped
-    if phase in rules.near_limit:
-        state = _tell_near_limit(policy, state, snapshot, phase, actions)
+    state = _announce(policy, state, snapshot, phase, level, actions)
+    rules = policy.rule_index
     if phase in rules.reminders:
-        state = _remind(policy, state, snapshot, phase, actions)
-    if rules.injected and phase == "after_call":
-        state, injected = prompts(rules.injected, state, level, snapshot.call_id, flags)
-        actions += injected
-    rule = _first_that_holds(policy, snapshot, phase)
+        state = _update_reminders(policy, state, snapshot, phase, actions)
+    if rules.prompts and phase == "after_call":
+        state, prompts = inject_prompts(rules.prompts, state, level, snapshot.call_id, flags)
+        actions += prompts
+    rule = _first_intervention(policy, snapshot, phase)
     if rule is not None:
         state = _intervene(policy, state, snapshot, rule, actions)
-    elif phase == "after_call" and state.stalls and _is_a_low_call(policy, snapshot, level):
+    elif phase == "after_call" and state.stalls and _is_low_call(policy, snapshot, level):
         state = replace(state, stalls=0)
-    return Decision(_next_is_new(state, flags), tuple(actions))
+    return Decision(_end_request(state, flags), tuple(actions))
 
 
 def level_of(policy: "Policy", snapshot: ContextSnapshot) -> tuple[str, int | None]:
-    """The level's name and severity; ("unknown", None) when it cannot be told."""
-    return _level(policy, _allowed(policy, snapshot))
-
-
-def _level(policy: "Policy", snapshot: ContextSnapshot) -> tuple[str, int | None]:
-    used, limit = snapshot.used_tokens, snapshot.limit_tokens
-    if used is None or (limit is None and policy.measure != "cumulative"):
-        return _UNKNOWN, None
-    name, severity = policy.healthy, 0
-    for level, first_tokens in policy.grouped.marks(limit).levels:
-        if used >= first_tokens if first_tokens is not None else _holds(policy, level.at, snapshot):
-            name, severity = level.name, level.severity
-    return name, severity
+    """The level's name and severity; ("unknown", None) if the level is unknown."""
+    return _level(policy, _trusted(policy, snapshot))
 
 
 def compact_at_tokens(policy: "Policy", limit_tokens: int | None) -> int | None:
-    """Where an agent under this policy compacts by itself after a call; None if it never does."""
-    return policy.grouped.marks(limit_tokens).compact_at_tokens
+    """The size at which this policy compacts after a call; None if it never does."""
+    return policy.rule_index.marks(limit_tokens).compact_at_tokens
 
 
 def is_stalled(policy: "Policy", state: PolicyState) -> bool:
-    """Whether self-compaction has given up because it does not help."""
+    """Whether compactions by the policy have stopped because they did not help."""
     return state.stalls >= policy.max_stalls
 
 
 def withholds_tool_result(policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, size_bytes: int) -> bool:
-    """Whether a tool result of so many bytes is replaced by a notice before it is kept.
+    """Whether to replace a tool result of `size_bytes` by a notice before it enters the history.
 
-    The level of the snapshot decides; where that is not known, the last one that was.
+    Depends on the level of the snapshot, or on the last known level if that is unknown.
     """
     large = policy.large_results
     if large is None or large.above_bytes is None or size_bytes <= large.above_bytes:
@@ -115,11 +108,25 @@ def withholds_tool_result(policy: "Policy", state: PolicyState, snapshot: Contex
     return (state.level if level == _UNKNOWN else level) in large.levels
 
 
-def _allowed(policy: "Policy", snapshot: ContextSnapshot) -> ContextSnapshot:
-    """The snapshot as this policy may see it: a figure of a basis that it does not allow is not known."""
+# -- levels and figures ----------------------------------------------------------------------------------
+
+
+def _trusted(policy: "Policy", snapshot: ContextSnapshot) -> ContextSnapshot:
+    """The snapshot without `used_tokens` if the policy does not trust its basis."""
     if snapshot.used_tokens is None or snapshot.basis in policy.bases:
         return snapshot
     return snapshot._replace(used_tokens=None)
+
+
+def _level(policy: "Policy", snapshot: ContextSnapshot) -> tuple[str, int | None]:
+    used, limit = snapshot.used_tokens, snapshot.limit_tokens
+    if used is None or (limit is None and policy.measure != "cumulative"):
+        return _UNKNOWN, None
+    name, severity = policy.healthy, 0
+    for level, first_tokens in policy.rule_index.marks(limit).levels:
+        if used >= first_tokens if first_tokens is not None else _holds(policy, level.at, snapshot):
+            name, severity = level.name, level.severity
+    return name, severity
 
 
 def _holds(policy: "Policy", condition: Condition, snapshot: ContextSnapshot) -> bool:
@@ -141,10 +148,13 @@ def _all_hold(policy: "Policy", conditions: tuple[Condition, ...], snapshot: Con
     return True
 
 
-def _request_begins(state: PolicyState, phase: Phase, flags: GenerationFlags) -> PolicyState:
-    """A request begins where nothing is about to begin again; only within one are restarts counted.
+# -- requests --------------------------------------------------------------------------------------------
 
-    What goes on with the tools of an answer is no new request.
+
+def _begin_request(state: PolicyState, phase: Phase, flags: GenerationFlags) -> PolicyState:
+    """Reset the count of restarts at the start of a request.
+
+    A restart and a continuation after tool calls belong to the request before.
     """
     if phase == "pre_request" and state.restarts and not state.restarting and not flags.user_chain:
         return replace(state, restarts=0)
@@ -153,36 +163,56 @@ def _request_begins(state: PolicyState, phase: Phase, flags: GenerationFlags) ->
     return state
 
 
-def _next_is_new(state: PolicyState, flags: GenerationFlags) -> PolicyState:
-    """What follows answers a person's message, so that it is a request of its own."""
+def _end_request(state: PolicyState, flags: GenerationFlags) -> PolicyState:
+    """Reset the count of restarts if the next generation answers a person, which makes it a request of its own."""
     return replace(state, restarts=0, restarting=False) if flags.user_prompt and state.restarts else state
 
 
-def _tell_level(
-    policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, level: str, actions: list[Action]
+def _decide_without_usage(policy: "Policy", state: PolicyState, flags: GenerationFlags) -> Decision:
+    if policy.on_missing == "error":
+        return Decision(state, (ErrorAction(f"{policy.name} cannot work without reported usage"),))
+    return Decision(_end_request(state, flags))
+
+
+# -- announcements ---------------------------------------------------------------------------------------
+
+
+def _announce(
+    policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, phase: Phase, level: str, actions: list[Action]
 ) -> PolicyState:
-    if level == _UNKNOWN or (level == state.level and not snapshot.suggestions and not state.suggested):
-        return state
-    before, told = state.level, state.told
-    if before != level:
-        for rule in policy.grouped.told:
-            if isinstance(rule, StateChangedRule):
-                actions += [] if before is None else [StateChangedAction(before, level)]
-            elif rule.level == level and (rule.repeat == "every_entry" or rule.action not in told):
-                actions.append(RedlinedAction() if rule.action == "redlined" else ApproachingRedlineAction())
-                told = told if rule.action in told else (*told, rule.action)
-    actions += [SuggestAction(one) for one in snapshot.suggestions if one.key not in state.suggested]
-    return replace(state, level=level, told=told, suggested=tuple(one.key for one in snapshot.suggestions))
+    if phase in policy.phases and level != _UNKNOWN:
+        if level != state.level:
+            state = _announce_level(policy, state, level, actions)
+        if snapshot.suggestions or state.suggested:
+            actions += [SuggestAction(one) for one in snapshot.suggestions if one.key not in state.suggested]
+            state = replace(state, suggested=tuple(one.key for one in snapshot.suggestions))
+    if phase in policy.rule_index.near_limit and snapshot.used_tokens is not None:
+        state = _announce_near_limit(policy, state, snapshot, phase, actions)
+    return state
 
 
-def _tell_near_limit(
+def _announce_level(policy: "Policy", state: PolicyState, level: str, actions: list[Action]) -> PolicyState:
+    before, announced = state.level, state.announced_entries
+    for rule in policy.rule_index.announcements:
+        if isinstance(rule, StateChangedRule):
+            # The first known level is not a change.
+            actions += [] if before is None else [StateChangedAction(before, level)]
+        elif _announces_entry(rule, level, announced):
+            actions.append(RedlinedAction() if rule.action == "redlined" else ApproachingRedlineAction())
+            announced = announced if rule.action in announced else (*announced, rule.action)
+    return replace(state, level=level, announced_entries=announced)
+
+
+def _announces_entry(rule: EntryRule, level: str, announced: tuple[str, ...]) -> bool:
+    return rule.level == level and (rule.repeat == "every_entry" or rule.action not in announced)
+
+
+def _announce_near_limit(
     policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, phase: Phase, actions: list[Action]
 ) -> PolicyState:
-    limit = snapshot.limit_tokens
-    if snapshot.used_tokens is None:
-        return state
-    for rule in policy.grouped.near_limit[phase]:
-        if not state.armed and limit is not None and rule.rearm_below.exceeds(snapshot.used_tokens, limit):
+    used, limit = snapshot.used_tokens or 0, snapshot.limit_tokens
+    for rule in policy.rule_index.near_limit[phase]:
+        if not state.armed and limit is not None and rule.rearm_below.exceeds(used, limit):
             state = replace(state, armed=True)
         if state.armed and _has_cooled(rule, state, snapshot.at_seconds) and _all_hold(policy, rule.when, snapshot):
             actions.append(NearLimitAction())
@@ -191,19 +221,22 @@ def _tell_near_limit(
 
 
 def _has_cooled(rule: NearLimitRule, state: PolicyState, at_seconds: float | None) -> bool:
-    """Whether enough time passed. A clock that was set back must not silence us for as long as that."""
+    """Whether the cooldown is over. A clock that was set back ends it, or it would last as long as the step back."""
     if state.announced_at_seconds is None or at_seconds is None:
         return True
     passed_seconds = at_seconds - state.announced_at_seconds
     return passed_seconds < 0 or passed_seconds > rule.cooldown_seconds
 
 
-def _remind(
+# -- reminders and prompts -------------------------------------------------------------------------------
+
+
+def _update_reminders(
     policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, phase: Phase, actions: list[Action]
 ) -> PolicyState:
     if snapshot.limit_tokens is None:
         return state
-    for rule in policy.grouped.reminders[phase]:
+    for rule in policy.rule_index.reminders[phase]:
         if rule.owner not in state.reminders and any(_holds(policy, c, snapshot) for c in rule.when_any):
             actions.append(RemindAction(rule.owner))
             state = replace(state, reminders=(*state.reminders, rule.owner))
@@ -213,9 +246,63 @@ def _remind(
     return state
 
 
-def _first_that_holds(policy: "Policy", snapshot: ContextSnapshot, phase: Phase) -> Intervention | None:
+def inject_prompts(
+    rules: tuple[InjectRule, ...], state: PolicyState, level: str, call_id: str | None, flags: GenerationFlags
+) -> tuple[PolicyState, tuple[Action, ...]]:
+    """Decide which prompt precedes the generation after a call at this level, which may be `unknown`.
+
+    Counts generations by `call_id`, so that deciding twice about one call changes nothing. Leaving a level, also for
+    an unknown one, ends its cadence or countdown.
+    """
+    is_new = call_id is None or call_id != state.generation
+    prompted = state.prompted and not is_new
+    rule = next((rule for rule in rules if rule.level == level), None)
+    if rule is None:
+        return _without_prompts(state, call_id, prompted=prompted), ()
+    entering = state.prompting != level
+    if entering:
+        remaining = rule.repeat.steps if isinstance(rule.repeat, Countdown) else None
+        state = replace(state, prompting=level, due=True, counted=0, remaining=remaining)
+    state = replace(state, generation=call_id, prompted=prompted)
+    if _is_set(flags, rule.silent_for) and not flags.user_prompt:
+        # Another message of a person ends the silence, also between the tool calls of an answer.
+        return state, ()
+    withheld = prompted or _is_set(flags, rule.withheld_by)
+    if isinstance(rule.repeat, Countdown):
+        return _count_down(state, rule, withheld=withheld)
+    if is_new and not (entering or state.due):
+        counted = state.counted + 1
+        state = replace(state, counted=counted, due=counted >= rule.repeat.generations)
+    if withheld or not state.due:
+        return state, ()
+    return replace(state, due=False, counted=0, prompted=True), (InjectAction(rule.level),)
+
+
+def _count_down(state: PolicyState, rule: InjectRule, *, withheld: bool) -> tuple[PolicyState, tuple[Action, ...]]:
+    remaining = state.remaining or 0
+    if remaining == 0 and not state.prompted:
+        # A waiting prompt does not prevent the clear; it enters the cleared context.
+        action = ClearAction(f"countdown at {rule.level} ended")
+        return _without_prompts(state, state.generation, prompted=True), (action,)
+    if withheld:
+        return state, ()
+    return replace(state, remaining=remaining - 1, prompted=True), (InjectAction(rule.level, remaining - 1),)
+
+
+def _without_prompts(state: PolicyState, call_id: str | None, *, prompted: bool) -> PolicyState:
+    return replace(state, generation=call_id, prompted=prompted, prompting=None, due=False, counted=0, remaining=None)
+
+
+def _is_set(flags: GenerationFlags, names: tuple[Flag, ...]) -> bool:
+    return any(getattr(flags, name) for name in names)
+
+
+# -- interventions ---------------------------------------------------------------------------------------
+
+
+def _first_intervention(policy: "Policy", snapshot: ContextSnapshot, phase: Phase) -> Intervention | None:
     used = snapshot.used_tokens
-    for rule, never_below in policy.grouped.marks(snapshot.limit_tokens).interventions.get(phase, ()):
+    for rule, never_below in policy.rule_index.marks(snapshot.limit_tokens).interventions.get(phase, ()):
         if never_below and (used is None or used < never_below):
             continue
         if _applies(policy, rule, snapshot):
@@ -235,24 +322,18 @@ def _intervene(
     policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, rule: Intervention, actions: list[Action]
 ) -> PolicyState:
     if isinstance(rule, StopRule):
-        match rule.action:
-            case "abort":
-                actions.append(AbortAction(rule.reason))
-            case "error":
-                actions.append(ErrorAction(rule.reason))
-            case "clear":
-                actions.append(ClearAction(rule.reason))
+        actions.append(_stop(rule))
         return state
-    if _holds_for_nothing(policy, rule, snapshot):
-        problem = (
-            f"a window of {snapshot.limit_tokens} tokens has no room beside what {policy.name} keeps for an answer"
+    if _holds_when_empty(policy, rule, snapshot):
+        actions.append(
+            ErrorAction(
+                f"a window of {snapshot.limit_tokens} tokens has no room beyond the output reserve of {policy.name}"
+            )
         )
-        actions.append(ErrorAction(problem))
         return state
     compact = _compaction(policy, rule, snapshot)
     if not rule.restart:
-        if not is_stalled(policy, state):
-            actions.append(compact)
+        actions += [] if is_stalled(policy, state) else [compact]
         return state
     most = policy.max_restarts_per_request
     if state.restarts >= most:
@@ -262,22 +343,32 @@ def _intervene(
     return replace(state, restarts=state.restarts + 1, restarting=True)
 
 
+def _stop(rule: StopRule) -> Action:
+    match rule.action:
+        case "abort":
+            return AbortAction(rule.reason)
+        case "error":
+            return ErrorAction(rule.reason)
+        case "clear":
+            return ClearAction(rule.reason)
+
+
 def _compaction(policy: "Policy", rule: CompactRule, snapshot: ContextSnapshot) -> CompactAction:
     limit = snapshot.limit_tokens or 0
-    ceiling = policy.ceiling.floor_of(limit)
     base = limit if rule.target_of == "window" else snapshot.figure(rule.when[0].figure) or 0
-    return CompactAction(rule.trigger, min(rule.target.floor_of(base), ceiling), ceiling, rule.method)
+    target = min(rule.target.floor_of(base), policy.ceiling.floor_of(limit))
+    return CompactAction(rule.trigger, target, rule.method)
 
 
-def _holds_for_nothing(policy: "Policy", rule: CompactRule, snapshot: ContextSnapshot) -> bool:
-    """Whether even an empty conversation would be compacted, because the window is smaller than the reserve."""
+def _holds_when_empty(policy: "Policy", rule: CompactRule, snapshot: ContextSnapshot) -> bool:
+    """Whether the rule would compact even an empty conversation, because the window is smaller than the reserve."""
     if not any(condition.figure == "next_prompt_and_reserve" for condition in rule.when):
         return False
     return _all_hold(policy, rule.when, snapshot._replace(next_prompt_tokens=0))
 
 
-def _is_a_low_call(policy: "Policy", snapshot: ContextSnapshot, level: str) -> bool:
-    """Whether the figures are those of a call, below every level; those of a restart or a cut show nothing new."""
+def _is_low_call(policy: "Policy", snapshot: ContextSnapshot, level: str) -> bool:
+    """Whether a call, not a restart or a cut, was measured below every level."""
     if snapshot.basis == "reported":
         return level == policy.healthy
     return snapshot.reason == "usage_unavailable"

@@ -1,6 +1,7 @@
-"""[pure] A policy as data: what it measures, how full is which level, what is done about it, and its settings.
+"""[pure] A policy as data: its measure, levels, rules and settings.
 
-Files and presets make the same frozen `Policy`; contradictions are refused when it is made. It decides nothing.
+Files and presets create the same frozen `Policy`, which refuses contradictions when it is created. `decision` applies
+it.
 """
 
 from collections.abc import Mapping
@@ -32,7 +33,7 @@ DEFAULT_CEILING = Fraction(numerator=7, denominator=10)
 
 
 class LargeResults(PolicyPart):
-    """At these levels a tool result above so many bytes is withheld; off while `above_bytes` is not set."""
+    """At these levels, withhold tool results of more than `above_bytes`; off while that is None."""
 
     levels: tuple[str, ...]
     above_bytes: int | None = Field(default=None, gt=0)
@@ -40,11 +41,13 @@ class LargeResults(PolicyPart):
 
 
 class Policy(PolicyPart):
-    """A policy as data. Levels are ordered from mild to severe; the last that holds is the level.
+    """A policy as data. Levels are ordered from mild to severe; the last one that holds is the level.
 
-    `bases` are the bases of the used figure that it trusts, `on_missing` what a call without usage means, `phases`
-    those whose figure moves the level. `limit_missing` says what an unknown window means; `limit_keys` are settings
-    that tell it. `scope` names the one provider that it is for.
+    - `bases`: bases of the measured figure that it trusts
+    - `on_missing`: what to do after a call without usage
+    - `phases`: phases whose figure moves the level
+    - `limit_missing`: what to do if the window is unknown; `limit_keys` are settings that contain its size
+    - `scope`: the only provider that it is for
     """
 
     name: str = Field(min_length=1)
@@ -60,15 +63,15 @@ class Policy(PolicyPart):
     rules: tuple[Rule, ...] = ()
     reserve: Reserve = ANSWER_RESERVE
     ceiling: Fraction = DEFAULT_CEILING
-    """A self-compaction that cannot get below this part of the window made no progress."""
+    """Upper bound of every compaction target, as a fraction of the window."""
     max_stalls: int = Field(default=2, ge=1)
     max_restarts_per_request: int = Field(default=3, ge=0)
     summariser: str | None = None
-    """The model that summarises; `same` is the agent's own."""
+    """Model that writes summaries; `same` is the agent's own."""
     fallback: Literal["drop_oldest"] | None = None
-    """What is done where a summary cannot be had."""
+    """What to do if a summary is not available."""
     redline: Fraction | None = None
-    """A mark that is shown and decides nothing."""
+    """A threshold that is only shown."""
     large_results: LargeResults | None = None
 
     @model_validator(mode="after")
@@ -77,31 +80,31 @@ class Policy(PolicyPart):
         return self
 
     @cached_property
-    def grouped(self) -> RuleIndex:
-        """Its rules as decisions look for them."""
+    def rule_index(self) -> RuleIndex:
+        """The rules, indexed for decisions."""
         return RuleIndex(self.rules, self.levels)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Policy":
-        """A copy with other values, unchecked; it groups its rules anew."""
+        """A copy with other values, not validated, and with an index of its own."""
         copy = super().model_copy(update=update, deep=deep)
-        copy.__dict__.pop("grouped", None)
+        copy.__dict__.pop("rule_index", None)
         return copy
 
     @property
     def counts_messages(self) -> bool:
-        """Whether its figure is the sum of the messages it was told of."""
+        """Whether it measures the sum of the messages added so far."""
         return "message_added" in self.phases
 
     def conditions(self) -> tuple[Condition, ...]:
-        """Everything it compares."""
+        """The conditions of all levels and rules."""
         return (*(level.at for level in self.levels), *(c for rule in self.rules for c in conditions_of(rule)))
 
     def level_named(self, name: str) -> Level | None:
-        """A level by its name; None for the healthy one and for names it does not have."""
+        """The level of this name; None for the healthy one and for unknown names."""
         return next((level for level in self.levels if level.name == name), None)
 
     def setting_names(self) -> tuple[str, ...]:
-        """Every setting it understands, in the order in which it uses them."""
+        """All settings that it accepts, in order of use."""
         names = [condition.override for condition in self.conditions()]
         for rule in self.rules:
             if isinstance(rule, InjectRule) and isinstance(rule.repeat, Cadence):
@@ -110,10 +113,10 @@ class Policy(PolicyPart):
             names.append(self.large_results.override)
         return tuple(dict.fromkeys(name for name in (*names, *self.limit_keys) if name))
 
-    def by_first_names(self, settings: Settings) -> dict[str, float]:
-        """The settings with those that have several names under the first one.
+    def with_canonical_names(self, settings: Settings) -> dict[str, float]:
+        """The settings with every alias replaced by its canonical name.
 
-        Raises `ValueError` where one is given under two of its names.
+        Raises `ValueError` if one setting is given under two names.
         """
         first = {
             alias: rule.repeat.override
@@ -127,10 +130,10 @@ class Policy(PolicyPart):
         return {first.get(name, name): value for name, value in settings.items()}
 
     def configured(self, settings: Settings) -> "Policy":
-        """The policy with a model's own values in place of its defaults.
+        """A copy with values for one model in place of the defaults.
 
-        A value that is no count of at least 1 leaves the default; fractions are rounded down. Settings may make a
-        level impossible to reach (a critical mark below the optimal one); the more severe level then wins.
+        Values are rounded down; a value below 1 keeps the default. If settings make a level unreachable (`critical`
+        below `optimal`), the more severe level wins.
         """
         large = self.large_results
         above = None if large is None else whole_count(settings.get(large.override))
@@ -142,19 +145,19 @@ class Policy(PolicyPart):
         return self.model_copy(update=changes)
 
     def limit_from(self, settings: Settings) -> int | None:
-        """The window that the settings tell; None if they do not."""
+        """The window size in the settings; None if they contain none."""
         found = [count for key in self.limit_keys if (count := whole_count(settings.get(key))) is not None]
         return found[0] if found else None
 
     def refuses_provider(self, provider: str, scope: Literal["any"] | None = None) -> str | None:
-        """Why it may not be used with a provider, unless it was told `any`; None if it may."""
+        """Why it cannot be used with a provider; None if it can. The scope `any` allows every provider."""
         if self.scope is None or scope == "any" or provider.lower() == self.scope:
             return None
         return f"policy '{self.name}' is for {self.scope}, not for {provider}; `scope: any` uses it anyway"
 
 
 def output_reserve_tokens(limit_tokens: int) -> int:
-    """Room that `mew` keeps free for an answer."""
+    """Tokens that the policy `mew` keeps free for an answer."""
     return ANSWER_RESERVE.added_to(0, limit_tokens)[0]
 
 

@@ -1,7 +1,7 @@
-"""[pure] The policies we ship, as data: our default, and four context-health systems on the same engine.
+"""[pure] The built-in policies, as data: the default, and those of four context-health systems.
 
-What each does and where its figures come from: docs/policies.md. A preset is never changed; a file that builds on
-one is a policy of its own name.
+docs/policies.md describes each one and the source of its figures. A file that builds on a preset has a name of its
+own.
 """
 
 from collections.abc import Mapping
@@ -23,70 +23,70 @@ from mew_agent.context.policy.rules import (
 from mew_agent.context.policy.threshold import Condition, Fraction, Operator, Reserve
 
 
-def _part(numerator: int, denominator: int) -> Fraction:
+def _fraction(numerator: int, denominator: int) -> Fraction:
     return Fraction(numerator=numerator, denominator=denominator)
 
 
 def _used(op: Operator, numerator: int, denominator: int) -> Condition:
-    return Condition(figure="used", op=op, fraction=_part(numerator, denominator))
+    return Condition(figure="used", op=op, fraction=_fraction(numerator, denominator))
 
 
 _AT_NINE_TENTHS = _used("ge", 9, 10)
-_OVER_THE_WINDOW = Condition(figure="used", op="ge", fraction=_part(1, 1))
+_OVER_THE_WINDOW = Condition(figure="used", op="ge", fraction=_fraction(1, 1))
 
 MEW = Policy(
     name="mew",
     limit_keys=("context_token_limit",),
     levels=(Level(name="near_limit", severity=2, at=_AT_NINE_TENTHS),),
     rules=(
-        NearLimitRule(when=(_AT_NINE_TENTHS,), rearm_below=_part(3, 4)),
+        NearLimitRule(when=(_AT_NINE_TENTHS,), rearm_below=_fraction(3, 4)),
         CompactRule(
             phase="after_call",
             trigger="threshold",
-            target=_part(1, 2),
-            when=(_AT_NINE_TENTHS, Condition(figure="resent", op="ge", fraction=_part(9, 10))),
+            target=_fraction(1, 2),
+            when=(_AT_NINE_TENTHS, Condition(figure="resent", op="ge", fraction=_fraction(9, 10))),
         ),
         CompactRule(
             phase="after_call",
             trigger="threshold_projected",
-            target=_part(1, 2),
+            target=_fraction(1, 2),
             known="unavailable",
-            when=(Condition(figure="next_prompt", op="ge", fraction=_part(9, 10)),),
+            when=(Condition(figure="next_prompt", op="ge", fraction=_fraction(9, 10)),),
         ),
         CompactRule(
             phase="pre_request",
             trigger="would_overflow",
-            target=_part(1, 2),
-            when=(Condition(figure="next_prompt_and_reserve", op="gt", fraction=_part(1, 1)),),
+            target=_fraction(1, 2),
+            when=(Condition(figure="next_prompt_and_reserve", op="gt", fraction=_fraction(1, 1)),),
         ),
     ),
 )
-"""The default: at 9/10 of the window by the provider's own total, compact to half of it; before a request that
-would not fit, compact first."""
+"""The default: compact to half of the window when the reported total reaches 9/10 of it, and before a request that
+would not fit."""
 
 MEW_REFERENCE = Policy(
     name="mew-reference",
     limit_keys=("context_token_limit",),
     levels=(Level(name="near_limit", severity=2, at=_AT_NINE_TENTHS),),
     rules=(
-        NearLimitRule(when=(_AT_NINE_TENTHS,), rearm_below=_part(3, 4)),
+        NearLimitRule(when=(_AT_NINE_TENTHS,), rearm_below=_fraction(3, 4)),
         CompactRule(
             phase="after_call",
             trigger="threshold",
-            target=_part(7, 10),
+            target=_fraction(7, 10),
             when=(_used("gt", 19, 20),),
             method="drop_oldest",
         ),
     ),
     max_stalls=1,
 )
-"""The marks of the TypeScript agent: announced at 9/10, compacted above 19/20 down to 7/10."""
+"""The thresholds of the TypeScript agent: announce at 9/10, compact above 19/20 to 7/10."""
 
 _DOMINDS_LIMIT_KEYS = ("context_length", "input_length")
 
 
 def _over_half_or_optimal(op: Operator) -> Condition:
-    return Condition(figure="used", op=op, fraction=_part(1, 2), override="optimal_max_tokens", whole=True)
+    return Condition(figure="used", op=op, fraction=_fraction(1, 2), override="optimal_max_tokens", whole=True)
 
 
 DOMINDS_V1 = Policy(
@@ -104,7 +104,7 @@ DOMINDS_V1 = Policy(
         ),
     ),
 )
-"""One owned reminder above half of the window or the optimal size, until the prompt is below the optimal size."""
+"""Show a reminder above half of the window or the optimal size, until the prompt is below the optimal size."""
 
 DOMINDS_V3 = Policy(
     name="dominds-v3",
@@ -121,7 +121,7 @@ DOMINDS_V3 = Policy(
         Level(
             name="critical",
             severity=3,
-            at=Condition(figure="used", op="gt", fraction=_part(9, 10), override="critical_max_tokens", whole=True),
+            at=Condition(figure="used", op="gt", fraction=_fraction(9, 10), override="critical_max_tokens", whole=True),
         ),
     ),
     rules=(
@@ -140,7 +140,7 @@ DOMINDS_V3 = Policy(
     ),
     large_results=LargeResults(levels=("caution", "critical")),
 )
-"""Prompts on a cadence above the optimal size; above the critical one five prompts that count down, then a clear."""
+"""Prompt at intervals above the optimal size; above the critical size count down five prompts, then clear."""
 
 LMSTUDIO = Policy(
     name="lmstudio",
@@ -153,38 +153,38 @@ LMSTUDIO = Policy(
         Level(name="near_limit", severity=2, at=_AT_NINE_TENTHS),
         Level(name="full", severity=3, at=_OVER_THE_WINDOW, needs_reset=True),
     ),
-    reserve=Reserve(fraction=_part(1, 5), of="rest", at_least_tokens=1000),
+    reserve=Reserve(fraction=_fraction(1, 5), of="rest", at_least_tokens=1000),
     summariser="same",
     fallback="drop_oldest",
     rules=(
         CompactRule(
             phase="pre_request",
             trigger="pre_request",
-            target=_part(1, 2),
+            target=_fraction(1, 2),
             target_of="used",
             method="summarise",
-            when=(Condition(figure="next_prompt_and_reserve", op="gt", fraction=_part(4, 5)),),
+            when=(Condition(figure="next_prompt_and_reserve", op="gt", fraction=_fraction(4, 5)),),
         ),
         StopRule(
             action="error",
             phase="tool_result",
             reason="the tool result alone exceeds the context window",
-            when=(Condition(figure="tool_result", op="gt", fraction=_part(1, 1)),),
+            when=(Condition(figure="tool_result", op="gt", fraction=_fraction(1, 1)),),
         ),
         CompactRule(
             phase="tool_result",
             trigger="tool_result",
-            target=_part(1, 2),
+            target=_fraction(1, 2),
             target_of="used",
             method="summarise",
             restart=True,
-            when=(Condition(figure="with_tool_result", op="gt", fraction=_part(1, 1)),),
+            when=(Condition(figure="with_tool_result", op="gt", fraction=_fraction(1, 1)),),
         ),
         StopRule(action="abort", phase="stream", reason="the context window is full", when=(_OVER_THE_WINDOW,)),
         CompactRule(
             phase="stream",
             trigger="stream",
-            target=_part(1, 2),
+            target=_fraction(1, 2),
             target_of="used",
             method="summarise",
             restart=True,
@@ -194,15 +194,15 @@ LMSTUDIO = Policy(
         CompactRule(
             phase="after_call",
             trigger="after_call",
-            target=_part(1, 2),
+            target=_fraction(1, 2),
             target_of="used",
             method="summarise",
             when=(_AT_NINE_TENTHS,),
         ),
     ),
 )
-"""Summarised before a request above 4/5 with room for an answer, when a tool result would not fit, and at 9/10 of a
-running reply, which then begins again."""
+"""Summarise before a request above 4/5 with its reserve, when a tool result would not fit, and when a streaming reply
+reaches 9/10; the reply then starts again."""
 
 TACHIKOMA = Policy(
     name="tachikoma",
@@ -217,18 +217,18 @@ TACHIKOMA = Policy(
         Level(name="critical", severity=3, at=_used("ge", 17, 20)),
         Level(name="redlined", severity=3, at=_OVER_THE_WINDOW, needs_reset=True),
     ),
-    redline=_part(9, 10),
+    redline=_fraction(9, 10),
     rules=(
         StateChangedRule(),
         EntryRule(action="approaching_redline", level="critical", repeat="first_entry"),
         EntryRule(action="redlined", level="redlined"),
         SuggestRule(role="user", impact="low", more_than_messages=10, keep_newest=5),
-        SuggestRule(role="assistant", impact="medium", more_than=_part(1, 3), saves=_part(1, 2)),
+        SuggestRule(role="assistant", impact="medium", more_than=_fraction(1, 3), saves=_fraction(1, 2)),
     ),
 )
-"""Five states, told on every change, and suggestions; it compacts nothing by itself."""
+"""Announce every change between five levels, and suggest savings; never compact."""
 
 PRESETS: Mapping[str, Policy] = {
     policy.name: policy for policy in (MEW, MEW_REFERENCE, DOMINDS_V1, DOMINDS_V3, LMSTUDIO, TACHIKOMA)
 }
-"""Every policy we ship. Agents carry out any of them, and `mew context simulate` replays a log through them."""
+"""All built-in policies by name."""

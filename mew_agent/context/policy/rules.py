@@ -1,7 +1,7 @@
-"""[pure] Levels and rules: what a policy may say, as data.
+"""[pure] Levels and rules: the parts of a policy, as data.
 
-A rule names the phase it belongs to, what must hold, what is to be done and how often. It knows no state and decides
-nothing (see `decision`).
+A rule names its phase, its conditions, its action and how often it acts. `RuleIndex` sorts the rules for the decision.
+Holds no state; `decision` applies the rules.
 """
 
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from pydantic import Field, model_validator
 from mew_agent.context.policy.threshold import Condition, Fraction, PolicyPart, Settings, whole_count
 
 Phase = Literal["pre_request", "tool_result", "stream", "after_call", "message_added"]
-"""When a decision is asked for: before a request, when a tool answered, while a reply arrives, when a call ended,
-when a message was counted in."""
+"""When a decision is made: before a request, when a tool has answered, while a reply streams, after a call, or when a
+message was added."""
 
 Known = Literal["reported_or_projected", "unavailable"]
 Flag = Literal["user_prompt", "queue_busy", "user_chain"]
 Impact = Literal["low", "medium", "high"]
 CompactionMethod = Literal["staged", "summarise", "drop_oldest"]
-"""Old tool outputs first and then a summary; a summary; or the oldest turns without one."""
+"""`staged`: clear old tool outputs, then summarise. `summarise`: only summarise. `drop_oldest`: drop old turns."""
 
 
 class Level(PolicyPart):
-    """A named state of fullness. `severity` 0-3 lets every reader colour it; `needs_reset` asks for a fresh start."""
+    """A named level of fullness. `severity` is 0-3, for colours; `needs_reset` advises to start over."""
 
     name: str
     severity: int = Field(ge=0, le=3)
@@ -32,7 +32,7 @@ class Level(PolicyPart):
 
 
 class NearLimitRule(PolicyPart):
-    """Announce a crossing once; re-armed below `rearm_below`; at most one announcement per `cooldown_seconds`."""
+    """Announce once per crossing, at most once per `cooldown_seconds`; armed again below `rearm_below`."""
 
     action: Literal["near_limit"] = "near_limit"
     phase: Phase = "after_call"
@@ -42,9 +42,9 @@ class NearLimitRule(PolicyPart):
 
 
 class RemindRule(PolicyPart):
-    """Once until clear: a reminder of `owner` stays while it is there; dropped when all of `until` holds.
+    """Add a reminder of `owner` if any of `when_any` holds; remove it if all of `until` hold.
 
-    Adding is looked at first and dropping second, also within one decision.
+    One decision may add and then remove it.
     """
 
     action: Literal["remind"] = "remind"
@@ -55,7 +55,7 @@ class RemindRule(PolicyPart):
 
 
 class Cadence(PolicyPart):
-    """On entering the level, then each time so many further generations were counted there."""
+    """Prompt on entering the level, and again after each `generations` further generations there."""
 
     kind: Literal["cadence"] = "cadence"
     generations: int = Field(ge=1)
@@ -63,24 +63,24 @@ class Cadence(PolicyPart):
     aliases: tuple[str, ...] = ()
 
     def configured(self, settings: Settings) -> "Cadence":
-        """The cadence with its setting, if that is a count of at least one generation."""
+        """A copy with the count from the settings, if the setting is at least one generation."""
         names = (self.override, *self.aliases)
         found = [count for name in names if name and (count := whole_count(settings.get(name))) is not None]
         return self.model_copy(update={"generations": found[0]}) if found else self
 
 
 class Countdown(PolicyPart):
-    """In each of `steps` generations, telling how many remain; then the context is cleared in place of the next."""
+    """Prompt in each of `steps` generations with the number that remain, then clear the context."""
 
     kind: Literal["countdown"] = "countdown"
     steps: int = Field(ge=1)
 
 
 class InjectRule(PolicyPart):
-    """Put a prompt before the next generation while at `level`. Withheld by flags, it waits and is not lost.
+    """Insert a prompt before the next generation while at `level`.
 
-    A flag of `silent_for` lets the generation pass untouched: nothing is injected and no countdown ends. It does not
-    where that carries another message of a person.
+    While a flag of `withheld_by` is set, the prompt waits. While a flag of `silent_for` is set, nothing is injected and
+    no countdown advances, unless the generation also carries a person's message.
     """
 
     action: Literal["inject"] = "inject"
@@ -92,13 +92,13 @@ class InjectRule(PolicyPart):
 
 
 class StateChangedRule(PolicyPart):
-    """Tell every change of level, in each phase that moves it; the first known level is no change."""
+    """Announce every change of level. The first known level is not a change."""
 
     action: Literal["state_changed"] = "state_changed"
 
 
 class EntryRule(PolicyPart):
-    """Tell that a level was entered: at every entry, or at the first one until the context is cleared."""
+    """Announce that a level was entered: at every entry, or at the first one since the last clear."""
 
     action: Literal["approaching_redline", "redlined"]
     level: str
@@ -108,8 +108,8 @@ class EntryRule(PolicyPart):
 class SuggestRule(PolicyPart):
     """Suggest a way to save tokens when it becomes available.
 
-    Either old messages of a role (more than `more_than_messages`, keeping the newest `keep_newest`), or summaries of a
-    role that takes more than `more_than` of the window, which would save the part `saves` of it.
+    Either remove old messages of a role that has more than `more_than_messages`, except the newest `keep_newest`. Or
+    summarise a role that takes more than `more_than` of the window, which saves the fraction `saves` of it.
     """
 
     action: Literal["suggest"] = "suggest"
@@ -130,10 +130,11 @@ class SuggestRule(PolicyPart):
 
 
 class CompactRule(PolicyPart):
-    """Compact to `target` when all conditions hold. `known` says which basis of the figures the rule is for.
+    """Compact to `target` if all conditions hold.
 
-    `target_of` takes the part of the window or of what there is to compact. With `restart` the reply begins again
-    afterwards, as often as the policy's `max_restarts_per_request` allows.
+    `target` is a fraction of the window, or of the figure that the first condition compares (`target_of`). A rule with
+    `known: unavailable` is for calls without usage. With `restart` the reply starts again afterwards, at most
+    `max_restarts_per_request` times.
     """
 
     action: Literal["compact"] = "compact"
@@ -148,7 +149,7 @@ class CompactRule(PolicyPart):
 
 
 class StopRule(PolicyPart):
-    """Abort the reply, fail, or clear the context, when all conditions hold."""
+    """Abort the reply, report an error, or clear the context if all conditions hold."""
 
     action: Literal["abort", "error", "clear"]
     phase: Phase
@@ -157,7 +158,7 @@ class StopRule(PolicyPart):
 
 
 Intervention = CompactRule | StopRule
-"""Rules of which only the first one that holds is carried out."""
+"""Of these rules, only the first that holds acts."""
 
 Rule = Annotated[
     NearLimitRule | RemindRule | InjectRule | StateChangedRule | EntryRule | SuggestRule | CompactRule | StopRule,
@@ -166,10 +167,11 @@ Rule = Annotated[
 
 
 class Marks(NamedTuple):
-    """Where in a window of one size a policy's levels begin, and where it compacts after a call, in tokens.
+    """Thresholds of a policy in a window of one size, in tokens.
 
-    A level's mark is None where it does not look at the measured figure, or cannot be told without a window. Beside
-    each rule stands the measured figure below which it cannot hold, 0 where that does not tell.
+    `levels` holds each level and where it begins; None if that depends on another figure or on the window.
+    `compact_at_tokens` is where the policy compacts after a call. `interventions` holds each rule by phase and the
+    measured figure below which it cannot hold; 0 if there is none.
     """
 
     levels: tuple[tuple[Level, int | None], ...]
@@ -178,15 +180,24 @@ class Marks(NamedTuple):
 
 
 class RuleIndex:
-    """A policy's rules by what they do, and those of one phase by their phase: decisions look through few."""
+    """A policy's rules by kind and phase, so that a decision looks at few."""
 
-    __slots__ = ("_levels", "_marks", "compact_at", "injected", "interventions", "near_limit", "reminders", "told")
+    __slots__ = (
+        "_levels",
+        "_marks",
+        "announcements",
+        "compact_at",
+        "interventions",
+        "near_limit",
+        "prompts",
+        "reminders",
+    )
 
     def __init__(self, rules: tuple[Rule, ...], levels: tuple[Level, ...] = ()) -> None:
         self._levels = levels
         self._marks: tuple[int | None, Marks] | None = None
-        self.told = tuple(rule for rule in rules if isinstance(rule, StateChangedRule | EntryRule))
-        self.injected = tuple(rule for rule in rules if isinstance(rule, InjectRule))
+        self.announcements = tuple(rule for rule in rules if isinstance(rule, StateChangedRule | EntryRule))
+        self.prompts = tuple(rule for rule in rules if isinstance(rule, InjectRule))
         self.near_limit = _by_phase([rule for rule in rules if isinstance(rule, NearLimitRule)])
         self.reminders = _by_phase([rule for rule in rules if isinstance(rule, RemindRule)])
         self.interventions: dict[Phase, tuple[Intervention, ...]] = _by_phase(
@@ -196,7 +207,7 @@ class RuleIndex:
         self.compact_at = tuple(c for rule in compacting for c in rule.when if c.figure == "used")
 
     def marks(self, limit_tokens: int | None) -> Marks:
-        """The marks in a window of this size; worked out anew only when the size is another one."""
+        """The thresholds in a window of this size; computed again only when the size changes."""
         if self._marks is None or self._marks[0] != limit_tokens:
             found = [condition.first_tokens(limit_tokens) for condition in self.compact_at]
             levels = tuple(
@@ -217,12 +228,12 @@ def _never_below(rule: Intervention, limit_tokens: int | None) -> int:
     return max((tokens for tokens in marks if tokens is not None), default=0)
 
 
-class _OfAPhase(Protocol):
+class _HasPhase(Protocol):
     @property
     def phase(self) -> Phase: ...
 
 
-_Kind = TypeVar("_Kind", bound=_OfAPhase)
+_Kind = TypeVar("_Kind", bound=_HasPhase)
 
 
 def _by_phase(rules: Sequence[_Kind]) -> dict[Phase, tuple[_Kind, ...]]:
@@ -230,7 +241,7 @@ def _by_phase(rules: Sequence[_Kind]) -> dict[Phase, tuple[_Kind, ...]]:
 
 
 def conditions_of(rule: Rule) -> tuple[Condition, ...]:
-    """Everything a rule compares."""
+    """All conditions of a rule."""
     match rule:
         case RemindRule():
             return (*rule.when_any, *rule.until)

@@ -1,6 +1,6 @@
-"""[pure] Exact comparisons of token figures: parts of a window, room kept for an answer, conditions.
+"""[pure] Exact comparisons of token counts: fractions of a window, output reserves, conditions.
 
-Everything is compared as integers by cross-multiplication, so that no rounding moves a threshold. It knows no policy.
+Compares integers by cross-multiplication, so that rounding never moves a threshold. Does not know policies.
 """
 
 from collections.abc import Mapping
@@ -10,23 +10,30 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Figure = Literal["used", "resent", "next_prompt", "next_prompt_and_reserve", "tool_result", "with_tool_result"]
-"""What a condition looks at, in tokens: the policy's measure at that moment; the same without reasoning that is never
-sent again; the next prompt; the next prompt and room for its answer; a tool result alone; it and everything before."""
+"""The token count that a condition compares:
+
+- `used`: the policy's measure
+- `resent`: the same without reasoning that is not sent again
+- `next_prompt`: the projected next prompt
+- `next_prompt_and_reserve`: the next prompt plus the output reserve
+- `tool_result`: a tool result alone
+- `with_tool_result`: `used` plus that tool result
+"""
 
 Operator = Literal["ge", "gt", "lt"]
 
 Settings = Mapping[str, float]
-"""Per-model values that replace a policy's defaults, by the name of their `override` key."""
+"""Values for one model that replace a policy's defaults, by the name in `override`."""
 
 
 class PolicyPart(BaseModel):
-    """A part of a policy: frozen, and without keys that nobody knows."""
+    """Base class of everything in a policy: frozen; refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Fraction(PolicyPart):
-    """An exact part of the window. In files also written `9/10` or `90%`."""
+    """An exact fraction, usually of the window. In files also `9/10` or `90%`."""
 
     numerator: int = Field(gt=0)
     denominator: int = Field(gt=0)
@@ -37,34 +44,34 @@ class Fraction(PolicyPart):
         if isinstance(given, Mapping | Fraction):
             return given
         if not isinstance(given, str):
-            raise ValueError(f"{given!r} is no part of a window; write 9/10 or 90%")
+            raise ValueError(f"{given!r} is not a fraction; write 9/10 or 90%")
         text = given.strip()
         numerator, _, denominator = (text[:-1], "/", "100") if text.endswith("%") else text.partition("/")
         if not (numerator.strip().isascii() and numerator.strip().isdigit() and denominator.strip().isdigit()):
-            raise ValueError(f"{given!r} is no part of a window; write 9/10 or 90%")
+            raise ValueError(f"{given!r} is not a fraction; write 9/10 or 90%")
         return {"numerator": int(numerator), "denominator": int(denominator)}
 
     def floor_of(self, tokens: int) -> int:
-        """The part of so many tokens, rounded down."""
+        """This fraction of `tokens`, rounded down."""
         return tokens * self.numerator // self.denominator
 
     def ceil_of(self, tokens: int) -> int:
-        """The part of so many tokens, rounded up: the first integer at or above it."""
+        """This fraction of `tokens`, rounded up."""
         return -(-tokens * self.numerator // self.denominator)
 
     def exceeds(self, tokens: int, limit_tokens: int) -> bool:
-        """Whether the part of the window is more than so many tokens."""
+        """Whether this fraction of the window is more than `tokens`."""
         return tokens * self.denominator < limit_tokens * self.numerator
 
     def is_above(self, other: "Fraction") -> bool:
-        """Whether it is the larger part."""
+        """Whether this is the larger fraction."""
         return self.numerator * other.denominator > other.numerator * self.denominator
 
 
 class Reserve(PolicyPart):
-    """Room for an answer: a part `of` the window or of what the prompt leaves free, within bounds of tokens.
+    """Output reserve: a fraction `of` the window, or of the `rest` that the prompt leaves free, within token bounds.
 
-    `whole` rounds it down to whole tokens; otherwise it is compared exactly.
+    `whole` rounds the reserve down to whole tokens; otherwise it is compared exactly.
     """
 
     fraction: Fraction
@@ -74,7 +81,7 @@ class Reserve(PolicyPart):
     whole: bool = False
 
     def added_to(self, prompt_tokens: int, limit_tokens: int) -> tuple[int, int]:
-        """Prompt and reserve as (value, scale): the sum is exactly value / scale tokens."""
+        """Prompt plus reserve as (value, scale), meaning exactly value / scale tokens."""
         base = limit_tokens if self.of == "window" else limit_tokens - prompt_tokens
         scale = 1 if self.whole else self.fraction.denominator
         reserve = self.fraction.floor_of(base) if self.whole else base * self.fraction.numerator
@@ -85,10 +92,10 @@ class Reserve(PolicyPart):
 
 
 class Condition(PolicyPart):
-    """`figure` `op` (`fraction` of the window, or `tokens`).
+    """A comparison: `figure` `op` (`fraction` of the window, or `tokens`).
 
-    `override` names the per-model setting, in tokens, that stands in place of the bound; a condition with nothing but
-    an override never holds until it is set. `whole` rounds the fraction down to whole tokens, at least 1.
+    `override` names the per-model setting, in tokens, that replaces the bound. A condition with only an override never
+    holds until the setting is given. `whole` rounds the fraction down to whole tokens, at least 1.
     """
 
     figure: Figure
@@ -106,14 +113,14 @@ class Condition(PolicyPart):
         return self
 
     def configured(self, settings: Settings) -> "Condition":
-        """The condition with its setting, if that is a count of at least one token."""
+        """A copy with the bound from the settings, if the setting is at least one token."""
         tokens = None if self.override is None else whole_count(settings.get(self.override))
         if tokens is None:
             return self
         return self.model_copy(update={"tokens": tokens, "fraction": None, "whole": False})
 
     def holds(self, value: int | None, limit_tokens: int | None, *, scale: int = 1) -> bool:
-        """Whether value / scale tokens hold it; a figure or limit that is not known never makes it hold."""
+        """Whether the condition holds for value / scale tokens; never if the figure or the limit is unknown."""
         if value is None:
             return False
         tokens, fraction = self.tokens, self.fraction
@@ -130,7 +137,7 @@ class Condition(PolicyPart):
         return left > right if self.op == "gt" else left < right
 
     def first_tokens(self, limit_tokens: int | None) -> int | None:
-        """The smallest figure at which it begins to hold; None if that is not known, or it holds from 0 on."""
+        """The smallest count at which the condition holds; None if unknown, or for `lt`, which holds from 0."""
         if self.op == "lt":
             return None
         if self.tokens is not None:
@@ -143,7 +150,7 @@ class Condition(PolicyPart):
 
 
 def begins_above(condition: Condition, other: Condition) -> bool:
-    """Whether it begins to hold later than the other; conditions that cannot be compared may."""
+    """Whether `condition` begins to hold at a higher count than `other`; True if they cannot be compared."""
     if condition.figure != other.figure:
         return True
     if condition.fraction is not None and other.fraction is not None:
@@ -156,7 +163,7 @@ def begins_above(condition: Condition, other: Condition) -> bool:
 
 
 def whole_count(value: Any) -> int | None:
-    """A setting as a count: rounded down, None unless at least 1 remains (then the default stands)."""
+    """A setting as a count, rounded down; None if it is not a number of at least 1, so that the default applies."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
         return None
     return int(value) if value >= 1 else None

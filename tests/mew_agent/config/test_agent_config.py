@@ -139,7 +139,7 @@ def test_a_bad_nested_value_is_named_with_its_own_line(tmp_path: Path, text: str
     [
         ("agent.yaml", "model: [", "malformed YAML"),
         ("agent.json", '{"model": }', "malformed JSON"),
-        ("agent.yaml", "- a list\n", "holds list (expected a mapping of settings)"),
+        ("agent.yaml", "- a list\n", "contains list (expected a mapping of settings)"),
         ("agent.yaml", "model: \x00", "malformed YAML"),
     ],
 )
@@ -258,8 +258,8 @@ def test_a_contradicting_policy_file_is_refused_with_line_and_column(tmp_path: P
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"policy": ""}, "space.yaml: there is no policy ''"),
-        ({"policy": "mewe"}, "space.yaml: there is no policy 'mewe' (did you mean 'mew'?)"),
+        ({"policy": ""}, "space.yaml: unknown policy ''"),
+        ({"policy": "mewe"}, "space.yaml: unknown policy 'mewe' (did you mean 'mew'?)"),
         ({"policy": "mew", "policy_settings": {"speed": 3}}, "unknown setting 'speed'"),
         ({"policy": "lmstudio", "provider": "openai"}, "is for lmstudio, not for openai"),
         ({"policy_scope": "some"}, "policy_scope: must be 'any'"),

@@ -77,7 +77,7 @@ def test_a_setting_with_two_names_is_one_setting() -> None:
 def test_a_policy_may_be_written_where_it_is_chosen() -> None:
     policy = chosen(policy={"name": "team", "based_on": "dominds-v3", "settings": {"optimal_max_tokens": 7}}).policy
     assert (policy.name, mark_of(policy, "caution").tokens) == ("team", 7)
-    with pytest.raises(ConfigError, match=r"policy\.based_on: there is no preset 'domino'"):
+    with pytest.raises(ConfigError, match=r"policy\.based_on: unknown preset 'domino'"):
         chosen(policy={"name": "team", "based_on": "domino"})
 
 
@@ -85,7 +85,7 @@ def test_a_policy_may_be_written_where_it_is_chosen() -> None:
     ("given", "said"),
     [
         ({"based_on": "mew"}, "'name' is missing"),
-        ({"name": "mew"}, "'mew' is a preset; yours needs a name of its own"),
+        ({"name": "mew"}, "'mew' is the name of a preset"),
         ({"name": "x", "settings": {"a": "b"}}, "a is 'b' .expected a number"),
         ({"name": "x", "based_on": "mew", "settings": {"speed": 1}}, "unknown setting 'speed'"),
         ({"name": "x", "levels": [{"name": "a", "severity": 9}]}, r"levels\[0\]\.severity"),
@@ -125,5 +125,5 @@ def test_a_named_provider_is_refused_when_the_configuration_is_read() -> None:
 
 def test_settings_are_a_mapping() -> None:
     assert mapping_of({1: 2}, "here") == {"1": 2}
-    with pytest.raises(ConfigError, match="here: holds list"):
+    with pytest.raises(ConfigError, match="here: contains list"):
         mapping_of([], "here")

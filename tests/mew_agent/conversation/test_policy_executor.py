@@ -67,7 +67,7 @@ class Desk:
 
 EVERY_ACTION: tuple[Action, ...] = (
     NearLimitAction(),
-    CompactAction("threshold", 10, 20),
+    CompactAction("threshold", 10),
     RemindAction("context_health"),
     UnremindAction("context_health"),
     InjectAction("caution"),
@@ -94,7 +94,7 @@ def test_there_is_no_action_that_nobody_carries_out() -> None:
 
 
 def test_interventions_are_handed_back_and_words_come_in_order() -> None:
-    compact, restart = CompactAction("stream", 10, 20), RestartAction(1, 3)
+    compact, restart = CompactAction("stream", 10), RestartAction(1, 3)
     changed = StateChangedAction("warning", "critical")
     due = Desk(TACHIKOMA).carry_out(changed, ApproachingRedlineAction(), NearLimitAction(), compact, restart)
     assert due == Due(

@@ -76,4 +76,4 @@ async def test_policies_that_do_not_look_at_results_leave_them_alone() -> None:
 
 @pytest.mark.parametrize(("target", "prompt", "expected"), [(900, 1000, 500), (300, 1000, 300), (900, 1, 0)])
 def test_at_most_half_of_a_prompt_that_left_no_room_stays(target: int, prompt: int, expected: int) -> None:
-    assert halved(CompactAction("stream", target, 2000), prompt).target_tokens == expected
+    assert halved(CompactAction("stream", target), prompt).target_tokens == expected

@@ -357,13 +357,13 @@ async def test_a_file_may_be_json_and_say_everything_itself(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("name: mew\n", "bad.yaml:1:1: 'mew' is a preset"),
+        ("name: mew\n", "bad.yaml:1:1: 'mew' is the name of a preset"),
         ("based_on: mew\n", "'name' is missing"),
-        ("name: x\nbased_on: dominds-v2\n", "bad.yaml:2:1: there is no preset 'dominds-v2'"),
+        ("name: x\nbased_on: dominds-v2\n", "bad.yaml:2:1: unknown preset 'dominds-v2'"),
         ("name: x\nlevles: []\n", "bad.yaml:2:1: unknown key 'levles' (did you mean 'levels'?)"),
         ("name: x\nbased_on: dominds-v3\nsettings: {optimal: 5}\n", "bad.yaml:3:1: unknown setting 'optimal'"),
         ("name: x\nbased_on: mew\nsettings: {context_token_limit: lots}\n", "context_token_limit is 'lots'"),
-        ("name: x\nbased_on: mew\nceiling: 1/4\n", "aims above the policy's ceiling"),
+        ("name: x\nbased_on: mew\nceiling: 1/4\n", "a target above the policy's ceiling"),
         ("name: dominds-x\nbased_on: mew\n", "reported figures only"),
         ("name: x\nrules: [{action: nap}]\n", "rules[0]"),
         (
@@ -387,7 +387,7 @@ async def test_a_file_that_is_no_policy_is_refused_with_the_place(
 async def test_a_policy_that_does_not_exist_is_told_with_those_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = await simulate(monkeypatch, "tachicoma", total(1))
     assert outcome.code == 2
-    assert "there is no policy 'tachicoma' (did you mean 'tachikoma'?)" in outcome.err
+    assert "unknown policy 'tachicoma' (did you mean 'tachikoma'?)" in outcome.err
     assert "dominds-v3" in outcome.err
 
 

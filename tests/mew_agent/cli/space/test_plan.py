@@ -330,10 +330,10 @@ def test_a_vocabulary_is_looked_for_beside_the_space_and_handed_over_whole(tmp_p
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
-        ("no-such", "participants.coder.agent: there is no policy 'no-such'"),
+        ("no-such", "participants.coder.agent: unknown policy 'no-such'"),
         ("gone.yaml", "gone.yaml: there is no such file"),
-        ("bad.yaml", "bad.yaml:2:1: there is no preset 'domino'"),
-        ("{name: x, based_on: mew, max_stalls: 0}", "should be greater than or equal to 1"),
+        ("bad.yaml", "bad.yaml:2:1: unknown preset 'domino'"),
+        ("{name: x, based_on: mew, max_stalls: 0}", "must be greater than or equal to 1"),
     ],
 )
 def test_a_policy_that_cannot_be_followed_is_refused_before_anything_starts(

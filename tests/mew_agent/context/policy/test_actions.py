@@ -31,7 +31,7 @@ FORMS: list[tuple[Action, dict[str, Any]]] = [
     (InjectAction("critical", 0), {"type": "inject", "remaining": 0}),
     (ClearAction("countdown ended"), {"type": "clear"}),
     (NearLimitAction(), {"type": "near_limit"}),
-    (CompactAction("threshold", 89_600, 89_600), {"type": "compact", "target_tokens": 89_600}),
+    (CompactAction("threshold", 89_600), {"type": "compact", "target_tokens": 89_600}),
     (RestartAction(1, 3), {"type": "restart"}),
     (AbortAction("full"), {"type": "abort"}),
     (ErrorAction("why"), {"type": "error", "message": "why"}),

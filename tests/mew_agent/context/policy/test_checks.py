@@ -23,44 +23,44 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a sum of all calls beside the window": ({"measure": "cumulative", "levels": [LEVEL]}, "cumulative"),
     "a compaction by a sum of all calls": (
         {"measure": "cumulative", "rules": [{**COMPACT, "when": [SPENT]}]},
-        "lowers no cumulative figure",
+        "does not lower a cumulative figure",
     ),
     "a compaction to a part of a sum of all calls": (
         {
             "measure": "cumulative",
             "rules": [{**COMPACT, "when": [{**SPENT, "figure": "next_prompt"}], "target_of": "used"}],
         },
-        "lowers no cumulative figure",
+        "does not lower a cumulative figure",
     ),
     "a warning by a sum of all calls": (
         {"measure": "cumulative", "rules": [{"action": "near_limit", "when": [SPENT], "rearm_below": "3/4"}]},
-        "never armed again",
+        "never be armed again",
     ),
     "a summary that nobody writes": ({"rules": [{**COMPACT, "method": "summarise"}]}, "neither a `summariser`"),
     "reports before the request": (
         {**REPORTED, "rules": [{**COMPACT, "phase": "pre_request"}]},
-        "nothing is reported in the phase 'pre_request'",
+        "there are none in the phase 'pre_request'",
     ),
     "reports during the stream": (
         {**REPORTED, "rules": [{**COMPACT, "phase": "stream"}]},
-        "nothing is reported in the phase 'stream'",
+        "there are none in the phase 'stream'",
     ),
     "a level by reports that moves with messages": ({**REPORTED, "phases": ["message_added"]}, "'message_added'"),
     "an unknown figure that is trusted": ({"bases": ["unknown"]}, "reported, projected"),
-    "calls whose reports it does not trust": ({"bases": ["projected"]}, "trusts no report"),
+    "calls whose reports it does not trust": ({"bases": ["projected"]}, "does not trust the figures that calls report"),
     "a ceiling that nothing reaches": ({"ceiling": "2/1"}, "above the whole window"),
     "nothing that is trusted": ({"bases": []}, "reported, projected"),
-    "a level that is called unknown": ({"levels": [{**LEVEL, "name": "unknown"}]}, "names of their own"),
+    "a level that is called unknown": ({"levels": [{**LEVEL, "name": "unknown"}]}, "different names"),
     "a level that ends at its mark": ({"levels": [{**LEVEL, "at": {**USED, "op": "lt"}}]}, "`lt`"),
     "prompts at no level": ({"rules": [inject("critical")]}, "no level 'critical'"),
-    "two prompts at one level": ({"levels": [LEVEL], "rules": [inject("full"), inject("full")]}, "at one level"),
+    "two prompts at one level": ({"levels": [LEVEL], "rules": [inject("full"), inject("full")]}, "at the same level"),
     "an alert at no level": ({"rules": [{"action": "redlined", "level": "gone"}]}, "no level 'gone'"),
     "large results at no level": ({"large_results": {"levels": ["gone"]}}, "no level 'gone'"),
-    "a restart without a reply": ({"rules": [{**COMPACT, "restart": True}]}, "there is none in the phase 'after_call'"),
-    "a compaction of nothing": ({"rules": [{**COMPACT, "target_of": "used", "target": "1/1"}]}, "nothing shrinks"),
+    "a restart without a reply": ({"rules": [{**COMPACT, "restart": True}]}, "the phase 'after_call' has none"),
+    "a compaction of nothing": ({"rules": [{**COMPACT, "target_of": "used", "target": "1/1"}]}, "nothing would shrink"),
     "a tool result after the call": (
         {"rules": [{**COMPACT, "when": [{"figure": "tool_result", "op": "gt", "fraction": "1/1"}]}]},
-        "no tool result to look at",
+        "no tool result to compare",
     ),
     "a suggestion of two kinds": (
         {"rules": [{"action": "suggest", "role": "user", "impact": "low", "keep_newest": 5, "saves": "1/2"}]},
@@ -99,5 +99,5 @@ def test_settings_may_close_a_level_that_a_file_may_not() -> None:
     settings = {"optimal_max_tokens": 150_000, "critical_max_tokens": 120_000}
     configured = DOMINDS_V3.configured(settings)
     assert [level.at.tokens for level in configured.levels] == [150_000, 120_000]
-    with pytest.raises(ValidationError, match="'caution' can never be seen"):
+    with pytest.raises(ValidationError, match="'caution' can never hold"):
         Policy.model_validate(configured.model_dump())

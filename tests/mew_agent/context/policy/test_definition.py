@@ -63,9 +63,11 @@ def test_a_provider_is_compared_without_regard_to_case() -> None:
 
 
 def test_settings_with_several_names_come_under_the_first_one() -> None:
-    assert DOMINDS_V3.by_first_names({"caution_cadence_generations": 3, "optimal_max_tokens": 5}) == {
+    assert DOMINDS_V3.with_canonical_names({"caution_cadence_generations": 3, "optimal_max_tokens": 5}) == {
         "caution_remediation_cadence_generations": 3,
         "optimal_max_tokens": 5,
     }
     with pytest.raises(ValueError, match="two names of one setting"):
-        DOMINDS_V3.by_first_names({"caution_cadence_generations": 3, "caution_remediation_cadence_generations": 3})
+        DOMINDS_V3.with_canonical_names(
+            {"caution_cadence_generations": 3, "caution_remediation_cadence_generations": 3}
+        )

@@ -1,11 +1,19 @@
-"""A policy's memory outlives the process in a stable form."""
+"""The input of a decision: the snapshot, and the state that survives a restart."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mew_agent.context.policy import PolicyState, after_clear, after_compaction, state_from_json, state_json
+from mew_agent.context.policy import (
+    ContextSnapshot,
+    PolicyState,
+    after_clear,
+    after_compaction,
+    state_from_json,
+    state_json,
+)
+from mew_agent.context.policy.threshold import Figure
 
 STATES = st.builds(
     PolicyState,
@@ -13,7 +21,7 @@ STATES = st.builds(
     announced_at_seconds=st.none() | st.floats(0, 2e9),
     stalls=st.integers(0, 5),
     level=st.none() | st.text(max_size=9),
-    told=st.lists(st.text(max_size=9), max_size=2).map(tuple),
+    announced_entries=st.lists(st.text(max_size=9), max_size=2).map(tuple),
     suggested=st.lists(st.text(max_size=9), max_size=2).map(tuple),
     reminders=st.lists(st.text(max_size=9), max_size=2).map(tuple),
     generation=st.none() | st.text(max_size=9),
@@ -28,27 +36,51 @@ STATES = st.builds(
 
 
 @given(STATES)
-def test_a_state_reads_back_as_it_was(state: PolicyState) -> None:
+def test_a_state_survives_a_round_trip(state: PolicyState) -> None:
     assert state_from_json(state_json(state)) == state
 
 
-def test_only_what_differs_from_a_fresh_state_is_kept() -> None:
+def test_only_fields_that_differ_from_a_new_state_are_stored() -> None:
     assert state_json(PolicyState()) == "{}"
     assert state_json(PolicyState(prompting="critical", remaining=2)) == '{"prompting":"critical","remaining":2}'
 
 
-def test_a_state_of_another_kind_is_refused() -> None:
+def test_an_invalid_state_is_refused() -> None:
     with pytest.raises(ValidationError):
         state_from_json('{"remaining": "many"}')
 
 
 @given(STATES)
-def test_a_clear_forgets_all_but_reminders_and_the_cooldown(state: PolicyState) -> None:
+def test_a_clear_resets_all_but_reminders_and_the_cooldown(state: PolicyState) -> None:
     cleared = after_clear(state)
     assert cleared == PolicyState(announced_at_seconds=state.announced_at_seconds, reminders=state.reminders)
 
 
-def test_a_compaction_counts_for_the_cooldown_and_a_useless_one_as_a_stall() -> None:
+def test_a_compaction_restarts_the_cooldown_and_a_useless_one_counts_as_a_stall() -> None:
     useless = after_compaction(PolicyState(), progressed=False, at_seconds=5.0)
     assert (useless.announced_at_seconds, useless.stalls) == (5.0, 1)
     assert after_compaction(useless, progressed=True, at_seconds=6.0).stalls == 0
+
+
+MOMENT = ContextSnapshot(900, "reported", 1000, hidden_tokens=100, next_prompt_tokens=800, tool_result_tokens=50)
+NOTHING = ContextSnapshot(None, "unknown", None, "no_call_yet")
+
+
+@pytest.mark.parametrize(
+    ("figure", "tokens"),
+    [
+        ("used", 900),
+        ("resent", 800),
+        ("next_prompt", 800),
+        ("next_prompt_and_reserve", 800),
+        ("tool_result", 50),
+        ("with_tool_result", 950),
+    ],
+)
+def test_a_figure_is_none_if_it_is_unknown(figure: Figure, tokens: int) -> None:
+    assert MOMENT.figure(figure) == tokens
+    assert NOTHING.figure(figure) is None
+
+
+def test_a_tool_result_added_to_an_unknown_context_is_unknown() -> None:
+    assert ContextSnapshot(None, "unknown", 1000, "cleared", tool_result_tokens=50).figure("with_tool_result") is None

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from mew_agent.config.policy_choice import policy_problem
 from mew_agent.context.policy import Policy
-from mew_agent.context.policy.faults import first_fault
 
 USED = {"figure": "used", "op": "ge", "fraction": "9/10"}
 COMPACT = {"action": "compact", "phase": "after_call", "when": [USED], "trigger": "t", "target": "1/2"}
@@ -17,36 +17,36 @@ PROMPT = {"action": "inject", "level": "full"}
 def told(**values: Any) -> tuple[str | None, str]:
     with pytest.raises(ValidationError) as refused:
         Policy.model_validate({"name": "x", **values})
-    return first_fault(refused.value.errors(include_url=False))
+    return policy_problem(refused.value.errors(include_url=False))
 
 
 @pytest.mark.parametrize(
     ("values", "key", "said"),
     [
-        ({"name": 5}, "name", "name: should be a valid string"),
+        ({"name": 5}, "name", "name: must be a string"),
         ({"levls": []}, "levls", "unknown key 'levls' (did you mean 'levels'?)"),
         ({"basedon": "mew"}, "basedon", "unknown key 'basedon' (did you mean 'based_on'?)"),
         ({"zzz": 1}, "zzz", "unknown key 'zzz'"),
-        ({"rules": 5}, "rules", "rules: should be a list"),
-        ({"rules": [5]}, "rules", "rules[0]: should be a mapping"),
-        ({"levels": ["full"]}, "levels", "levels[0]: should be a mapping"),
-        ({"rules": [{"phase": "stream"}]}, "rules", "rules[0]: it needs `action`"),
-        ({"rules": [{**COMPACT, "when": []}]}, "rules", "rules[0].when: should not be empty"),
-        ({"rules": [{**COMPACT, "when": [{**USED, "op": ">="}]}]}, "rules", "rules[0].when[0].op: should be 'ge'"),
-        ({"levels": [{**LEVEL, "at": {**USED, "op": None}}]}, "levels", "levels[0].at.op: should be 'ge'"),
+        ({"rules": 5}, "rules", "rules: must be a list"),
+        ({"rules": [5]}, "rules", "rules[0]: must be a mapping"),
+        ({"levels": ["full"]}, "levels", "levels[0]: must be a mapping"),
+        ({"rules": [{"phase": "stream"}]}, "rules", "rules[0]: needs the key `action`"),
+        ({"rules": [{**COMPACT, "when": []}]}, "rules", "rules[0].when: must not be empty"),
+        ({"rules": [{**COMPACT, "when": [{**USED, "op": ">="}]}]}, "rules", "rules[0].when[0].op: must be 'ge'"),
+        ({"levels": [{**LEVEL, "at": {**USED, "op": None}}]}, "levels", "levels[0].at.op: must be 'ge'"),
         ({"levels": [{"name": "full", "severity": 3}]}, "levels", "'levels[0].at' is missing"),
-        ({"levels": [{**LEVEL, "at": {**USED, "fraction": 0.9}}]}, "levels", "0.9 is no part of a window; write 9/10"),
+        ({"levels": [{**LEVEL, "at": {**USED, "fraction": 0.9}}]}, "levels", "0.9 is not a fraction; write 9/10"),
         (
             {"levels": [LEVEL], "rules": [{**PROMPT, "repeat": {"kind": "nap"}}]},
             "rules",
-            "rules[0].repeat: there is no kind 'nap'; 'cadence', 'countdown' are",
+            "rules[0].repeat: unknown kind 'nap'; use 'cadence', 'countdown'",
         ),
         (
             {"levels": [LEVEL], "rules": [{**PROMPT, "repeat": {"kind": "cadence", "generations": 0}}]},
             "rules",
-            "rules[0].repeat.generations: should be greater",
+            "rules[0].repeat.generations: must be greater",
         ),
-        ({"ceiling": "1/4", "rules": [COMPACT]}, None, "rule 't' aims above the policy's ceiling"),
+        ({"ceiling": "1/4", "rules": [COMPACT]}, None, "rule 't' has a target above the policy's ceiling"),
     ],
 )
 def test_a_fault_has_its_key_and_a_sentence(values: dict[str, Any], key: str | None, said: str) -> None:
@@ -57,7 +57,7 @@ def test_a_fault_has_its_key_and_a_sentence(values: dict[str, Any], key: str | N
 
 def test_a_rule_of_no_known_kind_is_told_the_kinds() -> None:
     _, said = told(rules=[{"action": "nap"}])
-    assert said.startswith("rules[0]: there is no action 'nap'; 'near_limit', ")
+    assert said.startswith("rules[0]: unknown action 'nap'; use 'near_limit', ")
 
 
 def test_a_misspelt_key_is_told_before_the_one_that_is_missing() -> None:
