@@ -59,17 +59,17 @@ if TYPE_CHECKING:
     )
     from mew_agent.model.interface import Model
     from mew_agent.model.openai_client import OpenAIModel
-    from mew_agent.participant.answers.events import (
+    from mew_agent.participant.answers.agent_answers import AnswerStream
+    from mew_agent.participant.answers.builder import (
         Answered,
-        AnswerPiece,
-        Asking,
-        Noticed,
+        AnswerEvent,
+        ContextNotice,
         Thinking,
         ToolCalled,
         Writing,
     )
     from mew_agent.participant.events import (
-        ChatHeard,
+        ChatReceived,
         ContextReported,
         PeerJoined,
         PeerLeft,
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     )
     from mew_agent.participant.participant import Participant
     from mew_agent.participant.peers import Peer, PeerContext
-    from mew_agent.participant.proposals import Waits
+    from mew_agent.participant.mcp_client import Timeouts
     from mew_agent.program import run
     from mew_agent.simple_agents.fulfiller import Fulfiller
     from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, Proposed
@@ -93,7 +93,7 @@ _NAMES_OF = {
     "mew_agent.agent.agent": "Agent run_agent",
     "mew_agent.tools.peer_offers": "PeerPrompt PeerResource PeerTool",
     "mew_agent.tools.results": "ToolResult",
-    "mew_agent.participant.proposals": "Waits",
+    "mew_agent.participant.mcp_client": "Timeouts",
     "mew_agent.config.agent_config": "AgentConfig",
     "mew_agent.context.message_counts": "Compression Occupancy",
     "mew_agent.errors": (
@@ -103,9 +103,10 @@ _NAMES_OF = {
         "ToolsUnsupported Unauthorized"
     ),
     "mew_agent.participant.events": (
-        "ChatHeard ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade SpaceEvent"
+        "ChatReceived ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade SpaceEvent"
     ),
-    "mew_agent.participant.answers.events": "AnswerPiece Answered Asking Noticed Thinking ToolCalled Writing",
+    "mew_agent.participant.answers.agent_answers": "AnswerStream",
+    "mew_agent.participant.answers.builder": "AnswerEvent Answered ContextNotice Thinking ToolCalled Writing",
     "mew_agent.model.interface": "Model",
     "mew_agent.model.openai_client": "OpenAIModel",
     "mew_agent.tools.resources": "Resource",
@@ -130,11 +131,11 @@ __all__ = [
     "Agent",
     "AgentConfig",
     "AnswerLost",
-    "AnswerPiece",
+    "AnswerEvent",
     "Answered",
-    "Asking",
+    "AnswerStream",
     "BadAnswer",
-    "ChatHeard",
+    "ChatReceived",
     "CompactDone",
     "Compression",
     "ConfigError",
@@ -162,7 +163,7 @@ __all__ = [
     "NoAnswer",
     "NotConnected",
     "NotPermitted",
-    "Noticed",
+    "ContextNotice",
     "Occupancy",
     "OpenAIModel",
     "Participant",
@@ -201,7 +202,7 @@ __all__ = [
     "ToolsUnsupported",
     "Unauthorized",
     "UsagePoint",
-    "Waits",
+    "Timeouts",
     "Writing",
     "__version__",
     "run",

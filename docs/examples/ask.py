@@ -2,15 +2,15 @@
 
 import sys
 
-from mew_agent import Answered, Noticed, Participant, Thinking, ToolCalled, Writing, run
+from mew_agent import Answered, ContextNotice, Participant, Thinking, ToolCalled, Writing, run
 
 
 async def main(agent: str, question: str) -> None:
     """Print the answer, and how full the agent is then."""
     async with Participant.from_environment() as me:
-        async for piece in me.asking(agent, question):
+        async for piece in me.ask_agent(agent, question):
             match piece:
-                case Thinking(text) | Noticed(text):
+                case Thinking(text) | ContextNotice(text):
                     print(f"  ({text.strip()})")
                 case ToolCalled(name, arguments):
                     print(f"  [{name} {arguments}]")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mew_agent import ChatHeard, Participant, run
+from mew_agent import ChatReceived, Participant, run
 
 me = Participant.from_environment()
 spoken: Counter[str] = Counter()
@@ -24,7 +24,7 @@ async def longest_words(text: str, how_many: Annotated[int, Field(ge=1, le=20)] 
 
 
 @me.on_chat
-async def listen(chat: ChatHeard) -> None:
+async def listen(chat: ChatReceived) -> None:
     """Everybody hears everything."""
     spoken[chat.sender] += count_words(chat.text)
 

@@ -37,7 +37,7 @@ from mew_agent.conversation.prompts import DEFAULT_SYSTEM_PROMPT
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted
 from mew_agent.model.interface import Model
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.proposals import Waits
+from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.tokens.tokenizers import TextCounter, chosen_counter
 from mew_agent.tools.bounds import ResultBound
 from mew_agent.tools.sources import AgentTools, OwnTools
@@ -81,7 +81,7 @@ class Agent(Participant):
             token=config.token,
             first_connect_seconds=first_connect_seconds,
             discover=config.discover_tools,
-            waits=Waits(config.peer_timeout_seconds, config.proposal_timeout_seconds),
+            timeouts=Timeouts(config.peer_timeout_seconds, config.proposal_timeout_seconds),
         )
         self.config = config
         self._model = model
@@ -109,7 +109,7 @@ class Agent(Participant):
             load_counter=lambda: counter or chosen_counter(config.tokenizer, config.tokenizer_settings),
             windows=config.windows,
         )
-        self.conversation.events.listeners.append(lambda event: self._events.tell(None, event))
+        self.conversation.events.listeners.append(lambda event: self.listeners.emit(None, event))
         concerns = Concerns(
             (self._name, config.id),
             config.answer_broadcasts,
@@ -266,7 +266,7 @@ class Agent(Participant):
         for remark in self._inbox.overheard():
             text = str(remark.body["text"])
             await self.conversation.transcript.hear(text, sender=remark.sender, envelope_id=remark.id)
-        await self.discovery.settle(DISCOVERY_SECONDS)
+        await self.discovery.wait_for_first_answers(DISCOVERY_SECONDS)
         if self.conversation.lacks_window:
             await self._discover_window()
         had_trouble = self.conversation.trouble is not None

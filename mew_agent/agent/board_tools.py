@@ -158,7 +158,7 @@ def context_words(context: PeerContext) -> str:
 
 def context_line(status: Status) -> str:
     """An agent's own context as a line for its model, from the report that everybody reads."""
-    return f"[Your context: {context_words(PeerContext.of(status, ''))}]"
+    return f"[Your context: {context_words(PeerContext.from_status(status, ''))}]"
 
 
 def _has_context(context: PeerContext) -> bool:

@@ -76,7 +76,7 @@ class ResourceTools:
     async def read_resource(self, peer: str, uri: str) -> str:
         """Read something of a participant, by its URI."""
         called_for = _call_context.get()
-        result = await self._me.requests.request(
+        result = await self._me.mcp.request(
             self._known(peer),
             "resources/read",
             {"uri": uri},
@@ -89,7 +89,7 @@ class ResourceTools:
 
     def _readable(self) -> tuple[str, ...]:
         """Who said that there is something to read, and whom we may ask for it."""
-        may_read = self._me.requests.may_ask_some
+        may_read = self._me.mcp.may_ask_with_any_arguments
         return tuple(name for name in self._me.discovery.with_resources() if may_read(name, "resources/read", {}))
 
     def _known(self, peer: str) -> str:

@@ -50,7 +50,7 @@ class PeerTools:
             return ToolResult.from_error(UnknownTool(call.name, known))
         try:
             params = {"name": target.tool, "arguments": read_arguments(call.name, call.arguments)}
-            raw = await self._me.requests.request(
+            raw = await self._me.mcp.request(
                 target.peer,
                 "tools/call",
                 params,
@@ -68,7 +68,7 @@ class PeerTools:
 
     def _may(self, peer: str, tool: str) -> bool:
         """Whether there are arguments with which we may call it; capabilities may ask for certain ones."""
-        return self._me.requests.may_ask_some(peer, "tools/call", {"name": tool})
+        return self._me.mcp.may_ask_with_any_arguments(peer, "tools/call", {"name": tool})
 
     def _spec(self, tool: PeerTool, reserved: Collection[str]) -> ToolSpec:
         name = self._names.name_of(Target(tool.peer, tool.name), reserved)

@@ -72,7 +72,7 @@ class ServerProgram:
         await self.process.stdin.send(line.encode() + b"\n")
 
     async def how_it_ended(self) -> str:
-        """Why its output ended, in words. Waits a moment for the process to end too, and for what it said last."""
+        """Why its output ended, in words. Timeouts a moment for the process to end too, and for what it said last."""
         with anyio.move_on_after(_LAST_WORDS_SECONDS):
             await self.process.wait()
             await self._has_said_all.wait()

@@ -21,7 +21,7 @@ from mew_agent.conversation.served import ServedWindows
 from mew_agent.conversation.transcript import Transcript
 from mew_agent.errors import MewAgentError, ModelError
 from mew_agent.model.interface import Model, ModelReply, ModelRequest, ToolCall, ToolSpec
-from mew_agent.participant.participant import timestamp
+from mew_agent.participant.messenger import timestamp
 
 NO_WINDOWS: Mapping[str, int] = {}
 

@@ -22,7 +22,7 @@ from mew_agent.conversation.events import ContextCompacted, Events
 from mew_agent.conversation.model_calls import CallInterrupted
 from mew_agent.conversation.transcript import Transcript
 from mew_agent.errors import ModelError
-from mew_agent.participant.participant import timestamp
+from mew_agent.participant.messenger import timestamp
 
 logger = logging.getLogger("mew_agent.compaction")
 

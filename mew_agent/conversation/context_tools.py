@@ -11,7 +11,7 @@ from mew_agent.context.reminders import ContinuationPackage
 from mew_agent.conversation import texts
 from mew_agent.conversation.policy_executor import Remedies
 from mew_agent.model.interface import ToolCall, ToolSpec
-from mew_agent.participant.participant import timestamp
+from mew_agent.participant.messenger import timestamp
 from mew_agent.tools.functions import Tool, Toolbox
 from mew_agent.tools.results import ToolResult
 from mew_agent.tools.sources import CallContext

@@ -37,7 +37,7 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.conversation import texts
 from mew_agent.conversation.events import Events, LevelChanged, RedlineApproached, RedlineCrossed, SavingSuggested
 from mew_agent.conversation.transcript import Transcript
-from mew_agent.participant.participant import timestamp
+from mew_agent.participant.messenger import timestamp
 
 logger = logging.getLogger("mew_agent.policy")
 

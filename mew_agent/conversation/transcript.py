@@ -16,7 +16,7 @@ from mew_agent.context.policy import CompactionMethod, output_reserve_tokens
 from mew_agent.context.store import CallRecord, Session, Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import ModelReply, ToolCall
-from mew_agent.participant.participant import timestamp
+from mew_agent.participant.messenger import timestamp
 from mew_agent.tokens.sizes import INLINE_CHARS, Size, Sizes, in_thread
 from mew_agent.tools.bounds import ResultBound, Room
 

@@ -16,7 +16,7 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import GatewayError, NoAnswer, NotConnected, NotPermitted
 from mew_agent.openai_api.problems import BUSY, FORBIDDEN, UNAVAILABLE, Problem, no_answer, unknown_model
-from mew_agent.participant.answers.asking import SILENCE_SECONDS
+from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS
 from mew_agent.participant.answers.assembly import HOLD_CHARACTERS, Answer, Delta, NoticePlace
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.participant import Participant

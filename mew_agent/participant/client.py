@@ -1,7 +1,7 @@
-"""One participant's connection to a gateway: connect, join, receive, send, and come back when it breaks.
+"""The connection of one participant to a gateway: connect, join, receive, send, and reconnect when it breaks.
 
-The only module that imports `websockets`; its errors become `GatewayError`s here. It does not know what envelopes
-mean, except for the few that decide about the connection: welcome, unauthorized, superseded.
+Owns the WebSocket; the only module that imports `websockets`, whose errors become `GatewayError`s here. Does not know
+what envelopes mean, except for those that decide about the connection: welcome, unauthorized, superseded.
 """
 
 import logging
@@ -32,7 +32,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, W
 
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, Superseded, TooLarge, Unauthorized
 
-logger = logging.getLogger("mew_agent.participant.client")
+logger = logging.getLogger(__name__)
 
 JOIN_TIMEOUT_SECONDS = 10.0
 CLOSE_TIMEOUT_SECONDS = 2.0
@@ -40,7 +40,7 @@ SEND_TIMEOUT_SECONDS = 30.0
 HEARTBEAT_SECONDS = 20.0
 BACKOFF_FIRST_SECONDS = 0.25
 BACKOFF_MAX_SECONDS = 15.0
-_SHORTEST_TRY_SECONDS = 0.05
+_SHORTEST_ATTEMPT_SECONDS = 0.05
 _MESSAGE_TOO_BIG = 1009
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -48,8 +48,8 @@ Receive = Callable[[Envelope | StreamFrame], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """Which gateway and space, and as whom. `token` stays out of every representation."""
+class Credentials:
+    """What joining takes: the gateway's URL, the space, the participant's id, and its token (never shown)."""
 
     gateway: str
     space: str
@@ -57,50 +57,50 @@ class Address:
     token: str
 
     def __repr__(self) -> str:
-        return f"Address({self.gateway!r}, space={self.space!r}, participant={self.participant!r})"
+        return f"Credentials({self.gateway!r}, space={self.space!r}, participant={self.participant!r})"
 
 
 class Client:
-    """A joined connection that is kept alive.
+    """A connection that is kept alive.
 
-    `run` connects, joins and feeds every message to `receive` until `aclose`; a lost connection is joined again
-    with growing, jittered delays. It ends by raising when coming back makes no sense: `Unauthorized`,
-    `Superseded`, removal from the space, or no first connection within `first_connect_seconds`.
+    `run` connects, joins and passes every message to `receive` until `aclose`. It reconnects after growing delays with
+    jitter. It raises if reconnecting is pointless: `Unauthorized`, `Superseded`, removal from the space, or no first
+    connection within `first_connect_seconds`.
     """
 
-    def __init__(self, address: Address, *, first_connect_seconds: float = 10.0) -> None:
-        self.address = address
+    def __init__(self, credentials: Credentials, *, first_connect_seconds: float = 10.0) -> None:
+        self.credentials = credentials
         self._first_connect_seconds = first_connect_seconds
         self._socket: ClientConnection | None = None
         self._joined = anyio.Event()
-        self._life: anyio.CancelScope | None = None  # one can only be made where an event loop runs
+        self._run_scope: anyio.CancelScope | None = None  # can only be created inside an event loop
         self._closing = False
         self._over = False
         self.joins = 0
-        """How often a gateway has welcomed us; later welcomes on one connection do not count."""
+        """The number of joined connections; a second welcome on one connection does not count."""
         self._last_cause = "not joined yet"
 
     @property
     def is_joined(self) -> bool:
-        """Whether the gateway has welcomed the present connection."""
+        """Whether the gateway has welcomed the current connection."""
         return self._socket is not None
 
     async def run(self, receive: Receive) -> None:
         """Stay joined until closed. Raises a `GatewayError` when that is not possible."""
         try:
-            with anyio.CancelScope() as self._life:
+            with anyio.CancelScope() as self._run_scope:
                 if not self._closing:
                     await self._stay_joined(receive)
         finally:
-            # Whoever waits to send must learn that there will be no other connection.
+            # Wakes the senders that wait for another connection; there will be none.
             self._over = True
             self._joined.set()
 
     async def send(self, message: Envelope | bytes | str, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
-        """Send an envelope or a raw stream frame, waiting for a reconnection if there is none right now.
+        """Send an envelope or a raw stream frame, after reconnecting if the connection is lost.
 
-        Raises `NotConnected` when none came within `wait_seconds`, or none will ever come, and `TooLarge` for what no
-        gateway takes, or this one refused.
+        Raises `NotConnected` if there is no connection within `wait_seconds`, and `TooLarge` if the message exceeds the
+        protocol's limit, or the gateway refused its size.
         """
         data = message if isinstance(message, bytes) else message.encode()
         raw = message if isinstance(message, bytes) else data.decode()
@@ -119,13 +119,13 @@ class Client:
                 except ConnectionClosed as error:
                     self._last_cause = _cause(error)
                     self._lose(socket)
-                    # The first refusal may have been about what somebody else sent at the same time.
+                    # The first refusal may concern a message that another task sent at the same time.
                     refusals += _code(error) == _MESSAGE_TOO_BIG
                     if refusals > 1:
                         raise TooLarge(size_bytes) from None
                 else:
                     return
-        raise NotConnected(self.address.gateway, self._last_cause)
+        raise NotConnected(self.credentials.gateway, self._last_cause)
 
     async def aclose(self) -> None:
         """Leave: close the socket, after which `run` returns."""
@@ -135,14 +135,14 @@ class Client:
                 with suppress(ConnectionClosed, OSError):
                     await self._socket.close()
         finally:
-            if self._life is not None:
-                self._life.cancel()
+            if self._run_scope is not None:
+                self._run_scope.cancel()
 
     async def _stay_joined(self, receive: Receive) -> None:
         attempt = 0
         give_up_at = anyio.current_time() + self._first_connect_seconds
         while True:
-            # Until we were welcomed once, everything together has the caller's bound; later each try has its own.
+            # All attempts before the first welcome share the caller's limit; each later attempt has its own.
             left = JOIN_TIMEOUT_SECONDS if self.joins else max(0.0, give_up_at - anyio.current_time())
             try:
                 async with self._connected(min(left, JOIN_TIMEOUT_SECONDS)) as socket:
@@ -152,35 +152,35 @@ class Client:
                     self._last_cause = "the gateway closed the connection"
             except (OSError, TimeoutError, UnicodeError, WebSocketException) as error:
                 self._last_cause = _cause(error)
-                self._refuse_to_return(error)
+                self._raise_if_reconnecting_is_pointless(error)
             finally:
                 self._lose(self._socket)
-            if self._closing:  # a connection that was closed on purpose
+            if self._closing:
                 return
             attempt += 1
             delay = backoff_seconds(attempt, random.random())  # noqa: S311 - no secret
             if not self.joins:
                 left = give_up_at - anyio.current_time()
-                if left < _SHORTEST_TRY_SECONDS:
-                    raise NotConnected(self.address.gateway, self._last_cause)
-                delay = min(delay, left / 2)  # never sleep through the end
+                if left < _SHORTEST_ATTEMPT_SECONDS:
+                    raise NotConnected(self.credentials.gateway, self._last_cause)
+                delay = min(delay, left / 2)  # never sleep past the limit
             await anyio.sleep(delay)
             logger.log(
                 logging.INFO if self.joins else logging.DEBUG,
-                "connecting to %s again (%s)",
-                self.address.gateway,
+                "reconnecting to %s (%s)",
+                self.credentials.gateway,
                 self._last_cause,
             )
 
     def _lose(self, socket: ClientConnection | None) -> None:
-        """This connection is of no use any more; whoever wants to send waits for the next."""
+        """Forget a broken connection, so that senders wait for the next."""
         if socket is not None and socket is self._socket:
             self._socket = None
             self._joined = anyio.Event()
 
     @asynccontextmanager
     async def _connected(self, open_seconds: float) -> AsyncIterator[ClientConnection]:
-        """A connection that is closed when the block is left, also when its task is being cancelled."""
+        """A connection that is closed at the end of the block, even if the task is cancelled."""
         socket = await self._connector(open_seconds)
         try:
             yield socket
@@ -191,10 +191,10 @@ class Client:
     def _connector(self, open_seconds: float) -> connect:
         try:
             return connect(
-                self.address.gateway,
-                additional_headers={"Authorization": f"Bearer {self.address.token}"},
+                self.credentials.gateway,
+                additional_headers={"Authorization": f"Bearer {self.credentials.token}"},
                 compression=None,
-                proxy=None if urlsplit(self.address.gateway).hostname in _LOOPBACK else True,
+                proxy=None if urlsplit(self.credentials.gateway).hostname in _LOOPBACK else True,
                 max_size=DEFAULT_MAX_BYTES,
                 open_timeout=open_seconds,
                 ping_interval=HEARTBEAT_SECONDS,
@@ -202,12 +202,12 @@ class Client:
                 close_timeout=CLOSE_TIMEOUT_SECONDS,
             )
         except (InvalidURI, ValueError) as error:
-            raise ConfigError("gateway", str(error), "a URL like ws://127.0.0.1:8080") from None
+            raise ConfigError("gateway", str(error), "a URL such as ws://127.0.0.1:8080") from None
 
     async def _join(self, socket: ClientConnection, receive: Receive, wait_seconds: float) -> None:
-        """Send the join frame and wait for our welcome; everything that arrives before it is passed on."""
-        address = self.address
-        frame = join_frame(space=address.space, participant=address.participant, token=address.token)
+        """Send the join frame and wait for our welcome; what arrives before it is passed on."""
+        mine = self.credentials
+        frame = join_frame(space=mine.space, participant=mine.participant, token=mine.token)
         with anyio.fail_after(wait_seconds):
             await socket.send(to_json(frame).decode())
             while (welcome := await self._welcome_or_none(socket, receive)) is None:
@@ -220,8 +220,8 @@ class Client:
     async def _welcome_or_none(self, socket: ClientConnection, receive: Receive) -> Envelope | None:
         message = _read(await socket.recv())
         if isinstance(message, Envelope):
-            self._raise_if_final(message)
-            if message.kind == SYSTEM_WELCOME and message.is_for(self.address.participant):
+            self._raise_if_rejected(message)
+            if message.kind == SYSTEM_WELCOME and message.is_for(self.credentials.participant):
                 return message
         if message is not None:
             await receive(message)
@@ -233,41 +233,41 @@ class Client:
             if message is None:
                 continue
             if isinstance(message, Envelope):
-                self._raise_if_final(message)
+                self._raise_if_rejected(message)
             await receive(message)
 
-    def _raise_if_final(self, message: Envelope) -> None:
-        """The gateway's own word that there is no point in coming back."""
+    def _raise_if_rejected(self, message: Envelope) -> None:
+        """Raise if the gateway says that reconnecting is pointless."""
         if message.kind != SYSTEM_ERROR or message.sender != GATEWAY:
             return
         detail = str(message.body.get("message") or "")
         match message.body.get("error"):
             case str(code) if code == SUPERSEDED:
-                raise Superseded(self.address.participant)
+                raise Superseded(self.credentials.participant)
             case str(code) if code == UNAUTHORIZED and not self.is_joined:
-                raise Unauthorized(self.address.participant, detail)
+                raise Unauthorized(self.credentials.participant, detail)
             case str(code) if code == SPACE_NOT_FOUND and not self.is_joined:
-                raise GatewayError(detail or f"there is no space '{self.address.space}'")
+                raise GatewayError(detail or f"no space '{self.credentials.space}' at {self.credentials.gateway}")
             case _:
                 return
 
-    def _refuse_to_return(self, error: Exception) -> None:
+    def _raise_if_reconnecting_is_pointless(self, error: Exception) -> None:
         code = _code(error)
         refused = isinstance(error, InvalidStatus) and error.response.status_code in (401, 403)
         if refused or code == CLOSE_UNAUTHORIZED:
-            raise Unauthorized(self.address.participant) from None
+            raise Unauthorized(self.credentials.participant) from None
         if code == CLOSE_NOT_FOUND:
-            raise GatewayError(f"there is no space '{self.address.space}' at {self.address.gateway}") from None
+            raise GatewayError(f"no space '{self.credentials.space}' at {self.credentials.gateway}") from None
         if code == CLOSE_REMOVED:
-            raise GatewayError(f"'{self.address.participant}' was removed from the space") from None
+            raise GatewayError(f"'{self.credentials.participant}' was removed from the space") from None
 
 
 def _read(raw: bytes | str) -> Envelope | StreamFrame | None:
-    """Read what a gateway sent; what cannot be read is logged and left out, whatever gateway it is."""
+    """Decode what the gateway sent; what cannot be decoded is logged and skipped."""
     try:
         message = decode(raw)
     except DecodeError as error:
-        logger.warning("the gateway sent something unreadable: %s", error)
+        logger.warning("skipped an unreadable message from the gateway: %s", error)
         return None
     if isinstance(message, Draft):
         return Envelope.complete(message, id="", ts="", sender=str(GATEWAY))
@@ -275,16 +275,16 @@ def _read(raw: bytes | str) -> Envelope | StreamFrame | None:
 
 
 def _code(error: Exception) -> int | None:
-    """The code with which the gateway closed the connection, if it said one."""
+    """The code with which the gateway closed the connection, if it sent one."""
     return error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else None
 
 
 def backoff_seconds(attempt: int, jitter: float) -> float:
-    """How long to wait before the attempt-th try (from 1): doubling up to a bound, less up to half of it by chance.
+    """Seconds to wait before an attempt (numbered from 1): doubles up to a maximum, then between half and all of it.
 
-    `jitter` from 0 to 1 spreads participants that lost their gateway in one instant.
+    `jitter` from 0 to 1 picks that part, so that the participants of a restarted gateway do not return all at once.
     """
-    doublings = min(attempt - 1, 10)  # far beyond the bound already, and never too large to compute
+    doublings = min(attempt - 1, 10)  # keeps the power small; the maximum is reached long before
     ceiling = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * (1 << doublings))
     return ceiling * (0.5 + 0.5 * jitter)
 

@@ -1,283 +1,334 @@
-"""What peers offer: asked of each when it joins, one after the other, asked again when that may have changed.
+"""What peers offer: asks each peer when it joins, and again when the answer may have changed.
 
-Owns when a peer is asked, how often, and what its silence means. Tools are asked for unasked, everything else on
-demand; a list that somebody else was just told counts, too, so that a large space is not asked by everybody at once.
-What peers said is kept with them (`Peer.tools`); how a request travels is `proposals`' matter.
+Owns when a peer is asked, how often, and what a missing answer means. Tools are asked for automatically, other lists on
+demand. A list that a peer sends to another participant is used, too, so that a large space is not flooded with
+requests. The answers are stored in `Peer.tools` and its neighbours.
 """
 
 import logging
 import random
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 
-from mew_agent.errors import MewAgentError, NotPermitted, PeerAbsent, PeerError, Rejected
-from mew_agent.participant.messenger import Voice
-from mew_agent.participant.pagination import listing_of
-from mew_agent.participant.passive_discovery import Overhearing
-from mew_agent.participant.peers import Peer, who_left
-from mew_agent.participant.proposals import PeerRequests
-from mew_agent.tools.peer_offers import Listing, PeerResource
+from mew_agent.errors import BadAnswer, MewAgentError, NotPermitted, PeerAbsent, PeerError, PeerFailed, Rejected
+from mew_agent.participant.mcp_client import McpClient, Timeouts
+from mew_agent.participant.messenger import Messenger
+from mew_agent.participant.peers import Peer, PeerChanges
+from mew_agent.participant.subscriber import Subscriber
+from mew_agent.tools.catalog import METHOD_NOT_FOUND
+from mew_agent.tools.peer_offers import (
+    Listing,
+    PeerResource,
+    Unreadable,
+    prompts_of,
+    read_page,
+    resources_of,
+    tools_of,
+)
 
-logger = logging.getLogger("mew_agent.participant.discovery")
+logger = logging.getLogger(__name__)
 
-CHANGES: Final[Mapping[str, str]] = {
+LIST_CHANGES: Final[Mapping[str, str]] = {
     f"notifications/{name}/list_changed": name for name in ("tools", "resources", "prompts")
 }
+MAX_PAGES: Final = 50
+"""How many pages of one list are read."""
+
+MAX_OBSERVED_REQUESTS: Final = 1_000
+"""How many requests of others are remembered until they are answered; the oldest are forgotten."""
+
+Reader = Callable[[str, tuple[Mapping[str, Any], ...]], tuple[Any, ...]]
+READERS: Final[Mapping[str, Reader]] = {"tools": tools_of, "resources": resources_of, "prompts": prompts_of}
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How peers are asked. All times in seconds.
+    """How peers are asked. All times are in seconds.
 
-    Each waits a random part of `stagger_seconds` first, so that a space that wakes up does not ask everything at once;
-    `at_once` are asked at the same time. A peer that does not answer within `answer_seconds` is asked again after each
-    of `retry_seconds`, then not before `time_to_live_seconds` are over, which is also how long an answer counts.
+    Each request first waits for a random part of `stagger_seconds`, so that a starting space does not ask everything at
+    once; at most `concurrent_requests` run together. A peer that does not answer within `answer_seconds` is asked again
+    after each of `retry_seconds`, then not before `time_to_live_seconds`, which is also how long an answer is valid.
     """
 
     stagger_seconds: float = 0.5
     answer_seconds: float = 15.0
     retry_seconds: tuple[float, ...] = (2.0, 10.0)
     time_to_live_seconds: float = 300.0
-    at_once: int = 4
+    concurrent_requests: int = 4
 
 
 @dataclass(eq=False)
-class _Known:
-    """What became of asking one peer. A new one replaces it when the peer joins anew."""
+class _Inquiry:
+    """The state of asking one peer. A peer that joins again gets a new one."""
 
-    is_busy: bool = False
-    is_wanted_again: bool = False
+    is_running: bool = False
+    is_repeat_wanted: bool = False
     is_permitted: bool = True
-    has_nothing: bool = False
+    has_no_tools: bool = False
     asked_at: float | None = None
     answers: int = 0
-    """How often its list of tools was learnt, from it or from what it told somebody else."""
+    """How often the list of tools was learnt, from the peer's answer to us or to another."""
 
-    others: set[str] = field(default_factory=set)
-    """What else it said that it has: `resources`, `prompts`."""
+    other_lists: set[str] = field(default_factory=set)
+    """The other lists that the peer has: `resources`, `prompts`."""
 
-    looked: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the peer was asked for the first time, whatever it answered."""
+    tried: anyio.Event = field(default_factory=anyio.Event)
+    """Set after the first attempt, whatever its result."""
 
 
-class Discovery:
-    """Asks the peers of one participant. Where `is_on` is False, only those that `discover` is called for."""
+class Discovery(Subscriber):
+    """Asks the peers of one participant. If `is_on` is False, it asks only in `discover` and `resources`."""
 
-    def __init__(self, me: Voice, requests: PeerRequests, *, is_on: bool, pace: Pace | None = None) -> None:
-        self._me = me
-        self._requests = requests
+    def __init__(self, messenger: Messenger, mcp: McpClient, *, is_on: bool, pace: Pace | None = None) -> None:
+        self._messenger = messenger
+        self._peers = messenger.peers
+        self._mcp = mcp
         self.is_on = is_on
         self.pace = pace or Pace()
-        self._known: dict[str, _Known] = {}
-        self._overhearing = Overhearing()
-        self._slots: anyio.CapacityLimiter | None = None
+        self._inquiries: dict[str, _Inquiry] = {}
+        self._observed = ObservedListings()
+        self._limiter: anyio.CapacityLimiter | None = None
 
-    # -- what happens ------------------------------------------------------------------------------------
-
-    def receive(self, envelope: Envelope) -> None:
-        """An envelope arrived, and `peers` have taken it in."""
-        me = self._me
+    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
+        """See `Subscriber.receive`."""
+        me = self._messenger.id
         match envelope.kind:
-            case kinds.SYSTEM_WELCOME if envelope.is_for(me.id):
-                self._welcomed()
+            case kinds.SYSTEM_WELCOME if envelope.is_for(me):
+                self._ask_after_welcome()
             case kinds.SYSTEM_PRESENCE:
-                gone = who_left(envelope)
-                if gone is not None:
-                    self._forget(gone)
-                    return
-                participant = envelope.body.get("participant")
-                name = participant.get("id") if isinstance(participant, Mapping) else None
-                if self.is_on and envelope.body.get("event") == "join" and name in me.peers:
-                    self._start(str(name), anew=True)
-            case kinds.MCP_NOTIFICATION if envelope.body.get("method") in CHANGES and envelope.is_for(me.id):
-                self._list_changed(envelope.sender, CHANGES[str(envelope.body.get("method"))])
-            case kinds.MCP_REQUEST if self.is_on and envelope.sender != me.id:
-                self._overhearing.request(envelope)
+                for peer in changes.left:
+                    self._forget(peer.id)
+                for peer in (*changes.joined, *changes.rejoined) if self.is_on else ():
+                    self._forget(peer.id)
+                    self._start(peer.id)
+            case kinds.MCP_NOTIFICATION if envelope.body.get("method") in LIST_CHANGES and envelope.is_for(me):
+                self._list_changed(envelope.sender, LIST_CHANGES[str(envelope.body.get("method"))])
+            case kinds.MCP_REQUEST if self.is_on and envelope.sender != me:
+                self._observed.add_request(envelope)
             case kinds.MCP_RESPONSE:
-                for peer, listing in self._overhearing.response(envelope):
-                    self._overheard(peer, listing)
+                for name, listing in self._observed.listings_in(envelope):
+                    if name in self._inquiries:
+                        self._store_tools(name, self._inquiries[name], listing)
             case _:
                 return
 
-    async def settle(self, wait_seconds: float) -> None:
-        """Wait a little for peers that were never asked before, and ask those again whose answer has become old.
+    async def wait_for_first_answers(self, wait_seconds: float) -> None:
+        """Wait for peers that were never asked before, and ask again those whose answer is outdated.
 
-        Who has been waited for in vain is not waited for again.
+        Each peer delays at most one call.
         """
         now = anyio.current_time()
-        for name, known in tuple(self._known.items()):
-            is_old = known.asked_at is not None and now - known.asked_at > self.pace.time_to_live_seconds
-            if self.is_on and is_old and not known.has_nothing:
+        for name, inquiry in tuple(self._inquiries.items()):
+            is_old = inquiry.asked_at is not None and now - inquiry.asked_at > self.pace.time_to_live_seconds
+            if self.is_on and is_old and not inquiry.has_no_tools:
                 self._start(name)
-        waiting = tuple(self._known.values())
+        waiting = tuple(self._inquiries.values())
         with anyio.move_on_after(wait_seconds):
-            for known in waiting:
-                await known.looked.wait()
-        for known in waiting:
-            known.looked.set()
+            for inquiry in waiting:
+                await inquiry.tried.wait()
+        for inquiry in waiting:
+            inquiry.tried.set()
 
     async def discover(self, peer: str) -> Peer:
-        """Ask a peer for everything now. Raises what `Participant.request` raises when it does not tell its tools."""
-        if peer not in self._me.peers:
+        """Ask a peer for all its lists now. Raises what `Participant.request` raises if it does not list its tools."""
+        if peer not in self._peers:
             raise PeerAbsent(peer)
-        known = self._known.setdefault(peer, _Known())
+        inquiry = self._inquiries.setdefault(peer, _Inquiry())
         try:
-            await self._ask(peer, known)
+            await self._ask_for_tools(peer, inquiry)
         finally:
-            known.looked.set()
+            inquiry.tried.set()
         for name in ("resources", "prompts"):
-            if self._requests.may_request(peer, f"{name}/list"):
-                await self._ask_if_it_tells(peer, name)
-        return self._me.peers[peer]
+            if self._mcp.may_request(peer, f"{name}/list"):
+                await self._ask_for_other_list(peer, name)
+        return self._peers[peer]
 
     async def resources(self, peer: str) -> tuple[PeerResource, ...]:
         """Ask a peer for its resources and templates now. Raises what `Participant.request` raises."""
-        resources: tuple[PeerResource, ...] = (await self._list(peer, "resources")).offers
+        resources: tuple[PeerResource, ...] = (await self._fetch(peer, "resources")).offers
         try:
             method, key = "resources/templates/list", "resourceTemplates"
-            templates = (await self._list(peer, "resources", method=method, key=key)).offers
+            templates = (await self._fetch(peer, "resources", method=method, key=key)).offers
         except PeerError as error:
-            logger.debug("'%s' does not tell its templates: %s", peer, error)
+            logger.debug("'%s' did not list its resource templates: %s", peer, error)
             templates = ()
-        self._me.peers.offers(peer, resources=resources + templates)
+        self._peers.set_offers(peer, resources=resources + templates)
         return resources + templates
 
     def with_resources(self) -> tuple[str, ...]:
-        """The peers that said that they have resources, by name."""
-        me = self._me
-        hinted = {name for name, known in self._known.items() if "resources" in known.others}
-        return tuple(sorted(name for name in me.peers if name in hinted or me.peers[name].resources))
+        """The peers known to have resources, by name."""
+        hinted = {name for name, inquiry in self._inquiries.items() if "resources" in inquiry.other_lists}
+        return tuple(sorted(name for name in self._peers if name in hinted or self._peers[name].resources))
 
-    # -- inside ------------------------------------------------------------------------------------------
+    # -- internal ----------------------------------------------------------------------------------------
 
-    def _welcomed(self) -> None:
-        """Who is here is known; what we may do may have changed."""
-        for name in set(self._known) - set(self._me.peers):
+    def _ask_after_welcome(self) -> None:
+        """A welcome lists who is here, and may bring capabilities that permit what was refused before."""
+        for name in set(self._inquiries) - set(self._peers):
             self._forget(name)
-        if not self.is_on:
-            return
-        for name in self._me.peers:
-            known = self._known.get(name)
-            if known is None or not known.is_permitted or (not known.is_busy and self._me.peers[name].tools is None):
+        for name in self._peers if self.is_on else ():
+            inquiry = self._inquiries.get(name)
+            is_unknown = inquiry is None or (not inquiry.is_running and self._peers[name].tools is None)
+            if is_unknown or (inquiry is not None and not inquiry.is_permitted):
                 self._start(name)
 
-    def _list_changed(self, peer: str, what: str) -> None:
-        """A peer said that a list of its changed: tools are asked for again, other lists if they were asked for."""
-        member, known = self._me.peers.get(peer), self._known.get(peer)
-        if member is None or not (self.is_on or known is not None):
+    def _list_changed(self, name: str, changed: str) -> None:
+        """Ask again for tools; for another list only if it was asked for before."""
+        peer, inquiry = self._peers.get(name), self._inquiries.get(name)
+        if peer is None or not (self.is_on or inquiry is not None):
             return
-        if what == "tools":
-            self._start(peer)
+        if changed == "tools":
+            self._start(name)
             return
-        if known is not None:
-            known.others.add(what)
-        if (member.resources if what == "resources" else member.prompts) is not None:
-            self._me.start_soon(self._ask_if_it_tells, peer, what)
+        if inquiry is not None:
+            inquiry.other_lists.add(changed)
+        if (peer.resources if changed == "resources" else peer.prompts) is not None:
+            self._messenger.start_soon(self._ask_for_other_list, name, changed)
 
-    def _overheard(self, peer: str, listing: Listing) -> None:
-        """A peer told somebody else its tools."""
-        known = self._known.get(peer)
-        if known is not None:
-            self._learnt(peer, known, listing)
+    def _forget(self, name: str) -> None:
+        inquiry = self._inquiries.pop(name, None)
+        if inquiry is not None:
+            inquiry.tried.set()
 
-    def _forget(self, peer: str) -> None:
-        known = self._known.pop(peer, None)
-        if known is not None:
-            known.looked.set()
-
-    def _start(self, peer: str, *, anew: bool = False) -> None:
-        known = self._known.get(peer)
-        if anew and known is not None:
-            self._forget(peer)
-            known = None
-        if known is not None and known.is_busy:
-            known.is_wanted_again = True
+    def _start(self, name: str) -> None:
+        inquiry, peer = self._inquiries.get(name), self._peers.get(name)
+        if inquiry is not None and inquiry.is_running:
+            inquiry.is_repeat_wanted = True
             return
-        if peer == self._me.id or not self._can_answer(peer):
-            return
-        if known is None:
-            known = self._known[peer] = _Known()
-        known.is_busy, known.has_nothing, known.is_permitted = True, False, True
-        self._me.start_soon(self._look, peer, known)
+        if peer is None or not peer.may_send(kinds.MCP_RESPONSE, {"result": {}}, self._messenger.id):
+            return  # it cannot answer
+        if inquiry is None:
+            inquiry = self._inquiries[name] = _Inquiry()
+        inquiry.is_running, inquiry.has_no_tools, inquiry.is_permitted = True, False, True
+        self._messenger.start_soon(self._run, name, inquiry)
 
-    def _can_answer(self, peer: str) -> bool:
-        """Whether a peer may send responses at all."""
-        member = self._me.peers.get(peer)
-        return member is not None and member.may_send(kinds.MCP_RESPONSE, {"result": {}}, self._me.id)
-
-    async def _look(self, peer: str, known: _Known) -> None:
-        """Ask until there is an answer, a refusal, or no patience left."""
+    async def _run(self, name: str, inquiry: _Inquiry) -> None:
         try:
-            if not self._requests.may_ask(peer, "tools/list"):
-                known.is_permitted = False
+            if not self._mcp.may_ask(name, "tools/list"):
+                inquiry.is_permitted = False
                 return
-            answers_before = known.answers
+            answers_before = inquiry.answers
             await anyio.sleep(random.random() * self.pace.stagger_seconds)  # noqa: S311 - no secret
-            again = known.answers == answers_before or known.is_wanted_again
-            while again and self._known.get(peer) is known:
-                known.is_wanted_again = False
-                await self._ask_patiently(peer, known)
-                again = known.is_wanted_again
+            again = inquiry.answers == answers_before or inquiry.is_repeat_wanted
+            while again and self._inquiries.get(name) is inquiry:
+                inquiry.is_repeat_wanted = False
+                await self._ask_with_retries(name, inquiry)
+                again = inquiry.is_repeat_wanted
         finally:
-            known.is_busy = False
-            known.looked.set()
+            inquiry.is_running = False
+            inquiry.tried.set()
 
-    async def _ask_patiently(self, peer: str, known: _Known) -> None:
+    async def _ask_with_retries(self, name: str, inquiry: _Inquiry) -> None:
+        if self._limiter is None:  # can only be created inside an event loop
+            self._limiter = anyio.CapacityLimiter(self.pace.concurrent_requests)
         for pause_seconds in (*self.pace.retry_seconds, None):
             try:
-                async with self._slot():
-                    if self._known.get(peer) is known:
-                        await self._ask(peer, known)
+                async with self._limiter:
+                    if self._inquiries.get(name) is inquiry:
+                        await self._ask_for_tools(name, inquiry)
                 return
             except (PeerAbsent, Rejected, NotPermitted) as error:
-                logger.info("'%s' does not tell what it offers: %s", peer, error)
-                known.is_permitted = not isinstance(error, NotPermitted)
+                logger.info("cannot list the tools of '%s': %s", name, error)
+                inquiry.is_permitted = not isinstance(error, NotPermitted)
                 return
             except MewAgentError as error:
-                by_request = self._requests.may_request(peer, "tools/list")
-                logger.info("'%s' did not tell what it offers: %s", peer, error)
-                if pause_seconds is None or not by_request:  # nobody is asked to decide twice
-                    return
+                logger.info("'%s' did not list its tools: %s", name, error)
+                if pause_seconds is None or not self._mcp.may_request(name, "tools/list"):
+                    return  # a proposal is not made twice: people may have to decide about it
             finally:
-                known.looked.set()  # who waits for a first answer does not wait for a second
+                inquiry.tried.set()  # only the first attempt may delay an answer
             await anyio.sleep(pause_seconds)
-            if self._known.get(peer) is not known:
+            if self._inquiries.get(name) is not inquiry:
                 return
 
-    async def _ask(self, peer: str, known: _Known) -> None:
-        """Ask for tools. Raises when they are not told."""
-        known.asked_at = anyio.current_time()
-        self._learnt(peer, known, await self._list(peer, "tools"))
+    async def _ask_for_tools(self, name: str, inquiry: _Inquiry) -> None:
+        inquiry.asked_at = anyio.current_time()
+        self._store_tools(name, inquiry, await self._fetch(name, "tools"))
 
-    async def _ask_if_it_tells(self, peer: str, name: str) -> None:
-        """Ask for something else than tools, which many peers do not know."""
+    async def _ask_for_other_list(self, peer: str, name: str) -> None:
+        """Ask for a list that many peers do not have; a missing answer is no failure."""
         try:
             if name == "resources":
                 await self.resources(peer)
             else:
-                self._me.peers.offers(peer, **{name: (await self._list(peer, name)).offers})
+                self._peers.set_offers(peer, **{name: (await self._fetch(peer, name)).offers})
         except PeerError as error:
-            logger.debug("'%s' does not tell its %s: %s", peer, name, error)
+            logger.debug("'%s' did not list its %s: %s", peer, name, error)
 
-    def _learnt(self, peer: str, known: _Known, listing: Listing) -> None:
-        """A peer's tools are known, if it did not join anew meanwhile."""
-        known.asked_at = anyio.current_time()
-        known.answers += 1
-        known.has_nothing = not listing.offers
-        known.others |= listing.others
-        if self._known.get(peer) is known:
-            self._me.peers.offers(peer, tools=listing.offers)
-        known.looked.set()
+    def _store_tools(self, name: str, inquiry: _Inquiry, listing: Listing) -> None:
+        inquiry.asked_at = anyio.current_time()
+        inquiry.answers += 1
+        inquiry.has_no_tools = not listing.offers
+        inquiry.other_lists |= listing.others
+        if self._inquiries.get(name) is inquiry:  # else it left or joined again meanwhile
+            self._peers.set_offers(name, tools=listing.offers)
+        inquiry.tried.set()
 
-    async def _list(self, peer: str, name: str, *, method: str = "", key: str = "") -> Listing:
-        return await listing_of(self._requests, peer, name, self.pace.answer_seconds, method=method, key=key)
+    async def _fetch(self, peer: str, name: str, *, method: str = "", key: str = "") -> Listing:
+        return await fetch_list(self._mcp, peer, name, self.pace.answer_seconds, method=method, key=key)
 
-    def _slot(self) -> anyio.CapacityLimiter:
-        if self._slots is None:
-            self._slots = anyio.CapacityLimiter(self.pace.at_once)
-        return self._slots
+
+class ObservedListings:
+    """Finds lists of tools that peers send to other participants. A list of several pages is not used."""
+
+    def __init__(self) -> None:
+        self._asked: OrderedDict[str, str] = OrderedDict()
+
+    def add_request(self, request: Envelope) -> None:
+        """Remember a request of another participant if it asks one peer for its tools."""
+        params = request.body.get("params")
+        is_first_page = not isinstance(params, Mapping) or params.get("cursor") is None
+        if request.body.get("method") == "tools/list" and is_first_page and len(request.addressees) == 1:
+            self._asked[request.id] = request.addressees[0]
+            if len(self._asked) > MAX_OBSERVED_REQUESTS:
+                self._asked.popitem(last=False)
+
+    def listings_in(self, response: Envelope) -> Iterator[tuple[str, Listing]]:
+        """The complete lists in a response, each with the peer that sent it."""
+        for name in response.correlation_ids:
+            if self._asked.get(name) != response.sender:
+                continue
+            peer = self._asked.pop(name)
+            try:
+                page = read_page(response.body.get("result"), "tools")
+            except Unreadable:
+                return
+            if page.cursor is None:
+                yield peer, Listing(tools_of(peer, page.entries), page.others)
+
+
+async def fetch_list(
+    mcp: McpClient, peer: str, name: str, answer_seconds: float, *, method: str = "", key: str = ""
+) -> Listing:
+    """Fetch all pages of a peer's list `name` (`tools`, `resources`, `prompts`), each within `answer_seconds`.
+
+    `method` and `key` default to `NAME/list` and `NAME`. A peer that does not know the method has an empty list. Raises
+    `PeerError` and `NotPermitted`.
+    """
+    entries: list[Mapping[str, Any]] = []
+    others: frozenset[str] = frozenset()
+    cursor: str | None = None
+    timeouts = Timeouts(answer_seconds, mcp.timeouts.decision_seconds)
+    for _ in range(MAX_PAGES):
+        params = None if cursor is None else {"cursor": cursor}
+        try:
+            result = await mcp.request(peer, method or f"{name}/list", params, timeouts=timeouts)
+            page = read_page(result, key or name)
+        except PeerFailed as error:
+            if error.code != METHOD_NOT_FOUND:
+                raise
+            break
+        except Unreadable as error:
+            raise BadAnswer(peer, str(error)) from None
+        entries += page.entries
+        others |= page.others
+        if page.cursor is None or page.cursor == cursor:
+            break
+        cursor = page.cursor
+    return Listing(READERS[name](peer, tuple(entries)), others)

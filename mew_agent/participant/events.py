@@ -1,7 +1,7 @@
-"""What happens in a space, as typed events: small, frozen, and with what one does about them.
+"""What happens in a space, as typed events that also let a program react.
 
-Owns what the events are and how they are read from envelopes, and which proposals nobody has decided about yet. Who
-listens, and in which order they are told, is `hearing`'s matter.
+Owns the event classes, how they are read from envelopes, and which proposals are still undecided. Does not know who
+listens.
 """
 
 import json
@@ -13,70 +13,74 @@ from typing import Any, Literal
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 
-from mew_agent.participant.messenger import Voice
-from mew_agent.participant.peers import Peer, PeerContext
+from mew_agent.participant.listeners import Listeners
+from mew_agent.participant.messenger import Messenger
+from mew_agent.participant.peers import Peer, PeerChanges, PeerContext
+from mew_agent.participant.subscriber import Subscriber
 
 LOW_SEVERITY = 1
-"""From here on a context is getting full."""
+"""The severity from which a context counts as running low."""
 
 MAX_OPEN_PROPOSALS = 1_000
-"""Of more than that the oldest are taken for forgotten: their end is not told."""
+"""How many undecided proposals are followed; the oldest are dropped without a `ProposalClosed`."""
 
 HowClosed = Literal["fulfilled", "rejected", "withdrawn", "left"]
 
 
 class SpaceEvent:
-    """Something happened in the space. The base of all events: who listens to it hears every one of them."""
+    """Something happened in the space. The base of all events; a handler of it gets every one of them."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ChatHeard(SpaceEvent):
-    """Somebody else said something. In a space everybody hears everything; `is_to_me` tells whom it was said to."""
+class ChatReceived(SpaceEvent):
+    """Another participant sent a chat. Everyone in a space receives every chat; `is_to_me` tells who it is for."""
 
     text: str
     sender: str
     envelope: Envelope
-    _me: Voice = field(repr=False, compare=False)
+    _messenger: Messenger = field(repr=False, compare=False)
 
     @property
     def is_to_me(self) -> bool:
-        """Whether it names us."""
-        return self.envelope.names(self._me.id)
+        """Whether it is addressed to us by name."""
+        return self.envelope.names(self._messenger.id)
 
     @property
     def is_to_everybody(self) -> bool:
-        """Whether it names nobody."""
+        """Whether it is addressed to nobody in particular."""
         return not self.envelope.addressees
 
     @property
     def is_answer(self) -> bool:
-        """Whether it answers something. Two programs that answer each other's answers never stop."""
-        return bool(self.envelope.correlation_id)
+        """Whether it answers another envelope. Two programs that answer each other's answers never stop."""
+        return bool(self.envelope.correlation_ids)
 
     async def reply(self, text: str) -> Envelope:
-        """Answer whoever said it, and say what is answered. Raises `NotPermitted` and `NotConnected`."""
-        return await self._me.send(kinds.CHAT, {"text": text}, to=self.sender, correlation_id=(self.envelope.id,))
+        """Send a chat to the sender that refers to this one. Raises `NotPermitted` and `NotConnected`."""
+        return await self._messenger.send(
+            kinds.CHAT, {"text": text}, to=self.sender, correlation_id=(self.envelope.id,)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class PeerJoined(SpaceEvent):
-    """Somebody came. Who was here before us is in `Participant.peers`, and brings no event."""
+    """A peer joined. Peers that were here before us are in `Participant.peers` and cause no event."""
 
     peer: Peer
 
 
 @dataclass(frozen=True, slots=True)
 class PeerLeft(SpaceEvent):
-    """Somebody left; `peer` is what was known of them."""
+    """A peer left; `peer` is what was known of it."""
 
     peer: Peer
 
 
 @dataclass(frozen=True, slots=True)
 class ContextReported(SpaceEvent):
-    """A peer said how full its context window is; `before` is what it had said last."""
+    """A peer reported how full its context window is; `before` is its report before this one."""
 
     peer: Peer
     before: PeerContext
@@ -89,16 +93,10 @@ class ContextReported(SpaceEvent):
 
 @dataclass(frozen=True, slots=True)
 class PeerLevelChanged(SpaceEvent):
-    """A report has another level than the one before, which is `before`. Our own count, too; `peer.id` is then ours."""
+    """A report has another level than `before`. For our own reports, `peer.id` is our id."""
 
     peer: Peer
     before: PeerContext
-
-    @staticmethod
-    def between(peer: Peer | None, before: Peer | None) -> "PeerLevelChanged | None":
-        """The change from what was known of a peer before; None where there is none."""
-        known = before.context if before is not None else PeerContext()
-        return PeerLevelChanged(peer, known) if peer is not None and peer.context.level != known.level else None
 
     @property
     def context(self) -> PeerContext:
@@ -107,57 +105,60 @@ class PeerLevelChanged(SpaceEvent):
 
     @property
     def is_low(self) -> bool:
-        """Whether there is less room than before, and not much."""
-        now = self.peer.context.severity
-        return now >= LOW_SEVERITY and now > self.before.severity
+        """Whether the severity rose, to 1 or more."""
+        severity = self.peer.context.severity
+        return severity >= LOW_SEVERITY and severity > self.before.severity
 
 
 @dataclass(frozen=True, slots=True)
 class ProposalMade(SpaceEvent):
-    """Somebody else would like an MCP request to be made, and may not make it. `tool` is None but for `tools/call`.
+    """Another participant proposes an MCP request that it may not send itself.
 
-    `arguments` are the tool's, or the parameters of another method. Whoever may make the request can `fulfil` it,
-    everybody can `reject` it, while it `is_open`. See `Fulfiller` for deciding by rules.
+    `tool` is None unless `method` is `tools/call`; `arguments` are the tool's, or the parameters of another method.
+    While it `is_open`, a participant that may send the request can `fulfil` it, and any can `reject` it. `Fulfiller`
+    decides by rules.
     """
 
     sender: str
     peers: tuple[str, ...]
-    """Who should do it."""
+    """The participants that the request is for."""
     method: str
     tool: str | None
     arguments: Mapping[str, Any]
     envelope: Envelope
-    _me: Voice = field(repr=False, compare=False)
+    _messenger: Messenger = field(repr=False, compare=False)
     _open: "OpenProposals" = field(repr=False, compare=False)
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has decided about it yet. A person takes their time: look again before you fulfil it."""
+        """Whether it is still undecided. Check again before you fulfil it: a person's decision takes time."""
         return self in self._open
 
     def __str__(self) -> str:
         """For people: `coder proposes count_words of words with {"text": "one two"}`."""
-        whom = " and ".join(self.peers) or "everybody"
-        shown = f" with {json.dumps(self.arguments, ensure_ascii=False)}" if self.arguments else ""
-        return f"{self.sender} proposes {self.tool or self.method} of {whom}{shown}"
+        targets = " and ".join(self.peers) or "everybody"
+        arguments = f" with {json.dumps(self.arguments, ensure_ascii=False)}" if self.arguments else ""
+        return f"{self.sender} proposes {self.tool or self.method} of {targets}{arguments}"
 
     async def fulfil(self) -> Envelope:
-        """Make the request; its answer goes to whoever proposed it. Raises `NotPermitted` and `NotConnected`."""
-        about = (self.envelope.id,)
-        return await self._me.send(kinds.MCP_REQUEST, self.envelope.payload, to=self.peers, correlation_id=about)
+        """Send the request; the proposer receives its answer. Raises `NotPermitted` and `NotConnected`."""
+        return await self._messenger.send(
+            kinds.MCP_REQUEST, self.envelope.payload, to=self.peers, correlation_id=(self.envelope.id,)
+        )
 
     async def reject(self, reason: str = "disagree") -> Envelope:
-        """Say no, and why. Raises `NotPermitted` and `NotConnected`."""
-        about = (self.envelope.id,)
-        return await self._me.send(kinds.MCP_REJECT, {"reason": reason}, to=self.sender, correlation_id=about)
+        """Reject it with a reason. Raises `NotPermitted` and `NotConnected`."""
+        return await self._messenger.send(
+            kinds.MCP_REJECT, {"reason": reason}, to=self.sender, correlation_id=(self.envelope.id,)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ProposalClosed(SpaceEvent):
-    """Nobody needs to decide about a proposal any more: somebody did, ourselves included, or it is not wanted now.
+    """A proposal needs no decision any more.
 
-    `how` is `fulfilled` or `rejected` (by whom, and why, is told with it), `withdrawn` by its proposer, or `left`: the
-    proposer did.
+    `how` is `fulfilled` or `rejected` (`by` a participant, perhaps us, with its `reason`), `withdrawn` by its proposer,
+    or `left` if the proposer left.
     """
 
     proposal: ProposalMade
@@ -167,7 +168,7 @@ class ProposalClosed(SpaceEvent):
 
 
 class OpenProposals:
-    """The proposals of others that were heard and that nobody has decided about."""
+    """The proposals of other participants that are undecided."""
 
     def __init__(self) -> None:
         self._by_id: OrderedDict[str, ProposalMade] = OrderedDict()
@@ -175,80 +176,86 @@ class OpenProposals:
     def __contains__(self, proposal: object) -> bool:
         return isinstance(proposal, ProposalMade) and self._by_id.get(proposal.envelope.id) is proposal
 
-    def made(self, proposal: ProposalMade) -> None:
-        """A proposal was heard."""
+    def add(self, proposal: ProposalMade) -> None:
+        """Follow a proposal until it is closed."""
         self._by_id[proposal.envelope.id] = proposal
         if len(self._by_id) > MAX_OPEN_PROPOSALS:
             self._by_id.popitem(last=False)
 
     def closed_by(self, envelope: Envelope) -> Iterator[ProposalClosed]:
-        """What an envelope decides. Only its proposer withdraws a proposal."""
-        how = _CLOSING.get(envelope.kind)
+        """Close the proposals that an envelope decides. Only its proposer withdraws a proposal."""
+        how = _CLOSING_KINDS.get(envelope.kind)
         for name in envelope.correlation_ids if how is not None else ():
             proposal = self._by_id.get(name)
             if how is None or proposal is None or (how == "withdrawn" and envelope.sender != proposal.sender):
                 continue
             yield ProposalClosed(self._by_id.pop(name), how, envelope.sender, str(envelope.body.get("reason") or ""))
 
-    def left(self, proposer: str) -> Iterator[ProposalClosed]:
-        """Somebody left: nobody waits for what they proposed."""
+    def closed_by_leaving(self, proposer: str) -> Iterator[ProposalClosed]:
+        """Close the proposals of a participant that left."""
         for name, proposal in tuple(self._by_id.items()):
             if proposal.sender == proposer:
                 yield ProposalClosed(self._by_id.pop(name), "left", proposer)
 
 
-_CLOSING: Mapping[str, HowClosed] = {
+_CLOSING_KINDS: Mapping[str, HowClosed] = {
     kinds.MCP_REQUEST: "fulfilled",
     kinds.MCP_REJECT: "rejected",
     kinds.MCP_WITHDRAW: "withdrawn",
 }
 
 
-class EventReader:
-    """Reads the events in what one participant hears."""
+class EventReader(Subscriber):
+    """Reads events from what arrives and emits them to the program's handlers."""
 
-    def __init__(self, me: Voice) -> None:
-        self._me = me
-        self._open = OpenProposals()
+    def __init__(self, messenger: Messenger, listeners: Listeners) -> None:
+        self._messenger = messenger
+        self._listeners = listeners
+        self._proposals = OpenProposals()
 
-    def told(self, envelope: Envelope, reporter: Peer | None, before: PeerContext) -> Iterator[SpaceEvent]:
-        """What one envelope tells, comings and goings apart; to be read of every envelope, in order.
+    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
+        """See `Subscriber.receive`."""
+        self._listeners.emit(envelope, *self.events_in(envelope, changes))
 
-        `reporter` is the peer whose context report it holds, None without one; `before` is that peer's report before.
-        """
-        if reporter is not None:
-            yield ContextReported(reporter, before)
-            if (change := PeerLevelChanged.between(reporter, Peer(reporter.id, context=before))) is not None:
-                yield change
-        yield from self._open.closed_by(envelope)
-        if envelope.sender == self._me.id:
+    def emit_own_level_change(self, context: PeerContext, before: PeerContext) -> None:
+        """Emit `PeerLevelChanged` if our own report has another level than the one before."""
+        self._listeners.emit(None, *_level_change(Peer(self._messenger.id, context=context), before))
+
+    def events_in(self, envelope: Envelope, changes: PeerChanges) -> Iterator[SpaceEvent]:
+        """The events in one envelope. Must be called for every envelope, in order."""
+        for peer in changes.left:
+            yield PeerLeft(peer)
+            yield from self._proposals.closed_by_leaving(peer.id)
+        yield from (PeerJoined(peer) for peer in changes.joined)
+        if changes.reported is not None:
+            yield ContextReported(changes.reported, changes.context_before)
+            yield from _level_change(changes.reported, changes.context_before)
+        yield from self._proposals.closed_by(envelope)
+        if envelope.sender == self._messenger.id:
             return
         if envelope.kind == kinds.CHAT and isinstance(text := envelope.body.get("text"), str):
-            yield ChatHeard(text, envelope.sender, envelope, self._me)
+            yield ChatReceived(text, envelope.sender, envelope, self._messenger)
         elif envelope.kind == kinds.MCP_PROPOSAL:
-            proposal = self._proposal(envelope)
-            self._open.made(proposal)
+            proposal = self._read_proposal(envelope)
+            self._proposals.add(proposal)
             yield proposal
 
-    def moved(self, before: Mapping[str, Peer], after: Mapping[str, Peer]) -> Iterator[SpaceEvent]:
-        """Who left and who came between two moments, and what of theirs is over with that."""
-        for name in (name for name in before if name not in after):
-            yield PeerLeft(before[name])
-            yield from self._open.left(name)
-        yield from (PeerJoined(peer) for name, peer in after.items() if name not in before)
-
-    def _proposal(self, envelope: Envelope) -> ProposalMade:
+    def _read_proposal(self, envelope: Envelope) -> ProposalMade:
         method, params = str(envelope.body.get("method")), envelope.body.get("params")
-        inside = params if isinstance(params, dict) else {}
-        name = inside.get("name") if method == "tools/call" else None
-        arguments = inside.get("arguments") if name is not None else inside
+        parameters = params if isinstance(params, dict) else {}
+        tool = parameters.get("name") if method == "tools/call" else None
+        arguments = parameters.get("arguments") if tool is not None else parameters
         return ProposalMade(
             sender=envelope.sender,
             peers=envelope.addressees,
             method=method,
-            tool=None if name is None else str(name),
+            tool=None if tool is None else str(tool),
             arguments=arguments if isinstance(arguments, dict) else {},
             envelope=envelope,
-            _me=self._me,
-            _open=self._open,
+            _messenger=self._messenger,
+            _open=self._proposals,
         )
+
+
+def _level_change(peer: Peer, before: PeerContext) -> tuple[PeerLevelChanged, ...]:
+    return (PeerLevelChanged(peer, before),) if peer.context.level != before.level else ()

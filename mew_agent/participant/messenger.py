@@ -1,35 +1,50 @@
-"""What the parts of a participant need of the whole: who it is, who else is here, what it may say, and saying it.
+"""Sends the envelopes of a participant, and waits for their answers.
 
-Owns that boundary only. `Participant` has a voice; its parts (`asking`, `exchanges`, `offers`, the events) know nothing
-else of it, so that each can be read, and tried, without the others.
+Owns what all parts of a participant share: its id, its peers, its capabilities and its pending requests; and that
+nothing is sent that the capabilities do not cover, or that has to wait while paused. Does not know what payloads mean.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
 
+import anyio
+from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Envelope
+from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
+from mew_protocol.timestamp import wire_timestamp
 from pydantic import BaseModel
 
+from mew_agent.errors import NotPermitted, PeerAbsent
+from mew_agent.participant.client import SEND_TIMEOUT_SECONDS
 from mew_agent.participant.peers import Peers
-from mew_agent.participant.requests import Question
+from mew_agent.participant.requests import PendingRequest, PendingRequests
+from mew_agent.participant.session import Session
 
 
-@runtime_checkable
-class Voice(Protocol):
-    """See the module, and `Saying` for what the methods promise."""
+class Messenger:
+    """What the parts of a participant know of the whole."""
 
-    id: str
-    peers: Peers
-    capabilities: CapabilitySet
+    def __init__(self, id: str, session: Session, until_active: Callable[[], Awaitable[None]]) -> None:  # noqa: A002
+        """`until_active` waits while the participant is paused."""
+        self.id = id
+        self.session = session
+        self.peers = Peers(id)
+        self.capabilities = CapabilitySet()
+        self.pending = PendingRequests(id)
+        self._until_active = until_active
 
     @property
-    def is_joined(self) -> bool: ...
+    def is_joined(self) -> bool:
+        """See `Session.is_joined`."""
+        return self.session.is_joined
 
-    def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None: ...
-
-    def may_send(self, kind: str, payload: Mapping[str, Any] | None = None, to: tuple[str, ...] = ()) -> bool: ...
+    def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        """See `Session.start_soon`."""
+        self.session.start_soon(function, *args)
 
     def draft(
         self,
@@ -39,9 +54,22 @@ class Voice(Protocol):
         to: tuple[str, ...] = (),
         correlation_id: tuple[str, ...] = (),
         context: str | None = None,
-    ) -> Envelope: ...
+    ) -> Envelope:
+        """An envelope from us with a new id, not sent."""
+        return Envelope.write(
+            kind,
+            id=str(uuid4()),
+            ts=timestamp(),
+            sender=self.id,
+            payload=payload,
+            to=to,
+            correlation_id=correlation_id,
+            context=context,
+        )
 
-    async def post(self, envelope: Envelope, *, wait_seconds: float = ...) -> None: ...
+    def may_send(self, kind: str, payload: Mapping[str, Any] | None = None, to: tuple[str, ...] = ()) -> bool:
+        """Whether our capabilities cover such an envelope."""
+        return self.capabilities.allows(self.draft(kind, payload, to=to))
 
     async def send(
         self,
@@ -51,7 +79,46 @@ class Voice(Protocol):
         to: tuple[str, ...] | list[str] | str = (),
         correlation_id: tuple[str, ...] = (),
         context: str | None = None,
-        wait_seconds: float = ...,
-    ) -> Envelope: ...
+        wait_seconds: float = SEND_TIMEOUT_SECONDS,
+    ) -> Envelope:
+        """Send one envelope and return it; see `Participant.send`."""
+        addressees = (to,) if isinstance(to, str) else tuple(to)
+        envelope = self.draft(kind, payload, to=addressees, correlation_id=correlation_id, context=context)
+        await self.send_envelope(envelope, wait_seconds=wait_seconds)
+        return envelope
 
-    def posing(self, question: Question) -> AbstractAsyncContextManager[None]: ...
+    async def send_envelope(self, envelope: Envelope, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
+        """Send an envelope made by `draft`. Raises what `Participant.send` raises."""
+        self._check_permission(envelope)
+        if envelope.kind not in kinds.ALLOWED_WHILE_PAUSED:
+            await self._until_active()
+        await self.session.client.send(envelope, wait_seconds=wait_seconds)
+
+    async def send_and_wait(self, request: PendingRequest, timeout_seconds: float) -> None:
+        """Send a request and wait until it is done, or the time is over. Raises what `sent_request` raises."""
+        with anyio.move_on_after(timeout_seconds):
+            async with self.sent_request(request):
+                await request.done.wait()
+
+    @asynccontextmanager
+    async def sent_request(self, request: PendingRequest) -> AsyncIterator[None]:
+        """Send a request, and match what arrives with it while the block runs.
+
+        Raises `NotPermitted`, `PeerAbsent` if the peer is not here, and `NotConnected`.
+        """
+        self._check_permission(request.sent)
+        if request.peer not in self.peers and request.peer not in (self.id, GATEWAY, STREAM_GATEWAY):
+            raise PeerAbsent(request.peer)
+        with self.pending.tracking(request):
+            await self.send_envelope(request.sent)
+            request.is_sent = True
+            yield
+
+    def _check_permission(self, envelope: Envelope) -> None:
+        if not self.capabilities.allows(envelope):
+            raise NotPermitted(self.id, envelope.kind)
+
+
+def timestamp() -> str:
+    """The current time as the wire writes it: RFC 3339 with milliseconds, UTC."""
+    return wire_timestamp(datetime.now(UTC))

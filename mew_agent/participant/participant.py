@@ -1,62 +1,70 @@
-"""A member of a space: joins, knows its peers, says and hears things, answers controls and tool calls.
+"""A participant of a space: the public face of everything in this package.
 
-The base of agents and the library's front door for people's own programs: `joining` its life, `saying` what it says
-and asks, `hearing` who listens. Here is what becomes of what arrives. It knows no language model.
+Owns how the parts fit together: `session` (connection and tasks), `messenger` (sends), `dispatcher` (passes on what
+arrives), and the parts that follow what arrives: `control`, `mcp_server`, `discovery`, `answers`, `events`. Does not
+know language models; `Agent` adds one.
 """
 
-import logging
 import os
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
-import anyio
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
-from mew_protocol.errors import PayloadError
-from mew_protocol.payloads import read_payload
-from mew_protocol.payloads.participant import Status
-from mew_protocol.payloads.system import Welcome
+from mew_protocol.payloads.participant import Compact, CompactDone, Status
+from pydantic import BaseModel
 
-from mew_agent.errors import ConfigError, GatewayError, TooLarge
-from mew_agent.participant.answers.asking import Exchanges
-from mew_agent.participant.client import Address
+from mew_agent.errors import ConfigError
+from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS, AgentAnswers, AnswerStream
+from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client, Credentials
 from mew_agent.participant.controls import Control, Controllable
 from mew_agent.participant.discovery import Discovery
-from mew_agent.participant.events import EventReader, PeerLevelChanged, SpaceEvent
-from mew_agent.participant.in_flight import Underway
-from mew_agent.participant.list_changes import ListChanges
-from mew_agent.participant.listeners import Hearing
-from mew_agent.participant.mcp_answers import failure
-from mew_agent.participant.messaging import Saying
-from mew_agent.participant.messaging import timestamp as timestamp
-from mew_agent.participant.peers import Peer, PeerContext, Peers, who_left
-from mew_agent.participant.proposals import PeerRequests, Waits
-from mew_agent.participant.requests import Question, Questions
-from mew_agent.participant.session import Joining
-from mew_agent.tools.catalog import INTERNAL_ERROR, LocalOffers, Offers, RequestFailed
+from mew_agent.participant.dispatcher import Dispatcher, Hooks
+from mew_agent.participant.events import (
+    ChatReceived,
+    ContextReported,
+    EventReader,
+    PeerJoined,
+    PeerLeft,
+    PeerLevelChanged,
+    ProposalClosed,
+    ProposalMade,
+)
+from mew_agent.participant.listeners import Listeners
+from mew_agent.participant.mcp_client import McpClient, Timeouts
+from mew_agent.participant.mcp_server import McpServer
+from mew_agent.participant.messenger import Messenger
+from mew_agent.participant.messenger import timestamp as timestamp
+from mew_agent.participant.peers import Peer, PeerChanges, PeerContext, Peers
+from mew_agent.participant.requests import CompactionRequest, PendingRequest, read_answer
+from mew_agent.participant.session import Session
+from mew_agent.participant.subscriber import Subscriber
+from mew_agent.tools.catalog import LocalOffers, Offers
 from mew_agent.tools.functions import Tool
 from mew_agent.tools.resources import Resource, ResourceFunction
+from mew_agent.tools.results import ToolResult
 
-logger = logging.getLogger("mew_agent.participant.participant")
+ENVIRONMENT = ("MEW_GATEWAY", "MEW_SPACE", "MEW_PARTICIPANT_ID", "MEW_TOKEN")
 
+E = TypeVar("E")
 F = TypeVar("F", bound=Callable[..., Any])
+EnvelopeHandler = Callable[[Envelope], Awaitable[None]]
+ChatHandler = Callable[[ChatReceived], Awaitable[None]]
+PeerHandler = Callable[[Peer], Awaitable[None]]
+ContextHandler = Callable[[Peer, PeerContext], Awaitable[None]]
+LevelHandler = Callable[[Peer, PeerContext, PeerContext], Awaitable[None]]
+ProposalHandler = Callable[[ProposalMade], Awaitable[None]]
+ProposalClosedHandler = Callable[[ProposalClosed], Awaitable[None]]
 
-PEER_RETURN_SECONDS = 10.0
-"""How long after joining anew a peer that owes us an answer may take to come back, too."""
 
-
-class _UnreadableWelcome(GatewayError):
-    """We joined, and cannot read what we may."""
-
-
-class Participant(Joining, Saying, Hearing):
+class Participant:
     """Join a space: `async with Participant(gateway, space=..., id=..., token=...) as me`.
 
-    Entering returns when the gateway has welcomed us; it raises `Unauthorized` or `NotConnected` otherwise. A
-    connection lost later is joined again by itself.
+    Entering returns when the gateway has welcomed us; it raises `Unauthorized` or `NotConnected` otherwise. A connection
+    that is lost later is restored automatically.
     """
 
     def __init__(
@@ -70,56 +78,104 @@ class Participant(Joining, Saying, Hearing):
         offers: Offers | None = None,
         first_connect_seconds: float = 10.0,
         discover: bool = False,
-        waits: Waits | None = None,
+        timeouts: Timeouts | None = None,
     ) -> None:
-        """`discover` asks every peer what it offers, unasked; `waits` is how long peers are waited for."""
-        super().__init__(Address(gateway, space, id, token), first_connect_seconds=first_connect_seconds)
+        """`conversation` is what controls act on. `offers` replaces our own tools and resources.
+
+        `discover` asks every peer automatically for its tools; `timeouts` apply to MCP requests.
+        """
         self.id = id
         self.space = space
-        self.peers = Peers(id)
+        self.context = PeerContext()
+        """Our own context as last announced; without figures if we have none."""
         own = LocalOffers()
         self.toolbox, self.resources = own.toolbox, own.resources
-        self.offers: Offers = own if offers is None else offers
-        self._list_changes = None if offers is not None else ListChanges(self, own)
-        self._underway = Underway()
-        self.capabilities = CapabilitySet()
+        self.listeners = Listeners()
+        client = Client(Credentials(gateway, space, id, token), first_connect_seconds=first_connect_seconds)
+        self.session = Session(client, self.listeners)
+        self.messenger = Messenger(id, self.session, until_active=self._until_active)
         self.control = Control(
             id, self.send, self._close_streams, self.aclose, conversation, noted=self._note_own_status
         )
-        self.context = PeerContext()
-        """How full our own context is, as we last told; nothing is known for those that have none."""
-        self._questions = Questions(id)
-        self.requests = PeerRequests(self, waits or Waits())
-        self.discovery = Discovery(self, self.requests, is_on=discover)
-        self.exchanges = Exchanges(self)
-        self._reader = EventReader(self)
-        self._joins_told = 0
+        self.mcp = McpClient(self.messenger, timeouts or Timeouts())
+        self.mcp_server = McpServer(self.messenger, offers or own, lambda: self.control.is_paused)
+        self.discovery = Discovery(self.messenger, self.mcp, is_on=discover)
+        self.answers = AgentAnswers(self.messenger)
+        self.events = EventReader(self.messenger, self.listeners)
+        self.dispatcher = Dispatcher(
+            self.messenger,
+            (_ControlSubscriber(self.control, self.session), self.mcp_server, self.discovery, self.answers),
+            Hooks(self.receive, self.receive_frame, self.joined),
+            self.events,
+        )
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
-        """The participant that `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN` name.
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
+        """The participant that `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN` describe.
 
-        `mew up` sets them for every program that it starts, `mew run` for one that you start by hand. Raises
-        `ConfigError` naming those that are missing.
+        `mew up` sets them for each program that it starts, `mew run` for one that you start. `environ` defaults to the
+        process environment. Raises `ConfigError` naming the variables that are missing.
         """
-        named = ("MEW_GATEWAY", "MEW_SPACE", "MEW_PARTICIPANT_ID", "MEW_TOKEN")
-        missing = [name for name in named if not environ.get(name)]
+        values = os.environ if environ is None else environ
+        missing = [name for name in ENVIRONMENT if not values.get(name)]
         if missing:
             raise ConfigError(
                 "environment",
                 f"{', '.join(missing)} not set",
                 "`mew up` sets them for its programs, `mew run COMMAND` for yours",
             )
-        gateway, space, name, token = (environ[variable] for variable in named)
+        gateway, space, name, token = (values[variable] for variable in ENVIRONMENT)
         return cls(gateway, space=space, id=name, token=token)
 
-    async def take_part(self) -> None:
-        """Join, stay until the connection ends for good, and leave: a whole program is `run(me.take_part)`.
+    # -- lifetime ----------------------------------------------------------------------------------------
 
-        Raises what joining raises, and the `GatewayError` that ended it.
+    async def __aenter__(self) -> Self:
+        await self.session.open(self.dispatcher.dispatch)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self.session.close(kind, error, trace)
+
+    async def take_part(self) -> None:
+        """Join, stay until the connection ends for good, and leave. `run(me.take_part)` is a whole program.
+
+        Raises what entering raises, and the `GatewayError` that ended the connection.
         """
         async with self:
             await self.run_forever()
+
+    async def run_forever(self) -> None:
+        """Wait until the connection ends for good. Raises the `GatewayError` that ended it, if there is one."""
+        await self.session.run_forever()
+
+    async def until_ended(self) -> None:
+        """Wait until the connection has ended for good, whatever the cause."""
+        await self.session.until_ended()
+
+    async def aclose(self) -> None:
+        """Leave the space."""
+        await self.session.client.aclose()
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether there is a joined connection right now; without one, sending waits for the next."""
+        return self.session.is_joined
+
+    @property
+    def peers(self) -> Peers:
+        """Everyone else in the space, by id."""
+        return self.messenger.peers
+
+    @property
+    def capabilities(self) -> CapabilitySet:
+        """What we may send, as the gateway said last."""
+        return self.messenger.capabilities
+
+    def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        """Run a background task until we leave. Its failure is logged and ends nothing else."""
+        self.session.start_soon(function, *args)
 
     # -- offering ----------------------------------------------------------------------------------------
 
@@ -132,9 +188,9 @@ class Participant(Joining, Saying, Hearing):
     def tool(self, function: F | None = None, /, *, name: str | None = None, description: str | None = None) -> Any:
         """Decorator: offer a typed function as a tool to peers (and, in an agent, to its model).
 
-        Its annotations become the schema, its docstring the description that models read; `name` and `description`
-        say otherwise. It stays a function. Raises `TypeError` for arguments that cannot be described, and
-        `ValueError` for a name that is taken.
+        Its annotations become the schema and its docstring the description that models read, unless `name` and
+        `description` override them. Raises `TypeError` for parameters without a schema, and `ValueError` for a name
+        that is taken. Returns the function.
         """
 
         def register(one: F) -> F:
@@ -146,113 +202,242 @@ class Participant(Joining, Saying, Hearing):
     def resource(
         self, uri: str, *, name: str | None = None, description: str | None = None, mime_type: str | None = None
     ) -> Callable[[ResourceFunction], ResourceFunction]:
-        """Decorator: offer what a function returns (text, bytes, or anything JSON can say) for peers to read.
+        """Decorator: offer what a function returns (text, bytes, or any JSON value) for peers to read.
 
-        `uri` may have `{places}`, which are the function's arguments; a plain name becomes `resource:///name`.
+        `uri` may have `{placeholders}` for the function's arguments; a plain name becomes `resource:///name`.
         """
 
         def register(function: ResourceFunction) -> ResourceFunction:
-            told = {"name": name, "description": description, "mime_type": mime_type}
-            self.resources.add(Resource.of(function, uri, **told))
+            values = {"name": name, "description": description, "mime_type": mime_type}
+            self.resources.add(Resource.of(function, uri, **values))
             return function
 
         return register
 
-    # -- hooks -------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------
+
+    @overload
+    def on(self, what: type[E], /) -> Callable[[Callable[[E], Awaitable[None]]], Callable[[E], Awaitable[None]]]: ...
+
+    @overload
+    def on(self, what: str | None = None, /) -> Callable[[EnvelopeHandler], EnvelopeHandler]: ...
+
+    def on(self, what: type[Any] | str | None = None, /) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+        """Decorator: call the function with every event of a class, or every envelope of a kind (None: of any kind).
+
+        `@me.on(ChatReceived)` gets a `ChatReceived`, `@me.on("chat")` an `Envelope`, `@me.on(SpaceEvent)` all events.
+        Handlers run one at a time, in order. A slow handler delays later handlers, but neither the connection nor the
+        replies it awaits; `start_soon` runs something in the background. Raises `TypeError` for any other argument.
+        """
+
+        def register(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            self.listeners.add(what, handler)
+            return handler
+
+        if what is not None and not isinstance(what, type | str):
+            raise TypeError(f'on() takes a kind or an event class, not {what!r}: @me.on("chat"), @me.on(ChatReceived)')
+        return register
+
+    def on_chat(self, handler: ChatHandler) -> ChatHandler:
+        """Decorator: call the function with every chat from another participant, as a `ChatReceived`."""
+        self.listeners.add(ChatReceived, handler)
+        return handler
+
+    def on_join(self, handler: PeerHandler) -> PeerHandler:
+        """Decorator: call the function with every `Peer` that joins after us."""
+        self.listeners.add(PeerJoined, lambda event: handler(event.peer))
+        return handler
+
+    def on_leave(self, handler: PeerHandler) -> PeerHandler:
+        """Decorator: call the function with every `Peer` that leaves, as it was known."""
+        self.listeners.add(PeerLeft, lambda event: handler(event.peer))
+        return handler
+
+    def on_context(self, handler: ContextHandler) -> ContextHandler:
+        """Decorator: call the function `(peer, context)` for every context report of a peer."""
+        self.listeners.add(ContextReported, lambda event: handler(event.peer, event.context))
+        return handler
+
+    def on_context_level(self, handler: LevelHandler) -> LevelHandler:
+        """Decorator: call the function `(peer, context, before)` when the level in a report changes.
+
+        This includes our own reports; `peer.id` is then our id.
+        """
+        self.listeners.add(PeerLevelChanged, lambda event: handler(event.peer, event.context, event.before))
+        return handler
+
+    def on_context_low(self, handler: ContextHandler) -> ContextHandler:
+        """Decorator: call the function `(peer, context)` when a context runs low: its severity rises, to 1 or more.
+
+        This includes our own reports.
+        """
+
+        async def call_if_low(event: PeerLevelChanged) -> None:
+            if event.is_low:
+                await handler(event.peer, event.context)
+
+        self.listeners.add(PeerLevelChanged, call_if_low)
+        return handler
+
+    def on_proposal(self, handler: ProposalHandler) -> ProposalHandler:
+        """Decorator: call the function with every `ProposalMade` by another participant."""
+        self.listeners.add(ProposalMade, handler)
+        return handler
+
+    def on_proposal_closed(self, handler: ProposalClosedHandler) -> ProposalClosedHandler:
+        """Decorator: call the function with every `ProposalClosed`: it was decided or withdrawn, or its proposer left."""
+        self.listeners.add(ProposalClosed, handler)
+        return handler
+
+    # -- sending -----------------------------------------------------------------------------------------
+
+    def may_send(self, kind: str, payload: Mapping[str, Any] | None = None, to: tuple[str, ...] = ()) -> bool:
+        """Whether our capabilities cover such an envelope."""
+        return self.messenger.may_send(kind, payload, to)
+
+    async def send(
+        self,
+        kind: str,
+        payload: BaseModel | Mapping[str, Any] | None = None,
+        *,
+        to: tuple[str, ...] | list[str] | str = (),
+        correlation_id: tuple[str, ...] = (),
+        context: str | None = None,
+        wait_seconds: float = SEND_TIMEOUT_SECONDS,
+    ) -> Envelope:
+        """Send one envelope and return it. While paused, a kind that may not be sent then waits until we are resumed.
+
+        Raises `NotPermitted` if no capability covers it, `NotConnected` if the connection is not restored within
+        `wait_seconds`, `TooLarge` if the gateway does not accept its size.
+        """
+        return await self.messenger.send(
+            kind, payload, to=to, correlation_id=correlation_id, context=context, wait_seconds=wait_seconds
+        )
+
+    async def send_frame(self, frame: bytes | str, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
+        """Send a stream frame made by `mew_protocol.codec.encode_frame`. Raises `NotConnected` after `wait_seconds`."""
+        await self.session.client.send(frame, wait_seconds=wait_seconds)
+
+    async def chat(
+        self, text: str, *, to: tuple[str, ...] | list[str] | str = (), correlation_id: tuple[str, ...] = ()
+    ) -> Envelope:
+        """Send a chat to the participants in `to`, or to everybody. Raises what `send` raises."""
+        return await self.send(kinds.CHAT, {"text": text}, to=to, correlation_id=correlation_id)
+
+    async def ask(
+        self,
+        kind: str,
+        payload: BaseModel | Mapping[str, Any] | None = None,
+        *,
+        to: str,
+        answer: str,
+        timeout_seconds: float = 120.0,
+    ) -> Envelope:
+        """Send an envelope and wait for the envelope of kind `answer` with which `to` answers it.
+
+        Raises a `PeerError` if there is none: `PeerAbsent` at once if `to` is not here, and as soon as it leaves,
+        `PeerTimeout`, `Refused` if the gateway did not relay the request, `AnswerLost`. Raises what `send` raises.
+        """
+        request = PendingRequest(self.messenger.draft(kind, payload, to=(to,)), to, answer)
+        await self.messenger.send_and_wait(request, timeout_seconds)
+        return request.reply_or_raise(timeout_seconds)
+
+    def ask_agent(self, agent: str, text: str, *, inactivity_seconds: float = INACTIVITY_SECONDS) -> AnswerStream:
+        """Ask an agent: `await` it for the `Answered`, or read it with `async for`, event by event as it is written.
+
+        Events are `Thinking`, `Writing`, `ToolCalled`, `ContextNotice`, and `Answered` at the end. Leaving the loop
+        before that cancels the agent's work. When awaited or read, raises `NoAnswer` if the agent will not answer or
+        shows no activity for `inactivity_seconds`, `PeerAbsent`, and what `send` raises.
+        """
+        return AnswerStream(self.answers, agent, text, inactivity_seconds)
+
+    async def compact(
+        self, peer: str, *, reason: str | None = None, target_tokens: int | None = None, timeout_seconds: float = 120.0
+    ) -> CompactDone:
+        """Ask a peer to compact its context and wait until it has. Check `skipped` and `freed_tokens`.
+
+        `target_tokens` is the size to compact to. A peer without the capability `participant/compact-done` does not
+        report `freed_tokens`. Raises what `ask` raises, and `BadAnswer`.
+        """
+        payload = Compact(reason=reason, target_tokens=target_tokens)
+        request = CompactionRequest(self.messenger.draft(kinds.PARTICIPANT_COMPACT, payload, to=(peer,)), peer)
+        await self.messenger.send_and_wait(request, timeout_seconds)
+        return request.outcome(timeout_seconds)
+
+    async def request_status(self, peer: str, *, timeout_seconds: float = 30.0) -> Status:
+        """Ask a peer for its current status. Raises what `ask` raises, and `BadAnswer`."""
+        kind, answer = kinds.PARTICIPANT_REQUEST_STATUS, kinds.PARTICIPANT_STATUS
+        return read_answer(await self.ask(kind, {}, to=peer, answer=answer, timeout_seconds=timeout_seconds), Status)
+
+    async def request(
+        self, peer: str, method: str, params: Mapping[str, Any] | None = None, *, timeouts: Timeouts | None = None
+    ) -> Any:
+        """Make an MCP request to a peer and return its result, as the peer formed it.
+
+        It is sent as an `mcp/request` if our capabilities cover that, otherwise as an `mcp/proposal` that another
+        participant has to fulfil. Raises `NotPermitted` if we may send neither, `PeerFailed` if the peer answers with
+        an error, `Rejected`, and what `ask` raises.
+        """
+        return await self.mcp.request(peer, method, params, timeouts=timeouts)
+
+    async def propose(
+        self, peer: str, method: str, params: Mapping[str, Any] | None = None, *, timeouts: Timeouts | None = None
+    ) -> Any:
+        """Propose an MCP request to a peer and return its result after another participant has fulfilled it.
+
+        The proposal is withdrawn if that does not happen in time, or if the caller is cancelled. Raises what `request`
+        raises.
+        """
+        return await self.mcp.propose(peer, method, params, timeouts=timeouts)
+
+    async def call_tool(
+        self, peer: str, name: str, arguments: Mapping[str, Any] | None = None, *, timeouts: Timeouts | None = None
+    ) -> ToolResult:
+        """Call a peer's tool, by request or proposal. A tool that failed has a result with `is_error`.
+
+        Raises what `request` raises.
+        """
+        params = {"name": name, "arguments": dict(arguments or {})}
+        return ToolResult.from_peer(await self.request(peer, "tools/call", params, timeouts=timeouts))
+
+    async def discover(self, peer: str) -> Peer:
+        """Ask a peer what it offers, and return it with its `tools`, `resources` and `prompts`.
+
+        Raises what `request` raises if it does not list its tools.
+        """
+        return await self.discovery.discover(peer)
+
+    # -- hooks for subclasses ----------------------------------------------------------------------------
 
     async def receive(self, envelope: Envelope) -> None:
-        """Hook for subclasses: an envelope arrived. Must return soon; called in order of arrival."""
+        """Hook: an envelope arrived. Called in order of arrival; must return soon."""
 
     async def receive_frame(self, frame: StreamFrame) -> None:
-        """Hook for subclasses: a stream frame arrived."""
+        """Hook: a stream frame arrived."""
 
     async def joined(self) -> None:
-        """Hook for subclasses: the gateway welcomed us, first or again."""
-
-    # -- inside ------------------------------------------------------------------------------------------
-
-    async def _take(self, message: Envelope | StreamFrame) -> None:
-        """Everything that arrives. Nothing a peer writes ends the connection; the first welcome must be readable."""
-        try:
-            if isinstance(message, StreamFrame):
-                self.exchanges.receive_frame(message)
-                await self.receive_frame(message)
-            else:
-                await self._take_envelope(message)
-        except _UnreadableWelcome:
-            raise
-        except Exception:
-            logger.exception("could not work on what arrived")
-
-    async def _take_envelope(self, message: Envelope) -> None:
-        known = self.peers.get(message.sender)
-        is_about_members = message.kind in (kinds.SYSTEM_WELCOME, kinds.SYSTEM_PRESENCE)
-        members = self.peers.snapshot() if is_about_members else {}
-        was_welcomed = self._welcomed.is_set()
-        reporter = self.peers.receive(message)
-        self._questions.receive(message)
-        if message.kind == kinds.SYSTEM_WELCOME:
-            await self._welcome(message)
-        elif self.control.is_for_us(message):
-            self.start_soon(self.control.obey, message)
-        elif message.kind == kinds.MCP_REQUEST and message.names(self.id) and message.sender != self.id:
-            self.start_soon(self._answer_request, message)
-        elif message.kind == kinds.MCP_NOTIFICATION:
-            self._underway.receive(message)
-        elif (gone := who_left(message)) is not None:
-            self._questions.left(gone)
-        self.discovery.receive(message)
-        self.exchanges.receive(message)
-        await self.receive(message)
-        events: list[SpaceEvent] = []
-        if is_about_members and was_welcomed:
-            events += self._reader.moved(members, self.peers.snapshot())
-        events += self._reader.told(message, reporter, known.context if known is not None else PeerContext())
-        self._events.tell(message, *events)
-
-    async def _welcome(self, message: Envelope) -> None:
-        if not message.is_for(self.id):
-            return
-        try:
-            welcome = read_payload(message, Welcome)
-        except PayloadError as error:
-            if not self._welcomed.is_set():
-                raise _UnreadableWelcome(f"the gateway's welcome cannot be read: {error}") from None
-            logger.warning("ignored a welcome: %s", error)
-            return
-        self.capabilities = CapabilitySet(welcome.you.capabilities)
-        self._welcomed.set()
-        if self._client.joins != self._joins_told:
-            self._joins_told = self._client.joins
-            self._questions.rejoined()
-            self.exchanges.rejoined()
-            if open_ones := self._questions.to_peers():
-                self.start_soon(self._await_return, open_ones)
-            await self.joined()
-
-    async def _await_return(self, asked: tuple[Question, ...]) -> None:
-        """Whoever owes us an answer may come back a little later than we did, but not never."""
-        await anyio.sleep(PEER_RETURN_SECONDS)
-        self._questions.missing(self.peers, asked)
-
-    def _note_own_status(self, status: Status) -> None:
-        """We are about to tell how full our context is."""
-        before, self.context = self.context, PeerContext.of(status, timestamp())
-        me = Peer(self.id, context=self.context)
-        if (change := PeerLevelChanged.between(me, Peer(self.id, context=before))) is not None:
-            self._events.tell(None, change)
-
-    async def _answer_request(self, message: Envelope) -> None:
-        payload = await self._underway.answer(message, self.offers, is_paused=self.control.is_paused)
-        if payload is None:
-            return
-        answer = partial(self.send, kinds.MCP_RESPONSE, to=(message.sender,), correlation_id=(message.id,))
-        try:
-            await answer(payload)
-        except TooLarge as error:
-            await answer(
-                failure(payload.get("id"), RequestFailed(INTERNAL_ERROR, f"the result cannot be sent: {error}"))
-            )
+        """Hook: the gateway welcomed us, on the first or a later connection."""
 
     async def _close_streams(self, reason: str) -> None:
-        """Hook for subclasses that own streams."""
+        """Hook: close the streams that the subclass owns."""
+
+    # -- internal ----------------------------------------------------------------------------------------
+
+    async def _until_active(self) -> None:
+        await self.control.until_active()
+
+    def _note_own_status(self, status: Status) -> None:
+        before, self.context = self.context, PeerContext.from_status(status, timestamp())
+        self.events.emit_own_level_change(self.context, before)
+
+
+class _ControlSubscriber(Subscriber):
+    """Carries out the controls that are for this participant."""
+
+    def __init__(self, control: Control, session: Session) -> None:
+        self._control = control
+        self._session = session
+
+    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
+        if self._control.is_for_us(envelope):
+            self._session.start_soon(self._control.obey, envelope)

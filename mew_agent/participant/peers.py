@@ -1,6 +1,6 @@
-"""[pure] What a participant knows of the others in its space: who is here, how full their windows are, and more.
+"""[pure] What a participant knows of its peers: who is here, what they may send and offer, and their contexts.
 
-Fed with welcomes, presences, statuses, and what discovery learnt that they offer; never asks anybody anything.
+Reads welcomes, presences and statuses, and stores what discovery found out. Sends nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from mew_protocol.context_report import Basis, ContextReport
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.kinds import PARTICIPANT_STATUS, SYSTEM_PRESENCE, SYSTEM_WELCOME
 from mew_protocol.payloads.participant import Status, is_whole_status
-from mew_protocol.payloads.system import Member, Presence, Welcome
+from mew_protocol.payloads.system import Presence, Welcome
 from pydantic import ValidationError
 
 from mew_agent.tools.peer_offers import PeerPrompt, PeerResource, PeerTool
@@ -20,10 +20,10 @@ from mew_agent.tools.peer_offers import PeerPrompt, PeerResource, PeerTool
 
 @dataclass(frozen=True, slots=True)
 class PeerContext:
-    """How full a peer's context window is, in tokens; None where the peer does not know it.
+    """How full a peer's context window is. Each figure is None if the peer does not know it.
 
-    `report` is everything it said about it; None for peers that send no report, whose figures are then of unknown
-    making (`basis` None).
+    `tokens` and `max_tokens` are tokens, `messages` counts history items, `at` is when the peer sent this. `report` is
+    the peer's whole context report, None for peers that send none; the `basis` of their figures is then None, too.
     """
 
     tokens: int | None = None
@@ -34,8 +34,8 @@ class PeerContext:
     at: str = ""
 
     @staticmethod
-    def of(status: Status, at: str) -> "PeerContext":
-        """What a status says; `at` is when it was said."""
+    def from_status(status: Status, at: str) -> "PeerContext":
+        """Read a status that was sent at the time `at`."""
         return PeerContext(
             tokens=status.tokens,
             max_tokens=status.max_tokens,
@@ -52,31 +52,36 @@ class PeerContext:
 
     @property
     def level(self) -> str:
-        """The peer's policy's own word for how full it is."""
+        """The name that the peer's own policy has for how full it is."""
         return self.report.level if self.report else "unknown"
 
     @property
     def severity(self) -> int:
-        """0 to 3; -1 when it cannot be told."""
+        """The level as a number from 0 to 3; -1 if it is unknown."""
         severity = self.report.severity if self.report else "unknown"
         return severity if isinstance(severity, int) else -1
 
     @property
     def turns_to_compaction(self) -> int | None:
-        """In how many turns it compacts by itself, by its trend; None while that is not known, or if it never does."""
+        """The projected number of turns until the peer compacts; None if unknown, or if it never compacts by itself."""
         return self.report.turns_to_compaction if self.report else None
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the peer is paused: it answers after it is resumed."""
+        return self.status.partition(":")[0] == "paused"
+
     def __str__(self) -> str:
-        """For people: `98,412 of 128,000 tokens (reported)`; what is not known is `?`."""
+        """For people: `98,412 of 128,000 tokens (reported)`; unknown figures are `?`."""
         used, window = (f"{number:,}" if number is not None else "?" for number in (self.tokens, self.max_tokens))
-        return f"{used} of {window} tokens ({self.basis or 'of unknown making'})"
+        return f"{used} of {window} tokens ({self.basis or 'source unknown'})"
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A member of the space. Until it sent a status nothing is known in its `context`.
+    """Another participant of the space. Before its first status, its `context` holds no figures.
 
-    `tools`, `resources` and `prompts` are what it said that it offers; None where it was not asked, or did not tell.
+    `tools`, `resources` and `prompts` are what it offers; None if it was not asked, or did not answer.
     """
 
     id: str
@@ -87,14 +92,32 @@ class Peer:
     prompts: tuple[PeerPrompt, ...] | None = None
 
     def may_send(self, kind: str, payload: Mapping[str, Any], to: str) -> bool:
-        """Whether its capabilities, as the gateway told them last, let it send this; True where none are told."""
-        said = Draft(kind=kind, payload=dict(payload), to=(to,))
-        return not self.capabilities or CapabilitySet(self.capabilities).allows(said)
+        """Whether the capabilities that the gateway announced for it cover this; True if it announced none."""
+        draft = Draft(kind=kind, payload=dict(payload), to=(to,))
+        return not self.capabilities or CapabilitySet(self.capabilities).allows(draft)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerChanges:
+    """What one envelope changed in the known peers."""
+
+    joined: tuple[Peer, ...] = ()
+    rejoined: tuple[Peer, ...] = ()
+    """Peers that joined again before the gateway announced that they had left."""
+    left: tuple[Peer, ...] = ()
+    """Peers that left, as they were known."""
+    reported: Peer | None = None
+    """The peer whose context report this is."""
+    context_before: PeerContext = PeerContext()
+    """That peer's context before the report."""
+
+
+NO_CHANGES = PeerChanges()
 
 
 @dataclass
 class Peers:
-    """Everybody else in the space, by id. Read it like a dictionary."""
+    """Everyone else in the space, by id. Read it like a dictionary."""
 
     me: str
     _by_id: dict[str, Peer] = field(default_factory=dict)
@@ -116,64 +139,59 @@ class Peers:
         return self._by_id.get(participant)
 
     def snapshot(self) -> dict[str, Peer]:
-        """Everybody as known now; it does not change when they come and go."""
+        """A copy of everyone known now, by id."""
         return dict(self._by_id)
 
-    def offers(self, participant: str, **told: tuple[Any, ...] | None) -> Peer | None:
-        """Take in what a peer said that it offers (`tools`, `resources`, `prompts`). None: it is not here any more."""
-        peer = self._by_id.get(participant)
-        if peer is None:
-            return None
-        self._by_id[participant] = replace(peer, **told)  # type: ignore[arg-type]
-        return self._by_id[participant]
+    def set_offers(self, participant: str, **offers: tuple[Any, ...] | None) -> None:
+        """Store what a peer offers (`tools`, `resources`, `prompts`), unless it has left."""
+        if participant in self._by_id:
+            self._by_id[participant] = replace(self._by_id[participant], **offers)  # type: ignore[arg-type]
 
-    def receive(self, envelope: Envelope) -> Peer | None:
-        """Take in an envelope. Returns the peer whose context report it brought, if it brought one."""
+    def receive(self, envelope: Envelope) -> PeerChanges:
+        """Read an envelope and return what it changed. An unreadable one changes nothing."""
         try:
             match envelope.kind:
                 case kind if kind in (SYSTEM_WELCOME, SYSTEM_PRESENCE) and not envelope.is_for(self.me):
-                    return None
+                    return NO_CHANGES
                 case kind if kind == SYSTEM_WELCOME:
-                    self._welcome(Welcome.model_validate(envelope.body))
+                    return self._receive_welcome(Welcome.model_validate(envelope.body))
                 case kind if kind == SYSTEM_PRESENCE:
-                    self._presence(Presence.model_validate(envelope.body))
+                    return self._receive_presence(Presence.model_validate(envelope.body))
                 case kind if kind == PARTICIPANT_STATUS and envelope.sender != self.me and is_whole_status(envelope):
-                    return self._status(envelope.sender, Status.model_validate(envelope.body), envelope.ts)
+                    return self._receive_status(envelope.sender, Status.model_validate(envelope.body), envelope.ts)
         except ValidationError:
-            return None
-        return None
+            return NO_CHANGES
+        return NO_CHANGES
 
-    def _welcome(self, welcome: Welcome) -> None:
-        members = {m.id: m for m in welcome.participants if m.id != self.me}
+    def _receive_welcome(self, welcome: Welcome) -> PeerChanges:
         known = self._by_id
         self._by_id = {
-            name: replace(known.get(name, Peer(name)), capabilities=member.capabilities)
-            for name, member in members.items()
+            member.id: replace(known.get(member.id, Peer(member.id)), capabilities=member.capabilities)
+            for member in welcome.participants
+            if member.id != self.me
         }
         for entry in welcome.board or ():
             if entry.status is not None and entry.id in self._by_id:
-                self._status(entry.id, entry.status, entry.received_at or "")
+                self._receive_status(entry.id, entry.status, entry.received_at or "")
+        return PeerChanges(
+            joined=tuple(peer for name, peer in self._by_id.items() if name not in known),
+            left=tuple(peer for name, peer in known.items() if name not in self._by_id),
+        )
 
-    def _presence(self, presence: Presence) -> None:
-        member: Member = presence.participant
+    def _receive_presence(self, presence: Presence) -> PeerChanges:
+        member = presence.participant
+        known = self._by_id.get(member.id)
         if member.id == self.me:
-            return
+            return NO_CHANGES
         if presence.event == "join":
-            known = self._by_id.get(member.id, Peer(member.id))
-            self._by_id[member.id] = replace(known, capabilities=member.capabilities)
-        elif presence.event == "leave":
-            self._by_id.pop(member.id, None)
+            peer = self._by_id[member.id] = replace(known or Peer(member.id), capabilities=member.capabilities)
+            return PeerChanges(joined=(peer,)) if known is None else PeerChanges(rejoined=(peer,))
+        if presence.event == "leave" and known is not None:
+            del self._by_id[member.id]
+            return PeerChanges(left=(known,))
+        return NO_CHANGES
 
-    def _status(self, participant: str, status: Status, at: str) -> Peer:
-        peer = self._by_id.get(participant, Peer(participant))
-        self._by_id[participant] = replace(peer, context=PeerContext.of(status, at))
-        return self._by_id[participant]
-
-
-def who_left(envelope: Envelope) -> str | None:
-    """Whose leaving an envelope tells; None when it tells nobody's."""
-    if envelope.kind != SYSTEM_PRESENCE or envelope.body.get("event") != "leave":
-        return None
-    participant = envelope.body.get("participant")
-    name = participant.get("id") if isinstance(participant, dict) else None
-    return name if isinstance(name, str) else None
+    def _receive_status(self, participant: str, status: Status, at: str) -> PeerChanges:
+        known = self._by_id.get(participant, Peer(participant))
+        peer = self._by_id[participant] = replace(known, context=PeerContext.from_status(status, at))
+        return PeerChanges(reported=peer, context_before=known.context)

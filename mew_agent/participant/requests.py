@@ -1,123 +1,193 @@
-"""Envelopes of ours that wait for an answer: which envelope answers which, and when none can come any more.
+"""The envelopes of a participant that wait for an answer: which envelope answers which, and when none can come.
 
-Fed with every envelope that arrives, and told who left and when the connection was joined anew. It sends nothing and
-knows no clock; how long an answer is waited for is the asker's matter.
+Owns the one registry of pending requests, and what an answer to `participant/compact` looks like. Does not know how a
+request is sent, or how long its sender waits.
 """
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
+from mew_protocol.errors import PayloadError
 from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
+from mew_protocol.payloads import read_payload
+from mew_protocol.payloads.base import Payload
+from mew_protocol.payloads.participant import CompactDone, Status
 
-from mew_agent.errors import AnswerLost, PeerAbsent, PeerError, PeerTimeout, Refused
+from mew_agent.errors import AnswerLost, BadAnswer, PeerAbsent, PeerError, PeerTimeout, Refused
+from mew_agent.participant.peers import PeerChanges
+from mew_agent.participant.subscriber import Subscriber
+
+COMPACTION_FAILED = "compaction_failed"
+
+Answer = TypeVar("Answer", bound=Payload)
 
 
-class Question:
-    """An envelope of ours to `peer` that waits for an envelope of kind `answer`.
+class PendingRequest:
+    """An envelope to `peer` that waits for an envelope of kind `answer_kind`.
 
-    `settled` is set when `reply` (maybe the gateway's refusal) or `failure` is there.
+    `done` is set when `reply` (perhaps the gateway's refusal) or `failure` is there; the first one counts.
     """
 
-    def __init__(self, sent: Envelope, peer: str, answer: str) -> None:
+    def __init__(self, sent: Envelope, peer: str, answer_kind: str) -> None:
         self.sent = sent
         self.peer = peer
-        self.answer = answer
-        self.settled = anyio.Event()
+        self.answer_kind = answer_kind
+        self.done = anyio.Event()
         self.reply: Envelope | None = None
         self.failure: PeerError | None = None
         self.is_sent = False
-        """Whether we wrote it to a connection."""
+        """Whether the envelope was written to a connection."""
         self.is_echoed = False
-        """Whether the gateway showed it to us, as it does with everything it passes on."""
+        """Whether the gateway relayed it: the sender of an envelope receives it, too."""
 
-    def take(self, envelope: Envelope) -> str | None:
-        """Look at an envelope that names the question: only who was asked can answer, or the gateway refuse.
+    def receive(self, envelope: Envelope) -> str | None:
+        """Check an envelope that refers to this request: only the peer answers it, and only the gateway refuses it.
 
-        Returns the id of an envelope whose answers count, too.
+        Returns the id of an envelope whose answers also belong to this request, None if there is none.
         """
-        if is_refusal(envelope) or (envelope.kind == self.answer and envelope.sender == self.peer):
-            self._settle(reply=envelope)
+        if is_refusal(envelope) or (envelope.kind == self.answer_kind and envelope.sender == self.peer):
+            self._complete(reply=envelope)
         return None
 
     def fail(self, failure: PeerError) -> None:
-        """No answer can come any more."""
-        self._settle(failure=failure)
+        """Record that no answer can come."""
+        self._complete(failure=failure)
 
-    def answered(self, waited_seconds: float, detail: str = "") -> Envelope:
-        """The answer, after so long a wait. Raises a `PeerError` when there is none."""
+    def reply_or_raise(self, waited_seconds: float, detail: str = "") -> Envelope:
+        """The answer. Raises the `PeerError` that says why there is none after `waited_seconds`."""
         if self.failure is not None:
             raise self.failure
         if self.reply is None:
             raise PeerTimeout(self.peer, self.sent.kind, waited_seconds, detail)
-        if is_refusal(self.reply) and self.answer != kinds.SYSTEM_ERROR:
+        if is_refusal(self.reply) and self.answer_kind != kinds.SYSTEM_ERROR:
             error, message = self.reply.body.get("error"), self.reply.body.get("message")
             raise Refused(self.peer, self.sent.kind, str(error or "refused"), str(message or ""))
         return self.reply
 
-    def _settle(self, reply: Envelope | None = None, failure: PeerError | None = None) -> None:
-        if not self.settled.is_set():
+    def _complete(self, reply: Envelope | None = None, failure: PeerError | None = None) -> None:
+        if not self.done.is_set():
             self.reply, self.failure = reply, failure
-            self.settled.set()
+            self.done.set()
 
 
-class Questions:
-    """All open questions of one participant."""
+class CompactionRequest(PendingRequest):
+    """A `participant/compact` to `peer`.
+
+    A peer without the capability for `participant/compact-done` reports the outcome only in its status.
+    """
+
+    def __init__(self, sent: Envelope, peer: str) -> None:
+        super().__init__(sent, peer, kinds.PARTICIPANT_COMPACT_DONE)
+
+    def receive(self, envelope: Envelope) -> str | None:
+        """See `PendingRequest.receive`. The final status comes after the outcome, so the outcome counts if there is one."""
+        if (
+            envelope.sender == self.peer
+            and envelope.kind == kinds.PARTICIPANT_STATUS
+            and str(envelope.body.get("status") or "").partition(":")[0] in ("compacted", COMPACTION_FAILED)
+        ):
+            self._complete(reply=envelope)
+        return super().receive(envelope)
+
+    def outcome(self, waited_seconds: float) -> CompactDone:
+        """The outcome. Raises what `reply_or_raise` raises, and `BadAnswer`."""
+        answer = self.reply_or_raise(waited_seconds)
+        if answer.kind == kinds.PARTICIPANT_COMPACT_DONE:
+            return read_answer(answer, CompactDone)
+        return _outcome_from_status(read_answer(answer, Status))
+
+
+class PendingRequests(Subscriber):
+    """All pending requests of one participant, by the ids of the envelopes whose answers belong to them."""
 
     def __init__(self, me: str) -> None:
         self._me = me
-        self._by_id: dict[str, Question] = {}
+        self._by_id: dict[str, PendingRequest] = {}
 
     @contextmanager
-    def open(self, question: Question) -> Iterator[None]:
-        """While the block runs, what arrives may answer the question."""
-        self._by_id[question.sent.id] = question
+    def tracking(self, request: PendingRequest) -> Iterator[None]:
+        """Match what arrives with the request while the block runs."""
+        self._by_id[request.sent.id] = request
         try:
             yield
         finally:
-            for name in [name for name, one in self._by_id.items() if one is question]:
+            for name in [name for name, one in self._by_id.items() if one is request]:
                 del self._by_id[name]
 
-    def receive(self, envelope: Envelope) -> None:
-        """An envelope arrived."""
+    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
+        """See `Subscriber.receive`. A peer that leaves will not answer."""
         if not self._by_id:
             return
         if envelope.sender == self._me and envelope.id in self._by_id:
             self._by_id[envelope.id].is_echoed = True
         for name in envelope.correlation_ids:
-            question = self._by_id.get(name)
-            followed = question.take(envelope) if question is not None else None
-            if question is not None and followed is not None:
-                self._by_id[followed] = question
+            request = self._by_id.get(name)
+            followed = request.receive(envelope) if request is not None else None
+            if request is not None and followed is not None:
+                self._by_id[followed] = request
+        # A welcome after a lost connection lists who is back already; the others get some time, see `fail_absent`.
+        if envelope.kind == kinds.SYSTEM_PRESENCE:
+            for peer in changes.left:
+                self._fail_all_to(peer.id)
 
-    def left(self, participant: str) -> None:
-        """Somebody left the space."""
-        for question in self._open():
-            if question.peer == participant:
-                question.fail(PeerAbsent(participant, had_been_asked=True))
+    def connected(self) -> None:
+        """See `Subscriber.connected`. What the gateway did not relay before the connection broke may be lost."""
+        for request in self._open():
+            if request.is_sent and not request.is_echoed:
+                request.fail(AnswerLost(request.peer, request.sent.kind))
 
-    def rejoined(self) -> None:
-        """There is a new connection: what the old one did not show to have passed on may be lost."""
-        for question in self._open():
-            if question.is_sent and not question.is_echoed:
-                question.fail(AnswerLost(question.peer, question.sent.kind))
+    def fail_absent(self, present: Collection[str], requests: Collection[PendingRequest]) -> None:
+        """Fail those of `requests` that are still open and whose peer is not `present`."""
+        for request in self._open():
+            if request in requests and request.peer not in present:
+                request.fail(PeerAbsent(request.peer, had_been_asked=True))
 
-    def missing(self, present: Collection[str], asked: Collection[Question]) -> None:
-        """Some time has passed since we joined anew: of those asked before, who is not back will not answer."""
-        for question in self._open():
-            if question in asked and question.peer not in present:
-                question.fail(PeerAbsent(question.peer, had_been_asked=True))
-
-    def to_peers(self) -> tuple[Question, ...]:
-        """The open questions that somebody else than the gateway should answer."""
+    def to_peers(self) -> tuple[PendingRequest, ...]:
+        """The open requests that a peer, not the gateway, has to answer."""
         return tuple(one for one in self._open() if one.peer not in (GATEWAY, STREAM_GATEWAY))
 
-    def _open(self) -> tuple[Question, ...]:
+    def _fail_all_to(self, peer: str) -> None:
+        for request in self._open():
+            if request.peer == peer:
+                request.fail(PeerAbsent(peer, had_been_asked=True))
+
+    def _open(self) -> tuple[PendingRequest, ...]:
         return tuple(dict.fromkeys(self._by_id.values()))
 
 
 def is_refusal(envelope: Envelope) -> bool:
-    """Whether the gateway says here that it did not pass on what this names."""
-    return envelope.kind == kinds.SYSTEM_ERROR and envelope.sender in (GATEWAY, STREAM_GATEWAY)
+    """Whether this is the gateway's refusal to relay the envelope that it refers to."""
+    return envelope.kind == kinds.SYSTEM_ERROR and is_from_gateway(envelope)
+
+
+def is_from_gateway(envelope: Envelope) -> bool:
+    """Whether the gateway itself sent this."""
+    return envelope.sender in (GATEWAY, STREAM_GATEWAY)
+
+
+def read_answer(answer: Envelope, model: type[Answer]) -> Answer:
+    """Read the payload of an answer. Raises `BadAnswer` naming the field."""
+    try:
+        return read_payload(answer, model)
+    except PayloadError as error:
+        raise BadAnswer(answer.sender, str(error)) from None
+
+
+def _outcome_from_status(status: Status) -> CompactDone:
+    """A status does not say what was freed. A peer without a context had nothing to free."""
+    word, _, reason = (status.status or "").partition(":")
+    if word == COMPACTION_FAILED:
+        return CompactDone(status="skipped", skipped=True, reason=reason or "no reason given")
+    if status.context is None and not status.tokens and not status.messages_in_context:
+        return CompactDone(status="skipped", skipped=True, reason="no_history")
+    basis = status.context.basis if status.context is not None and status.tokens is not None else None
+    return CompactDone(
+        status="compacted",
+        tokens_after=status.tokens,
+        max_tokens=status.max_tokens,
+        basis=basis if basis in ("reported", "projected") else None,
+    )

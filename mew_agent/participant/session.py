@@ -1,124 +1,130 @@
-"""The life of a participant: joining, staying joined, leaving, and what runs beside the connection meanwhile.
+"""The lifetime of a participant: join, stay joined, run tasks meanwhile, leave.
 
-Owns the tasks and what ended the connection. What arrives and what is said is not its business.
+Owns the task group, and the error that ended the connection. Does not know what arrives, or what is sent.
 """
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import anyio.abc
-from mew_protocol.codec import StreamFrame
-from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import MewAgentError
-from mew_agent.participant.client import Address, Client
+from mew_agent.participant.client import Client, Receive
 from mew_agent.participant.listeners import Listeners
 
-logger = logging.getLogger("mew_agent.participant.participant")
+logger = logging.getLogger(__name__)
+
+LEAVE_SECONDS = 3.0
 
 
-class Joining(ABC):
-    """See the module. Entering returns when we are welcomed, or raises what makes that impossible."""
+class Session:
+    """One participation in a space: `open` returns when the gateway has welcomed us."""
 
-    def __init__(self, address: Address, *, first_connect_seconds: float) -> None:
-        self._client = Client(address, first_connect_seconds=first_connect_seconds)
-        self._events = Listeners()
+    def __init__(self, client: Client, listeners: Listeners) -> None:
+        self.client = client
+        self._listeners = listeners
         self._welcomed = anyio.Event()
         self._ended = anyio.Event()
         self._failure: MewAgentError | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
 
-    async def __aenter__(self) -> Self:
-        self._events.open()
+    @property
+    def is_joined(self) -> bool:
+        """Whether there is a joined connection right now; without one, sending waits for the next."""
+        return self.client.is_joined
+
+    @property
+    def is_welcomed(self) -> bool:
+        """Whether a readable welcome has arrived."""
+        return self._welcomed.is_set()
+
+    @property
+    def connections(self) -> int:
+        """The number of connections so far."""
+        return self.client.joins
+
+    def welcome(self) -> None:
+        """Record that a readable welcome has arrived."""
+        self._welcomed.set()
+
+    async def open(self, receive: Receive) -> None:
+        """Join and pass everything that arrives to `receive`. Raises the error that makes joining impossible."""
+        self._listeners.open()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         try:
-            self._tasks.start_soon(self._stay_joined)
-            self._tasks.start_soon(self._events.run)
-            await self._first_of_welcome_and_end()
+            self._tasks.start_soon(self._stay_joined, receive)
+            self._tasks.start_soon(self._listeners.run)
+            await self._wait_for_welcome_or_end()
         except BaseException:
             self._tasks.cancel_scope.cancel()
             try:
                 await self._tasks.__aexit__(None, None, None)
             finally:
-                self._events.close()
+                self._listeners.close()
             raise
-        return self
 
-    async def __aexit__(
+    async def close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        with anyio.CancelScope(shield=True), anyio.move_on_after(3):
-            await self.aclose()
+        """Leave, and end all tasks. Takes and returns what `__aexit__` takes and returns."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(LEAVE_SECONDS):
+            await self.client.aclose()
         assert self._tasks is not None
         self._tasks.cancel_scope.cancel()
         try:
             if isinstance(error, Exception):
-                # A task group would wrap it; whoever wrote the block wants to catch what was raised.
+                # A task group would wrap the error; the author of the block wants to catch what was raised.
                 await self._tasks.__aexit__(None, None, None)
                 return None
             return await self._tasks.__aexit__(kind, error, trace)
         finally:
-            self._events.close()
+            self._listeners.close()
 
     async def until_ended(self) -> None:
         """Wait until the connection has ended for good, whatever the cause."""
         await self._ended.wait()
 
     async def run_forever(self) -> None:
-        """Stay until the connection ends for good. Raises the `GatewayError` that ended it, if one did."""
+        """Wait until the connection has ended for good. Raises the error that ended it, if there is one."""
         await self.until_ended()
         if self._failure is not None:
             raise self._failure
 
-    async def aclose(self) -> None:
-        """Leave the space."""
-        await self._client.aclose()
-
-    @property
-    def is_joined(self) -> bool:
-        """Whether there is a joined connection right now; without one, sending waits for the next."""
-        return self._client.is_joined
-
     def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        """Run something beside the connection, as long as the participant lives; its failure stops nothing else."""
+        """Run a task for as long as the session lasts. Its failure is logged and ends nothing else."""
         assert self._tasks is not None
-        self._tasks.start_soon(self._run_guarded, function, args)
+        self._tasks.start_soon(self._run_logging_failures, function, args)
 
-    # -- inside ------------------------------------------------------------------------------------------
-
-    async def _run_guarded(self, function: Callable[..., Coroutine[Any, Any, None]], args: tuple[Any, ...]) -> None:
+    async def _run_logging_failures(
+        self, function: Callable[..., Coroutine[Any, Any, None]], args: tuple[Any, ...]
+    ) -> None:
         try:
             await function(*args)
         except MewAgentError as error:
             logger.warning("%s", error)
         except Exception:
-            logger.exception("something beside the connection failed")
+            logger.exception("background task failed")
 
-    async def _first_of_welcome_and_end(self) -> None:
+    async def _wait_for_welcome_or_end(self) -> None:
         async with anyio.create_task_group() as race:
 
-            async def first(event: anyio.Event) -> None:
+            async def cancel_race_after(event: anyio.Event) -> None:
                 await event.wait()
                 race.cancel_scope.cancel()
 
-            race.start_soon(first, self._welcomed)
-            race.start_soon(first, self._ended)
+            race.start_soon(cancel_race_after, self._welcomed)
+            race.start_soon(cancel_race_after, self._ended)
         if self._failure is not None:
             raise self._failure
 
-    async def _stay_joined(self) -> None:
+    async def _stay_joined(self, receive: Receive) -> None:
         try:
-            await self._client.run(self._take)
+            await self.client.run(receive)
         except MewAgentError as error:
             self._failure = error
         finally:
             self._ended.set()
-
-    @abstractmethod
-    async def _take(self, message: Envelope | StreamFrame) -> None:
-        """Everything that arrives."""

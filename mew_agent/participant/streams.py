@@ -1,7 +1,7 @@
-"""The reasoning stream: what an agent's model writes, mirrored to its peers piece by piece while it writes.
+"""The reasoning stream: passes what an agent's model writes to its peers while the model writes.
 
-Frames are JSON objects as the reference's clients read them: `status`, `token`, `thought`, each with the
-`context` of its reasoning. A gateway that opens no stream costs nothing but the request.
+Owns the opening, the frames and the closing of one stream. Frames are JSON objects as the reference implementation's
+clients read them: `status`, `token`, `thought`, each with the `context` of its reasoning.
 """
 
 from contextlib import suppress
@@ -17,13 +17,13 @@ from mew_agent.participant.participant import Participant
 
 OPEN_TIMEOUT_SECONDS = 5.0
 FRAME_TIMEOUT_SECONDS = 2.0
-"""How long a frame may hold up the model call it mirrors; after that the stream is given up."""
+"""How long a frame may delay the model call; after that, the stream is given up."""
 
 MAX_WAITING_FRAMES = 2_000
 
 
 class ReasoningStream:
-    """One stream for one reasoning. Frames written before the gateway opened it wait for the opening."""
+    """The stream of one reasoning. Frames that are written before the gateway opens it wait."""
 
     def __init__(self, participant: Participant, reasoning_id: str) -> None:
         self._participant = participant
@@ -35,18 +35,18 @@ class ReasoningStream:
         self._opened = anyio.Event()
 
     def start(self) -> None:
-        """Ask for the stream, without waiting for it."""
+        """Request the stream without waiting for it."""
         if self._participant.may_send(kinds.STREAM_REQUEST, {"direction": "upload"}, to=("gateway",)):
             self._participant.start_soon(self._open)
         else:
             self._closed = True
 
     async def write(self, kind: str, **values: Any) -> None:
-        """Send one frame, or keep it until the stream is open. Never raises: nobody's answer depends on a frame."""
+        """Send one frame, or keep it until the stream is open. Never raises: no answer depends on a frame."""
         if self._closed:
             return
         if not self._participant.is_joined:
-            self._closed = True  # a gateway that comes back does not know the stream
+            self._closed = True  # the stream does not survive the connection
             return
         text = to_json({"context": self._reasoning_id, "type": kind, **values}).decode()
         if self._stream_id is None:
@@ -56,7 +56,7 @@ class ReasoningStream:
         await self._send_frame(self._stream_id, text)
 
     async def aclose(self, reason: str) -> None:
-        """Close the stream if it was opened; one still being opened is closed as soon as it is."""
+        """Close the stream; waits until it is open if it was requested."""
         if self._closed:
             return
         with anyio.move_on_after(OPEN_TIMEOUT_SECONDS):
@@ -81,7 +81,7 @@ class ReasoningStream:
             )
             stream_id = opening.body.get("stream_id")
             if isinstance(stream_id, str):
-                for text in self._waiting:  # it may grow while we send
+                for text in self._waiting:  # the list may grow meanwhile
                     await self._send_frame(stream_id, text)
                 self._stream_id, self._opening_id = stream_id, opening.id
                 self._waiting.clear()

@@ -18,7 +18,7 @@ import anyio
 import pytest
 
 import mew_agent.participant.events
-from mew_agent import ChatHeard, ContextReported, Participant
+from mew_agent import ChatReceived, ContextReported, Participant
 from mew_agent.rehearsal.tokenizer import count
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
@@ -134,7 +134,7 @@ async def test_the_steward_makes_room_before_an_agent_runs_full(examples: Exampl
                     made_room.set()
 
             while not made_room.is_set():
-                answer = await ada.asking("coder", numbers(500))
+                answer = await ada.ask_agent("coder", numbers(500))
                 assert answer.context.report is not None
                 assert answer.context.report.level == "healthy", "it ran full before the steward acted"
             await until(lambda: "coder freed " in log_of(examples, "steward"))
@@ -146,13 +146,13 @@ async def test_the_agent_made_in_python_says_when_there_is_not_much_room(example
             told: list[str] = []
 
             @ada.on_chat
-            async def listen(chat: ChatHeard) -> None:
+            async def listen(chat: ChatReceived) -> None:
                 if chat.sender == "dice" and chat.text.startswith("I am "):
                     told.append(chat.text)
 
-            before = (await ada.asking("dice", "Hello.")).context.tokens
+            before = (await ada.ask_agent("dice", "Hello.")).context.tokens
             assert before is not None
-            await ada.asking("dice", numbers(WINDOW_TOKENS * 93 // 100 - before))
+            await ada.ask_agent("dice", numbers(WINDOW_TOKENS * 93 // 100 - before))
             await until(lambda: told != [])
             said = re.fullmatch(r"I am near_limit: (3,\d\d\d) of 4,096 tokens\.", told[0])
             assert said is not None
@@ -166,13 +166,13 @@ async def test_approve_lets_pass_what_is_harmless_and_asks_about_the_rest(exampl
         assert deciding.stdout.readline() == "waiting for proposals; Ctrl-C ends it\n"
         with anyio.fail_after(PATIENCE_SECONDS):
             async with examples.ada() as ada:
-                counted = await ada.asking("coder", 'call count_words with {"text": "one two three"}')
+                counted = await ada.ask_agent("coder", 'call count_words with {"text": "one two three"}')
                 assert counted.text.endswith("answered: 3")
                 deciding.stdin.write("y\nnot today\n")
                 deciding.stdin.flush()
-                allowed = await ada.asking("coder", 'call longest_words with {"text": "a bbb"}')
+                allowed = await ada.ask_agent("coder", 'call longest_words with {"text": "a bbb"}')
                 assert '["bbb", "a"]' in allowed.text
-                refused = await ada.asking("coder", 'call longest_words with {"text": "cc d"}')
+                refused = await ada.ask_agent("coder", 'call longest_words with {"text": "cc d"}')
                 assert "not today" in refused.text
         deciding.send_signal(signal.SIGINT)
         shown, told = deciding.communicate(timeout=PATIENCE_SECONDS)
@@ -200,7 +200,7 @@ async def test_the_listening_program_of_the_page_answers(examples: Examples) -> 
         with anyio.fail_after(PATIENCE_SECONDS):
             async with examples.ada() as ada:
                 await until(lambda: "guest" in ada.peers)
-                assert (await ada.asking("guest", "Hello.")).text == "You said 6 characters."
+                assert (await ada.ask_agent("guest", "Hello.")).text == "You said 6 characters."
 
 
 async def test_every_fragment_of_the_page_runs_in_a_space(

@@ -9,7 +9,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.participant.discovery import Pace
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.proposals import Waits
+from mew_agent.participant.mcp_client import Timeouts
 
 PEERS = """
 space: {id: demo}
@@ -28,7 +28,7 @@ participants:
 """
 
 QUICK = Pace(stagger_seconds=0.0, answer_seconds=1.0, retry_seconds=(0.01, 0.01), time_to_live_seconds=60.0)
-SOON = Waits(answer_seconds=0.3, decision_seconds=0.3)
+SOON = Timeouts(answer_seconds=0.3, decision_seconds=0.3)
 
 Join = Callable[..., Participant]
 

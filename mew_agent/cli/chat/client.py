@@ -48,10 +48,10 @@ def connect(
     from mew_agent.cli.app.line_io import Appended, Lines, Piped, Printed, lines_of_fifo, lines_of_stdin
     from mew_agent.cli.app.signals import run_until_terminated
     from mew_agent.cli.remote.identity import find_identity
-    from mew_agent.participant.client import Address, Client
+    from mew_agent.participant.client import Client, Credentials
 
     who = find_identity(Flags(participant, token, gateway, space), token="")
-    address = Address(who.ws_url, who.space, who.participant, who.token)
+    address = Credentials(who.ws_url, who.space, who.participant, who.token)
     output: Lines = Printed()
     if output_file is not None:
         output = Appended(output_file)

@@ -191,13 +191,13 @@ def test_room_ends_where_the_agent_compacts_or_the_window_ends() -> None:
     assert headroom_tokens(PeerContext(tokens=100)) is None
     assert headroom_tokens(PeerContext(tokens=100, max_tokens=1_000)) == 900
     assert headroom_tokens(PeerContext(tokens=2_000, max_tokens=1_000)) == 0
-    assert headroom_tokens(PeerContext.of(Made().status(), "")) == 115_200 - 98_412
+    assert headroom_tokens(PeerContext.from_status(Made().status(), "")) == 115_200 - 98_412
 
 
 def test_what_is_not_known_is_said_to_be_not_known() -> None:
     made = Made()
     made.tokens = None
-    assert context_words(PeerContext.of(made.status("paused"), "")) == (
+    assert context_words(PeerContext.from_status(made.status("paused"), "")) == (
         "not known of 128,000 tokens (usage unavailable), healthy, compacts at 115,200, paused"
     )
     assert context_words(PeerContext(tokens=1_200, max_tokens=20_000)) == "1,200 of 20,000 tokens (its own count)"

@@ -142,5 +142,5 @@ async def test_a_name_of_our_own_is_not_taken_from_us() -> None:
 
 async def test_without_any_capability_nothing_is_offered() -> None:
     async with scene("mute") as (me, tools, *_):
-        await me.discovery.settle(5.0)
+        await me.discovery.wait_for_first_answers(5.0)
         assert names(tools) == []

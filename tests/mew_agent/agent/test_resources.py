@@ -60,7 +60,7 @@ async def test_an_agent_of_the_environment_answers_with_tools_of_its_own(
             tasks.start_soon(agent.take_part)
             while "coder" not in ada.peers:
                 await anyio.wait_all_tasks_blocked()
-            answer = await ada.asking("coder", 'call roll_dice with {"sides": 20}')
+            answer = await ada.ask_agent("coder", 'call roll_dice with {"sides": 20}')
             assert "20" in answer.text
             assert answer.context.max_tokens == 4096
             await ada.send("participant/shutdown", {}, to="coder")
@@ -81,7 +81,7 @@ async def test_what_happens_to_its_own_context_is_heard_as_typed_events(
             tasks.start_soon(agent.take_part)
             while "coder" not in ada.peers:
                 await anyio.wait_all_tasks_blocked()
-            await ada.asking("coder", "Hello?")
+            await ada.ask_agent("coder", "Hello?")
             first = await ear.first("coder", "chat", text="unknown -> healthy")
             assert first.addressees == ("ada",)
             await ada.send("participant/shutdown", {}, to="coder")

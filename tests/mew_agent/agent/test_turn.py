@@ -116,7 +116,7 @@ async def test_results_enter_in_the_order_of_the_calls_whichever_is_ready_first(
     ready = anyio.Event()
 
     async def slow() -> str:
-        """Waits for the other."""
+        """Timeouts for the other."""
         await ready.wait()
         return "slow result"
 

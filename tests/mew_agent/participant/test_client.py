@@ -21,7 +21,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, Superseded, TooLarge, Unauthorized
-from mew_agent.participant.client import BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, Address, Client, backoff_seconds
+from mew_agent.participant.client import BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, Credentials, Client, backoff_seconds
 
 WELCOME = (
     '{"protocol":"mew/v0.4","id":"w","ts":"2026-01-01T00:00:00Z","from":"system:gateway","to":["ada"],'
@@ -51,8 +51,8 @@ class Inbox:
                 await self._changed.wait()
 
 
-def address(url: str, token: str = "t", participant: str = "ada") -> Address:
-    return Address(url, "demo", participant, token)
+def address(url: str, token: str = "t", participant: str = "ada") -> Credentials:
+    return Credentials(url, "demo", participant, token)
 
 
 def chat(text: str, number: int = 1) -> Envelope:
@@ -131,7 +131,7 @@ async def test_a_refusal_at_the_upgrade_is_a_refusal_of_the_token() -> None:
 
 
 async def test_an_unknown_space_ends_it_with_the_gateways_words(gateway: RunningGateway) -> None:
-    client = Client(Address(gateway.ws_url, "elsewhere", "ada", gateway.token_of("ada")))
+    client = Client(Credentials(gateway.ws_url, "elsewhere", "ada", gateway.token_of("ada")))
     with anyio.fail_after(5), pytest.raises(GatewayError, match="no space 'elsewhere'"):
         await client.run(Inbox().receive)
 

@@ -91,7 +91,7 @@ async def test_a_peer_that_knows_no_tools_is_asked_once() -> None:
     async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker", discover=True) as me:
         me.discovery.pace = replace(QUICK, time_to_live_seconds=0.0)
         await until(lambda: names(me, "more") == [])
-        await me.discovery.settle(1.0)
+        await me.discovery.wait_for_first_answers(1.0)
         assert shelf.asked == ["tools/list"]
         await me.discover("more")
         told = ["tools/list", "resources/list", "resources/templates/list", "prompts/list"]
@@ -118,10 +118,10 @@ async def test_an_answer_is_asked_for_anew_when_it_has_become_old() -> None:
     async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker", discover=True) as me:
         await until(lambda: names(me, "more") == ["one"])
         shelf.pages = [["two"]]
-        await me.discovery.settle(1.0)
+        await me.discovery.wait_for_first_answers(1.0)
         assert names(me, "more") == ["one"]
         me.discovery.pace = replace(QUICK, time_to_live_seconds=0.0)
-        await me.discovery.settle(1.0)
+        await me.discovery.wait_for_first_answers(1.0)
         await until(lambda: names(me, "more") == ["two"])
 
 
@@ -147,7 +147,7 @@ async def test_who_may_ask_nothing_asks_nobody_until_it_may() -> None:
         ear = Ear(ada)
         async with join("mute", discover=True) as me:
             with anyio.fail_after(20):
-                await me.discovery.settle(60.0)
+                await me.discovery.wait_for_first_answers(60.0)
             assert names(me, "more") is None
             granted = {"recipient": "mute", "capabilities": [{"kind": "mcp/request"}]}
             await ada.send("capability/grant", granted, to="mute")
@@ -168,7 +168,7 @@ async def test_who_may_only_propose_proposes_once_to_each() -> None:
 
         async with join("proposer", discover=True) as me:
             await until(lambda: names(me, "more") == ["x"])
-            await me.discovery.settle(5.0)
+            await me.discovery.wait_for_first_answers(5.0)
         assert sorted(p.addressees[0] for p in ear.of("proposer", "mcp/proposal")) == ["ada", "more"]
 
 
@@ -194,7 +194,7 @@ async def test_a_list_that_somebody_else_was_told_is_not_asked_for_again(monkeyp
         async with join("p6", offers=shelf):
             await until(lambda: all(names(one, "p6") == ["one", "two"] for one in members))
             for one in members:
-                await one.discovery.settle(5.0)
+                await one.discovery.wait_for_first_answers(5.0)
         assert shelf.asked == ["tools/list"]
         asked = [r for number in range(6) for r in ear.of(f"p{number}", "mcp/request") if r.addressees == ("p6",)]
         assert [(r.sender, r.body["method"]) for r in asked] == [("p0", "tools/list")]

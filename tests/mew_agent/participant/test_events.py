@@ -8,7 +8,7 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.participant.events import (
     MAX_OPEN_PROPOSALS,
-    ChatHeard,
+    ChatReceived,
     ContextReported,
     EventReader,
     PeerJoined,
@@ -85,7 +85,7 @@ def test_a_chat_tells_whom_it_was_said_to(
     to: tuple[str, ...], about: tuple[str, ...], is_to_me: bool, is_to_everybody: bool, is_answer: bool
 ) -> None:
     (heard,) = told(envelope("chat", {"text": "hi"}, to=to, correlation_id=about))
-    assert isinstance(heard, ChatHeard)
+    assert isinstance(heard, ChatReceived)
     assert (heard.text, heard.sender) == ("hi", "bob")
     assert (heard.is_to_me, heard.is_to_everybody, heard.is_answer) == (is_to_me, is_to_everybody, is_answer)
 

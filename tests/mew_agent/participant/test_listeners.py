@@ -9,7 +9,7 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import PeerTimeout, Rejected
 from mew_agent.participant.events import (
-    ChatHeard,
+    ChatReceived,
     ContextReported,
     PeerJoined,
     PeerLeft,
@@ -21,7 +21,7 @@ from mew_agent.participant.events import (
 from mew_agent.participant.listeners import EVENT_BUFFER, Hearing, Listeners
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
-from mew_agent.participant.proposals import Waits
+from mew_agent.participant.mcp_client import Timeouts
 from tests.support.peers import space_of_peers, with_tools
 
 Joined = Callable[..., Participant]
@@ -151,7 +151,7 @@ async def test_what_slow_functions_leave_waiting_is_bounded(caplog: pytest.LogCa
 
 @pytest.mark.parametrize("wrong", [5, lambda _: None])
 def test_listening_to_what_is_no_event_is_refused_with_the_right_way(wrong: object) -> None:
-    with pytest.raises(TypeError, match=r'a kind or a class of events.*@me\.on\("chat"\), @me\.on\(ChatHeard\)'):
+    with pytest.raises(TypeError, match=r'a kind or a class of events.*@me\.on\("chat"\), @me\.on\(ChatReceived\)'):
         Ears().on(wrong)  # type: ignore[call-overload]
 
 
@@ -159,7 +159,7 @@ async def test_a_reply_names_who_and_what_it_answers(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
 
         @bob.on_chat
-        async def answer(chat: ChatHeard) -> None:
+        async def answer(chat: ChatReceived) -> None:
             if chat.is_to_me:
                 await chat.reply(f"{chat.text}? yes")
 
@@ -203,7 +203,7 @@ async def test_a_proposal_that_its_proposer_gives_up_is_told_and_not_open_any_mo
             while not {"ada", "tools"} <= set(me.peers):
                 await anyio.wait_all_tasks_blocked()
             with pytest.raises(PeerTimeout):
-                await me.propose("tools", "tools/list", waits=Waits(decision_seconds=0.01))
+                await me.propose("tools", "tools/list", timeouts=Timeouts(decision_seconds=0.01))
             await done.wait()
         (event,) = closed
         assert (event.how, event.by, event.reason) == ("withdrawn", "proposer", "timeout")

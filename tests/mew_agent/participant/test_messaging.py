@@ -9,7 +9,7 @@ from mew_protocol.envelope import Envelope
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.errors import BadAnswer, NotPermitted, PeerAbsent, PeerTimeout, Refused
-from mew_agent.participant.client import Address, Client
+from mew_agent.participant.client import Client, Credentials
 from mew_agent.participant.messaging import timestamp
 from mew_agent.participant.participant import Participant
 
@@ -68,7 +68,7 @@ Question = Callable[[Participant], Awaitable[object]]
         lambda me: me.propose("ghost", "tools/list"),
         lambda me: me.call_tool("ghost", "add"),
         lambda me: me.discover("ghost"),
-        lambda me: me.asking("ghost", "hello?"),
+        lambda me: me.ask_agent("ghost", "hello?"),
     ],
     ids=["ask", "compact", "request_status", "request", "propose", "call_tool", "discover", "asking"],
 )

@@ -157,7 +157,7 @@ def test_nothing_that_arrives_breaks_it(kind: str, payload: dict[str, Any], to: 
 
 
 TOLD = {**WHOLE, "tokens": 98_412, "max_tokens": 128_000, "context": {**REPORT, "turns_to_compaction": 5}}
-REPORTED = PeerContext.of(Status.model_validate(TOLD), "2026-01-01T00:00:00Z")
+REPORTED = PeerContext.from_status(Status.model_validate(TOLD), "2026-01-01T00:00:00Z")
 
 
 @pytest.mark.parametrize(

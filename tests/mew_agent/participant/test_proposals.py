@@ -10,7 +10,7 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import BadAnswer, MewAgentError, NotPermitted, PeerAbsent, PeerFailed, PeerTimeout, Rejected
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.proposals import Waits
+from mew_agent.participant.mcp_client import Timeouts
 from tests.mew_agent.conftest import Ear
 from tests.support.peers import SOON, Join, space_of_peers, with_tools
 
@@ -129,7 +129,7 @@ async def test_a_peer_that_does_not_answer_is_waited_for_so_long() -> None:
     async with space_of_peers() as (_, join), join("asker") as me, join("bob", offers=_Silence()):
         await until(lambda: "bob" in me.peers)
         with pytest.raises(PeerTimeout, match=r"within 0\.05 seconds"):
-            await me.request("bob", "tools/list", waits=Waits(answer_seconds=0.05))
+            await me.request("bob", "tools/list", timeouts=Timeouts(answer_seconds=0.05))
 
 
 async def test_a_paused_peer_answers_that_it_is_and_a_silent_one_is_known_to_be_paused() -> None:
@@ -144,7 +144,7 @@ async def test_a_paused_peer_answers_that_it_is_and_a_silent_one_is_known_to_be_
             await ada.send("participant/status", status)
             me.peers.receive(Envelope.write("participant/status", id="1", ts="t", sender="more", payload=status))
             with pytest.raises(PeerTimeout, match="it is paused"):
-                await me.request("more", "tools/list", waits=SOON)
+                await me.request("more", "tools/list", timeouts=SOON)
 
 
 async def test_a_peer_that_leaves_fails_the_call_at_once() -> None:
@@ -197,7 +197,7 @@ async def test_a_request_that_nobody_waits_for_any_more_is_taken_back_and_its_wo
             await until(lambda: "tools" in me.peers)
             if reason == "timeout":
                 with pytest.raises(PeerTimeout):
-                    await me.call_tool("tools", "add", waits=Waits(answer_seconds=0.1))
+                    await me.call_tool("tools", "add", timeouts=Timeouts(answer_seconds=0.1))
             else:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(me.call_tool, "tools", "add")
@@ -220,7 +220,7 @@ async def test_who_may_not_send_notices_only_stops_waiting() -> None:
         async with join("tools", offers=bench):
             await until(lambda: "tools" in me.peers)
             with pytest.raises(PeerTimeout):
-                await me.call_tool("tools", "add", waits=Waits(answer_seconds=0.1))
+                await me.call_tool("tools", "add", timeouts=Timeouts(answer_seconds=0.1))
             assert not bench.stopped.is_set()
         assert not ear.of("silent", "mcp/notification")
 
@@ -275,7 +275,7 @@ async def test_a_stranger_cannot_answer_a_proposal() -> None:
     async with scene() as (me, ada, *_):
         answering(ada, {"result": "forged"})
         with pytest.raises(PeerTimeout, match="nobody fulfilled it"):
-            await me.request("tools", "tools/list", waits=SOON)
+            await me.request("tools", "tools/list", timeouts=SOON)
 
 
 async def test_a_request_for_something_else_fulfils_nothing() -> None:
@@ -289,7 +289,7 @@ async def test_a_request_for_something_else_fulfils_nothing() -> None:
             await ada.send("mcp/request", {"method": "tools/list"}, to="tools", correlation_id=(proposal.id,))
 
         with pytest.raises(PeerTimeout, match="nobody fulfilled it"):
-            await me.call_tool("tools", "add", {"a": 1, "b": 1}, waits=SOON)
+            await me.call_tool("tools", "add", {"a": 1, "b": 1}, timeouts=SOON)
 
 
 async def test_a_rejection_says_by_whom_and_why() -> None:
@@ -319,7 +319,7 @@ async def test_a_rejection_after_the_fulfilment_comes_too_late() -> None:
 async def test_a_proposal_that_nobody_fulfils_is_withdrawn() -> None:
     async with scene() as (me, _, ear, _join):
         with pytest.raises(PeerTimeout, match="nobody fulfilled it"):
-            await me.call_tool("tools", "add", waits=Waits(decision_seconds=0.05))
+            await me.call_tool("tools", "add", timeouts=Timeouts(decision_seconds=0.05))
         proposal = await ear.first("proposer", "mcp/proposal")
         withdrawn = await ear.first("proposer", "mcp/withdraw", about=proposal)
         assert withdrawn.body["reason"] == "timeout"
@@ -361,7 +361,7 @@ async def test_after_the_fulfilment_the_answer_has_its_own_time() -> None:
 
         ear = Ear(ada)
         with pytest.raises(PeerTimeout, match=r"within 0\.05 seconds$"):
-            await me.request("bob", "tools/list", waits=Waits(answer_seconds=0.05, decision_seconds=30))
+            await me.request("bob", "tools/list", timeouts=Timeouts(answer_seconds=0.05, decision_seconds=30))
         assert not ear.of("proposer", "mcp/withdraw")
 
 
@@ -376,7 +376,7 @@ async def test_a_grant_in_the_middle_turns_proposals_into_requests() -> None:
         await ada.send("capability/revoke", revoked, to="proposer")
         await until(lambda: not me.requests.may_request("tools", "tools/list"))
         with pytest.raises(PeerTimeout):
-            await me.request("tools", "tools/list", waits=SOON)
+            await me.request("tools", "tools/list", timeouts=SOON)
         await ear.first("proposer", "mcp/proposal")
 
 
@@ -385,7 +385,7 @@ async def test_a_capability_taken_away_unnoticed_becomes_a_proposal() -> None:
     async with scene() as (me, ada, ear, _):
         me.capabilities = ada.capabilities
         with pytest.raises(PeerTimeout, match="'mcp/proposal'"):
-            await me.request("tools", "tools/list", waits=SOON)
+            await me.request("tools", "tools/list", timeouts=SOON)
         await ear.first("proposer", "mcp/withdraw")
 
 

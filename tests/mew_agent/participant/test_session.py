@@ -8,7 +8,7 @@ import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, Unauthorized
-from mew_agent.participant.events import ChatHeard
+from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
 
 Joined = Callable[..., Participant]
@@ -106,7 +106,7 @@ async def test_taking_part_lasts_until_somebody_ends_it(gateway: RunningGateway,
     me = joined("bob")
 
     @me.on_chat
-    async def leave(chat: ChatHeard) -> None:
+    async def leave(chat: ChatReceived) -> None:
         await me.aclose()
 
     with anyio.fail_after(10):

@@ -10,7 +10,7 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import MewAgentError, PeerTimeout, Rejected
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.proposals import Waits
+from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.simple_agents.fulfiller import Fulfiller
 from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, Proposed
 from tests.mew_agent.conftest import Ear
@@ -40,7 +40,7 @@ async def scene(policy: dict[str, Any], **options: Any) -> AsyncIterator[tuple[P
 
 async def outcome(me: Participant, name: str = "where", **options: Any) -> str:
     try:
-        return (await me.call_tool("tools", name, waits=Waits(5.0, 5.0), **options)).text
+        return (await me.call_tool("tools", name, timeouts=Timeouts(5.0, 5.0), **options)).text
     except MewAgentError as error:
         return str(error)
 
@@ -185,4 +185,4 @@ async def test_a_program_may_decide_in_its_own_way() -> None:
 async def test_proposers_that_do_not_concern_it_are_left_to_others() -> None:
     async with scene({"proposers": ["somebody-else"]}) as (me, *_):
         with pytest.raises(PeerTimeout):
-            await me.call_tool("tools", "where", waits=Waits(0.1, 0.1))
+            await me.call_tool("tools", "where", timeouts=Timeouts(0.1, 0.1))

@@ -4,7 +4,7 @@ Run by `mew up` as a participant. Boards are text: `#` is a wall, `C` where the 
 to BOARDS.
 """
 
-from mew_agent import ChatHeard, Participant, run
+from mew_agent import ChatReceived, Participant, run
 
 BOARDS = (
     """
@@ -136,7 +136,7 @@ async def main() -> None:
         me.tool(tool)
 
     @me.on_chat
-    async def answer(chat: ChatHeard) -> None:
+    async def answer(chat: ChatReceived) -> None:
         if chat.is_to_me:
             await chat.reply(obey(maze, chat.text))
 

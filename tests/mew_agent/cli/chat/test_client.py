@@ -15,7 +15,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.cli.chat.client import _exchange, _line_of, _Once
 from mew_agent.errors import GatewayError, Unauthorized
-from mew_agent.participant.client import Address, Client
+from mew_agent.participant.client import Client, Credentials
 from tests.support.cli import mew, seat
 from tests.support.gateway_client import joined
 
@@ -42,7 +42,7 @@ class Kept:
 
 
 def client_of(gateway: RunningGateway, name: str, token: str | None = None) -> Client:
-    return Client(Address(gateway.ws_url, "review", name, token or gateway.token_of(name)))
+    return Client(Credentials(gateway.ws_url, "review", name, token or gateway.token_of(name)))
 
 
 async def test_each_line_in_is_sent_and_each_message_is_a_line_out(

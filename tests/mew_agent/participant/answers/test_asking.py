@@ -7,8 +7,8 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import NoAnswer, NotPermitted, PeerAbsent
-from mew_agent.participant.answers.events import Answered, AnswerPiece, ToolCalled, Writing
-from mew_agent.participant.events import ChatHeard
+from mew_agent.participant.answers.events import Answered, AnswerEvent, ToolCalled, Writing
+from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
 from tests.mew_agent.conftest import Ear, Staged
 
@@ -17,7 +17,7 @@ Joined = Callable[..., Participant]
 
 async def test_an_answer_comes_piece_by_piece_and_ends_with_the_whole_and_the_context(stage: Staged) -> None:
     async with stage() as played:
-        pieces: list[AnswerPiece] = [piece async for piece in played.ada.asking("coder", "What is the tide?")]
+        pieces: list[AnswerEvent] = [piece async for piece in played.ada.ask_agent("coder", "What is the tide?")]
         *before, last = pieces
         assert isinstance(last, Answered)
         written = [piece.text for piece in before if isinstance(piece, Writing)]
@@ -30,7 +30,7 @@ async def test_an_answer_comes_piece_by_piece_and_ends_with_the_whole_and_the_co
 
 async def test_awaiting_it_gives_the_answer_alone(stage: Staged) -> None:
     async with stage() as played:
-        answer = await played.ada.asking("coder", "What is the tide?")
+        answer = await played.ada.ask_agent("coder", "What is the tide?")
         assert "What is the tide?" in answer.text
         assert len(played.main_requests) == 1
 
@@ -42,7 +42,7 @@ async def test_a_tool_call_is_a_piece_and_what_was_said_before_it_is_no_answer(s
 
     async with stage(tools=[tide]) as played:
         question = 'Please call tide with {"place": "Brest"}.'
-        pieces = [piece async for piece in played.ada.asking("coder", question)]
+        pieces = [piece async for piece in played.ada.ask_agent("coder", question)]
     (called,) = [piece for piece in pieces if isinstance(piece, ToolCalled)]
     assert (called.name, "Brest" in called.arguments) == ("tide", True)
     assert isinstance(pieces[-1], Answered)
@@ -54,7 +54,7 @@ async def test_somebody_who_stops_reading_stops_the_agent(joined: Joined) -> Non
         ear = Ear(coder)
 
         @coder.on_chat
-        async def begin(chat: ChatHeard) -> None:
+        async def begin(chat: ChatReceived) -> None:
             await coder.send("reasoning/start", {"input": chat.text}, correlation_id=(chat.envelope.id,))
 
         started = anyio.Event()
@@ -64,7 +64,7 @@ async def test_somebody_who_stops_reading_stops_the_agent(joined: Joined) -> Non
             started.set()
 
         async def ask() -> None:
-            await ada.asking("coder", "Hello?")
+            await ada.ask_agent("coder", "Hello?")
 
         with anyio.fail_after(10):
             async with anyio.create_task_group() as tasks:
@@ -81,17 +81,17 @@ async def test_somebody_who_stops_reading_stops_the_agent(joined: Joined) -> Non
 async def test_each_way_to_get_no_answer_is_an_error_of_its_own(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
         with pytest.raises(PeerAbsent):
-            await ada.asking("ghost", "Hello?")
+            await ada.ask_agent("ghost", "Hello?")
         with pytest.raises(NoAnswer, match=r"no sign of working on this for 0\.05 seconds") as silent:
-            await ada.asking("bob", "Hello?", silence_seconds=0.05)
+            await ada.ask_agent("bob", "Hello?", silence_seconds=0.05)
         assert silent.value.code == "agent_silent"
 
         @bob.on_chat
-        async def leave(chat: ChatHeard) -> None:
+        async def leave(chat: ChatReceived) -> None:
             await bob.aclose()
 
         with anyio.fail_after(10), pytest.raises(NoAnswer, match="'bob' left the space before it answered"):
-            await ada.asking("bob", "Hello?")
+            await ada.ask_agent("bob", "Hello?")
 
 
 async def test_who_may_not_chat_cannot_ask(joined: Joined) -> None:
@@ -101,5 +101,5 @@ async def test_who_may_not_chat_cannot_ask(joined: Joined) -> None:
                 await anyio.wait_all_tasks_blocked()
         mute.capabilities = type(mute.capabilities)()
         with pytest.raises(NotPermitted):
-            await mute.asking("ada", "Hello?")
+            await mute.ask_agent("ada", "Hello?")
         assert ada.is_joined

@@ -1,6 +1,6 @@
 """What an agent shows while it answers, as typed pieces."""
 
-from mew_agent.participant.answers.events import Noticed, Pieces, Thinking, ToolCalled, Writing
+from mew_agent.participant.answers.events import ContextNotice, Pieces, Thinking, ToolCalled, Writing
 
 
 def test_text_is_the_answer_piece_by_piece_and_is_not_told_twice() -> None:
@@ -31,7 +31,7 @@ def test_thinking_and_notices_are_no_answer() -> None:
     pieces = Pieces(may_use_tools=False)
     assert pieces.thinking("Hm.") == [Thinking("Hm.")]
     pieces.token("The ti")
-    assert pieces.notice("compacting ...") == [Noticed("compacting ...")]
+    assert pieces.notice("compacting ...") == [ContextNotice("compacting ...")]
     assert pieces.notices == ["compacting ..."]
     assert pieces.finish("The tide.") == [Writing("de.")]
     assert pieces.close() == []
@@ -40,7 +40,7 @@ def test_thinking_and_notices_are_no_answer() -> None:
 def test_a_call_that_is_made_again_is_noticed() -> None:
     pieces = Pieces(may_use_tools=False)
     pieces.token("The ti")
-    assert pieces.begin_again("stopped there") == [Noticed("stopped there")]
+    assert pieces.begin_again("stopped there") == [ContextNotice("stopped there")]
     assert pieces.token("Low.")[-1] == Writing("Low.")
     assert pieces.finish("Low.") == []
     held = Pieces(may_use_tools=True)

@@ -1,0 +1,144 @@
+"""Asks agents for answers: sends the question, follows the answer, and cancels the work of an agent if nobody waits.
+
+Owns the questions of one participant to agents. How an answer is built is the caller's choice of `AnswerBuilder`; which
+envelope belongs to which question is decided in `router`.
+"""
+
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import anyio
+from mew_protocol import kinds
+from mew_protocol.capability import CapabilitySet
+from mew_protocol.codec import StreamFrame
+from mew_protocol.envelope import Envelope
+
+from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerAbsent
+from mew_agent.participant.answers.builder import AnswerBuilder, Answered, AnswerEvent
+from mew_agent.participant.answers.context_notes import CallUsage
+from mew_agent.participant.answers.exchange import Exchange
+from mew_agent.participant.answers.router import AnswerRouter
+from mew_agent.participant.messenger import Messenger
+from mew_agent.participant.peers import PeerChanges
+from mew_agent.participant.subscriber import Subscriber
+
+INACTIVITY_SECONDS: Final = 300.0
+"""How long an agent may show no activity before its answer is given up."""
+
+SEND_SECONDS: Final = 10.0
+CANCEL_SECONDS: Final = 2.0
+_ASKER_LEFT: Final = {"reason": "the asker left"}
+
+
+class AgentAnswers(Subscriber):
+    """The open questions of one participant to agents."""
+
+    def __init__(self, messenger: Messenger) -> None:
+        self._messenger = messenger
+        self._router = AnswerRouter(messenger.id, messenger.peers)
+
+    def __len__(self) -> int:
+        return len(self._router.exchanges)
+
+    @asynccontextmanager
+    async def open(
+        self, agent: str, text: str, answer: AnswerBuilder, *, inactivity_seconds: float = INACTIVITY_SECONDS
+    ) -> AsyncIterator[Exchange]:
+        """Send a chat to an agent; its answer can be read while the block runs. Leaving early cancels the agent's work.
+
+        Raises `PeerAbsent`, `NotPermitted` and `NotConnected` if the chat cannot be sent.
+        """
+        messenger = self._messenger
+        if agent not in messenger.peers:
+            raise PeerAbsent(agent)
+        chat = messenger.draft(kinds.CHAT, {"text": text}, to=(agent,))
+        if not messenger.capabilities.allows(chat):
+            raise NotPermitted(messenger.id, kinds.CHAT)
+        context = messenger.peers[agent].context
+        exchange = Exchange(agent, chat.id, text, answer, CallUsage(context), inactivity_seconds, context)
+        self._router.add(exchange)
+        try:
+            await messenger.send_envelope(chat, wait_seconds=SEND_SECONDS)
+            exchange.extend_deadline()
+            yield exchange
+        finally:
+            del self._router.exchanges[chat.id]
+            if exchange.needs_cancel:
+                with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
+                    await self._cancel(exchange)
+
+    def may_use_tools(self, agent: str) -> bool:
+        """Whether an agent has called a tool, or may send or propose a call."""
+        peer = self._messenger.peers.get(agent)
+        held = CapabilitySet(peer.capabilities if peer is not None else ())
+        return agent in self._router.tool_users or any(
+            held.allows(Envelope.write(kind, id="", ts="", sender=agent, payload={"method": "tools/call"}))
+            for kind in (kinds.MCP_REQUEST, kinds.MCP_PROPOSAL)
+        )
+
+    def fail_all(self, code: str, problem: str) -> None:
+        """End all open questions without an answer; `code` as in `NoAnswer`."""
+        self._router.fail_all(code, problem)
+
+    # -- what arrives ------------------------------------------------------------------------------------
+
+    def connected(self) -> None:
+        """See `Subscriber.connected`. Parts of an answer may be lost, so it is not waited for any longer."""
+        self.fail_all("connection_lost", "the connection to the space was lost during the answer")
+
+    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
+        """See `Subscriber.receive`."""
+        for peer in changes.left:
+            self._router.peer_left(peer.id)
+        if self._router.receive(envelope):
+            self._messenger.start_soon(self._cancel_reasoning, envelope.sender, envelope.id)
+
+    def receive_frame(self, frame: StreamFrame) -> None:
+        """See `Subscriber.receive_frame`."""
+        self._router.receive_frame(frame)
+
+    # -- internal ----------------------------------------------------------------------------------------
+
+    async def _cancel(self, exchange: Exchange) -> None:
+        """Cancel the question, and the reasoning about it if that began."""
+        with suppress(GatewayError, NotPermitted):
+            about = (exchange.chat_id,)
+            await self._messenger.send(kinds.CHAT_CANCEL, _ASKER_LEFT, to=exchange.agent, correlation_id=about)
+        if exchange.reasoning_id is None:
+            self._router.abandon(exchange)
+        else:
+            await self._cancel_reasoning(exchange.agent, exchange.reasoning_id)
+
+    async def _cancel_reasoning(self, agent: str, reasoning_id: str) -> None:
+        with suppress(MewAgentError):
+            await self._messenger.send(kinds.REASONING_CANCEL, _ASKER_LEFT, to=agent, context=reasoning_id)
+
+
+class AnswerStream:
+    """The answer to one question: `await` it, or read it with `async for`. Each of these asks the question again."""
+
+    def __init__(self, answers: AgentAnswers, agent: str, text: str, inactivity_seconds: float) -> None:
+        self._answers = answers
+        self._agent = agent
+        self._text = text
+        self._inactivity_seconds = inactivity_seconds
+
+    async def __aiter__(self) -> AsyncIterator[AnswerEvent]:
+        answer = AnswerBuilder(may_use_tools=self._answers.may_use_tools(self._agent))
+        async with self._answers.open(
+            self._agent, self._text, answer, inactivity_seconds=self._inactivity_seconds
+        ) as exchange:
+            while (event := await exchange.next_event()) is not None:
+                yield event
+        yield Answered(answer.text, self._agent, exchange.context)
+
+    def __await__(self) -> Generator[Any, Any, Answered]:
+        return self._last_event().__await__()
+
+    async def _last_event(self) -> Answered:
+        last: AnswerEvent | None = None
+        async for event in self:
+            last = event
+        assert isinstance(last, Answered)  # every other end raises
+        return last

@@ -1,0 +1,251 @@
+"""[pure] Builds one answer, event by event, from what an agent streams while it works.
+
+Owns the answer events, their order, and the rule that no text comes twice: what the model streams is passed on at once;
+text that it wrote before a tool call is thinking, not answer; the final chat decides what the answer is, and adds what
+was not streamed. Does not know envelopes or HTTP.
+
+Whether text is the answer is known only when its model call ends. If tools may be called, the first characters of a
+call are therefore held back: enough to tell "Let me look." from an answer, few enough that an answer still streams.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from mew_agent.participant.peers import PeerContext
+
+NoticePlacement = Literal["events", "content", "reasoning", "off"]
+
+HOLD_CHARACTERS: Final = 400
+_LONGEST_ARGUMENTS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """A piece of what the agent thinks, or writes before it calls a tool. Not part of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A piece of the answer. All of them together are the answer, unless the agent discarded some of it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalled:
+    """The agent's model called a tool; `arguments` is the JSON that it wrote."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContextNotice:
+    """Something happened to the agent's context meanwhile, such as a compaction; a text for people."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The whole answer. `context` is the agent's context as it was reported last before the answer."""
+
+    text: str
+    sender: str
+    context: PeerContext
+
+
+AnswerEvent = Thinking | Writing | ToolCalled | ContextNotice | Answered
+
+
+class AnswerBuilder:
+    """Builds one answer. Every method returns the events that are now ready, in order; none returns `Answered`."""
+
+    def __init__(
+        self,
+        *,
+        notices: NoticePlacement = "events",
+        hold_characters: int = HOLD_CHARACTERS,
+        may_use_tools: bool = True,
+    ) -> None:
+        """`notices` says where notices go. All but `events` also turn tool calls into text, as `Thinking`.
+
+        `hold_characters` is how much text of a call is held back, 0 for none. It applies from the first call on if
+        `may_use_tools`, otherwise from the first tool call on.
+        """
+        self.text = ""
+        """The answer, once it is finished."""
+        self.notices: list[str] = []
+        self._placement = notices
+        self._hold_characters = hold_characters
+        self._holds = may_use_tools and hold_characters > 0
+        self._held = ""
+        self._shown = ""
+        self._content_end = ""
+        self._reasoning_end = ""
+        self._is_cut = False
+        self._waiting_notices: list[str] = []
+        self._tool_calls: set[str] = set()
+        self._last_remark = ""
+
+    def add_text(self, text: str) -> list[AnswerEvent]:
+        """Add a piece of text from the current model call."""
+        if not text:
+            return []
+        if not self._holds:
+            return self._show(text)
+        self._held += text
+        return self._release() if len(self._held) > self._hold_characters else []
+
+    def add_whole_text(self, text: str) -> list[AnswerEvent]:
+        """Add the whole text of a call, from an agent that could not stream it."""
+        return [] if self._shown + self._held else self.add_text(text)
+
+    def add_thinking(self, text: str) -> list[AnswerEvent]:
+        """Add a piece of a reasoning model's thinking."""
+        return self._reason(text) if text else []
+
+    def expect_tools(self, *, is_likely: bool) -> None:
+        """Set, before the first call, whether the agent's model has tools."""
+        self._holds = is_likely and self._hold_characters > 0
+
+    def add_tool_call(self, name: str, arguments: str, *, call_id: str = "", remark: str = "") -> list[AnswerEvent]:
+        """Add a tool call, which ends the current model call: its text was no answer.
+
+        `remark` is that text, or a description of it. A call whose `call_id` is known already adds nothing.
+        """
+        if call_id and call_id in self._tool_calls:
+            return []
+        self._tool_calls.add(call_id)
+        text = self._held or ("" if self._shown else remark)
+        is_new = bool(text) and text != self._last_remark and text != f"I call {name}."
+        self._last_remark = text or self._last_remark
+        self._end_call()
+        self._holds = self._hold_characters > 0
+        events = self._reason_line(text.strip()) if is_new else []
+        if self._placement == "events":
+            return [*events, ToolCalled(name, arguments)]
+        return [*events, *self._reason_line(_call_line(name, arguments))]
+
+    def add_notice(self, text: str) -> list[AnswerEvent]:
+        """Add a text about the agent's context. In the answer it is a paragraph of its own and splits no word."""
+        self.notices.append(text)
+        match self._placement:
+            case "events":
+                return [ContextNotice(text)]
+            case "off":
+                return []
+            case "reasoning":
+                return self._reason_line(f"> {text}")
+            case "content":
+                self._waiting_notices.append(text)
+                return [] if self._is_in_a_word else self._show_notices()
+
+    def restart_call(self, why: str) -> list[AnswerEvent]:
+        """Discard the current model call, which is made again. `why` becomes a notice if some of its text was shown."""
+        held, was_shown = self._held.strip(), bool(self._shown.strip())
+        self._end_call()
+        events = self._reason_line(held) if held else []
+        return [*events, *self.add_notice(why)] if was_shown else events
+
+    def finish(self, text: str) -> list[AnswerEvent]:
+        """Finish with the final chat; adds what of it was not shown yet."""
+        self.text = text
+        events = self._show_notices()
+        shown = self._shown
+        if _is_same_text(shown + self._held, text):
+            events += self._release()
+        elif shown and shown.strip() and shown.strip().endswith(text.strip()):
+            pass  # the call was made twice, and the second text is the answer
+        elif (start := _length_of_prefix(shown, text)) is not None:
+            events += self._show(text[start:])
+        else:
+            self._end_call()
+            events += self._show(text)
+        self._held = ""
+        return events
+
+    def close(self) -> list[AnswerEvent]:
+        """End without a final chat; adds notices that wait for the end of a word."""
+        return self._show_notices()
+
+    # -- internal ----------------------------------------------------------------------------------------
+
+    @property
+    def _is_in_a_word(self) -> bool:
+        return bool(self._content_end) and not self._content_end[-1].isspace()
+
+    def _release(self) -> list[AnswerEvent]:
+        held, self._held, self._holds = self._held, "", False
+        return self._show(held)
+
+    def _end_call(self) -> None:
+        # What was shown of this call cannot be taken back; what follows becomes a new paragraph.
+        self._is_cut = self._is_cut or bool(self._shown.strip())
+        self._shown = self._held = ""
+
+    def _show(self, text: str) -> list[AnswerEvent]:
+        if not text:
+            return []
+        self._shown += text
+        events: list[AnswerEvent] = []
+        if self._is_cut:
+            events += self._write(_paragraph_break_after(self._content_end))
+            self._is_cut = False
+        if self._waiting_notices:
+            at = next((place for place, one in enumerate(text) if one.isspace()), None)
+            if self._is_in_a_word and at is None:
+                return events + self._write(text)
+            if self._is_in_a_word and at is not None:
+                events += self._write(text[:at])
+                text = text[at:].lstrip(" ")
+            events += self._show_notices()
+        return events + self._write(text)
+
+    def _show_notices(self) -> list[AnswerEvent]:
+        waiting, self._waiting_notices = self._waiting_notices, []
+        return [
+            event
+            for text in waiting
+            for event in self._write(f"{_paragraph_break_after(self._content_end)}> {text}\n\n")
+        ]
+
+    def _write(self, text: str) -> list[AnswerEvent]:
+        if not text:
+            return []
+        self._content_end = (self._content_end + text)[-2:]
+        return [Writing(text)]
+
+    def _reason_line(self, text: str) -> list[AnswerEvent]:
+        start = "\n" if self._reasoning_end and self._reasoning_end != "\n" else ""
+        return self._reason(f"{start}{text}\n")
+
+    def _reason(self, text: str) -> list[AnswerEvent]:
+        self._reasoning_end = text[-1]
+        return [Thinking(text)]
+
+
+def _is_same_text(shown: str, text: str) -> bool:
+    return shown.strip() == text.strip() and bool(shown)
+
+
+def _length_of_prefix(shown: str, text: str) -> int | None:
+    """How much of `text` was shown; None if something else was shown."""
+    for start in (shown, shown.lstrip(), shown.strip()):
+        if text.startswith(start):
+            return len(start)
+    return None
+
+
+def _paragraph_break_after(end: str) -> str:
+    """The newlines needed between text that ends with `end` and a new paragraph."""
+    if not end or end == "\n\n":
+        return ""
+    return "\n" if end.endswith("\n") else "\n\n"
+
+
+def _call_line(name: str, arguments: str) -> str:
+    shown = arguments if len(arguments) <= _LONGEST_ARGUMENTS else f"{arguments[:_LONGEST_ARGUMENTS]}..."
+    return f"→ {name} {shown}".rstrip()

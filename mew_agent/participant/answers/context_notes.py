@@ -1,0 +1,168 @@
+"""[pure] What a reader of an answer learns of the agent's context: notices meanwhile, usage and fill level at the end.
+
+Owns the notices' texts and order, and how a context report becomes OpenAI's `usage` and the `mew` key. Unknown figures
+are left out, never 0, and a figure that the provider did not report is labelled with its basis.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mew_agent.participant.peers import PeerContext
+
+Stage = Literal["begun", "ended", "paused"]
+
+_COPIED_KEYS = (
+    *("max_tokens_basis", "level", "severity", "turns_to_compaction", "compact_at_tokens"),
+    *("call_id", "measured_at", "stale_messages", "compactions", "model"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextNote:
+    """One notice for the reader, and what it announces."""
+
+    stage: Stage
+    text: str
+
+
+class ContextNotes:
+    """Derives the notices about one agent from its whole statuses, in order."""
+
+    def __init__(self, known: PeerContext | None = None) -> None:
+        """`known` is the agent's last status; what happened before it is not announced."""
+        self.is_compacting = known is not None and known.status == "compacting"
+        self._context = known or PeerContext()
+
+    def update(self, context: PeerContext) -> ContextNote | None:
+        """Read a status. Returns the notice to show, None if there is nothing to announce."""
+        before, self._context = self._context, context
+        word, _, detail = context.status.partition(":")
+        match word:
+            case "compacting":
+                if self.is_compacting:
+                    return None
+                self.is_compacting = True
+                return ContextNote("begun", self.compacting_text())
+            case "compacted":
+                self.is_compacting = False
+                return ContextNote("ended", _ended_text(before, context))
+            case "compaction_failed" | "compaction_stalled":
+                self.is_compacting = False
+                return ContextNote("ended", f"{word.replace('_', ' ')}: {_line(detail) or 'no reason given'}")
+            case "paused":
+                return None if before.is_paused else ContextNote("paused", self.paused_text())
+            case _:
+                return None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the agent is paused."""
+        return self._context.is_paused
+
+    def compacting_text(self) -> str:
+        """The notice that a compaction began, with the size of the context if it is known."""
+        size = _size(self._context)
+        return f"compacting {size} ..." if size else "compacting ..."
+
+    @staticmethod
+    def paused_text() -> str:
+        """The notice that the agent is paused."""
+        return "paused; the answer comes after the agent is resumed"
+
+
+class CallUsage:
+    """The usage of the newest main call since an agent began to work on an answer."""
+
+    def __init__(self, before: PeerContext) -> None:
+        self._call_before = _call_id(before)
+        self._usage: dict[str, Any] | None = None
+
+    def begin(self, context: PeerContext) -> None:
+        """Begin now; the call in `context` was made for something else."""
+        self._call_before, self._usage = _call_id(context), None
+
+    def update(self, context: PeerContext) -> None:
+        """Read a status of the agent."""
+        report = context.report
+        if report is None or report.reason == "usage_unavailable":
+            self._usage = None
+        elif report.call_id is not None and report.call_id != self._call_before and report.basis == "reported":
+            self._usage = openai_usage(context)
+
+    @property
+    def usage(self) -> dict[str, Any] | None:
+        """OpenAI's `usage`; None if the provider did not report it."""
+        return self._usage
+
+
+def openai_usage(context: PeerContext) -> dict[str, Any] | None:
+    """The figures of the report's call as OpenAI's `usage`. None unless prompt and completion are both reported."""
+    report = context.report
+    if report is None or report.prompt_tokens is None or report.completion_tokens is None:
+        return None
+    # `tokens` is the provider's own total if the policy measures totals; it may exceed the sum.
+    is_total = report.measure == "total" and report.basis == "reported" and context.tokens is not None
+    usage: dict[str, Any] = {
+        "prompt_tokens": report.prompt_tokens,
+        "completion_tokens": report.completion_tokens,
+        "total_tokens": context.tokens if is_total else report.prompt_tokens + report.completion_tokens,
+    }
+    if report.cached_tokens is not None:
+        usage["prompt_tokens_details"] = {"cached_tokens": report.cached_tokens}
+    if report.reasoning_tokens is not None:
+        usage["completion_tokens_details"] = {"reasoning_tokens": report.reasoning_tokens}
+    return usage
+
+
+def context_key(
+    agent: str, context: PeerContext, *, notices: Sequence[str] = (), ignored: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The `mew` key of an answer: how full the agent's context is, from its own report. Unknown values are left out."""
+    report = context.report
+    # A figure without a report has no basis, so its label says that.
+    basis = context.basis or ("unknown" if context.tokens is None else "unlabelled")
+    values: dict[str, Any] = {"participant": agent, "basis": basis}
+    values |= {"tokens": context.tokens, "max_tokens": context.max_tokens}
+    if report is not None:
+        values |= {"reason": report.reason, **{name: getattr(report, name) for name in _COPIED_KEYS}}
+    values |= {"notices": list(notices) or None, "ignored": list(ignored) or None}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _call_id(context: PeerContext) -> str | None:
+    return context.report.call_id if context.report else None
+
+
+def _ended_text(before: PeerContext, after: PeerContext) -> str:
+    """What a compaction freed, and the size after it."""
+    last = after.report.last_compaction if after.report else None
+    earlier = before.report.last_compaction if before.report else None
+    now = _now(after)
+    if last is not None and last != earlier:
+        # One label is enough where the size that follows carries the same.
+        label = "" if last.basis in ("reported", "exact") or last.basis == after.basis else f" ({last.basis})"
+        return f"freed {last.freed_tokens:,} tokens{label}{now}"
+    return f"compacting freed nothing{now}" if after.report is not None else f"compacted{now}"
+
+
+def _now(context: PeerContext) -> str:
+    """The size after it, as a clause; empty if it is unknown."""
+    if context.tokens is None:
+        return ""
+    window = f" of {context.max_tokens:,}" if context.max_tokens else ""
+    return f"; now {context.tokens:,}{window}{_label(context)}"
+
+
+def _size(context: PeerContext) -> str:
+    """The size, with its basis unless the provider reported it; empty if it is unknown."""
+    return "" if context.tokens is None else f"{context.tokens:,} tokens{_label(context)}"
+
+
+def _label(context: PeerContext) -> str:
+    """How the size is known; empty if the provider reported it."""
+    return {"reported": "", None: " (unlabelled)"}.get(context.basis, f" ({context.basis})")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,237 @@
+"""Decides which envelope and which stream frame belongs to which question that is asked of an agent.
+
+Owns the open exchanges, the owners of streams, and the notices about each agent. Sends nothing.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from mew_protocol import kinds
+from mew_protocol.codec import StreamFrame
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.participant import is_whole_status
+
+from mew_agent.errors import NoAnswer
+from mew_agent.participant.answers.builder import AnswerBuilder, AnswerEvent
+from mew_agent.participant.answers.context_notes import ContextNote, ContextNotes
+from mew_agent.participant.answers.exchange import Exchange
+from mew_agent.participant.peers import PeerContext, Peers
+from mew_agent.participant.requests import is_from_gateway
+
+MAX_ABANDONED: Final = 200
+CALL_RESTARTED: Final = "stopped there by a control; the answer begins again"
+
+
+class AnswerRouter:
+    """Routes everything that arrives, in order, after `peers` has read it."""
+
+    def __init__(self, me: str, peers: Peers) -> None:
+        self._me = me
+        self._peers = peers
+        self.exchanges: dict[str, Exchange] = {}
+        """Open exchanges by the id of their question, oldest first."""
+        self.tool_users: set[str] = set()
+        """Agents that have called a tool."""
+        self._abandoned: dict[str, str] = {}
+        self._notes: dict[str, ContextNotes] = {}
+        self._missed_notes: dict[str, ContextNote] = {}
+        self._asked: set[str] = set()
+        self._stream_owners: dict[str, str] = {}
+
+    # -- exchanges ---------------------------------------------------------------------------------------
+
+    def add(self, exchange: Exchange) -> None:
+        """Open an exchange. It begins with notices about what the agent is doing, or did since the last question."""
+        agent = exchange.agent
+        self.exchanges[exchange.chat_id] = exchange
+        self._asked.add(agent)
+        notes = self._notes.setdefault(agent, ContextNotes(exchange.context))
+        missed = self._missed_notes.pop(agent, None)
+        if notes.is_compacting:
+            exchange.add(exchange.answer.add_notice(notes.compacting_text()))
+        elif missed is not None and missed.stage == "ended":
+            exchange.add(exchange.answer.add_notice(f"meanwhile: {missed.text}"))
+        if notes.is_paused:
+            exchange.add(exchange.answer.add_notice(notes.paused_text()))
+
+    def abandon(self, exchange: Exchange) -> None:
+        """Remember a question whose sender stopped waiting before the agent began; see `receive`."""
+        self._abandoned[exchange.chat_id] = exchange.agent
+        while len(self._abandoned) > MAX_ABANDONED:
+            del self._abandoned[next(iter(self._abandoned))]
+
+    def fail_all(self, code: str, problem: str) -> None:
+        """End all open exchanges, although their agents may be working on them. `code` as in `NoAnswer`."""
+        for exchange in self.exchanges.values():
+            exchange.fail(NoAnswer(exchange.agent, code, problem), needs_cancel=True)
+
+    def _open_with(self, agent: str) -> list[Exchange]:
+        """The open exchanges with an agent, oldest first."""
+        return [one for one in self.exchanges.values() if one.agent == agent and not one.is_over]
+
+    # -- envelopes ---------------------------------------------------------------------------------------
+
+    def receive(self, envelope: Envelope) -> bool:
+        """Route an envelope. Returns whether it starts a reasoning about an abandoned question."""
+        if envelope.sender == self._me:
+            return False
+        match envelope.kind:
+            case kinds.SYSTEM_WELCOME if envelope.is_for(self._me):
+                self._stream_owners = dict(_owners_of(envelope.body.get("active_streams")))
+            case kinds.SYSTEM_ERROR if is_from_gateway(envelope):
+                self._receive_refusal(envelope)
+            case kinds.STREAM_OPEN if is_from_gateway(envelope):
+                self._stream_owners |= _owners_of([dict(envelope.body)])
+            case kinds.STREAM_CLOSE:
+                self._stream_owners.pop(str(envelope.body.get("stream_id")), None)
+            case kinds.PARTICIPANT_STATUS if is_whole_status(envelope) and envelope.sender in self._peers:
+                self._receive_status(envelope.sender, self._peers[envelope.sender].context)
+            case _:
+                return self._receive_from_agent(envelope)
+        return False
+
+    def peer_left(self, name: str) -> None:
+        """End the exchanges with an agent that left."""
+        self._notes.pop(name, None)
+        for exchange in self._open_with(name):
+            exchange.fail(NoAnswer(name, "agent_left", f"'{name}' left the space before it answered"))
+
+    def _receive_refusal(self, envelope: Envelope) -> None:
+        why = envelope.body.get("message") or envelope.body.get("error")
+        for chat_id in envelope.correlation_ids:
+            if (exchange := self.exchanges.get(chat_id)) is not None:
+                problem = f"the gateway refused the question to '{exchange.agent}': {why}"
+                exchange.fail(NoAnswer(exchange.agent, "refused", problem))
+
+    def _receive_status(self, agent: str, context: PeerContext) -> None:
+        note = self._notes.setdefault(agent, ContextNotes()).update(context)
+        exchanges = self._open_with(agent)
+        for exchange in exchanges:
+            exchange.context = context
+            exchange.usage.update(context)
+            if exchange.is_queued or note is not None:
+                exchange.extend_deadline()
+            if note is not None:
+                exchange.add(exchange.answer.add_notice(note.text))
+        if note is not None and not exchanges and agent in self._asked:
+            self._missed_notes[agent] = note
+
+    def _receive_from_agent(self, envelope: Envelope) -> bool:
+        for exchange in self._open_with(envelope.sender):
+            if exchange.is_queued or exchange.is_about(envelope.context):
+                exchange.extend_deadline()
+        match envelope.kind:
+            case kinds.REASONING_START:
+                return self._receive_reasoning_start(envelope)
+            case kinds.REASONING_CONCLUSION if envelope.body.get("cancelled"):
+                self._receive_cancelled_reasoning(envelope)
+            case kinds.CHAT_ACKNOWLEDGE:
+                self._receive_acknowledgement(envelope)
+            case kinds.CHAT:
+                self._receive_answer(envelope)
+            case _:
+                pass
+        return False
+
+    def _receive_reasoning_start(self, start: Envelope) -> bool:
+        for exchange in self._open_with(start.sender):
+            # Some agents do not correlate; they repeat the question.
+            repeats_question = not start.correlation_ids and start.body.get("input") == exchange.text
+            if start.refers_to(exchange.chat_id) or repeats_question:
+                exchange.begin(start.id)
+                return False
+        unwanted = [chat_id for chat_id in start.correlation_ids if self._abandoned.get(chat_id) == start.sender]
+        for chat_id in unwanted:
+            self._abandoned.pop(chat_id, None)
+        return bool(unwanted)
+
+    def _receive_cancelled_reasoning(self, conclusion: Envelope) -> None:
+        for exchange in self._open_with(conclusion.sender):
+            if exchange.is_about(conclusion.context):
+                why = conclusion.body.get("reason") or "no reason given"
+                exchange.fail(NoAnswer(exchange.agent, "cancelled", f"the answer of '{exchange.agent}' was cancelled: {why}"))
+
+    def _receive_acknowledgement(self, envelope: Envelope) -> None:
+        status = str(envelope.body.get("status") or "")
+        for exchange in self._open_with(envelope.sender):
+            if not envelope.refers_to(exchange.chat_id):
+                continue
+            if status.startswith("refused"):
+                why = status.partition(":")[2].strip() or "no reason given"
+                exchange.fail(NoAnswer(exchange.agent, "agent_busy", f"'{exchange.agent}' refused the question: {why}"))
+            elif status == "queued":
+                exchange.is_queued = True
+                exchange.extend_deadline()
+            else:
+                exchange.begin(None)
+
+    def _receive_answer(self, chat: Envelope) -> None:
+        text = chat.body.get("text")
+        if not isinstance(text, str) or not (chat.correlation_ids or chat.names(self._me)):
+            return
+        for exchange in self._open_with(chat.sender):
+            if chat.refers_to(exchange.chat_id) or not chat.correlation_ids:
+                exchange.finish(text)
+                return
+
+    # -- frames ------------------------------------------------------------------------------------------
+
+    def receive_frame(self, frame: StreamFrame) -> None:
+        """Route a frame of an agent's reasoning stream. Frames of streams that the agent does not own are ignored."""
+        owner = self._stream_owners.get(frame.stream_id)
+        exchanges = self._open_with(owner) if owner is not None else []
+        if owner is None or not exchanges:
+            return
+        value = _json_object(frame.data)
+        for exchange in exchanges:
+            if exchange.is_about(value.get("context")):
+                exchange.extend_deadline()
+                exchange.add(self._events_in(owner, exchange.answer, value))
+            elif exchange.is_queued:
+                exchange.extend_deadline()
+
+    def _events_in(self, agent: str, answer: AnswerBuilder, frame: Mapping[str, Any]) -> Sequence[AnswerEvent]:
+        value = frame.get("value")
+        match frame.get("type"), value:
+            case "token", str():
+                return answer.add_whole_text(value) if frame.get("final") is True else answer.add_text(value)
+            case "thinking", str():
+                return answer.add_thinking(value)
+            case "status", _ if frame.get("event") == "start" and isinstance(frame.get("tools"), int):
+                answer.expect_tools(is_likely=frame["tools"] > 0)
+                return []
+            case "notice", _ if frame.get("event") == "call_again":
+                return answer.restart_call(CALL_RESTARTED)
+            case "thought", dict() if value.get("action") == "tool":
+                self.tool_users.add(agent)
+                return _tool_call(answer, value)
+            case _:
+                return []
+
+
+def _tool_call(answer: AnswerBuilder, thought: Mapping[str, Any]) -> Sequence[AnswerEvent]:
+    call = thought.get("actionInput")
+    call = call if isinstance(call, Mapping) else {}
+    arguments = call.get("arguments", "")
+    return answer.add_tool_call(
+        str(call.get("tool") or "a tool"),
+        arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False),
+        call_id=str(call.get("toolCallId") or ""),
+        remark=str(thought.get("reasoning") or thought.get("message") or ""),
+    )
+
+
+def _json_object(data: bytes | str) -> dict[str, Any]:
+    """The JSON object in a frame's data; empty if there is none."""
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _owners_of(streams: object) -> Iterator[tuple[str, str]]:
+    for stream in streams if isinstance(streams, list) else ():
+        if isinstance(stream, Mapping) and isinstance(stream.get("stream_id"), str):
+            yield stream["stream_id"], str(stream.get("owner") or "")

@@ -1,0 +1,101 @@
+"""Passes everything that arrives to the parts of a participant, in a fixed order.
+
+Owns the order, the reading of the welcome, and that nothing a peer sends ends the connection. Does not know what the
+parts do with an envelope.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import anyio
+from mew_protocol import kinds
+from mew_protocol.capability import CapabilitySet
+from mew_protocol.codec import StreamFrame
+from mew_protocol.envelope import Envelope
+from mew_protocol.errors import PayloadError
+from mew_protocol.payloads import read_payload
+from mew_protocol.payloads.system import Welcome
+
+from mew_agent.errors import GatewayError
+from mew_agent.participant.messenger import Messenger
+from mew_agent.participant.peers import PeerChanges
+from mew_agent.participant.requests import PendingRequest
+from mew_agent.participant.subscriber import Subscriber
+
+logger = logging.getLogger(__name__)
+
+PEER_RETURN_SECONDS = 10.0
+"""How long a peer may take to return after a lost connection before its pending answers are given up."""
+
+
+class _UnreadableWelcome(GatewayError):
+    """The gateway's first welcome does not say what we may send."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """The overridable methods of a participant; called after its parts and before its event handlers."""
+
+    receive: Callable[[Envelope], Awaitable[None]]
+    receive_frame: Callable[[StreamFrame], Awaitable[None]]
+    joined: Callable[[], Awaitable[None]]
+
+
+class Dispatcher:
+    """Dispatches what arrives: peers first, then `parts` in their order, the hooks, and `events` last."""
+
+    def __init__(self, messenger: Messenger, parts: Sequence[Subscriber], hooks: Hooks, events: Subscriber) -> None:
+        self._messenger = messenger
+        self._parts = (messenger.pending, *parts)
+        self._hooks = hooks
+        self._events = events
+        self._connections_seen = 0
+
+    async def dispatch(self, message: Envelope | StreamFrame) -> None:
+        """Handle one envelope or frame. Logs every failure but an unreadable first welcome, which it raises."""
+        try:
+            if isinstance(message, StreamFrame):
+                for part in self._parts:
+                    part.receive_frame(message)
+                await self._hooks.receive_frame(message)
+            else:
+                await self._dispatch_envelope(message)
+        except _UnreadableWelcome:
+            raise
+        except Exception:
+            logger.exception("failed to process an incoming message")
+
+    async def _dispatch_envelope(self, envelope: Envelope) -> None:
+        changes = self._messenger.peers.receive(envelope)
+        if envelope.kind == kinds.SYSTEM_WELCOME and envelope.is_for(self._messenger.id):
+            if not self._messenger.session.is_welcomed:
+                changes = PeerChanges()  # who was here before us did not join
+            await self._welcome(envelope)
+        for part in self._parts:
+            part.receive(envelope, changes)
+        await self._hooks.receive(envelope)
+        self._events.receive(envelope, changes)
+
+    async def _welcome(self, envelope: Envelope) -> None:
+        session = self._messenger.session
+        try:
+            welcome = read_payload(envelope, Welcome)
+        except PayloadError as error:
+            if not session.is_welcomed:
+                raise _UnreadableWelcome(f"cannot read the gateway's welcome: {error}") from None
+            logger.warning("ignored an unreadable welcome: %s", error)
+            return
+        self._messenger.capabilities = CapabilitySet(welcome.you.capabilities)
+        session.welcome()
+        if session.connections != self._connections_seen:
+            self._connections_seen = session.connections
+            for part in self._parts:
+                part.connected()
+            if pending := self._messenger.pending.to_peers():
+                session.start_soon(self._give_up_on_absent_peers, pending)
+            await self._hooks.joined()
+
+    async def _give_up_on_absent_peers(self, pending: tuple[PendingRequest, ...]) -> None:
+        await anyio.sleep(PEER_RETURN_SECONDS)
+        self._messenger.pending.fail_absent(self._messenger.peers, pending)

@@ -1,0 +1,269 @@
+"""MCP requests to peers: sent directly if our capabilities cover them, otherwise proposed for another to send.
+
+Owns the way of a request or proposal to its result: who may fulfil, reject and answer a proposal, and that a request is
+cancelled or a proposal withdrawn once nobody waits for it. Does not know what peers offer; that is `discovery`.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import count
+from typing import Any, Final
+
+import anyio
+from mew_protocol import kinds
+from mew_protocol.capability import CapabilityPattern, CapabilitySet
+from mew_protocol.envelope import Envelope
+from mew_protocol.errors import CAPABILITY_VIOLATION
+
+from mew_agent.errors import GatewayError, NotPermitted, PeerError, PeerFailed, Refused, Rejected
+from mew_agent.participant.messenger import Messenger
+from mew_agent.participant.requests import PendingRequest, is_refusal
+
+CANCELLED: Final = "notifications/cancelled"
+CANCEL_SECONDS: Final = 2.0
+"""How long sending a cancellation may take; its sender is often being cancelled itself."""
+
+CHOSEN_BY_CALLER: Final = ("arguments", "uri")
+"""The parts of a request that its sender chooses: a tool's arguments, which of the resources."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long to wait for a peer, in seconds.
+
+    `answer_seconds` counts from when the peer has the request, `decision_seconds` until a proposal is fulfilled; it is
+    longer because people decide.
+    """
+
+    answer_seconds: float = 60.0
+    decision_seconds: float = 300.0
+
+
+class _PendingProposal(PendingRequest):
+    """A proposal that waits until it is fulfilled, and then for the answer to the request that fulfils it."""
+
+    def __init__(self, sent: Envelope, peer: str) -> None:
+        super().__init__(sent, peer, kinds.MCP_RESPONSE)
+        self.decided = anyio.Event()
+        self._fulfilments: dict[str, Envelope] = {}
+
+    @property
+    def is_fulfilled(self) -> bool:
+        return bool(self._fulfilments)
+
+    @property
+    def needs_withdrawal(self) -> bool:
+        """Whether others may still be deciding about it: it was not fulfilled, answered, rejected or refused."""
+        return not self.is_fulfilled and self.reply is None and not isinstance(self.failure, Rejected)
+
+    def receive(self, envelope: Envelope) -> str | None:
+        """See `PendingRequest.receive`. Answers refer to the request that fulfils the proposal, so it is followed."""
+        if is_refusal(envelope):
+            self._complete(reply=envelope)
+        elif envelope.kind == kinds.MCP_REQUEST and self._is_fulfilment(envelope):
+            self._fulfilments[envelope.id] = envelope
+            self.decided.set()
+            return envelope.id
+        elif envelope.kind == kinds.MCP_REJECT and envelope.refers_to(self.sent.id) and not self.is_fulfilled:
+            method, reason = str(self.sent.body.get("method")), str(envelope.body.get("reason") or "no reason given")
+            self.fail(Rejected(self.peer, method, envelope.sender, reason))
+        elif envelope.kind == kinds.MCP_RESPONSE and self._is_answer(envelope):
+            self._complete(reply=envelope)
+        return None
+
+    def _complete(self, reply: Envelope | None = None, failure: PeerError | None = None) -> None:
+        super()._complete(reply, failure)
+        self.decided.set()
+
+    def _is_fulfilment(self, request: Envelope) -> bool:
+        """Whether a request asks for what was proposed. Its sender may have corrected the arguments."""
+        mine, theirs = self.sent.body, request.body
+        same_call = mine.get("method") == theirs.get("method") and _tool_name(mine) == _tool_name(theirs)
+        return request.refers_to(self.sent.id) and same_call
+
+    def _is_answer(self, response: Envelope) -> bool:
+        """Whether a response counts: from the peer, or from who received or sent the fulfilling request.
+
+        Some peers refer to the proposal in place of the request, and some fulfillers pass the result on themselves.
+        """
+        requests = [request for name, request in self._fulfilments.items() if response.refers_to(name)]
+        answerers = {self.peer} | {one for request in requests for one in request.addressees}
+        if response.refers_to(self.sent.id):
+            answerers |= {request.sender for request in self._fulfilments.values()}
+        return response.sender in answerers
+
+
+class McpClient:
+    """The MCP requests of one participant to its peers."""
+
+    def __init__(self, messenger: Messenger, timeouts: Timeouts) -> None:
+        self._messenger = messenger
+        self.timeouts = timeouts
+        self._numbers = count(1)
+        self._relaxed: tuple[CapabilitySet, CapabilitySet] | None = None
+
+    def may_request(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
+        """Whether we may send such a request ourselves."""
+        return self._messenger.may_send(kinds.MCP_REQUEST, _payload(method, params), (peer,))
+
+    def may_propose(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
+        """Whether we may propose such a request."""
+        return self._messenger.may_send(kinds.MCP_PROPOSAL, _payload(method, params), (peer,))
+
+    def may_ask(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
+        """Whether we may send or propose such a request."""
+        return self.may_request(peer, method, params) or self.may_propose(peer, method, params)
+
+    def may_ask_with_any_arguments(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
+        """Whether there are arguments, beyond `params`, with which we may send or propose such a request.
+
+        Before a model has chosen the arguments of a call, a capability for certain arguments covers no draft of it.
+        """
+        held = self._messenger.capabilities
+        if self._relaxed is None or self._relaxed[0] is not held:
+            self._relaxed = (held, ignoring_arguments(held.patterns))
+        payload = _payload(method, params)
+        return any(
+            self._relaxed[1].allows(self._messenger.draft(kind, payload, to=(peer,)))
+            for kind in (kinds.MCP_REQUEST, kinds.MCP_PROPOSAL)
+        )
+
+    async def request(
+        self,
+        peer: str,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeouts: Timeouts | None = None,
+        context: str | None = None,
+        correlation_id: tuple[str, ...] = (),
+    ) -> Any:
+        """Send or propose a request; see `Participant.request`. `context` and `correlation_id` are the envelope's."""
+        headers: dict[str, Any] = {"context": context, "correlation_id": correlation_id}
+        if self.may_request(peer, method, params):
+            try:
+                return await self._send_request(peer, method, params, timeouts or self.timeouts, headers)
+            except Refused as refused:
+                # The gateway can take a capability away before it announces that.
+                if refused.error != CAPABILITY_VIOLATION or not self.may_propose(peer, method, params):
+                    raise
+        elif not self.may_propose(peer, method, params):
+            raise NotPermitted(self._messenger.id, kinds.MCP_REQUEST)
+        return await self.propose(peer, method, params, timeouts=timeouts, **headers)
+
+    async def propose(
+        self,
+        peer: str,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeouts: Timeouts | None = None,
+        context: str | None = None,
+        correlation_id: tuple[str, ...] = (),
+    ) -> Any:
+        """Propose a request and wait until it is fulfilled and answered; see `Participant.propose`."""
+        limits = timeouts or self.timeouts
+        sent = self._messenger.draft(
+            kinds.MCP_PROPOSAL, _payload(method, params), to=(peer,), context=context, correlation_id=correlation_id
+        )
+        proposal = _PendingProposal(sent, peer)
+        reason = "no_longer_needed"
+        async with self._messenger.sent_request(proposal):
+            try:
+                with anyio.move_on_after(limits.decision_seconds):
+                    await proposal.decided.wait()
+                if not proposal.decided.is_set():
+                    reason = "timeout"
+                    detail = self._why_silent(peer, "no participant fulfilled the proposal")
+                    return _result(proposal.reply_or_raise(limits.decision_seconds, detail))
+                with anyio.move_on_after(limits.answer_seconds):
+                    await proposal.done.wait()
+                return _result(proposal.reply_or_raise(limits.answer_seconds, self._why_silent(peer)))
+            finally:
+                if proposal.needs_withdrawal:
+                    await self._send_even_if_cancelled(kinds.MCP_WITHDRAW, {"reason": reason}, proposal)
+
+    # -- internal ----------------------------------------------------------------------------------------
+
+    async def _send_request(
+        self,
+        peer: str,
+        method: str,
+        params: Mapping[str, Any] | None,
+        limits: Timeouts,
+        headers: dict[str, Any],
+    ) -> Any:
+        payload = {"jsonrpc": "2.0", "id": next(self._numbers), **_payload(method, params)}
+        request = PendingRequest(
+            self._messenger.draft(kinds.MCP_REQUEST, payload, to=(peer,), **headers), peer, kinds.MCP_RESPONSE
+        )
+        reason = "no_longer_needed"
+        async with self._messenger.sent_request(request):
+            try:
+                with anyio.move_on_after(limits.answer_seconds):
+                    await request.done.wait()
+                reason = "timeout"
+            finally:
+                if not request.done.is_set():
+                    cancelled = {"method": CANCELLED, "params": {"requestId": payload["id"], "reason": reason}}
+                    await self._send_even_if_cancelled(kinds.MCP_NOTIFICATION, cancelled, request)
+        return _result(request.reply_or_raise(limits.answer_seconds, self._why_silent(peer)))
+
+    def _why_silent(self, peer: str, otherwise: str = "") -> str:
+        known = self._messenger.peers.get(peer)
+        return "it is paused" if known is not None and known.context.is_paused else otherwise
+
+    async def _send_even_if_cancelled(self, kind: str, payload: dict[str, Any], about: PendingRequest) -> None:
+        if not self._messenger.may_send(kind, payload, (about.peer,)):
+            return
+        with anyio.move_on_after(CANCEL_SECONDS, shield=True), suppress(GatewayError, NotPermitted):
+            await self._messenger.send(kind, payload, to=about.peer, correlation_id=(about.sent.id,))
+
+
+def ignoring_arguments(patterns: Iterable[CapabilityPattern]) -> CapabilitySet:
+    """The same capabilities without what they demand of the parts in `CHOSEN_BY_CALLER`.
+
+    They tell whether some call could be permitted; each call is still checked against the real capabilities.
+    """
+    return CapabilitySet(
+        {**pattern, "payload": _without_chosen_parts(pattern["payload"])} if "payload" in pattern else pattern
+        for pattern in patterns
+    )
+
+
+def _without_chosen_parts(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_chosen_parts(inside) for key, inside in value.items() if not _may_match_chosen(str(key))}
+    if isinstance(value, list | tuple):
+        return [_without_chosen_parts(one) for one in value]
+    return value
+
+
+def _may_match_chosen(key: str) -> bool:
+    """Whether a key of a pattern (plain, a glob, `**`, or a JSONPath) could match a part that the caller chooses."""
+    if key.startswith("$"):
+        return ".." in key or "*" in key or any(name in key for name in CHOSEN_BY_CALLER)
+    return any(fnmatchcase(name, key) for name in CHOSEN_BY_CALLER)
+
+
+def _payload(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"method": method} if params is None else {"method": method, "params": dict(params)}
+
+
+def _tool_name(body: Mapping[str, Any]) -> object:
+    params = body.get("params")
+    return params.get("name") if body.get("method") == "tools/call" and isinstance(params, Mapping) else None
+
+
+def _result(reply: Envelope) -> Any:
+    """The result in a response; None if it holds none. Raises `PeerFailed` for an error of any shape."""
+    error = reply.body.get("error")
+    if error is None:
+        return reply.body.get("result")
+    if not isinstance(error, Mapping):
+        raise PeerFailed(reply.sender, None, str(error))
+    code, message = error.get("code"), error.get("message")
+    number = code if isinstance(code, int) and not isinstance(code, bool) else None
+    raise PeerFailed(reply.sender, number, str(message or "an error without a message"), error.get("data"))

@@ -1,0 +1,136 @@
+"""The MCP requests of peers: answers them from what the participant offers.
+
+Owns the JSON-RPC shape of answers, which requests are in progress so that their senders can cancel them, and when peers
+are notified that a list changed. Does not know what is offered; that is `Offers`.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import anyio
+import anyio.lowlevel
+from mew_protocol import kinds
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.mcp import Request
+from pydantic import ValidationError
+
+from mew_agent.errors import TooLarge
+from mew_agent.participant.mcp_client import CANCELLED
+from mew_agent.participant.messenger import Messenger
+from mew_agent.participant.peers import PeerChanges
+from mew_agent.participant.subscriber import Subscriber
+from mew_agent.tools.catalog import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    UNAVAILABLE,
+    LocalOffers,
+    Offers,
+    RequestFailed,
+)
+from mew_agent.tools.results import well_formed
+
+logger = logging.getLogger(__name__)
+
+LIST_CHANGED: Final = "notifications/{list}/list_changed"
+
+
+class McpServer(Subscriber):
+    """Answers the requests that name one participant."""
+
+    def __init__(self, messenger: Messenger, offers: Offers, is_paused: Callable[[], bool]) -> None:
+        self._messenger = messenger
+        self.offers = offers
+        self._is_paused = is_paused
+        self._in_progress: dict[anyio.CancelScope, Envelope] = {}
+        self._changed_lists: list[str] = []
+        if isinstance(offers, LocalOffers):
+            offers.toolbox.on_change = partial(self._list_changed, "tools")
+            offers.resources.on_change = partial(self._list_changed, "resources")
+
+    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
+        """See `Subscriber.receive`."""
+        me = self._messenger
+        if envelope.kind == kinds.MCP_REQUEST and envelope.names(me.id) and envelope.sender != me.id:
+            me.start_soon(self.respond, envelope)
+        elif envelope.kind == kinds.MCP_NOTIFICATION and envelope.body.get("method") == CANCELLED:
+            self._cancel(envelope)
+
+    async def respond(self, request: Envelope) -> None:
+        """Work on a request and send the response, unless its sender cancels it."""
+        payload = await self.response_to(request)
+        if payload is None:
+            return
+        send = partial(self._messenger.send, kinds.MCP_RESPONSE, to=(request.sender,), correlation_id=(request.id,))
+        try:
+            await send(payload)
+        except TooLarge as error:
+            await send(_error(payload.get("id"), RequestFailed(INTERNAL_ERROR, f"the result cannot be sent: {error}")))
+
+    async def response_to(self, request: Envelope) -> dict[str, Any] | None:
+        """The payload of the response, also for a request that fails; None if the request was cancelled.
+
+        A plain function cannot be stopped in its thread; the result of a cancelled one is dropped.
+        """
+        payload: dict[str, Any] | None = None
+        with anyio.CancelScope() as scope:
+            self._in_progress[scope] = request
+            try:
+                payload = await self._response_to(request)
+            finally:
+                del self._in_progress[scope]
+        return payload
+
+    async def _response_to(self, envelope: Envelope) -> dict[str, Any]:
+        try:
+            request = Request.model_validate(envelope.body)
+        except ValidationError:
+            return _error(None, RequestFailed(INVALID_REQUEST, "payload.method is missing"))
+        if self._is_paused():
+            return _error(request.id, RequestFailed(UNAVAILABLE, "paused"))
+        try:
+            result = await self.offers.request(request.method, request.params or {})
+        except RequestFailed as error:
+            return _error(request.id, error)
+        except Exception as error:
+            return _error(request.id, RequestFailed(INTERNAL_ERROR, well_formed(f"{type(error).__name__}: {error}")))
+        return {"jsonrpc": "2.0", **_id(request.id), "result": result}
+
+    def _cancel(self, notification: Envelope) -> None:
+        """Stop what the sender of a notification cancels; it refers to the envelope, or its `requestId` names it."""
+        params = notification.body.get("params")
+        named = params.get("requestId") if isinstance(params, dict) else None
+        for scope, request in tuple(self._in_progress.items()):
+            if notification.correlation_ids:
+                is_meant = notification.refers_to(request.id)
+            else:
+                is_meant = named is not None and named in (request.id, request.body.get("id"))
+            if is_meant and request.sender == notification.sender:
+                logger.info("'%s' cancelled its request '%s'", request.sender, request.body.get("method"))
+                scope.cancel()
+
+    def _list_changed(self, name: str) -> None:
+        # Peers ask every participant that joins, so there is nothing to announce before that.
+        if not self._messenger.is_joined or name in self._changed_lists:
+            return
+        self._changed_lists.append(name)
+        if len(self._changed_lists) == 1:
+            self._messenger.start_soon(self._announce_changed_lists)
+
+    async def _announce_changed_lists(self) -> None:
+        await anyio.lowlevel.checkpoint()  # code that adds one tool often adds more
+        changed, self._changed_lists = self._changed_lists, []
+        for name in changed:
+            payload = {"method": LIST_CHANGED.format(list=name)}
+            if self._messenger.may_send(kinds.MCP_NOTIFICATION, payload):
+                await self._messenger.send(kinds.MCP_NOTIFICATION, payload)
+
+
+def _error(request_id: int | str | None, error: RequestFailed) -> dict[str, Any]:
+    body: dict[str, Any] = {"code": error.code, "message": error.message}
+    return {"jsonrpc": "2.0", **_id(request_id), "error": body if error.data is None else {**body, "data": error.data}}
+
+
+def _id(request_id: int | str | None) -> dict[str, Any]:
+    return {} if request_id is None else {"id": request_id}
