@@ -78,9 +78,9 @@ if TYPE_CHECKING:
         ProposalMade,
         SpaceEvent,
     )
+    from mew_agent.participant.mcp_client import Timeouts
     from mew_agent.participant.participant import Participant
     from mew_agent.participant.peers import Peer, PeerContext
-    from mew_agent.participant.mcp_client import Timeouts
     from mew_agent.program import run
     from mew_agent.simple_agents.fulfiller import Fulfiller
     from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, Proposed
@@ -130,10 +130,10 @@ _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names.spli
 __all__ = [
     "Agent",
     "AgentConfig",
-    "AnswerLost",
     "AnswerEvent",
-    "Answered",
+    "AnswerLost",
     "AnswerStream",
+    "Answered",
     "BadAnswer",
     "ChatReceived",
     "CompactDone",
@@ -143,6 +143,7 @@ __all__ = [
     "ContextCompacted",
     "ContextEvent",
     "ContextGauge",
+    "ContextNotice",
     "ContextOverflow",
     "ContextReport",
     "ContextReported",
@@ -163,7 +164,6 @@ __all__ = [
     "NoAnswer",
     "NotConnected",
     "NotPermitted",
-    "ContextNotice",
     "Occupancy",
     "OpenAIModel",
     "Participant",
@@ -195,6 +195,7 @@ __all__ = [
     "Store",
     "Superseded",
     "Thinking",
+    "Timeouts",
     "TooLarge",
     "Tool",
     "ToolCalled",
@@ -202,7 +203,6 @@ __all__ = [
     "ToolsUnsupported",
     "Unauthorized",
     "UsagePoint",
-    "Timeouts",
     "Writing",
     "__version__",
     "run",

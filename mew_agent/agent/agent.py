@@ -36,8 +36,8 @@ from mew_agent.conversation.events import ContextEvent
 from mew_agent.conversation.prompts import DEFAULT_SYSTEM_PROMPT
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted
 from mew_agent.model.interface import Model
-from mew_agent.participant.participant import Participant
 from mew_agent.participant.mcp_client import Timeouts
+from mew_agent.participant.participant import Participant
 from mew_agent.tokens.tokenizers import TextCounter, chosen_counter
 from mew_agent.tools.bounds import ResultBound
 from mew_agent.tools.sources import AgentTools, OwnTools
@@ -147,14 +147,14 @@ class Agent(Participant):
         return agent
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ, **settings: Any) -> Self:
+    def from_environment(cls, environ: Mapping[str, str] | None = None, **settings: Any) -> Self:
         """The agent that the environment names, with `settings` of yours (the keys of `AgentConfig`) above it.
 
         The environment is `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN`, which `mew up` and
         `mew run` set, `OPENAI_API_KEY`, `OPENAI_BASE_URL` and `OPENAI_MODEL`, and `MEW_AGENT_CONFIG` (JSON of any
         keys). `base_url="rehearsal"` thinks without a provider. Raises `ConfigError` naming what is missing or wrong.
         """
-        config, notices = load_agent_config(flags=settings, environ=environ)
+        config, notices = load_agent_config(flags=settings, environ=os.environ if environ is None else environ)
         for notice in notices:
             logger.warning("%s", notice)
         check_model_source(config, where="environment")

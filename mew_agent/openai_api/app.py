@@ -27,9 +27,9 @@ from mew_agent.openai_api.chat_participant import Door, OfferedAgent
 from mew_agent.openai_api.problems import BAD_REQUEST, TOO_LARGE, UNAUTHORIZED, Problem
 from mew_agent.openai_api.request import Question, read_question
 from mew_agent.openai_api.shapes import DONE, KEEP_ALIVE, Json, Reply, event, model_entry, model_list
-from mew_agent.participant.answers.assembly import Delta
+from mew_agent.participant.answers.builder import Thinking, Writing
+from mew_agent.participant.answers.context_notes import context_key
 from mew_agent.participant.answers.exchange import Exchange
-from mew_agent.participant.answers.usage import context_key
 
 logger = logging.getLogger("mew_agent.openai_api")
 
@@ -154,29 +154,31 @@ class _Completions:
                 whole = await self._gather(question, reply, exchange)
                 await JSONResponse(whole)(scope, receive, sending.send)
 
-    async def _stream(self, question: Question, reply: Reply, exchange: Exchange[Delta], sending: "_Sending") -> None:
+    async def _stream(self, question: Question, reply: Reply, exchange: Exchange, sending: "_Sending") -> None:
         await sending.begin_stream()
         await sending.event(reply.role())
         while True:
-            delta, is_waiting = None, True
+            piece, is_waiting = None, True
             with anyio.move_on_after(self._routes.keep_alive_seconds):
-                delta, is_waiting = await exchange.next(), False
+                piece, is_waiting = await exchange.next_event(), False
             if is_waiting:
                 await sending.raw(KEEP_ALIVE)
                 continue
-            if delta is None:
+            if piece is None:
                 break
-            await sending.event(reply.delta(delta.part, delta.text))
+            if isinstance(piece, Thinking | Writing):
+                key = "reasoning_content" if isinstance(piece, Thinking) else "content"
+                await sending.event(reply.delta(key, piece.text))
         for chunk in reply.last(exchange.usage.usage, _mew(question, exchange)):
             await sending.event(chunk)
         await sending.end_stream()
 
-    async def _gather(self, question: Question, reply: Reply, exchange: Exchange[Delta]) -> Json:
+    async def _gather(self, question: Question, reply: Reply, exchange: Exchange) -> Json:
         """Everything at once: the content is the agent's answer alone, notices are in the `mew` key."""
         reasoning: list[str] = []
-        while (delta := await exchange.next()) is not None:
-            if delta.part == "reasoning_content":
-                reasoning.append(delta.text)
+        while (piece := await exchange.next_event()) is not None:
+            if isinstance(piece, Thinking):
+                reasoning.append(piece.text)
         answer = exchange.answer.text
         return reply.whole(answer, "".join(reasoning), exchange.usage.usage, _mew(question, exchange))
 
@@ -256,7 +258,7 @@ def _reply(question: Question, name: str) -> Reply:
     return Reply(f"chatcmpl-{name}", question.model, int(time.time()), question.include_usage)
 
 
-def _mew(question: Question, exchange: Exchange[Delta]) -> Json:
+def _mew(question: Question, exchange: Exchange) -> Json:
     return context_key(exchange.agent, exchange.context, notices=exchange.answer.notices, ignored=question.ignored)
 
 

@@ -17,7 +17,7 @@ from mew_protocol.envelope import Envelope
 from mew_agent.errors import GatewayError, NoAnswer, NotConnected, NotPermitted
 from mew_agent.openai_api.problems import BUSY, FORBIDDEN, UNAVAILABLE, Problem, no_answer, unknown_model
 from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS
-from mew_agent.participant.answers.assembly import HOLD_CHARACTERS, Answer, Delta, NoticePlace
+from mew_agent.participant.answers.builder import HOLD_CHARACTERS, AnswerBuilder, NoticePlacement
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
@@ -33,13 +33,13 @@ class DoorOptions:
     """How answers come.
 
     `configured` are the agents that the space's configuration names, here or not. `silence_seconds` is how long
-    an agent may show no sign of working on a question. `hold_characters` as in `Answer`.
+    an agent may show no sign of working on a question. `hold_characters` as in `AnswerBuilder`.
     """
 
     configured: frozenset[str] = frozenset()
-    silence_seconds: float = SILENCE_SECONDS
+    silence_seconds: float = INACTIVITY_SECONDS
     hold_characters: int = HOLD_CHARACTERS
-    notices: NoticePlace = "content"
+    notices: NoticePlacement = "content"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +78,20 @@ class Door(Participant):
         return found
 
     @asynccontextmanager
-    async def exchange_with(self, agent: str, text: str) -> AsyncIterator[Exchange[Delta]]:
+    async def exchange_with(self, agent: str, text: str) -> AsyncIterator[Exchange]:
         """Say something to an agent, and read its answer while the block runs. Leaving it early stops the agent.
 
         Raises `Problem` when it cannot be said.
         """
         self._check(agent)
-        answer = Answer(
+        answer = AnswerBuilder(
             notices=self.options.notices,
             hold_characters=self.options.hold_characters,
-            may_use_tools=self.exchanges.may_use_tools(agent),
+            may_use_tools=self.answers.may_use_tools(agent),
         )
         try:
-            async with self.exchanges.open(
-                agent, text, answer, silence_seconds=self.options.silence_seconds
+            async with self.answers.open(
+                agent, text, answer, inactivity_seconds=self.options.silence_seconds
             ) as exchange:
                 yield exchange
         except NoAnswer as failure:
@@ -104,7 +104,7 @@ class Door(Participant):
 
     def close(self) -> None:
         """The door closes: nobody waits any longer."""
-        self.exchanges.fail_all("closing", "this server is being stopped")
+        self.answers.fail_all("closing", "this server is being stopped")
 
     # -- asking ------------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class Door(Participant):
             raise Problem(UNAVAILABLE, "agent_not_here", f"'{agent}' is not in the space now", is_repeatable=True)
         if self.control.is_paused:
             raise Problem(UNAVAILABLE, "paused", f"'{self.id}', who asks for chat clients, is paused in the space")
-        if len(self.exchanges) >= MAX_EXCHANGES:
+        if len(self.answers) >= MAX_EXCHANGES:
             raise Problem(BUSY, "busy", f"{MAX_EXCHANGES} questions are being answered already", is_repeatable=True)
 
     def _offered(self, name: str) -> OfferedAgent:

@@ -5,8 +5,8 @@ parts do with an envelope.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Protocol
 
 import anyio
 from mew_protocol import kinds
@@ -33,13 +33,14 @@ class _UnreadableWelcome(GatewayError):
     """The gateway's first welcome does not say what we may send."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """The overridable methods of a participant; called after its parts and before its event handlers."""
+class Hooks(Protocol):
+    """The methods that subclasses of a participant override; called after its parts and before its event handlers."""
 
-    receive: Callable[[Envelope], Awaitable[None]]
-    receive_frame: Callable[[StreamFrame], Awaitable[None]]
-    joined: Callable[[], Awaitable[None]]
+    async def receive(self, envelope: Envelope) -> None: ...
+
+    async def receive_frame(self, frame: StreamFrame) -> None: ...
+
+    async def joined(self) -> None: ...
 
 
 class Dispatcher:

@@ -22,7 +22,7 @@ from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS, Agen
 from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client, Credentials
 from mew_agent.participant.controls import Control, Controllable
 from mew_agent.participant.discovery import Discovery
-from mew_agent.participant.dispatcher import Dispatcher, Hooks
+from mew_agent.participant.dispatcher import Dispatcher
 from mew_agent.participant.events import (
     ChatReceived,
     ContextReported,
@@ -63,8 +63,8 @@ ProposalClosedHandler = Callable[[ProposalClosed], Awaitable[None]]
 class Participant:
     """Join a space: `async with Participant(gateway, space=..., id=..., token=...) as me`.
 
-    Entering returns when the gateway has welcomed us; it raises `Unauthorized` or `NotConnected` otherwise. A connection
-    that is lost later is restored automatically.
+    Entering returns when the gateway has welcomed us; it raises `Unauthorized` or `NotConnected` otherwise. A
+    connection that is lost later is restored automatically.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class Participant:
         self.dispatcher = Dispatcher(
             self.messenger,
             (_ControlSubscriber(self.control, self.session), self.mcp_server, self.discovery, self.answers),
-            Hooks(self.receive, self.receive_frame, self.joined),
-            self.events,
+            hooks=self,
+            events=self.events,
         )
 
     @classmethod
@@ -285,7 +285,7 @@ class Participant:
         return handler
 
     def on_proposal_closed(self, handler: ProposalClosedHandler) -> ProposalClosedHandler:
-        """Decorator: call the function with every `ProposalClosed`: it was decided or withdrawn, or its proposer left."""
+        """Decorator: call the function with every `ProposalClosed`: decided, withdrawn, or its proposer left."""
         self.listeners.add(ProposalClosed, handler)
         return handler
 

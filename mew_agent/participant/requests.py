@@ -84,7 +84,7 @@ class CompactionRequest(PendingRequest):
         super().__init__(sent, peer, kinds.PARTICIPANT_COMPACT_DONE)
 
     def receive(self, envelope: Envelope) -> str | None:
-        """See `PendingRequest.receive`. The final status comes after the outcome, so the outcome counts if there is one."""
+        """See `PendingRequest.receive`. An outcome comes before the final status, so it counts if there is one."""
         if (
             envelope.sender == self.peer
             and envelope.kind == kinds.PARTICIPANT_STATUS

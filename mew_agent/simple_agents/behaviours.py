@@ -13,7 +13,6 @@ from typing import Final
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 
-from mew_agent.participant import mcp_answers
 from mew_agent.participant.participant import Participant
 from mew_agent.simple_agents.fulfiller import Fulfiller
 
@@ -73,8 +72,7 @@ def be_calculator(me: Participant) -> None:
     @me.on(kinds.MCP_REQUEST)
     async def answer_everybody(request: Envelope) -> None:
         if request.sender != me.id and not request.addressees:
-            payload = await mcp_answers.answer(request, me.offers, is_paused=me.control.is_paused)
-            await me.send(kinds.MCP_RESPONSE, payload, to=request.sender, correlation_id=(request.id,))
+            await me.mcp_server.respond(request)
 
 
 def be_fulfiller(me: Participant) -> None:

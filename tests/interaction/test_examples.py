@@ -188,7 +188,7 @@ def test_each_first_program_of_the_page_runs_as_it_stands(examples: Examples) ->
     assert done.returncode == 0, done.stderr
     shown = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert {"coder", "dice", "steward", "words"} <= shown.keys()
-    assert shown["steward"] == "? of ? tokens (of unknown making)"
+    assert shown["steward"] == "? of ? tokens (source unknown)"
     assert re.fullmatch(r"(\?|[\d,]+) of 4,096 tokens \(\w+\)", shown["dice"])
 
 

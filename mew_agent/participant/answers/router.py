@@ -150,7 +150,9 @@ class AnswerRouter:
         for exchange in self._open_with(conclusion.sender):
             if exchange.is_about(conclusion.context):
                 why = conclusion.body.get("reason") or "no reason given"
-                exchange.fail(NoAnswer(exchange.agent, "cancelled", f"the answer of '{exchange.agent}' was cancelled: {why}"))
+                exchange.fail(
+                    NoAnswer(exchange.agent, "cancelled", f"the answer of '{exchange.agent}' was cancelled: {why}")
+                )
 
     def _receive_acknowledgement(self, envelope: Envelope) -> None:
         status = str(envelope.body.get("status") or "")

@@ -474,7 +474,7 @@ async def test_nothing_a_peer_sends_ends_an_agent(gateway: RunningGateway, recei
     ):
         tasks.start_soon(agent.run)
         for envelope in received:
-            await agent._take(envelope)
+            await agent.dispatcher.dispatch(envelope)
         async with joined_at(gateway) as ada:
             answer = await ada.ask("chat", {"text": "Alive?"}, to="coder", answer="chat", timeout_seconds=15)
             assert answer.body["text"]

@@ -160,8 +160,8 @@ async def test_a_repeated_model_call_has_a_notice(chat: ChatStaged) -> None:
             await built.stage.control("clear")
     whole = content(chunks)
     assert whole.startswith("It ")
-    assert whole.endswith("\n\n> stopped there by a control; the answer begins anew\n\nIt falls.")
-    assert chunks[-1].model_dump()["mew"]["notices"] == ["stopped there by a control; the answer begins anew"]
+    assert whole.endswith("\n\n> stopped there by a control; the answer begins again\n\nIt falls.")
+    assert chunks[-1].model_dump()["mew"]["notices"] == ["stopped there by a control; the answer begins again"]
 
 
 @pytest.mark.parametrize("place", ["reasoning", "off"])
@@ -319,7 +319,7 @@ async def test_an_absent_agent_is_an_error_before_sending(chat: ChatStaged) -> N
 
 async def test_a_silent_agent_times_out_without_a_retry(chat: ChatStaged, joined: Callable[..., Participant]) -> None:
     async with chat(door={"silence_seconds": 0.2, "configured": frozenset({"writer"})}) as built, joined("writer"):
-        with pytest.raises(InternalServerError, match=r"showed no sign of working on this for 0\.2 seconds") as caught:
+        with pytest.raises(InternalServerError, match=r"showed no activity for 0\.2 seconds") as caught:
             await built.ask("Anybody?", model="writer")
         await built.stage.ear.first("bob", "chat/cancel")
         asked = built.stage.ear.of("bob", "chat")

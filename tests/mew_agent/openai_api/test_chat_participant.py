@@ -12,7 +12,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.openai_api.chat_participant import MAX_EXCHANGES, Door, DoorOptions
 from mew_agent.openai_api.problems import Problem
-from mew_agent.participant.answers.assembly import Delta
+from mew_agent.participant.answers.builder import Writing
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.participant import Participant
 from tests.mew_agent.conftest import PATIENCE_SECONDS, Ear, Staged
@@ -22,12 +22,12 @@ Joined = Callable[..., Participant]
 Opened = Callable[..., Door]
 
 
-async def answer_of(exchange: Exchange[Delta]) -> str:
+async def answer_of(exchange: Exchange) -> str:
     """Content until the end."""
     text = ""
     with anyio.fail_after(PATIENCE_SECONDS):
-        while (delta := await exchange.next()) is not None:
-            text += delta.text
+        while (piece := await exchange.next_event()) is not None:
+            text += piece.text if isinstance(piece, Writing) else ""
     return text
 
 
@@ -166,7 +166,7 @@ async def test_a_gateway_restart_ends_open_requests_only(space: SpaceConfig, tok
                     await gateways.start(host, first.port, again)
                     await answer_of(exchange)
 
-            with pytest.raises(Problem, match=r"connection to the space broke|left the space"):
+            with pytest.raises(Problem, match=r"connection to the space was lost|left the space"):
                 await ask_while_it_restarts()
             await until(lambda: door.is_joined and "coder" in door.peers)
             async with door.exchange_with("coder", "After?") as second:

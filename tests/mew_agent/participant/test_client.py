@@ -21,7 +21,13 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, Superseded, TooLarge, Unauthorized
-from mew_agent.participant.client import BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, Credentials, Client, backoff_seconds
+from mew_agent.participant.client import (
+    BACKOFF_FIRST_SECONDS,
+    BACKOFF_MAX_SECONDS,
+    Client,
+    Credentials,
+    backoff_seconds,
+)
 
 WELCOME = (
     '{"protocol":"mew/v0.4","id":"w","ts":"2026-01-01T00:00:00Z","from":"system:gateway","to":["ada"],'
@@ -353,7 +359,7 @@ async def test_cancelling_leaves_no_task_and_no_socket_behind(moment: str) -> No
 
 async def test_an_address_that_is_none_is_the_callers_mistake() -> None:
     for url in ("localhost:8080", "http://localhost", "ws://", "ws://h:99999999", "ws://[::1"):
-        with anyio.fail_after(5), pytest.raises(ConfigError, match="a URL like ws://"):
+        with anyio.fail_after(5), pytest.raises(ConfigError, match="a URL such as ws://"):
             await Client(address(url)).run(Inbox().receive)
 
 

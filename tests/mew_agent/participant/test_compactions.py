@@ -1,4 +1,4 @@
-"""What answers the question to compact, and what is read from it."""
+"""What answers the request to compact, and what is read from it."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import CompactDone
 
 from mew_agent.errors import BadAnswer, PeerTimeout
-from mew_agent.participant.compactions import CompactionQuestion
+from mew_agent.participant.requests import CompactionRequest
 
 REPORT = {
     "basis": "projected",
@@ -31,19 +31,19 @@ def status(word: str, sender: str = "coder", **more: Any) -> Envelope:
     return envelope("participant/status", {"messages_in_context": 0, "status": word, **more}, sender)
 
 
-def asked() -> CompactionQuestion:
-    return CompactionQuestion(Envelope.write("participant/compact", id="q", ts="t", sender="ada"), "coder")
+def asked() -> CompactionRequest:
+    return CompactionRequest(Envelope.write("participant/compact", id="q", ts="t", sender="ada"), "coder")
 
 
 def test_the_outcome_is_the_answer_and_what_follows_it_is_none() -> None:
-    question = asked()
+    request = asked()
     for heard in (
         status("compacting"),
         envelope("participant/compact-done", {"status": "compacted", "freed_tokens": 7}),
         status("compacted"),
     ):
-        question.take(heard)
-    assert question.outcome(1) == CompactDone(status="compacted", freed_tokens=7)
+        request.receive(heard)
+    assert request.outcome(1) == CompactDone(status="compacted", freed_tokens=7)
 
 
 @pytest.mark.parametrize(
@@ -62,22 +62,22 @@ def test_the_outcome_is_the_answer_and_what_follows_it_is_none() -> None:
     ],
 )
 def test_a_peer_that_may_not_tell_the_outcome_is_understood_by_its_status(last: Envelope, outcome: CompactDone) -> None:
-    question = asked()
-    question.take(status("compacting"))
-    question.take(last)
-    assert question.outcome(1) == outcome
+    request = asked()
+    request.receive(status("compacting"))
+    request.receive(last)
+    assert request.outcome(1) == outcome
 
 
 def test_nobody_elses_status_is_an_answer() -> None:
-    question = asked()
-    question.take(status("compacted", sender="writer"))
+    request = asked()
+    request.receive(status("compacted", sender="writer"))
     with pytest.raises(PeerTimeout):
-        question.outcome(1)
+        request.outcome(1)
 
 
 @pytest.mark.parametrize("kind", ["participant/compact-done", "participant/status"])
 def test_an_answer_that_cannot_be_read_is_the_peers_fault(kind: str) -> None:
-    question = asked()
-    question.take(envelope(kind, {"status": "compacted", "freed_tokens": "many", "messages_in_context": "some"}))
+    request = asked()
+    request.receive(envelope(kind, {"status": "compacted", "freed_tokens": "many", "messages_in_context": "some"}))
     with pytest.raises(BadAnswer, match=r"freed_tokens|messages_in_context"):
-        question.outcome(1)
+        request.outcome(1)

@@ -18,8 +18,9 @@ from mew_agent.participant.events import (
     ProposalMade,
     SpaceEvent,
 )
+from mew_agent.participant.listeners import Listeners
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.peers import Peer, PeerContext
+from mew_agent.participant.peers import NO_CHANGES, Peer, PeerChanges, PeerContext
 
 
 def peer(level: str, severity: int | str) -> Peer:
@@ -31,7 +32,11 @@ def peer(level: str, severity: int | str) -> Peer:
 
 
 UNKNOWN, HEALTHY, NEAR, FULL = peer("unknown", "unknown"), peer("healthy", 0), peer("near_limit", 2), peer("full", 3)
-ME = Participant("ws://h", space="demo", id="ada", token="t")
+ME = Participant("ws://h", space="demo", id="ada", token="t").messenger
+
+
+def new_reader() -> EventReader:
+    return EventReader(ME, Listeners())
 
 
 def envelope(kind: str, payload: dict[str, Any] | None, sender: str = "bob", name: str = "1", **more: Any) -> Envelope:
@@ -45,7 +50,8 @@ def told(
     *,
     reader: EventReader | None = None,
 ) -> list[SpaceEvent]:
-    return list((reader or EventReader(ME)).told(one, reporter, before or PeerContext()))
+    changes = PeerChanges(reported=reporter, context_before=before or PeerContext())
+    return list((reader or new_reader()).events_in(one, changes))
 
 
 @pytest.mark.parametrize(
@@ -61,15 +67,16 @@ def told(
         (NEAR, UNKNOWN, True, False),
         (UNKNOWN, NEAR, True, True),
         (None, UNKNOWN, False, False),
-        (HEALTHY, None, False, False),
     ],
 )
 def test_a_change_is_another_level_and_low_is_a_worse_one(
-    before: Peer | None, after: Peer | None, is_change: bool, is_low: bool
+    before: Peer | None, after: Peer, is_change: bool, is_low: bool
 ) -> None:
-    change = PeerLevelChanged.between(after, before)
-    assert (change is not None) == is_change
-    assert (change is not None and change.is_low) == is_low
+    changes = PeerChanges(reported=after, context_before=before.context if before else PeerContext())
+    events = new_reader().events_in(envelope("participant/status", {}, sender="coder"), changes)
+    changed = [event for event in events if isinstance(event, PeerLevelChanged)]
+    assert bool(changed) == is_change
+    assert any(event.is_low for event in changed) == is_low
 
 
 @pytest.mark.parametrize(
@@ -141,11 +148,12 @@ def test_a_proposal_reads_as_who_wants_what_of_whom() -> None:
 
 
 def test_who_came_and_who_left_is_told_with_what_was_known() -> None:
-    stays, goes, comes = Peer("stays"), peer("full", 3), Peer("comes")
-    events = list(EventReader(ME).moved({"stays": stays, "coder": goes}, {"stays": stays, "comes": comes}))
+    goes, comes = peer("full", 3), Peer("comes")
+    events = list(new_reader().events_in(PRESENCE, PeerChanges(joined=(comes,), left=(goes,))))
     assert events == [PeerLeft(goes), PeerJoined(comes)]
 
 
+PRESENCE = envelope("system/presence", {}, sender="system:gateway")
 PROPOSAL = envelope("mcp/proposal", {"method": "tools/list"}, name="p", to=("words",))
 
 
@@ -161,7 +169,7 @@ PROPOSAL = envelope("mcp/proposal", {"method": "tools/list"}, name="p", to=("wor
 def test_a_proposal_is_open_until_somebody_decides_or_it_is_withdrawn(
     kind: str, sender: str, how: str, reason: str
 ) -> None:
-    reader = EventReader(ME)
+    reader = new_reader()
     (made,) = told(PROPOSAL, reader=reader)
     assert isinstance(made, ProposalMade)
     was_open = made.is_open
@@ -183,7 +191,7 @@ def test_a_proposal_is_open_until_somebody_decides_or_it_is_withdrawn(
     ],
 )
 def test_what_decides_nothing_leaves_a_proposal_open(other: Envelope) -> None:
-    reader = EventReader(ME)
+    reader = new_reader()
     (made,) = told(PROPOSAL, reader=reader)
     assert isinstance(made, ProposalMade)
     assert told(other, reader=reader) == []
@@ -191,17 +199,18 @@ def test_what_decides_nothing_leaves_a_proposal_open(other: Envelope) -> None:
 
 
 def test_what_somebody_proposed_is_closed_when_they_leave() -> None:
-    reader = EventReader(ME)
+    reader = new_reader()
     (made,) = told(PROPOSAL, reader=reader)
     assert isinstance(made, ProposalMade)
     bob = Peer("bob")
-    assert list(reader.moved({"bob": bob}, {"bob": bob})) == []
-    assert list(reader.moved({"bob": bob}, {})) == [PeerLeft(bob), ProposalClosed(made, "left", "bob")]
+    assert list(reader.events_in(PRESENCE, NO_CHANGES)) == []
+    left = list(reader.events_in(PRESENCE, PeerChanges(left=(bob,))))
+    assert left == [PeerLeft(bob), ProposalClosed(made, "left", "bob")]
     assert not made.is_open
 
 
 def test_proposals_that_nobody_ever_decides_are_forgotten_at_last() -> None:
-    reader = EventReader(ME)
+    reader = new_reader()
     first, *_, last = [
         told(envelope("mcp/proposal", {"method": "ping"}, name=str(number)), reader=reader)[0]
         for number in range(MAX_OPEN_PROPOSALS + 1)

@@ -7,7 +7,9 @@ import anyio
 import pytest
 from mew_protocol.envelope import Envelope
 
-from mew_agent.participant.in_flight import Underway
+from mew_agent.participant.mcp_server import McpServer
+from mew_agent.participant.participant import Participant
+from mew_agent.participant.peers import NO_CHANGES
 
 
 class Bench:
@@ -40,19 +42,25 @@ def notice(
     return envelope("mcp/notification", sender, "n1", {"method": method, "params": params}, about)
 
 
+def server_of(bench: Bench) -> McpServer:
+    me = Participant("ws://h", space="demo", id="me", token="t")
+    return McpServer(me.messenger, bench, lambda: False)
+
+
 async def answered(told: Envelope) -> tuple[dict[str, Any] | None, Bench]:
     """What becomes of a request when this arrives while it is worked on."""
-    bench, underway = Bench(), Underway()
+    bench = Bench()
+    server = server_of(bench)
     came: list[dict[str, Any] | None] = []
 
     async def work() -> None:
-        came.append(await underway.answer(REQUEST, bench, is_paused=False))
+        came.append(await server.response_to(REQUEST))
 
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work)
             await bench.begun.wait()
-            underway.receive(told)
+            server.receive(told, NO_CHANGES)
             bench.go_on.set()
     return came[0], bench
 
@@ -92,16 +100,18 @@ async def test_nothing_else_stops_it(told: Envelope) -> None:
 
 async def test_two_requests_of_one_name_at_once_are_both_stopped() -> None:
     """Clients exist that number their envelopes from 1 again."""
-    underway, benches = Underway(), [Bench(), Bench()]
+    benches = [Bench(), Bench()]
+    server = server_of(benches[0])
 
     async def work(bench: Bench) -> None:
-        await underway.answer(REQUEST, bench, is_paused=False)
+        server.offers = bench
+        await server.response_to(REQUEST)
 
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             for bench in benches:
                 tasks.start_soon(work, bench)
                 await bench.begun.wait()
-            underway.receive(notice(about=("r1",)))
+            server.receive(notice(about=("r1",)), NO_CHANGES)
     assert all(bench.is_stopped for bench in benches)
-    underway.receive(notice(about=("r1",)))  # nothing runs any more
+    server.receive(notice(about=("r1",)), NO_CHANGES)  # nothing runs any more

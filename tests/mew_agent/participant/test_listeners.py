@@ -18,10 +18,10 @@ from mew_agent.participant.events import (
     ProposalMade,
     SpaceEvent,
 )
-from mew_agent.participant.listeners import EVENT_BUFFER, Hearing, Listeners
+from mew_agent.participant.listeners import EVENT_BUFFER, Listeners
+from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
-from mew_agent.participant.mcp_client import Timeouts
 from tests.support.peers import space_of_peers, with_tools
 
 Joined = Callable[..., Participant]
@@ -41,15 +41,15 @@ def peer(level: str, severity: int | str) -> Peer:
 HEALTHY, NEAR = peer("healthy", 0), peer("near_limit", 2)
 
 
-class Ears(Hearing):
-    """The decorators without a space."""
+class Ears(Participant):
+    """A participant that is not in a space."""
 
     def __init__(self) -> None:
-        self._events = Listeners()
+        super().__init__("ws://h", space="demo", id="ada", token="t")
 
     async def hear(self, *happened: tuple[object, ...]) -> None:
         """Tell these (an envelope or None, then events) and run until all are heard."""
-        self._events.open()
+        self.listeners.open()
         done = anyio.Event()
 
         @self.on("test/last")
@@ -58,13 +58,13 @@ class Ears(Hearing):
 
         for envelope, *events in (*happened, (LAST,)):
             assert envelope is None or isinstance(envelope, Envelope)
-            self._events.tell(envelope, *events)
+            self.listeners.emit(envelope, *events)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._events.run)
+            tasks.start_soon(self.listeners.run)
             with anyio.fail_after(20):
                 await done.wait()
             tasks.cancel_scope.cancel()
-        self._events.close()
+        self.listeners.close()
 
 
 async def test_each_function_hears_what_it_asked_for_in_order() -> None:
@@ -133,25 +133,25 @@ async def test_a_function_that_fails_stops_no_other(caplog: pytest.LogCaptureFix
 
     await ears.hear((None, PeerJoined(Peer("bob"))))
     assert heard == ["bob"]
-    assert "a handler failed" in caplog.text
+    assert "event handler failed" in caplog.text
 
 
 async def test_what_slow_functions_leave_waiting_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     events = Listeners()
-    events.tell(CHAT)  # nobody runs yet: it is nobody's
+    events.emit(CHAT)  # nobody runs yet: it is nobody's
     events.open()
     for _ in range(EVENT_BUFFER + 1):
-        events.tell(CHAT)
-    events.tell(None, PeerLeft(Peer("bob")))
-    assert "dropped 'chat' of 'bob'" in caplog.text
+        events.emit(CHAT)
+    events.emit(None, PeerLeft(Peer("bob")))
+    assert "dropped 'chat' from 'bob'" in caplog.text
     assert "dropped (PeerLeft(" in caplog.text
     events.close()
-    events.tell(CHAT)
+    events.emit(CHAT)
 
 
 @pytest.mark.parametrize("wrong", [5, lambda _: None])
 def test_listening_to_what_is_no_event_is_refused_with_the_right_way(wrong: object) -> None:
-    with pytest.raises(TypeError, match=r'a kind or a class of events.*@me\.on\("chat"\), @me\.on\(ChatReceived\)'):
+    with pytest.raises(TypeError, match=r'a kind or an event class.*@me\.on\("chat"\), @me\.on\(ChatReceived\)'):
         Ears().on(wrong)  # type: ignore[call-overload]
 
 

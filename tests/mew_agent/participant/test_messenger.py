@@ -1,9 +1,173 @@
-"""The boundary between a participant and its parts."""
+"""What a participant says and asks, what it may not say, and what waits while it is paused."""
 
-from mew_agent.participant.messenger import Voice
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+from mew_protocol.codec import StreamFrame
+from mew_protocol.envelope import Envelope
+from mew_spaces.gateway.gateway import RunningGateway
+
+from mew_agent.errors import BadAnswer, NotPermitted, PeerAbsent, PeerTimeout, Refused
+from mew_agent.participant.client import Client, Credentials
+from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
 
+Joined = Callable[..., Participant]
 
-def test_a_participant_has_the_voice_that_its_parts_need() -> None:
-    voice: Voice = Participant("ws://h", space="demo", id="ada", token="t")
-    assert isinstance(voice, Voice)
+
+async def until_here(me: Participant, peer: str) -> None:
+    with anyio.fail_after(10):
+        while peer not in me.peers:
+            await anyio.wait_all_tasks_blocked()
+
+
+async def test_asking_brings_the_answer_of_the_one_who_was_asked(joined: Joined) -> None:
+    async with joined("ada") as ada, joined("bob") as bob, joined("writer") as writer:
+
+        @writer.on("chat")
+        async def forge(question: Envelope) -> None:
+            if question.sender == "ada":
+                await writer.chat("I am bob, believe me", to="ada", correlation_id=(question.id,))
+                await ada.chat("go on, bob", to="bob")
+
+        @bob.on("chat")
+        async def reply(heard: Envelope) -> None:
+            if heard.body["text"] == "go on, bob":
+                await bob.chat("the true answer", to="ada", correlation_id=questions)
+
+        questions: tuple[str, ...] = ()
+
+        @bob.on("chat")
+        async def remember(heard: Envelope) -> None:
+            nonlocal questions
+            if heard.body["text"] == "what is true?":
+                questions = (heard.id,)
+
+        answer = await ada.ask("chat", {"text": "what is true?"}, to="bob", answer="chat", timeout_seconds=10)
+        assert answer.body["text"] == "the true answer"
+
+
+async def test_nobody_answering_is_told_after_the_bound(joined: Joined) -> None:
+    async with joined("ada") as ada, joined("bob"):
+        await until_here(ada, "bob")
+        with pytest.raises(PeerTimeout, match=r"'bob' did not answer 'chat' within 0\.05 seconds"):
+            await ada.ask("chat", {"text": "hello?"}, to="bob", answer="chat", timeout_seconds=0.05)
+
+
+Question = Callable[[Participant], Awaitable[object]]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda me: me.ask("chat", {"text": "hello?"}, to="ghost", answer="chat"),
+        lambda me: me.compact("ghost"),
+        lambda me: me.request_status("ghost"),
+        lambda me: me.request("ghost", "tools/list"),
+        lambda me: me.propose("ghost", "tools/list"),
+        lambda me: me.call_tool("ghost", "add"),
+        lambda me: me.discover("ghost"),
+        lambda me: me.ask_agent("ghost", "hello?"),
+    ],
+    ids=["ask", "compact", "request_status", "request", "propose", "call_tool", "discover", "asking"],
+)
+async def test_whoever_is_not_here_is_told_at_once(joined: Joined, question: Question) -> None:
+    async with joined("ada") as ada:
+        with anyio.fail_after(10), pytest.raises(PeerAbsent, match="'ghost' is not in the space"):
+            await question(ada)
+
+
+async def test_asking_oneself_is_no_question_to_somebody_absent(joined: Joined) -> None:
+    async with joined("ada") as ada:
+        assert (await ada.compact(ada.id, timeout_seconds=10)).reason == "no_history"
+
+
+async def test_a_refusal_of_the_gateway_ends_the_waiting_at_once(joined: Joined) -> None:
+    async with joined("ada") as ada, joined("bob"):
+        await until_here(ada, "bob")
+        with anyio.fail_after(10), pytest.raises(Refused, match=r"refused 'chat' to 'bob' \(invalid_payload\)"):
+            await ada.ask("chat", {"text": ""}, to="bob", answer="chat", timeout_seconds=600)
+
+
+async def test_an_answer_that_cannot_be_read_is_the_peers_fault(gateway: RunningGateway, joined: Joined) -> None:
+    client = Client(Credentials(gateway.ws_url, "demo", "writer", gateway.token_of("writer")))
+
+    async def answer(message: Envelope | StreamFrame) -> None:
+        if isinstance(message, Envelope) and message.kind == "participant/compact":
+            await client.send(
+                Envelope.write(
+                    "participant/compact-done",
+                    id="broken",
+                    ts=timestamp(),
+                    sender="writer",
+                    payload={"status": 5},
+                    correlation_id=(message.id,),
+                )
+            )
+
+    async with joined("ada") as ada, anyio.create_task_group() as tasks:
+        tasks.start_soon(client.run, answer)
+        with anyio.fail_after(10):
+            while "writer" not in ada.peers:
+                await anyio.wait_all_tasks_blocked()
+        with pytest.raises(BadAnswer, match=r"'writer' answered what cannot be read: .*payload\.status"):
+            await ada.compact("writer", timeout_seconds=10)
+        await client.aclose()
+
+
+async def test_what_we_may_not_say_is_not_sent(joined: Joined) -> None:
+    async with joined("mute") as mute:
+        assert not mute.may_send("participant/status")
+        with pytest.raises(NotPermitted, match="'mute' has no capability that covers 'participant/compact'"):
+            await mute.compact("ada")
+        with pytest.raises(NotPermitted):
+            await mute.send("mcp/request", {"method": "tools/list"}, to="ada")
+
+
+async def test_while_paused_nothing_goes_out_that_should_wait(joined: Joined) -> None:
+    async with joined("ada") as ada, joined("bob") as bob:
+        heard: list[str] = []
+
+        @ada.on("chat")
+        async def listen(chat: Envelope) -> None:
+            heard.append(str(chat.body["text"]))
+
+        await ada.ask("participant/pause", {}, to="bob", answer="participant/status", timeout_seconds=10)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bob.chat, "said while paused")
+            with pytest.raises(PeerTimeout):
+                await bob.ask("chat", {"text": "asked while paused"}, to="ada", answer="chat", timeout_seconds=0.05)
+            assert (await ada.request_status("bob", timeout_seconds=10)).status == "paused"
+            assert heard == []
+            await ada.send("participant/resume", to="bob")
+        with anyio.fail_after(10):
+            while not heard:
+                await anyio.wait_all_tasks_blocked()
+        assert heard == ["said while paused"]
+
+
+async def test_a_pause_right_behind_a_resume_lets_nothing_slip_through(joined: Joined) -> None:
+    async with joined("ada") as ada, joined("bob") as bob:
+        await ada.ask("participant/pause", {}, to="bob", answer="participant/status", timeout_seconds=10)
+        heard: list[str] = []
+
+        @ada.on(None)
+        async def listen(envelope: Envelope) -> None:
+            if envelope.sender == "bob":
+                heard.append(str(envelope.body.get("text") or envelope.body.get("status")))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bob.chat, "later")
+            await anyio.wait_all_tasks_blocked()
+            bob.control._active.set()
+            bob.control._active = anyio.Event()
+            assert (await ada.request_status("bob", timeout_seconds=10)).status == "paused"
+            assert "later" not in heard
+            await ada.send("participant/resume", to="bob")
+
+
+def test_a_timestamp_is_rfc_3339_with_milliseconds_in_utc() -> None:
+    import re
+
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", timestamp())

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from mew_agent.errors import BadAnswer, PeerFailed
-from mew_agent.participant.pagination import MAX_PAGES, listing_of
+from mew_agent.participant.discovery import MAX_PAGES, fetch_list
 from mew_agent.tools.catalog import INTERNAL_ERROR, METHOD_NOT_FOUND, RequestFailed
 from mew_agent.tools.peer_offers import Listing
 from tests.support.peers import space_of_peers
@@ -31,7 +31,7 @@ class Answering:
 async def asked_for(offers: Answering, name: str = "tools", **more: str) -> Listing:
     async with space_of_peers() as (_, join), join("more", offers=offers), join("asker") as me:
         with anyio.fail_after(10):
-            return await listing_of(me.requests, "more", name, 5.0, **more)
+            return await fetch_list(me.mcp, "more", name, 5.0, **more)
 
 
 async def test_a_list_is_asked_for_page_by_page() -> None:

@@ -153,7 +153,7 @@ async def test_what_a_later_welcome_shows_of_comings_and_goings_is_told(joined: 
             "you": {"id": "ada", "capabilities": [{"kind": "*"}]},
             "participants": [{"id": "ghost", "capabilities": []}],
         }
-        await ada._take(
+        await ada.dispatcher.dispatch(
             Envelope.write("system/welcome", id="w", ts="t", sender="system:gateway", payload=welcome, to=("ada",))
         )
         with anyio.fail_after(10):
@@ -192,15 +192,15 @@ async def test_a_result_that_no_gateway_takes_is_answered_as_that(joined: Joined
 async def test_a_welcome_that_cannot_be_read_fails_the_joining(gateway: RunningGateway) -> None:
     ada = Participant(gateway.ws_url, space="demo", id="ada", token="t")
     broken = Envelope.write("system/welcome", id="w", ts="t", sender="system:gateway", payload={}, to=("ada",))
-    with pytest.raises(GatewayError, match=r"welcome cannot be read: .*payload\.you"):
-        await ada._take(broken)
+    with pytest.raises(GatewayError, match=r"cannot read the gateway's welcome: .*payload\.you"):
+        await ada.dispatcher.dispatch(broken)
 
 
 async def test_a_welcome_that_is_not_ours_or_broken_changes_nothing(joined: Joined) -> None:
     async with joined("ada") as ada:
         for to in (("bob",), ("ada",)):
             you = {"you": {"id": "bob", "capabilities": []}} if to == ("bob",) else {"you": 5}
-            await ada._take(
+            await ada.dispatcher.dispatch(
                 Envelope.write("system/welcome", id="w", ts="t", sender="system:gateway", payload=you, to=to)
             )
         assert ada.may_send("chat")
@@ -273,10 +273,10 @@ def envelopes(draw: st.DrawFn, me: str = "ada") -> Envelope:
 async def test_nothing_a_peer_sends_ends_a_participant(gateway: RunningGateway, received: list[Envelope]) -> None:
     async with Participant(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada")) as ada:
         for envelope in received:
-            await ada._take(envelope)
-        await ada._take(StreamFrame("s", "#s#x"))
+            await ada.dispatcher.dispatch(envelope)
+        await ada.dispatcher.dispatch(StreamFrame("s", "#s#x"))
         resume = Envelope.write("participant/resume", id="r", ts="t", sender="bob", to=("ada",))
-        await ada._take(resume)
+        await ada.dispatcher.dispatch(resume)
         await anyio.lowlevel.checkpoint()
         assert ada.is_joined
 

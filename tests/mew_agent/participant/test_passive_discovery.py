@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from mew_protocol.envelope import Envelope
 
-from mew_agent.participant.passive_discovery import MAX_AWAITED, Overhearing
+from mew_agent.participant.discovery import MAX_OBSERVED_REQUESTS, ObservedListings
 
 TOOLS = {"result": {"tools": [{"name": "add"}], "_meta": {"mew/lists": ["resources"]}}}
 
@@ -20,11 +20,11 @@ def response(*about: str, sender: str = "sums", payload: Any = TOOLS) -> Envelop
 
 
 def told(asked: Envelope, answered: Envelope) -> list[tuple[str, list[str], frozenset[str]]]:
-    overhearing = Overhearing()
-    overhearing.request(asked)
+    observed = ObservedListings()
+    observed.add_request(asked)
     return [
         (peer, [tool.name for tool in listing.offers], listing.others)
-        for peer, listing in overhearing.response(answered)
+        for peer, listing in observed.listings_in(answered)
     ]
 
 
@@ -50,16 +50,16 @@ def test_what_is_no_whole_list_of_that_peer_is_not_taken(asked: Envelope, answer
 
 
 def test_an_answer_is_taken_once_and_a_strangers_does_not_use_it_up() -> None:
-    overhearing = Overhearing()
-    overhearing.request(request())
-    assert list(overhearing.response(response("r", sender="eve"))) == []
-    assert len(list(overhearing.response(response("r")))) == 1
-    assert list(overhearing.response(response("r"))) == []
+    observed = ObservedListings()
+    observed.add_request(request())
+    assert list(observed.listings_in(response("r", sender="eve"))) == []
+    assert len(list(observed.listings_in(response("r")))) == 1
+    assert list(observed.listings_in(response("r"))) == []
 
 
 def test_requests_that_are_never_answered_are_forgotten_at_last() -> None:
-    overhearing = Overhearing()
-    for number in range(MAX_AWAITED + 1):
-        overhearing.request(request(str(number)))
-    assert list(overhearing.response(response("0"))) == []
-    assert len(list(overhearing.response(response("1")))) == 1
+    observed = ObservedListings()
+    for number in range(MAX_OBSERVED_REQUESTS + 1):
+        observed.add_request(request(str(number)))
+    assert list(observed.listings_in(response("0"))) == []
+    assert len(list(observed.listings_in(response("1")))) == 1

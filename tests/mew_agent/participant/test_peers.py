@@ -68,7 +68,8 @@ def test_the_board_of_the_welcome_tells_what_was_said_before(peers: Peers) -> No
 
 
 def test_a_status_brings_the_whole_report(peers: Peers) -> None:
-    told = peers.receive(status(WHOLE))
+    told = peers.receive(status(WHOLE)).reported
+    assert told is not None
     assert told is peers["coder"]
     assert (told.context.tokens, told.context.basis, told.context.severity) == (900, "reported", 2)
 
@@ -86,7 +87,7 @@ def test_a_status_brings_the_whole_report(peers: Peers) -> None:
 )
 def test_a_narrowed_answer_to_somebody_replaces_nothing(peers: Peers, part: dict[str, Any]) -> None:
     peers.receive(status(WHOLE))
-    assert peers.receive(status(part, to=("bob",))) is None
+    assert peers.receive(status(part, to=("bob",))).reported is None
     assert peers["coder"].context.tokens == 900
     assert peers["coder"].context.severity == 2
 
@@ -98,7 +99,7 @@ def test_a_whole_answer_to_somebody_else_is_news_for_me_too(peers: Peers) -> Non
         "max_tokens": 1000,
         "context": {**REPORT, "basis": "unknown", "reason": "cleared"},
     }
-    assert peers.receive(status(unknown, to=("bob",))) is not None
+    assert peers.receive(status(unknown, to=("bob",))).reported is not None
     assert peers["coder"].context.tokens is None
 
 
@@ -109,7 +110,7 @@ def test_an_agent_without_reports_is_shown_as_it_says(peers: Peers) -> None:
 
 
 def test_my_own_status_is_no_peers(peers: Peers) -> None:
-    assert peers.receive(status(WHOLE, sender="ada")) is None
+    assert peers.receive(status(WHOLE, sender="ada")).reported is None
     assert "ada" not in peers
 
 
@@ -152,7 +153,7 @@ def test_a_welcome_for_somebody_else_changes_nothing(peers: Peers) -> None:
 def test_nothing_that_arrives_breaks_it(kind: str, payload: dict[str, Any], to: tuple[str, ...]) -> None:
     peers = Peers("ada")
     heard = envelope(kind, payload, "coder", to)
-    told = peers.receive(heard)
+    told = peers.receive(heard).reported
     assert told is None or (told.id == "coder" and is_whole_status(heard))
 
 
@@ -163,8 +164,8 @@ REPORTED = PeerContext.from_status(Status.model_validate(TOLD), "2026-01-01T00:0
 @pytest.mark.parametrize(
     ("context", "text"),
     [
-        (PeerContext(), "? of ? tokens (of unknown making)"),
-        (PeerContext(tokens=0, max_tokens=128_000), "0 of 128,000 tokens (of unknown making)"),
+        (PeerContext(), "? of ? tokens (source unknown)"),
+        (PeerContext(tokens=0, max_tokens=128_000), "0 of 128,000 tokens (source unknown)"),
         (REPORTED, "98,412 of 128,000 tokens (reported)"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Envelope
 
-from mew_agent.participant.relaxed_capabilities import loosened
+from mew_agent.participant.mcp_client import ignoring_arguments
 
 
 def call(kind: str = "mcp/request", to: str = "files", **params: Any) -> Envelope:
@@ -32,7 +32,7 @@ PUBLIC = {"path": "/public/**"}
 def test_a_capability_for_certain_arguments_covers_some_call(payload: dict[str, Any]) -> None:
     patterns = [{"kind": "mcp/request", "payload": payload}]
     assert not CapabilitySet(patterns).allows(call(name="read"))
-    assert loosened(patterns).allows(call(name="read"))
+    assert ignoring_arguments(patterns).allows(call(name="read"))
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def test_a_capability_for_certain_arguments_covers_some_call(payload: dict[str, 
     ],
 )
 def test_everything_else_still_counts(pattern: dict[str, Any], asked: Envelope) -> None:
-    assert not loosened([{"kind": "mcp/request", **pattern}]).allows(asked)
+    assert not ignoring_arguments([{"kind": "mcp/request", **pattern}]).allows(asked)
 
 
 def test_what_says_nothing_of_the_payload_is_as_it_was() -> None:
-    held = loosened([{"kind": "chat"}, {"kind": "mcp/*", "to": ["files"]}])
+    held = ignoring_arguments([{"kind": "chat"}, {"kind": "mcp/*", "to": ["files"]}])
     assert held.allows(call(name="read"))
     assert not held.allows(call(to="notes", name="read"))

@@ -9,8 +9,8 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import MewAgentError, PeerTimeout, Rejected
-from mew_agent.participant.participant import Participant
 from mew_agent.participant.mcp_client import Timeouts
+from mew_agent.participant.participant import Participant
 from mew_agent.simple_agents.fulfiller import Fulfiller
 from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, Proposed
 from tests.mew_agent.conftest import Ear
@@ -61,7 +61,7 @@ async def test_what_the_gateway_refuses_is_rejected_too() -> None:
     """A gateway may have taken a capability away without telling."""
     async with scene({}) as (me, _, ear, join):
         async with join("keeper") as other:
-            other.capabilities = type(other.capabilities)([{"kind": "*"}])
+            other.messenger.capabilities = type(other.capabilities)([{"kind": "*"}])
             Fulfiller(other)
             with pytest.raises(Rejected, match="incapable"):
                 await me.request("ada", "tools/list")

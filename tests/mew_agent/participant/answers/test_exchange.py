@@ -4,28 +4,28 @@ import anyio
 import pytest
 
 from mew_agent.errors import NoAnswer
-from mew_agent.participant.answers.assembly import Answer, Delta
+from mew_agent.participant.answers.builder import AnswerBuilder, Writing
+from mew_agent.participant.answers.context_notes import CallUsage
 from mew_agent.participant.answers.exchange import Exchange
-from mew_agent.participant.answers.usage import CallUsage
 from mew_agent.participant.peers import PeerContext
 
 
-def exchange(silence_seconds: float = 10.0, status: str = "active") -> Exchange[Delta]:
+def exchange(silence_seconds: float = 10.0, status: str = "active") -> Exchange:
     context = PeerContext(status=status)
-    answer = Answer(may_use_tools=False)
+    answer = AnswerBuilder(may_use_tools=False)
     return Exchange("coder", "chat-1", "Hello?", answer, CallUsage(context), silence_seconds, context)
 
 
 async def test_pieces_come_in_order_and_then_the_end() -> None:
     one = exchange()
-    one.put(one.answer.token("Hi "))
-    one.end("Hi there.")
-    assert [await one.next(), await one.next(), await one.next()] == [
-        Delta("content", "Hi "),
-        Delta("content", "there."),
+    one.add(one.answer.add_text("Hi "))
+    one.finish("Hi there.")
+    assert [await one.next_event(), await one.next_event(), await one.next_event()] == [
+        Writing("Hi "),
+        Writing("there."),
         None,
     ]
-    assert not one.is_to_be_stopped
+    assert not one.needs_cancel
 
 
 async def test_a_reader_is_woken_by_what_comes() -> None:
@@ -34,37 +34,37 @@ async def test_a_reader_is_woken_by_what_comes() -> None:
         async with anyio.create_task_group() as tasks:
 
             async def answer() -> None:
-                one.end("Late.")
+                one.finish("Late.")
 
             tasks.start_soon(answer)
-            assert await one.next() == Delta("content", "Late.")
+            assert await one.next_event() == Writing("Late.")
 
 
 async def test_what_came_before_a_failure_is_read_first() -> None:
     one = exchange()
-    one.put(one.answer.token("Half"))
+    one.add(one.answer.add_text("Half"))
     one.fail(NoAnswer("coder", "agent_left", "gone"))
-    assert await one.next() == Delta("content", "Half")
+    assert await one.next_event() == Writing("Half")
     with pytest.raises(NoAnswer, match="gone"):
-        await one.next()
-    one.end("Too late.")
+        await one.next_event()
+    one.finish("Too late.")
     assert one.answer.text == ""
 
 
 async def test_silence_ends_it_and_leaves_the_agent_to_be_stopped() -> None:
     one = exchange(0.01, status="paused:lunch")
     with anyio.fail_after(5), pytest.raises(NoAnswer, match=r"for 0\.01 seconds \(it is paused\)") as caught:
-        await one.next()
+        await one.next_event()
     assert caught.value.code == "agent_silent"
-    assert one.is_to_be_stopped
+    assert one.needs_cancel
 
 
 async def test_a_cancelled_wait_loses_nothing() -> None:
     one = exchange()
     with anyio.move_on_after(0):
-        await one.next()
-    one.end("Still here.")
-    assert await one.next() == Delta("content", "Still here.")
+        await one.next_event()
+    one.finish("Still here.")
+    assert await one.next_event() == Writing("Still here.")
 
 
 async def test_it_is_about_its_own_reasoning_only() -> None:

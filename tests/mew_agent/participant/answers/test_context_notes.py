@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from mew_protocol.context_report import ContextReport, LastCompaction
 
-from mew_agent.participant.answers.notices import Notice, Notices
+from mew_agent.participant.answers.context_notes import ContextNote, ContextNotes
 from mew_agent.participant.peers import PeerContext
 
 LAST = LastCompaction(
@@ -34,35 +34,35 @@ def status(word: str, tokens: int | None = 98_412, **report: Any) -> PeerContext
 
 
 def test_a_compaction_is_told_when_it_begins_and_when_it_ends() -> None:
-    notices = Notices()
-    assert notices.hear(status("active")) is None
-    assert notices.hear(status("compacting")) == Notice("begun", "compacting 98,412 tokens ...")
+    notices = ContextNotes()
+    assert notices.update(status("active")) is None
+    assert notices.update(status("compacting")) == ContextNote("begun", "compacting 98,412 tokens ...")
     assert notices.is_compacting
-    ended = notices.hear(status("compacted", 27_046, basis="projected", last_compaction=LAST))
-    assert ended == Notice("ended", "freed 71,366 tokens; now 27,046 of 128,000 (projected)")
+    ended = notices.update(status("compacted", 27_046, basis="projected", last_compaction=LAST))
+    assert ended == ContextNote("ended", "freed 71,366 tokens; now 27,046 of 128,000 (projected)")
     assert not notices.is_compacting
 
 
 def test_freed_tokens_keep_their_own_label_where_the_size_has_none() -> None:
-    unknown = Notices().hear(status("compacted", None, last_compaction=LAST))
-    assert unknown == Notice("ended", "freed 71,366 tokens (projected)")
+    unknown = ContextNotes().update(status("compacted", None, last_compaction=LAST))
+    assert unknown == ContextNote("ended", "freed 71,366 tokens (projected)")
 
 
 def test_a_compaction_that_freed_nothing_does_not_show_the_one_before() -> None:
-    notices = Notices(status("active", last_compaction=LAST))
-    notices.hear(status("compacting", last_compaction=LAST))
-    ended = notices.hear(status("compacted", last_compaction=LAST))
-    assert ended == Notice("ended", "compacting freed nothing; now 98,412 of 128,000")
+    notices = ContextNotes(status("active", last_compaction=LAST))
+    notices.update(status("compacting", last_compaction=LAST))
+    ended = notices.update(status("compacted", last_compaction=LAST))
+    assert ended == ContextNote("ended", "compacting freed nothing; now 98,412 of 128,000")
 
 
 def test_a_beginning_that_is_announced_twice_is_told_once() -> None:
-    notices = Notices()
-    assert notices.hear(status("compacting")) is not None
-    assert notices.hear(status("compacting")) is None
+    notices = ContextNotes()
+    assert notices.update(status("compacting")) is not None
+    assert notices.update(status("compacting")) is None
 
 
 def test_an_unknown_size_is_left_out() -> None:
-    assert Notices().hear(status("compacting", None)) == Notice("begun", "compacting ...")
+    assert ContextNotes().update(status("compacting", None)) == ContextNote("begun", "compacting ...")
 
 
 @pytest.mark.parametrize(
@@ -73,30 +73,30 @@ def test_an_unknown_size_is_left_out() -> None:
     ],
 )
 def test_a_failed_compaction_says_why(word: str, text: str) -> None:
-    notices = Notices()
-    notices.hear(status("compacting"))
-    assert notices.hear(status(word)) == Notice("ended", text)
+    notices = ContextNotes()
+    notices.update(status("compacting"))
+    assert notices.update(status(word)) == ContextNote("ended", text)
     assert not notices.is_compacting
 
 
 def test_an_agent_without_reports_is_told_of_as_unlabelled() -> None:
-    notices = Notices()
+    notices = ContextNotes()
     plain = PeerContext(tokens=900, max_tokens=1000, messages=3, status="compacting")
-    assert notices.hear(plain) == Notice("begun", "compacting 900 tokens (unlabelled) ...")
+    assert notices.update(plain) == ContextNote("begun", "compacting 900 tokens (unlabelled) ...")
     after = PeerContext(tokens=500, max_tokens=1000, messages=3, status="compacted")
-    assert notices.hear(after) == Notice("ended", "compacted; now 500 of 1,000 (unlabelled)")
+    assert notices.update(after) == ContextNote("ended", "compacted; now 500 of 1,000 (unlabelled)")
 
 
 def test_a_pause_is_told_once() -> None:
-    notices = Notices()
-    notice = notices.hear(status("paused:lunch"))
+    notices = ContextNotes()
+    notice = notices.update(status("paused:lunch"))
     assert notice is not None
     assert notice.stage == "paused"
     assert notices.is_paused
-    assert notices.hear(status("paused")) is None
-    assert notices.hear(status("active")) is None
+    assert notices.update(status("paused")) is None
+    assert notices.update(status("active")) is None
     assert not notices.is_paused
 
 
 def test_an_agent_that_was_compacting_before_is_known_to_be() -> None:
-    assert Notices(status("compacting")).is_compacting
+    assert ContextNotes(status("compacting")).is_compacting

@@ -4,7 +4,7 @@ from typing import Any
 
 from mew_protocol.context_report import ContextReport
 
-from mew_agent.participant.answers.usage import CallUsage, context_key, usage_of
+from mew_agent.participant.answers.context_notes import CallUsage, context_key, openai_usage
 from mew_agent.participant.peers import PeerContext
 
 
@@ -19,7 +19,7 @@ UNAVAILABLE = {"basis": "unknown", "reason": "usage_unavailable", "prompt_tokens
 
 
 def test_the_figures_are_those_of_the_report() -> None:
-    assert usage_of(context(120, cached_tokens=40, reasoning_tokens=5)) == {
+    assert openai_usage(context(120, cached_tokens=40, reasoning_tokens=5)) == {
         "prompt_tokens": 90,
         "completion_tokens": 10,
         "total_tokens": 120,
@@ -29,18 +29,18 @@ def test_the_figures_are_those_of_the_report() -> None:
 
 
 def test_details_that_were_not_reported_are_left_out() -> None:
-    assert usage_of(context(100)) == {"prompt_tokens": 90, "completion_tokens": 10, "total_tokens": 100}
+    assert openai_usage(context(100)) == {"prompt_tokens": 90, "completion_tokens": 10, "total_tokens": 100}
 
 
 def test_where_the_measure_is_another_the_total_is_the_sum() -> None:
-    usage = usage_of(context(90, measure="prompt"))
+    usage = openai_usage(context(90, measure="prompt"))
     assert usage is not None
     assert usage["total_tokens"] == 100
 
 
 def test_half_a_report_is_no_usage() -> None:
-    assert usage_of(context(100, completion_tokens=None)) is None
-    assert usage_of(PeerContext(tokens=100)) is None
+    assert openai_usage(context(100, completion_tokens=None)) is None
+    assert openai_usage(PeerContext(tokens=100)) is None
 
 
 def test_only_a_call_made_since_the_turn_began_counts() -> None:
@@ -49,28 +49,28 @@ def test_only_a_call_made_since_the_turn_began_counts() -> None:
     def total() -> int | None:
         return usage.usage["total_tokens"] if usage.usage else None
 
-    usage.hear(context(100))
+    usage.update(context(100))
     assert total() is None
-    usage.hear(context(200, "c2"))
+    usage.update(context(200, "c2"))
     assert total() == 200
     usage.begin(context(200, "c2"))
     assert total() is None
-    usage.hear(context(300, "c3"))
+    usage.update(context(300, "c3"))
     assert total() == 300
 
 
 def test_a_projection_after_a_compaction_keeps_the_calls_figures() -> None:
     usage = CallUsage(context(100))
-    usage.hear(context(200, "c2"))
-    usage.hear(context(50, "c2", basis="projected", prompt_tokens=None, completion_tokens=None))
+    usage.update(context(200, "c2"))
+    usage.update(context(50, "c2", basis="projected", prompt_tokens=None, completion_tokens=None))
     assert usage.usage is not None
     assert usage.usage["total_tokens"] == 200
 
 
 def test_a_newest_call_without_usage_leaves_none() -> None:
     usage = CallUsage(context(100))
-    usage.hear(context(200, "c2"))
-    usage.hear(context(None, "c2", **UNAVAILABLE))
+    usage.update(context(200, "c2"))
+    usage.update(context(None, "c2", **UNAVAILABLE))
     assert usage.usage is None
 
 

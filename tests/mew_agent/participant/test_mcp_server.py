@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol.envelope import Envelope
 
-from mew_agent.participant.mcp_answers import answer
+from mew_agent.participant.mcp_server import McpServer
 from mew_agent.participant.participant import Participant
-from mew_agent.tools.catalog import LocalOffers, RequestFailed
+from mew_agent.tools.catalog import LocalOffers, Offers, RequestFailed
 from mew_agent.tools.functions import Tool, Toolbox
 
 JSON = st.recursive(
@@ -45,6 +45,13 @@ def offers() -> LocalOffers:
 
 def request(payload: dict[str, Any]) -> Envelope:
     return Envelope.write("mcp/request", id="r", ts="t", sender="bob", payload=payload, to=("ada",))
+
+
+async def answer(request: Envelope, offers: Offers, *, is_paused: bool) -> dict[str, Any]:
+    me = Participant("ws://h", space="demo", id="ada", token="t")
+    payload = await McpServer(me.messenger, offers, lambda: is_paused).response_to(request)
+    assert payload is not None
+    return payload
 
 
 async def ask(method: str, params: dict[str, Any] | None = None, *, is_paused: bool = False) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from mew_protocol.codec import StreamFrame, encode_frame
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import NoAnswer
-from mew_agent.participant.answers.assembly import Answer, Delta
+from mew_agent.participant.answers.builder import AnswerBuilder, Thinking, Writing
+from mew_agent.participant.answers.context_notes import CallUsage
 from mew_agent.participant.answers.exchange import Exchange
-from mew_agent.participant.answers.routing import MAX_ABANDONED, Listening
-from mew_agent.participant.answers.usage import CallUsage
+from mew_agent.participant.answers.router import MAX_ABANDONED, AnswerRouter
 from mew_agent.participant.peers import Peers
 
 QUESTION = "How high is the tide?"
@@ -22,7 +22,7 @@ class Heard:
 
     def __init__(self, *, tools: bool = False) -> None:
         self.peers = Peers("bob")
-        self.listening = Listening("bob", self.peers)
+        self.router = AnswerRouter("bob", self.peers)
         self.tools = tools
         self.say("system:gateway", "system/welcome", you={"id": "bob", "capabilities": []}, participants=[])
         for name in ("coder", "writer"):
@@ -42,18 +42,19 @@ class Heard:
             correlation_id=(about,) if about else (),
             context=context,
         )
-        self.peers.receive(envelope)
-        return self.listening.hear(envelope)
+        for peer in self.peers.receive(envelope).left:
+            self.router.peer_left(peer.id)
+        return self.router.receive(envelope)
 
     def frame(self, value: Any, *, stream: str = "s-1", context: str = "r-1") -> None:
         data = json.dumps({"context": context, **value}) if isinstance(value, dict) else value
-        self.listening.hear_frame(StreamFrame(stream, encode_frame(stream, data)))
+        self.router.receive_frame(StreamFrame(stream, encode_frame(stream, data)))
 
-    def ask(self, chat_id: str = "q-1", agent: str = "coder", text: str = QUESTION) -> Exchange[Delta]:
+    def ask(self, chat_id: str = "q-1", agent: str = "coder", text: str = QUESTION) -> Exchange:
         context = self.peers[agent].context
-        answer = Answer(may_use_tools=self.tools)
+        answer = AnswerBuilder(notices="content", may_use_tools=self.tools)
         exchange = Exchange(agent, chat_id, text, answer, CallUsage(context), 60.0, context)
-        self.listening.add(exchange)
+        self.router.add(exchange)
         return exchange
 
     def start(self, about: str = "q-1", reasoning: str = "r-1", **payload: Any) -> bool:
@@ -65,20 +66,21 @@ class Heard:
             payload=payload,
             correlation_id=(about,) if about else (),
         )
-        unwanted = self.listening.hear(start)
+        unwanted = self.router.receive(start)
         self.say("gateway", "stream/open", stream_id="s-1", owner="coder")
         return unwanted
 
 
-async def read(exchange: Exchange[Delta]) -> tuple[str, str]:
+async def read(exchange: Exchange) -> tuple[str, str]:
     """Content and thinking until the end."""
-    parts = {"content": "", "reasoning_content": ""}
-    while (delta := await exchange.next()) is not None:
-        parts[delta.part] += delta.text
-    return parts["content"], parts["reasoning_content"]
+    content, thinking = "", ""
+    while (event := await exchange.next_event()) is not None:
+        content += event.text if isinstance(event, Writing) else ""
+        thinking += event.text if isinstance(event, Thinking) else ""
+    return content, thinking
 
 
-async def problem_of(exchange: Exchange[Delta]) -> NoAnswer:
+async def problem_of(exchange: Exchange) -> NoAnswer:
     with pytest.raises(NoAnswer) as caught:
         await read(exchange)
     return caught.value
@@ -132,7 +134,7 @@ async def test_only_the_owner_of_a_stream_speaks_in_it() -> None:
 
 async def test_a_stream_that_was_open_before_we_joined_is_known() -> None:
     heard = Heard()
-    heard.listening.hear(
+    heard.router.receive(
         Envelope.write(
             "system/welcome",
             id="w",
@@ -171,7 +173,7 @@ async def test_a_thought_with_a_tool_call_ends_the_text_before_it() -> None:
     heard.frame({"type": "thought", "value": {"action": "respond", "reasoning": "I answer."}})
     heard.say("coder", "chat", about="q-1", to="bob", text="Found.")
     assert await read(exchange) == ("Found.", 'I look.\n→ files/read {"path": "a"}\n')
-    assert heard.listening.users_of_tools == {"coder"}
+    assert heard.router.tool_users == {"coder"}
 
 
 async def test_a_call_that_an_agent_makes_again_is_told() -> None:
@@ -182,7 +184,7 @@ async def test_a_call_that_an_agent_makes_again_is_told() -> None:
     heard.frame({"type": "notice", "event": "call_again"})
     heard.frame({"type": "token", "value": "Low."})
     heard.say("coder", "chat", about="q-1", to="bob", text="Low.")
-    told = "The ti\n\n> stopped there by a control; the answer begins anew\n\nLow."
+    told = "The ti\n\n> stopped there by a control; the answer begins again\n\nLow."
     assert await read(exchange) == (told, "")
 
 
@@ -248,14 +250,14 @@ async def test_a_paused_agent_is_told_of() -> None:
     exchange = heard.ask()
     heard.say("coder", "chat", about="q-1", to="bob", text="Back.")
     content, _ = await read(exchange)
-    assert content.startswith("> paused; the answer comes when somebody resumes the agent\n\n")
+    assert content.startswith("> paused; the answer comes after the agent is resumed\n\n")
 
 
 async def test_a_reasoning_that_begins_after_its_asker_left_is_unwanted_once() -> None:
     heard = Heard()
     exchange = heard.ask()
-    del heard.listening.exchanges["q-1"]
-    heard.listening.abandon(exchange)
+    del heard.router.exchanges["q-1"]
+    heard.router.abandon(exchange)
     assert heard.start()
     assert not heard.start()
 
@@ -264,8 +266,8 @@ async def test_what_was_abandoned_long_ago_is_forgotten() -> None:
     heard = Heard()
     for number in range(MAX_ABANDONED + 1):
         exchange = heard.ask(f"q-{number}")
-        del heard.listening.exchanges[exchange.chat_id]
-        heard.listening.abandon(exchange)
+        del heard.router.exchanges[exchange.chat_id]
+        heard.router.abandon(exchange)
     assert not heard.start(about="q-0")
     assert heard.start(about=f"q-{MAX_ABANDONED}")
 
@@ -293,7 +295,7 @@ async def test_own_echoes_are_not_heard() -> None:
 async def test_closing_ends_every_question() -> None:
     heard = Heard()
     exchanges = [heard.ask("q-1"), heard.ask("q-2")]
-    heard.listening.fail_all("closing", "closing")
+    heard.router.fail_all("closing", "closing")
     for exchange in exchanges:
         assert (await problem_of(exchange)).code == "closing"
-        assert exchange.is_to_be_stopped
+        assert exchange.needs_cancel

@@ -9,8 +9,8 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import BadAnswer, MewAgentError, NotPermitted, PeerAbsent, PeerFailed, PeerTimeout, Rejected
-from mew_agent.participant.participant import Participant
 from mew_agent.participant.mcp_client import Timeouts
+from mew_agent.participant.participant import Participant
 from tests.mew_agent.conftest import Ear
 from tests.support.peers import SOON, Join, space_of_peers, with_tools
 
@@ -86,7 +86,7 @@ async def test_answers_of_any_shape_are_read(payload: dict[str, Any], expected: 
     async with space_of_peers() as (_, join), join("asker") as me, join("bob") as bob:
         await until(lambda: "bob" in me.peers)
         answering(bob, payload, to="request")
-        bob.offers = _Silence()
+        bob.mcp_server.offers = _Silence()
         came = await outcome(lambda: me.call_tool("bob", "x"))
         assert expected == (str(came) if isinstance(came, PeerFailed) else came.text)
 
@@ -267,14 +267,14 @@ async def test_a_peer_may_answer_a_proposal_itself_and_so_may_who_fulfilled_it()
                 await ada.send("mcp/request", proposal.payload, to="bob", correlation_id=about)
                 await ada.send("mcp/response", {"result": "passed on"}, to="proposer", correlation_id=about)
 
-        bob.offers = _Silence()
+        bob.mcp_server.offers = _Silence()
         assert await me.request("ada", "tools/list") == "passed on"
 
 
 async def test_a_stranger_cannot_answer_a_proposal() -> None:
     async with scene() as (me, ada, *_):
         answering(ada, {"result": "forged"})
-        with pytest.raises(PeerTimeout, match="nobody fulfilled it"):
+        with pytest.raises(PeerTimeout, match="no participant fulfilled the proposal"):
             await me.request("tools", "tools/list", timeouts=SOON)
 
 
@@ -288,7 +288,7 @@ async def test_a_request_for_something_else_fulfils_nothing() -> None:
                 await ada.send("mcp/request", payload, to="tools", correlation_id=(proposal.id,))
             await ada.send("mcp/request", {"method": "tools/list"}, to="tools", correlation_id=(proposal.id,))
 
-        with pytest.raises(PeerTimeout, match="nobody fulfilled it"):
+        with pytest.raises(PeerTimeout, match="no participant fulfilled the proposal"):
             await me.call_tool("tools", "add", {"a": 1, "b": 1}, timeouts=SOON)
 
 
@@ -318,7 +318,7 @@ async def test_a_rejection_after_the_fulfilment_comes_too_late() -> None:
 
 async def test_a_proposal_that_nobody_fulfils_is_withdrawn() -> None:
     async with scene() as (me, _, ear, _join):
-        with pytest.raises(PeerTimeout, match="nobody fulfilled it"):
+        with pytest.raises(PeerTimeout, match="no participant fulfilled the proposal"):
             await me.call_tool("tools", "add", timeouts=Timeouts(decision_seconds=0.05))
         proposal = await ear.first("proposer", "mcp/proposal")
         withdrawn = await ear.first("proposer", "mcp/withdraw", about=proposal)
@@ -353,7 +353,7 @@ async def test_a_proposal_to_a_peer_that_leaves_fails_at_once_and_is_withdrawn()
 async def test_after_the_fulfilment_the_answer_has_its_own_time() -> None:
     async with space_of_peers() as (_, join), join("proposer") as me, join("ada") as ada, join("bob") as bob:
         await until(lambda: {"ada", "bob"} <= set(me.peers))
-        bob.offers = _Silence()
+        bob.mcp_server.offers = _Silence()
 
         @ada.on("mcp/proposal")
         async def fulfil(proposal: Envelope) -> None:
@@ -369,12 +369,12 @@ async def test_a_grant_in_the_middle_turns_proposals_into_requests() -> None:
     async with scene() as (me, ada, ear, _):
         granted = {"recipient": "proposer", "capabilities": [{"kind": "mcp/request"}]}
         await ada.send("capability/grant", granted, to="proposer")
-        await until(lambda: me.requests.may_request("tools", "tools/list"))
+        await until(lambda: me.mcp.may_request("tools", "tools/list"))
         await me.request("tools", "tools/list")
         await ear.first("proposer", "mcp/request")
         revoked = {"recipient": "proposer", "capabilities": [{"kind": "mcp/request"}]}
         await ada.send("capability/revoke", revoked, to="proposer")
-        await until(lambda: not me.requests.may_request("tools", "tools/list"))
+        await until(lambda: not me.mcp.may_request("tools", "tools/list"))
         with pytest.raises(PeerTimeout):
             await me.request("tools", "tools/list", timeouts=SOON)
         await ear.first("proposer", "mcp/proposal")
@@ -383,7 +383,7 @@ async def test_a_grant_in_the_middle_turns_proposals_into_requests() -> None:
 async def test_a_capability_taken_away_unnoticed_becomes_a_proposal() -> None:
     """Some gateways do not tell the holder: the first thing it hears is the refusal."""
     async with scene() as (me, ada, ear, _):
-        me.capabilities = ada.capabilities
+        me.messenger.capabilities = ada.capabilities
         with pytest.raises(PeerTimeout, match="'mcp/proposal'"):
             await me.request("tools", "tools/list", timeouts=SOON)
         await ear.first("proposer", "mcp/withdraw")
@@ -392,7 +392,7 @@ async def test_a_capability_taken_away_unnoticed_becomes_a_proposal() -> None:
 async def test_an_unreadable_list_is_a_bad_answer() -> None:
     async with space_of_peers() as (_, join), join("asker") as me, join("bob") as bob:
         await until(lambda: "bob" in me.peers)
-        bob.offers = _Silence()
+        bob.mcp_server.offers = _Silence()
         answering(bob, {"result": {"tools": "none"}}, to="request")
         with pytest.raises(BadAnswer, match="a list of tools was expected"):
             await me.discover("bob")

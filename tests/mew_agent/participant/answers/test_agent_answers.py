@@ -7,7 +7,7 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import NoAnswer, NotPermitted, PeerAbsent
-from mew_agent.participant.answers.events import Answered, AnswerEvent, ToolCalled, Writing
+from mew_agent.participant.answers.builder import Answered, AnswerEvent, ToolCalled, Writing
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
 from tests.mew_agent.conftest import Ear, Staged
@@ -82,8 +82,8 @@ async def test_each_way_to_get_no_answer_is_an_error_of_its_own(joined: Joined) 
     async with joined("ada") as ada, joined("bob") as bob:
         with pytest.raises(PeerAbsent):
             await ada.ask_agent("ghost", "Hello?")
-        with pytest.raises(NoAnswer, match=r"no sign of working on this for 0\.05 seconds") as silent:
-            await ada.ask_agent("bob", "Hello?", silence_seconds=0.05)
+        with pytest.raises(NoAnswer, match=r"showed no activity for 0\.05 seconds") as silent:
+            await ada.ask_agent("bob", "Hello?", inactivity_seconds=0.05)
         assert silent.value.code == "agent_silent"
 
         @bob.on_chat
@@ -99,7 +99,7 @@ async def test_who_may_not_chat_cannot_ask(joined: Joined) -> None:
         with anyio.fail_after(10):
             while "ada" not in mute.peers:
                 await anyio.wait_all_tasks_blocked()
-        mute.capabilities = type(mute.capabilities)()
+        mute.messenger.capabilities = type(mute.capabilities)()
         with pytest.raises(NotPermitted):
             await mute.ask_agent("ada", "Hello?")
         assert ada.is_joined

@@ -1,0 +1,48 @@
+"""What an agent shows while it answers, as typed pieces."""
+
+from mew_agent.participant.answers.builder import AnswerBuilder, ContextNotice, Thinking, ToolCalled, Writing
+
+
+def test_text_is_the_answer_piece_by_piece_and_is_not_told_twice() -> None:
+    pieces = AnswerBuilder(may_use_tools=False)
+    assert pieces.add_text("The tide ") == [Writing("The tide ")]
+    assert pieces.add_text("is high.") == [Writing("is high.")]
+    assert pieces.finish("The tide is high.") == []
+    assert pieces.text == "The tide is high."
+
+
+def test_text_before_a_tool_call_is_thinking_and_a_call_is_told_once() -> None:
+    pieces = AnswerBuilder(may_use_tools=True)
+    assert pieces.add_text("Let me look.") == []
+    said, called = pieces.add_tool_call("tide", '{"place": "Brest"}', call_id="c-1")
+    assert said == Thinking("Let me look.\n")
+    assert called == ToolCalled("tide", '{"place": "Brest"}')
+    assert pieces.add_tool_call("tide", '{"place": "Brest"}', call_id="c-1") == []
+    assert pieces.finish("High.") == [Writing("High.")]
+
+
+def test_a_model_without_tools_is_not_held_back() -> None:
+    pieces = AnswerBuilder(may_use_tools=True)
+    pieces.expect_tools(is_likely=False)
+    assert pieces.add_whole_text("At once.") == [Writing("At once.")]
+
+
+def test_thinking_and_notices_are_no_answer() -> None:
+    pieces = AnswerBuilder(may_use_tools=False)
+    assert pieces.add_thinking("Hm.") == [Thinking("Hm.")]
+    pieces.add_text("The ti")
+    assert pieces.add_notice("compacting ...") == [ContextNotice("compacting ...")]
+    assert pieces.notices == ["compacting ..."]
+    assert pieces.finish("The tide.") == [Writing("de.")]
+    assert pieces.close() == []
+
+
+def test_a_call_that_is_made_again_is_noticed() -> None:
+    pieces = AnswerBuilder(may_use_tools=False)
+    pieces.add_text("The ti")
+    assert pieces.restart_call("stopped there") == [ContextNotice("stopped there")]
+    assert pieces.add_text("Low.")[-1] == Writing("Low.")
+    assert pieces.finish("Low.") == []
+    held = AnswerBuilder(may_use_tools=True)
+    held.add_text("Hm.")
+    assert held.restart_call("stopped there") == [Thinking("Hm.\n")]
