@@ -1,6 +1,7 @@
 """What one delivery costs the gateway, beside the floor: a bare server that writes one pre-framed message to all.
 
     python -m benchmarks.fanout [--members 10 100 1000] [--deliveries 50000] [--rounds 15] [--frames] [--asgi]
+                                [--durability memory flushed synced]
 
 Server and members run in processes of their own; only the server's CPU time (user and system) counts. The next
 message is sent when everybody has the last one: each costs the server one wake-up in both cases. The floor's server
@@ -14,6 +15,7 @@ import argparse
 import asyncio
 import base64
 import hashlib
+import itertools
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -69,7 +71,10 @@ def space_of(members: int) -> SpaceConfig:
     # A benchmark sends as fast as it can, which the rate limit of a participant is there to refuse; and its members
     # only count bytes, so they answer no pings.
     limits = {"envelopes_per_second": 1e9, "envelope_burst": 10**9, "ping_interval_seconds": 0}
-    return parse_space(json.dumps({"space": {"id": SPACE}, "participants": people, "limits": limits}))
+    history = {"durability": os.environ.get("BENCHMARK_DURABILITY", "memory")}
+    return parse_space(
+        json.dumps({"space": {"id": SPACE}, "participants": people, "limits": limits, "history": history})
+    )
 
 
 def keep_to_core(number: int) -> None:
@@ -336,6 +341,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--frames", action="store_true", help="measure frames of a stream instead of envelopes")
     parser.add_argument("--asgi", action="store_true", help="measure the way through plain ASGI instead")
+    parser.add_argument(
+        "--durability",
+        nargs="+",
+        default=["memory", "flushed"],
+        choices=["memory", "flushed", "synced"],
+        help="where envelopes are kept before they are sent on; the difference is what keeping them costs",
+    )
     options = parser.parse_args()
     kind = "asgi" if options.asgi else "gateway"
     loop = "uvloop" if has_uvloop() else "asyncio"
@@ -345,12 +357,13 @@ def main() -> None:
     what = "frames of a stream" if options.frames else "envelopes"
     print(f"CPU per delivery in microseconds; {what} of {len(frame_message(message(0)))} bytes; {loop}; ", end="")
     print(f"logs of {' and '.join(kept) or 'nothing'}; no rate limit")
-    print(f"{'MEMBERS':>8} {'FLOOR':>8} {kind.upper():>8} {'RATIO':>7}")
-    for members in options.members:
+    print(f"{'MEMBERS':>8} {'FLOOR':>8} {kind.upper():>8} {'RATIO':>7} {'PER ENVELOPE':>13}  HISTORY")
+    for members, durability in itertools.product(options.members, options.durability):
         with tempfile.TemporaryDirectory() as state:
-            os.environ["BENCHMARK_STATE"] = state
+            os.environ |= {"BENCHMARK_STATE": state, "BENCHMARK_DURABILITY": durability}
             floor, gateway, ratio = compare(members, options.deliveries, options.rounds, kind, frames=options.frames)
-        print(f"{members:>8} {floor:>8.2f} {gateway:>8.2f} {ratio:>7.3f}", flush=True)
+        each = (gateway - floor) * members
+        print(f"{members:>8} {floor:>8.2f} {gateway:>8.2f} {ratio:>7.3f} {each:>13.1f}  {durability}", flush=True)
 
 
 if __name__ == "__main__":

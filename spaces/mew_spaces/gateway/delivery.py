@@ -78,7 +78,10 @@ class AcceptedEnvelopes:
         accepted = receipt.accepted
         if accepted is None or accepted.kind == kinds.SYSTEM_HEARTBEAT:
             return None
-        if any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in receipt.effects):
+        effects = receipt.effects
+        if len(effects) == 1 and isinstance(effects[0], Broadcast) and effects[0].envelope is accepted:
+            return None  # nearly every envelope
+        if any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in effects):
             return None
         self._unechoed[accepted.sender, accepted.id] = None
         if len(self._unechoed) > REMEMBERED_UNECHOED:

@@ -1,10 +1,12 @@
 """What waits to be stored: effects are performed in order, none before the envelopes ahead of it are written.
 
-With a log in memory everything is performed at once. With a durable one, what arrives while a batch is being written
-forms the next batch, so the number of writes follows from how fast the disk is and not from how much is sent.
+Where storing takes microseconds, everything is performed at once. Where it waits for a disk, what arrives while a
+batch is being written forms the next batch: the number of writes follows from how fast the disk is.
 """
 
+import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import anyio
@@ -14,6 +16,10 @@ from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
 
 from mew_spaces.core.effects import Broadcast, Effect
 from mew_spaces.log.interface import Batch, NotStored, SpaceLog
+
+log = logging.getLogger("spaces")
+
+UPKEEP_SECONDS = 0.5
 
 _PROBE = b"." * 8192
 """Written to find out whether a full disk takes something again."""
@@ -58,7 +64,7 @@ class Outbox:
         self._perform = perform
         self._refuse = refuse
         self._performed = performed
-        self._is_immediate = log.durability == "memory"
+        self._is_immediate = not log.is_slow
         self._items: list[Item] = []
         self._ticket: _Ticket | None = None  # an event can only be made where an event loop runs
         self._wake: anyio.Event | None = None
@@ -73,17 +79,30 @@ class Outbox:
         """Whether everything that the log has published is performed."""
         return not self._is_performing
 
-    def put(self, item: Item) -> None:
-        """Perform an item, now or behind everything put before."""
-        if self._is_immediate:
-            if isinstance(item, NumberedBroadcast):
-                self._log.commit()
-            self._perform(item)
-        elif isinstance(item, NumberedBroadcast) or self._items or self._is_writing or self._is_performing:
-            self._items.append(item)
+    def broadcast(self, effect: Broadcast, data: bytes, *, at: float, is_logged: bool) -> None:
+        """Number and store an envelope, then perform it: now, or behind everything put before."""
+        envelope = effect.envelope
+        if not self._is_immediate:
+            sequence = self._log.stage(data, sender=envelope.sender, id=envelope.id, at=at)
+            self._items.append(NumberedBroadcast(effect, data, sequence, is_logged))
             self._wake_up()
+            return
+        try:
+            number: int | None = self._log.append(data, sender=envelope.sender, id=envelope.id, at=at)
+            self.is_failing = False
+        except NotStored as error:
+            self._begin_failing(error)
+            self._perform_unstored(NumberedBroadcast(effect, data, None, is_logged))
         else:
-            self._perform(item)
+            self._perform(NumberedBroadcast(effect, data, number, is_logged))
+
+    def put(self, effect: Effect) -> None:
+        """Perform an effect that is not to be stored, now or behind everything put before."""
+        if self._is_immediate or not (self._items or self._is_writing or self._is_performing):
+            self._perform(effect)
+        else:
+            self._items.append(effect)
+            self._wake_up()
 
     async def stored(self) -> bool:
         """Wait until everything put so far is stored; False if its batch could not be."""
@@ -97,9 +116,15 @@ class Outbox:
 
     def probe(self) -> None:
         """After a failure, try again to write something."""
-        if self.is_failing and not self._is_writing:
-            self._log.put("probe", _PROBE)
+        if not self.is_failing or self._is_writing:
+            return
+        self._log.put("probe", _PROBE)
+        if not self._is_immediate:
             self._wake_up()
+            return
+        with suppress(NotStored):
+            self._log.commit()
+            self.is_failing = False
 
     def stop(self) -> None:
         """Nothing more will be put. What waits is still stored and performed, by `run` if that is running."""
@@ -113,6 +138,7 @@ class Outbox:
     async def run(self) -> None:
         """Write batch after batch until `stop`. Cancelled, it ends behind the batch that is being written."""
         if self._is_immediate:
+            await self._keep_up()
             return
         self._wake = anyio.Event()
         if self._items:
@@ -127,6 +153,14 @@ class Outbox:
             self._wake = None
             self._finish_now()
 
+    async def _keep_up(self) -> None:
+        """Let the log tidy itself in a thread, now and then."""
+        while True:
+            await anyio.sleep(UPKEEP_SECONDS)
+            if self._log.wants_upkeep:
+                with anyio.CancelScope(shield=True):
+                    await to_thread.run_sync(self._log.upkeep)
+
     async def _store(self) -> None:
         while (batch := self._log.seal()) or self._items:
             items, self._items = self._items, []
@@ -134,13 +168,15 @@ class Outbox:
             self._is_writing = True
             try:
                 await to_thread.run_sync(self._log.write, batch)
-            except NotStored:
-                self._fail(items, batch)
+            except NotStored as error:
+                self._fail(items, batch, error)
             else:
                 self._complete(items, batch)
             if ticket is not None:
                 ticket.is_stored = not self.is_failing
                 ticket.done.set()
+            if self._log.wants_upkeep:
+                await to_thread.run_sync(self._log.upkeep)
 
     def _finish_now(self) -> None:
         """Store what is left, in this thread, and release the log."""
@@ -148,8 +184,8 @@ class Outbox:
         items, self._items = self._items, []
         try:
             self._log.write(batch)
-        except NotStored:
-            self._fail(items, batch)
+        except NotStored as error:
+            self._fail(items, batch, error)
         else:
             self._complete(items, batch)
         if self._ticket is not None:
@@ -163,26 +199,32 @@ class Outbox:
         self._log.publish(batch)
         self._perform_all(items)
 
-    def _fail(self, items: list[Item], batch: Batch) -> None:
-        """Envelopes of participants are refused; the gateway's own are delivered without a number."""
+    def _fail(self, items: list[Item], batch: Batch, error: NotStored) -> None:
         self._is_writing = False
-        self.is_failing = True
+        self._begin_failing(error)
         self._log.discard(batch)
-        kept: list[Item] = []
-        for item in items:
-            if not isinstance(item, NumberedBroadcast):
-                kept.append(item)
-            elif item.effect.envelope.sender in (GATEWAY, STREAM_GATEWAY):
-                kept.append(item._replace(sequence=None))
-            else:
-                self._refuse(item.effect.envelope)
-        self._perform_all(kept)
+        self._perform_all(items)
+
+    def _begin_failing(self, error: NotStored) -> None:
+        if not self.is_failing:
+            log.error("history not stored: %s; envelopes are refused until it can be", error)
+        self.is_failing = True
+
+    def _perform_unstored(self, item: Item) -> None:
+        """Envelopes of participants are refused; the gateway's own are delivered without a number."""
+        if not isinstance(item, NumberedBroadcast):
+            self._perform(item)
+        elif item.effect.envelope.sender in (GATEWAY, STREAM_GATEWAY):
+            self._perform(item._replace(sequence=None))
+        else:
+            self._refuse(item.effect.envelope)
 
     def _perform_all(self, items: list[Item]) -> None:
         self._is_performing = True
+        perform = self._perform_unstored if self.is_failing else self._perform
         try:
             for item in items:
-                self._perform(item)
+                perform(item)
         finally:
             self._is_performing = False
         self._performed()

@@ -288,7 +288,7 @@ class SpaceService:
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Broadcast):
-                self._broadcast(effect, effect.envelope.encode())
+                self._broadcast(effect, effect.envelope.encode(), self._clock())
             else:
                 self._outbox.put(effect)
         self._finish_performing()
@@ -299,10 +299,8 @@ class SpaceService:
         if self._sessions.is_replaying and self._outbox.is_settled:
             self._sessions.replay()
 
-    def _broadcast(self, effect: Broadcast, data: bytes, *, is_logged: bool = False) -> None:
-        envelope = effect.envelope
-        sequence = self.log.stage(data, sender=envelope.sender, id=envelope.id, at=self._clock().timestamp())
-        self._outbox.put(NumberedBroadcast(effect, data, sequence, is_logged))
+    def _broadcast(self, effect: Broadcast, data: bytes, now: datetime, *, is_logged: bool = False) -> None:
+        self._outbox.broadcast(effect, data, at=now.timestamp(), is_logged=is_logged)
 
     def _end_slow_ones(self) -> None:
         while self._slow:
@@ -313,7 +311,7 @@ class SpaceService:
             case NumberedBroadcast():
                 self._write_broadcast(effect)
             case Broadcast():  # numbered before it gets here
-                self._broadcast(effect, effect.envelope.encode())
+                self._broadcast(effect, effect.envelope.encode(), self._clock())
             case Send(envelope, connections, is_secret):
                 data = self._for_session(envelope, connections).encode()
                 self._send(frame_json(data), connections)
@@ -386,7 +384,6 @@ class SpaceService:
         return Receipt((send,), refused=payload)
 
     def _refuse_unstored(self, envelope: Envelope) -> None:
-        log.error("%s from %s could not be stored and was not delivered", envelope.kind, envelope.sender)
         for connection, owner in self._owners.items():
             if owner == envelope.sender:
                 send = self.space.refuse_connection(
@@ -444,7 +441,7 @@ class SpaceService:
             is_crowd = members > audit.max_named_recipients and not first.without
             heard = members if is_crowd else self._recipients(audit, first)
             audit.log_accepted(accepted, data, sender, transport, heard, decision, now=now)
-            self._broadcast(first, data, is_logged=True)
+            self._broadcast(first, data, now, is_logged=True)
             self._finish_performing()
             return
         audit.log_received(accepted or draft, sender, transport, now=now, rejected=refused.error if refused else None)

@@ -1,7 +1,7 @@
 """[pure] The contract of a space's log: number, store, read back, recognise what came twice.
 
 An entry goes through three steps. `stage` gives it the next number. `write` stores everything staged so far as one
-batch; it blocks, so callers run it in a thread. `publish` makes the batch visible to readers. Nobody may be sent an
+batch; where `is_slow`, callers run it in a thread. `publish` makes the batch visible to readers. Nobody may be sent an
 envelope before its batch is written: a gateway that restarts must never give a number to two envelopes.
 
 Numbers grow and are never reused within an epoch, but they may have gaps: a batch that could not be written leaves
@@ -11,7 +11,7 @@ one. A log that lost its past starts a new epoch.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Durability = Literal["memory", "flushed", "synced"]
 """What accepted means: kept in memory, handed to the operating system, or written to the disk."""
@@ -40,8 +40,7 @@ class Position:
         return Position(epoch, int(sequence))
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One accepted envelope: its number, its JSON text, and the sender and id that name it."""
 
     sequence: int
@@ -123,6 +122,20 @@ class SpaceLog(ABC):
     def write(self, batch: Batch) -> None:
         """Store a batch. Blocks. Raises `NotStored`, after which nothing of the batch is stored."""
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether `write` waits for a disk, so that it belongs into a thread."""
+        return self.durability == "synced"
+
+    @property
+    def wants_upkeep(self) -> bool:
+        """Whether `upkeep` is due."""
+        return False
+
+    def upkeep(self) -> None:
+        """Tidy the store, if it wants that. Blocks; runs in a thread beside `write`."""
+        return
+
     @abstractmethod
     def publish(self, batch: Batch) -> None:
         """Make a written batch visible and wake readers."""
@@ -150,6 +163,12 @@ class SpaceLog(ABC):
     @abstractmethod
     def close(self) -> None:
         """End, and release what the log holds."""
+
+    def append(self, data: bytes, *, sender: str, id: str, at: float) -> int:  # noqa: A002 - the wire's word
+        """Stage, write and publish one envelope with all that is staged; returns its number. Raises `NotStored`."""
+        sequence = self.stage(data, sender=sender, id=id, at=at)
+        self.commit()
+        return sequence
 
     def commit(self) -> Batch:
         """Seal, write and publish in one step: for logs that never block, and for programs that may."""

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mew_spaces.log.interface import Bounds, NotStored, Position, SpaceLog
 from mew_spaces.log.memory import MemoryLog
-from mew_spaces.log.sqlite import SqliteLog
+from mew_spaces.log.sqlite import CHECKPOINT_EVERY_COMMITS, SqliteLog
 
 ROOMY = Bounds(entries=1_000, bytes=1_000_000)
 Make = Callable[[Bounds], SpaceLog]
@@ -96,6 +96,17 @@ def test_an_envelope_that_comes_twice_is_recognised(make: Make) -> None:
     log.commit()
     assert log.sequence_of("ada", "1") == 1
     assert log.sequence_of("bob", "1") is None
+    log.close()
+
+
+def test_one_envelope_can_be_appended_in_one_step(make: Make) -> None:
+    log = make(Bounds(entries=2, bytes=1_000))
+    assert [log.append(text.encode(), sender="ada", id=text, at=0.0) for text in "abc"] == [1, 2, 3]
+    log.put("board", b"[]")
+    assert log.append(b"d", sender="ada", id="d", at=0.0) == 4
+    assert dict(log.state()) == {"board": b"[]"}
+    assert texts(log.since(log.start)) == ["c", "d"]
+    assert log.sequence_of("ada", "a") == 1
     log.close()
 
 
@@ -226,14 +237,21 @@ def test_a_full_disk_refuses_the_batch_and_the_log_goes_on_later(tmp_path: Path)
 
 def test_a_second_gateway_cannot_open_the_same_file(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
-    say(log, "a")
-    program = (
-        "import sys, sqlite3; c = sqlite3.connect(sys.argv[1], timeout=0.1)\n"
-        "try:\n c.execute('INSERT INTO state VALUES (1, 1)')\n"
-        "except sqlite3.OperationalError as error:\n print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", program, tmp_path / "log"], capture_output=True, text=True, timeout=60)
-    assert "locked" in done.stdout
+    with pytest.raises(NotStored, match="another gateway"):
+        SqliteLog(tmp_path / "log", bounds=ROOMY)
+    log.close()
+    SqliteLog(tmp_path / "log", bounds=ROOMY).close()
+
+
+def test_upkeep_moves_the_written_batches_into_the_file(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    for number in range(CHECKPOINT_EVERY_COMMITS):
+        log.append(b"a", sender="ada", id=str(number), at=0.0)
+    assert log.wants_upkeep
+    log.upkeep()
+    size = (tmp_path / "log-wal").stat().st_size
+    say(log, "after")
+    assert (tmp_path / "log-wal").stat().st_size == size  # written from its beginning again
     log.close()
 
 
@@ -243,7 +261,7 @@ def test_a_killed_process_keeps_every_batch_it_wrote(tmp_path: Path) -> None:
 import os, sys
 from pathlib import Path
 from mew_spaces.log.interface import Bounds
-from mew_spaces.log.sqlite import SqliteLog
+from mew_spaces.log.sqlite import CHECKPOINT_EVERY_COMMITS, SqliteLog
 log = SqliteLog(Path(sys.argv[1]), bounds=Bounds(100_000, 10_000_000))
 number = 0
 while True:
