@@ -1,36 +1,38 @@
-"""[pure] The board: the last status of every participant, as it was said and when.
+"""[pure] What late joiners, HTTP readers and the dashboard see of a space: the status board and the snapshot.
 
-A figure is kept exactly as its owner reported it; the board adds only its age. It knows nothing of who may see it.
+A status is kept exactly as its sender reported it; the board adds only its age. Does not know who may see it.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.participant import BoardEntry, Status, is_whole_status
+from mew_protocol.payloads.participant import Board, BoardEntry, Status, is_whole_status
+from mew_protocol.payloads.system import ActiveStream, Member, Welcome
 from mew_protocol.timestamp import wire_timestamp
 from pydantic import ValidationError
 
 
 @dataclass(frozen=True, slots=True)
-class _Posted:
+class _ReceivedStatus:
     status: Status
-    status_id: str
+    envelope_id: str
     received_at: datetime
 
 
 class StatusBoard:
-    """Statuses by participant. A disconnect does not erase one: its age tells how much it is worth."""
+    """The last status of every participant. A status stays when its sender disconnects; its age shows its worth."""
 
     def __init__(self) -> None:
-        self._posted: dict[str, _Posted] = {}
+        self._received: dict[str, _ReceivedStatus] = {}
 
     def post(self, envelope: Envelope, *, at: datetime) -> bool:
-        """Take a `participant/status` of its sender. Returns whether the board changed.
+        """Keep a `participant/status` of its sender, and return whether the board changed.
 
-        A status addressed to one asker may be narrowed to the fields it asked for; such a part never replaces a
-        whole. A status that does not read as one (`mew_protocol.payloads.participant.Status`) is not shown.
+        A status that holds only some requested fields never replaces a whole one. One that is no valid `Status` is
+        ignored.
         """
         if not is_whole_status(envelope):
             return False
@@ -38,28 +40,71 @@ class StatusBoard:
             status = Status.model_validate(envelope.body)
         except ValidationError:
             return False
-        self._posted[envelope.sender] = _Posted(status, envelope.id, at)
+        self._received[envelope.sender] = _ReceivedStatus(status, envelope.id, at)
         return True
 
     @property
     def participants(self) -> tuple[str, ...]:
-        """Everybody who ever posted."""
-        return tuple(self._posted)
+        """Every participant that sent a status."""
+        return tuple(self._received)
 
     def entry(self, participant: str, *, connected: bool, now: datetime) -> BoardEntry:
-        """One line of the board. `status` is absent while nothing was posted."""
-        posted = self._posted.get(participant)
-        if posted is None:
+        """Return one line of the board; `status` is absent until the participant sends one."""
+        received = self._received.get(participant)
+        if received is None:
             return BoardEntry(id=participant, connected=connected)
         return BoardEntry(
             id=participant,
             connected=connected,
-            status=posted.status,
-            status_id=posted.status_id,
-            received_at=wire_timestamp(posted.received_at),
-            age_seconds=round(max(0.0, (now - posted.received_at).total_seconds()), 3),
+            status=received.status,
+            status_id=received.envelope_id,
+            received_at=wire_timestamp(received.received_at),
+            age_seconds=round(max(0.0, (now - received.received_at).total_seconds()), 3),
         )
 
     def entries(self, participants: Iterable[tuple[str, bool]], *, now: datetime) -> tuple[BoardEntry, ...]:
-        """Lines for (participant, connected) pairs, in their order."""
+        """Return the lines for (participant, connected) pairs, in their order."""
         return tuple(self.entry(name, connected=connected, now=now) for name, connected in participants)
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipantView:
+    """One participant: configured, invited or connected."""
+
+    id: str
+    connected: bool
+    capabilities: tuple[dict[str, object], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceSnapshot:
+    """A space at one moment: members in join order first, then participants that are not connected."""
+
+    space: str
+    name: str | None
+    at: datetime
+    participants: tuple[ParticipantView, ...]
+    active_streams: tuple[ActiveStream, ...]
+    board: tuple[BoardEntry, ...]
+
+    def welcome(self, participant: str, capabilities: tuple[dict[str, object], ...]) -> dict[str, Any]:
+        """Return the welcome payload: the joiner, the other members, open streams, and the last statuses.
+
+        Only keys that a status really had are written: a default of our model is not a statement of its sender.
+        """
+        welcome = Welcome(
+            you=Member(id=participant, capabilities=capabilities),
+            participants=tuple(
+                Member(id=view.id, capabilities=view.capabilities)
+                for view in self.participants
+                if view.connected and view.id != participant
+            ),
+            active_streams=self.active_streams,
+            board=tuple(entry for entry in self.board if entry.status is not None),
+        )
+        return welcome.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    def as_board(self) -> Board:
+        """Return the board as `GET /spaces/{id}/context` and the event stream send it."""
+        board = Board(space=self.space, at=wire_timestamp(self.at), participants=self.board)
+        return board.model_copy(update={"name": self.name}) if self.name is not None else board

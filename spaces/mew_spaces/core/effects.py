@@ -1,6 +1,6 @@
-"""[pure] What a space wants done, as data. `service` performs effects one by one, in order.
+"""[pure] What a space wants done, as values. The service performs the effects one by one, in order.
 
-A connection is known here by its number alone; what is behind the number is the service's business.
+Connections appear as numbers only; the service knows which socket or file is behind a number.
 """
 
 from collections.abc import Mapping
@@ -14,21 +14,28 @@ from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 
 from mew_spaces.core.permissions import PermissionDecision
-from mew_spaces.core.roster import Roster
+from mew_spaces.core.state import Change
 
 ConnectionId = NewType("ConnectionId", int)
 
 
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    """The durable state changed. Comes before the effects that announce the change, so it can be stored first."""
+
+    changes: tuple[Change, ...]
+
+
 class Broadcast(NamedTuple):
-    """An envelope for every member and for the history. `without` names connections that do not get it."""
+    """Deliver an envelope to every member and to the history, except to the connections in `without`."""
 
     envelope: Envelope
     without: frozenset[ConnectionId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """An envelope for some connections only; it does not enter the history. A secret is not logged either."""
+class Deliver:
+    """Deliver an envelope to some connections and not to the history. A secret is not logged either."""
 
     envelope: Envelope
     connections: tuple[ConnectionId, ...]
@@ -36,7 +43,7 @@ class Send:
 
 
 class Relay(NamedTuple):
-    """A stream frame, as it came, for the given connections; None means every member's."""
+    """Deliver a stream frame unchanged to these connections; None means every member's."""
 
     frame: StreamFrame
     connections: tuple[ConnectionId, ...] | None = None
@@ -44,21 +51,21 @@ class Relay(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """From now on a connection receives what is broadcast."""
+    """Start to deliver broadcasts to a connection."""
 
     connection: ConnectionId
 
 
 @dataclass(frozen=True, slots=True)
 class Dismiss:
-    """From now on a connection receives nothing; it stays open."""
+    """Stop delivering to a connection; it stays open."""
 
     connection: ConnectionId
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
-    """End a connection, after everything it was sent before."""
+class CloseConnection:
+    """Close a connection after everything that was sent to it before."""
 
     connection: ConnectionId
     code: int
@@ -66,26 +73,23 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
-class Enrol:
-    """From now on a token names a participant; the roster is to be kept."""
+class AddToken:
+    """Accept a token for a participant."""
 
     participant: ParticipantId
     token: str
-    roster: Roster
 
 
 @dataclass(frozen=True, slots=True)
-class Expel:
-    """From now on no token names a participant, and no socket is its; the roster is to be kept."""
+class RevokeTokens:
+    """Accept no token of a participant any more, and close every socket it has left."""
 
     participant: ParticipantId
-    roster: Roster
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """Something about permissions, for the audit trail. `by` did it, `capabilities` are what it is about."""
+class AuditNote:
+    """Log a change of permissions. `by` made it; `capabilities` are the patterns it is about."""
 
     event: str
     envelope_id: str
@@ -96,21 +100,33 @@ class Note:
     reason: str | None = None
 
 
-Effect = Broadcast | Send | Relay | Admit | Dismiss | Close | Enrol | Expel | Note
+Effect = (
+    StateChanged | Broadcast | Deliver | Relay | Admit | Dismiss | CloseConnection | AddToken | RevokeTokens | AuditNote
+)
 
 
 class Receipt(NamedTuple):
-    """What became of one envelope: it was accepted, or `refused` says why. Never both."""
+    """The outcome of one envelope: either `accepted` holds it, or `refused` says why it was not accepted."""
 
     effects: tuple[Effect, ...]
     accepted: Envelope | None = None
     refused: ErrorPayload | None = None
     answer: Mapping[str, Any] = MappingProxyType({})
-    """What an HTTP sender is told beyond id and timestamp."""
+    """Further keys of the answer to an HTTP sender."""
     decision: PermissionDecision | None = None
-    """None where nobody had to ask for capabilities."""
+    """The capability check; None if the envelope was refused before one."""
 
 
-def refusal(error: str, message: str, *, code: str | None = None, **about: Any) -> Receipt:
-    """The receipt of an envelope that is not accepted; `about` are further keys of the error's payload."""
-    return Receipt((), refused=ErrorPayload(error=error, message=message, code=code, **about))
+def state_changed(changes: tuple[Change, ...]) -> tuple[Effect, ...]:
+    """Return the effect that stores changes; nothing if there are none."""
+    return (StateChanged(changes),) if changes else ()
+
+
+def accept(envelope: Envelope, *before: Effect, answer: Mapping[str, Any] = MappingProxyType({})) -> Receipt:
+    """Return the receipt of an envelope that is accepted and broadcast after the effects in `before`."""
+    return Receipt((*before, Broadcast(envelope)), accepted=envelope, answer=answer)
+
+
+def refuse(error: str, message: str, *, code: str | None = None, **details: Any) -> Receipt:
+    """Return the receipt of an envelope that is refused; `details` are further keys of the error payload."""
+    return Receipt((), refused=ErrorPayload(error=error, message=message, code=code, **details))

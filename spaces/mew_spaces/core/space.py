@@ -1,11 +1,15 @@
-"""[pure] One space: who is in it, who may say what, who hears it. Events in, effects out; time and ids come along.
+"""[pure] One space: members, permissions, streams and the status board. Events in, effects out.
 
-Rules of delivery: every accepted envelope goes to every member, its sender included, whatever `to` says. Refusals
-go to the refused alone. A participant without a program behind it (a person) may hold several connections and is
-present from its first to its last; of anybody else the newest connection counts and the older one is told so.
-A virtual connection (a log file that listens) is beside all that: it supersedes nobody and nobody supersedes it.
+Every method is one event. Time and ids come in as arguments, and no method raises on what a client wrote.
 
-What envelopes of single namespaces do stands in `stream_rules`, `delegation`, `controls` and `proposals`.
+Delivery: every accepted envelope goes to every member, its sender included, whatever `to` says. A refusal goes to the
+sender alone.
+
+Connections: a person may hold several at once, and is present from the first to the last. Any other participant holds
+one: the newest, and the older one is told that it was superseded. A virtual connection (a log file) stands outside
+this rule: it neither supersedes nor is superseded.
+
+What the envelopes of one namespace do is decided in `membership_rules` and `streams`.
 """
 
 from datetime import datetime, timedelta
@@ -14,189 +18,177 @@ from mew_protocol import errors, kinds
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import STREAM_GATEWAY, ParticipantId, SpaceId
-from mew_protocol.payloads.system import Member as MemberPayload
-from mew_protocol.payloads.system import Presence
+from mew_protocol.payloads.system import Member, Presence
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 from mew_protocol.timestamp import wire_timestamp
 from pydantic_core import to_json
 
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.board import StatusBoard
-from mew_spaces.core.controls import Controls
-from mew_spaces.core.delegation import DelegationRules
+from mew_spaces.core.admission import TokenBucket, malformed
+from mew_spaces.core.board import ParticipantView, SpaceSnapshot, StatusBoard
 from mew_spaces.core.effects import (
     Admit,
     Broadcast,
-    Close,
+    CloseConnection,
     ConnectionId,
+    Deliver,
     Dismiss,
     Effect,
-    Expel,
     Receipt,
     Relay,
-    Send,
-    refusal,
+    RevokeTokens,
+    refuse,
+    state_changed,
 )
-from mew_spaces.core.members import Member, Members
-from mew_spaces.core.permissions import PermissionDecision, Seat, Seats
-from mew_spaces.core.proposals import Proposals
-from mew_spaces.core.rate import TokenBucket
-from mew_spaces.core.roster import Roster
-from mew_spaces.core.snapshot import MemberView, Snapshot
-from mew_spaces.core.stream_rules import StreamRules
-from mew_spaces.core.streams import Streams
-from mew_spaces.core.system_messages import NewId, Voice
-from mew_spaces.core.validity import problem_of
+from mew_spaces.core.membership import MemberConnections, Membership
+from mew_spaces.core.membership_rules import MembershipRules
+from mew_spaces.core.permissions import PermissionDecision, Permissions
+from mew_spaces.core.state import Change, SpaceState
+from mew_spaces.core.streams import StreamRules
+from mew_spaces.core.system_messages import NewId, SystemMessages
 
 OWNER_GRACE = timedelta(seconds=5)
-"""How long a vanished participant's streams and grants wait for it to come back."""
+"""How long the streams and grants of a participant that left wait for it to come back."""
 
-_NO_ROSTER = Roster()
-
-_KEPT = frozenset({kinds.STREAM_REQUEST, kinds.CAPABILITY_GRANT, kinds.SPACE_INVITE})
-"""Kinds whose payloads late joiners are told of, long after they were said."""
+_KEPT_KINDS = frozenset({kinds.STREAM_REQUEST, kinds.CAPABILITY_GRANT, kinds.SPACE_INVITE})
+"""Kinds whose payloads the space keeps for late joiners."""
 
 
 class Space:
-    """The state of one space. Every method is one event; none of them raises on what a client wrote."""
+    """The state of one space and the rules that change it."""
 
-    def __init__(self, config: SpaceConfig, *, new_id: NewId, new_token: NewId, roster: Roster = _NO_ROSTER) -> None:
-        """`new_id` gives ids for the gateway's own envelopes, `new_token` tokens for who is invited."""
+    def __init__(
+        self, config: SpaceConfig, *, new_id: NewId, new_token: NewId, state: SpaceState | None = None
+    ) -> None:
+        """`new_id` makes ids of the gateway's envelopes, `new_token` tokens of invited participants."""
         self.id = SpaceId(config.space.id)
         self.name = config.space.name
-        self.members = Members()
+        self.state = SpaceState() if state is None else state
+        self.membership = Membership(config, self.state)
+        self.members = self.membership.connected
         self.board = StatusBoard()
-        self.streams = Streams()
-        self._config = config
+        self._limits = config.limits
         self._ignore_to = config.capabilities.ignore_to
-        self._voice = Voice(new_id)
-        self._seats = Seats(config, roster)
-        self._proposals = Proposals()
+        self._messages = SystemMessages(new_id)
         self._buckets: dict[str, TokenBucket] = {}
         self._absent_since: dict[ParticipantId, datetime] = {}
-        self._stream_rules = StreamRules(
-            self.streams, self.members, self._voice, streams_per_member=config.limits.streams_per_member
+        self._streams = StreamRules(
+            self.membership, self._messages, streams_per_member=config.limits.streams_per_member
         )
-        self._controls = Controls(
-            enforce_pause=config.control.enforce_pause,
-            enforce_shutdown=config.control.enforce_shutdown,
-            is_known=lambda name: self._seats.has(name) or name in self.members,
-        )
-        self.delegation = DelegationRules(
-            config, self._seats, self.members, self._voice, presences=self, new_token=new_token
-        )
+        self._rules = MembershipRules(config, self.membership, self._messages, space=self, new_token=new_token)
 
-    # Who is here
+    def set_connection_url(self, url: str) -> None:
+        """Set the address that invited participants are told to connect to."""
+        self._rules.connection_url = url
+
+    # Questions
 
     def resolve(self, name: str) -> ParticipantId | None:
-        """The participant of this id or display name; None when nobody with a place is meant."""
-        return self._seats.resolve(name)
+        """Return the participant with this id or display name, or None."""
+        return self.membership.resolve(name)
 
-    def snapshot(self, *, now: datetime) -> Snapshot:
-        """The space as it is now."""
-        removed = self._seats.roster.removed
-        names = dict.fromkeys([*self.members, *self._seats.names, *self.board.participants])
+    def snapshot(self, *, now: datetime) -> SpaceSnapshot:
+        """Return the space as it is now."""
+        names = dict.fromkeys([*self.members, *self.membership.names, *self.board.participants])
         views = tuple(
-            MemberView(name, name in self.members, self._seats.of(name).patterns)
+            ParticipantView(name, name in self.members, self.membership.permissions_of(name).patterns)
             for name in names
-            if name not in removed
+            if name not in self.state.removed
         )
-        return Snapshot(
+        return SpaceSnapshot(
             space=self.id,
             name=self.name,
             at=now,
             participants=views,
-            active_streams=tuple(stream.describe() for stream in self.streams),
+            active_streams=tuple(stream.describe() for stream in self.state.streams.values()),
             board=self.board.entries(((view.id, view.connected) for view in views), now=now),
         )
 
-    def welcome(self, connection: ConnectionId, participant: ParticipantId, *, now: datetime) -> Send:
-        """What a joiner is told; joining again brings it again."""
-        return Send(self._welcome(participant, now=now), (connection,))
-
-    def welcome_again(self, participant: ParticipantId, /, *, now: datetime) -> tuple[Effect, ...]:
-        """Tell somebody who is here what it may send now."""
-        hearing = self.members.connections_of((participant,))
-        return (Send(self._welcome(participant, now=now), hearing),) if hearing else ()
-
-    # Coming and going
+    # Joining and leaving
 
     def join(self, connection: ConnectionId, participant: ParticipantId, *, now: datetime) -> tuple[Effect, ...]:
-        """Somebody whose identity is proven comes in by a connection."""
+        """Let a participant in whose token was checked. Joining again on the same connection repeats the welcome."""
         member = self.members.get(participant)
-        if member is not None and connection in member.connections:
-            return (self.welcome(connection, participant, now=now),)
-        seat = self._seats.of(participant)
-        problem = self._no_room(member, seat)
+        if member is not None and connection in member.sockets:
+            return (self._welcome(participant, (connection,), now=now),)
+        permissions = self.membership.permissions_of(participant)
+        problem = self._limit_reached(member, permissions)
         if problem:
-            return (*self.turn_away(connection, errors.LIMIT_EXCEEDED, problem, errors.CLOSE_LIMIT, now=now),)
-        self._controls.joined(participant)
-        effects: list[Effect] = []
-        is_new = member is None or not member.connections
+            return self.reject_connection(connection, errors.LIMIT_EXCEEDED, problem, errors.CLOSE_LIMIT, now=now)
+        effects: list[Effect] = [*state_changed(self.membership.end_shutdown(participant))]
+        is_new = member is None or not member.sockets
         if member is None:
-            member = self.members[participant] = Member()
-        elif not seat.several_connections:
+            member = self.members[participant] = MemberConnections()
+        elif not permissions.several_connections:
             effects += self._supersede(member, participant, now=now)
             is_new = True
-        member.connections.append(connection)
+        member.sockets.append(connection)
         self._absent_since.pop(participant, None)
-        effects += [Admit(connection), self.welcome(connection, participant, now=now)]
+        effects += [Admit(connection), self._welcome(participant, (connection,), now=now)]
         if is_new:
-            presence = Presence(event="join", participant=MemberPayload(id=participant, capabilities=seat.patterns))
-            own = frozenset(member.connections)
-            effects.append(Broadcast(self._voice.say(kinds.SYSTEM_PRESENCE, presence, now=now), without=own))
-        pause = self._controls.pause_of(participant, now=now)
-        if pause is not None:  # whoever starts anew does not know of it
-            effects.append(
-                Send(self._voice.say(kinds.PARTICIPANT_PAUSE, pause, now=now, to=(participant,)), (connection,))
-            )
+            joined = Member(id=participant, capabilities=permissions.patterns)
+            presence = Presence(event="join", participant=joined)
+            message = self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now)
+            effects.append(Broadcast(message, without=frozenset(member.sockets)))
+        pause = self.membership.pause_of(participant, now=now)
+        if pause is not None:  # a program that restarted does not know of it
+            message = self._messages.compose(kinds.PARTICIPANT_PAUSE, pause, now=now, to=(participant,))
+            effects.append(Deliver(message, (connection,)))
         return tuple(effects)
 
     def join_virtually(
         self, connection: ConnectionId, participant: ParticipantId, *, now: datetime
     ) -> tuple[Effect, ...]:
-        """A log begins to listen as a participant. It is a member from then on; nobody is told."""
-        member = self.members.setdefault(participant, Member())
+        """Let a log file receive as a participant. The participant becomes a member; no presence is sent."""
+        member = self.members.setdefault(participant, MemberConnections())
         if member.virtual is not None:
             return ()
         member.virtual = connection
-        return Admit(connection), self.welcome(connection, participant, now=now)
+        return Admit(connection), self._welcome(participant, (connection,), now=now)
 
     def leave(self, connection: ConnectionId, participant: ParticipantId, *, now: datetime) -> tuple[Effect, ...]:
-        """A connection is gone. One that was superseded or never joined takes nobody along."""
+        """Handle a closed connection. One that was superseded or never joined changes nothing."""
         member = self.members.get(participant)
-        if member is None or connection not in member.connections:
+        if member is None or connection not in member.sockets:
             return ()
-        member.connections.remove(connection)
-        if member.connections:
+        member.sockets.remove(connection)
+        if member.sockets:
             return (Dismiss(connection),)
         if member.virtual is None:
             del self.members[participant]
         self._absent_since[participant] = now
-        return Dismiss(connection), self._gone(participant, now=now)
+        return Dismiss(connection), self._left(participant, now=now)
 
-    def expel(self, participant: ParticipantId, reason: str, /, *, now: datetime) -> tuple[Effect, ...]:
-        """Somebody is sent out: its place, its connections, its streams and its say elsewhere end at once."""
+    def remove(
+        self, participant: ParticipantId, /, *, now: datetime
+    ) -> tuple[tuple[Change, ...], tuple[Effect, ...]]:
+        """Remove a participant for good: its connections, its tokens, its streams and its right to write to others."""
         member = self.members.pop(participant, None)
         self._absent_since.pop(participant, None)
-        self._controls.forget(participant)
         self._buckets.pop(participant, None)
-        hearing = () if member is None else member.hearing
         effects: list[Effect] = []
-        for connection in hearing:
-            effects += [Dismiss(connection), Close(connection, errors.CLOSE_REMOVED, errors.REMOVED)]
-        effects.append(Expel(participant, self._seats.remove(participant), reason))
+        for connection in () if member is None else member.all:
+            effects += [Dismiss(connection), CloseConnection(connection, errors.CLOSE_REMOVED, errors.REMOVED)]
+        effects.append(RevokeTokens(participant))
         if member is not None:
-            effects.append(self._gone(participant, now=now))
-        return (*effects, *self._stream_rules.forget(participant, now=now))
+            effects.append(self._left(participant, now=now))
+        changes = self.membership.remove(participant)
+        stream_changes, stream_effects = self._streams.end_streams_of(participant, now=now)
+        return (*changes, *stream_changes), (*effects, *stream_effects)
 
-    def turn_away(
+    def welcome_again(self, participant: ParticipantId, /, *, now: datetime) -> tuple[Effect, ...]:
+        """Tell a member what it may send now."""
+        connections = self.membership.connections_of((participant,))
+        return (self._welcome(participant, connections, now=now),) if connections else ()
+
+    def reject_connection(
         self, connection: ConnectionId, error: str, message: str, code: int, *, now: datetime
     ) -> tuple[Effect, ...]:
-        """Refuse a connection altogether: say why, then close it."""
-        return self.refuse_connection(connection, error, message, now=now), Close(connection, code, error)
+        """Send an error to a connection that may not join, then close it."""
+        error_message = self.compose_error(connection, error, message, now=now)
+        return error_message, CloseConnection(connection, code, error)
 
-    def refuse_connection(
+    def compose_error(
         self,
         connection: ConnectionId,
         error: str,
@@ -205,28 +197,32 @@ class Space:
         now: datetime,
         participant: str | None = None,
         code: str | None = None,
-        correlation_id: str | None = None,
-    ) -> Send:
-        """An error for one connection, about something that is no envelope of a member."""
+        envelope_id: str | None = None,
+    ) -> Deliver:
+        """Return an error for one connection, about something that is not an envelope of a member."""
         capabilities = () if error == errors.NOT_JOINED else None
         payload = ErrorPayload(error=error, message=message, code=code, your_capabilities=capabilities)
-        return Send(self._voice.complain(payload, participant, now=now, about=correlation_id), (connection,))
+        envelope = self._messages.compose_error(payload, participant, now=now, envelope_id=envelope_id)
+        return Deliver(envelope, (connection,))
 
     def expire(self, *, now: datetime) -> tuple[Effect, ...]:
-        """End what waited long enough: streams of owners who did not come back, their right to write, their grants."""
-        for stream in self.streams:
-            if stream.owner not in self.members:  # opened by HTTP: its owner may still come
+        """End what has expired: pauses, and the streams and grants of participants that did not come back."""
+        for stream in self.state.streams.values():
+            if stream.owner not in self.members:  # opened over HTTP: its owner may still join
                 self._absent_since.setdefault(stream.owner, now)
+        changes = [*self.membership.end_expired_pauses(now=now)]
         effects: list[Effect] = []
         for participant, since in list(self._absent_since.items()):
             if now - since >= OWNER_GRACE:
                 del self._absent_since[participant]
                 self._buckets.pop(participant, None)
-                self._seats.forget_grants(participant)
-                effects += self._stream_rules.forget(participant, now=now)
-        return tuple(effects)
+                changes += self.membership.drop_grants(participant)
+                stream_changes, stream_effects = self._streams.end_streams_of(participant, now=now)
+                changes += stream_changes
+                effects += stream_effects
+        return (*state_changed(tuple(changes)), *effects)
 
-    # What is said
+    # Envelopes and stream frames
 
     def receive(
         self,
@@ -236,29 +232,29 @@ class Space:
         now: datetime,
         connection: ConnectionId | None = None,
     ) -> Receipt:
-        """An envelope of a participant, by one of its connections or by HTTP."""
+        """Handle an envelope of a participant, from one of its connections or, without one, from HTTP."""
         refused = (
-            self._out_of_turn(sender, connection, now)
-            or problem_of(draft, sender, name_chars=self._config.limits.name_chars)
-            or (self._quiet(draft, sender, now) if self._controls.is_anybody_quiet else None)
+            self._may_not_send(sender, connection, now)
+            or malformed(draft, sender, name_chars=self._limits.name_chars)
+            or (self._silenced(draft, sender, now) if self.membership.anyone_silenced else None)
         )
         if refused is not None:
             return self._refuse(refused, draft, sender, connection, now=now)
         kind = draft.kind or ""
-        seat = self._seats.of(sender)
+        permissions = self.membership.permissions_of(sender)
         if kind == kinds.SYSTEM_HEARTBEAT:
-            return Receipt((), accepted=self._complete(draft, sender, now), decision=_heartbeat(seat))
-        decision = seat.decide(draft, ignore_to=self._ignore_to)
+            return Receipt((), accepted=self._complete(draft, sender, now), decision=_allow_heartbeat(permissions))
+        decision = permissions.decide(draft, ignore_to=self._ignore_to)
         if decision.matched is None:
             violation = ErrorPayload(
                 error=errors.CAPABILITY_VIOLATION,
                 message=f"no capability of '{sender}' allows this {kind}",
                 attempted_kind=kind,
-                your_capabilities=seat.patterns,
+                your_capabilities=permissions.patterns,
             )
             return self._refuse(violation, draft, sender, connection, now=now, decision=decision)
         envelope = draft if isinstance(draft, Envelope) else self._complete(draft, sender, now)
-        receipt = self._act(envelope, connection, now)
+        receipt = self._handle(envelope, connection, now)
         if receipt is None:
             return Receipt((Broadcast(envelope),), accepted=envelope, decision=decision)
         if receipt.refused is not None and not receipt.effects:
@@ -269,75 +265,73 @@ class Space:
     def relay(
         self, frame: StreamFrame, *, sender: ParticipantId, connection: ConnectionId, now: datetime
     ) -> tuple[Effect, ...]:
-        """A stream frame of a member."""
-        misplaced = self._out_of_turn(sender, connection, now)
-        if misplaced is not None:
-            return (Send(self._voice.complain(misplaced, sender, now=now), (connection,)),)
-        stream = self.streams.get(frame.stream_id)
+        """Handle a stream frame of a member."""
+        refused = self._may_not_send(sender, connection, now)
+        if refused is not None:
+            return (Deliver(self._messages.compose_error(refused, sender, now=now), (connection,)),)
+        stream = self.state.streams.get(frame.stream_id)
         if stream is None or sender not in stream.writers:
-            what = f"there is no stream '{frame.stream_id}'" if stream is None else "its owner did not let you write"
+            problem = f"no open stream '{frame.stream_id}'" if stream is None else "you are not one of its writers"
             payload = ErrorPayload(
-                error=errors.UNAUTHORIZED_STREAM_WRITE, stream_id=frame.stream_id, message=f"not written: {what}"
+                error=errors.UNAUTHORIZED_STREAM_WRITE,
+                stream_id=frame.stream_id,
+                message=f"frame not delivered: {problem}",
             )
-            return (Send(self._voice.complain(payload, sender, now=now, speaker=STREAM_GATEWAY), (connection,)),)
-        return (Relay(frame, self.members.connections_of(stream.targets) if stream.targets else None),)
-
-    # Inner workings
+            error = self._messages.compose_error(payload, sender, now=now, sender=STREAM_GATEWAY)
+            return (Deliver(error, (connection,)),)
+        return (Relay(frame, self.membership.connections_of(stream.targets) if stream.targets else None),)
 
     def _complete(self, draft: Draft, sender: ParticipantId, now: datetime) -> Envelope:
         return Envelope.complete(
-            draft, id=draft.id or self._voice.new_id(), ts=draft.ts or wire_timestamp(now), sender=sender
+            draft, id=draft.id or self._messages.new_id(), ts=draft.ts or wire_timestamp(now), sender=sender
         )
 
-    def _act(self, envelope: Envelope, connection: ConnectionId | None, now: datetime) -> Receipt | None:
-        """Do what an envelope asks of the gateway itself. None when that is nothing but passing it on."""
-        match envelope.kind.partition("/")[0]:
-            case "chat" | "reasoning":
-                return None
-            case "stream" | "capability" | "space" if envelope.kind in _KEPT and self._is_too_long_to_keep(envelope):
-                text = f"{envelope.kind}: of a payload {self._config.limits.kept_payload_bytes:,} bytes can be kept"
-                return refusal(errors.LIMIT_EXCEEDED, text)
-            case "stream":
-                return self._stream_rules.receive(envelope, now=now)
-            case "capability" | "space":
-                hearers = self.members.connections_of((envelope.sender,)) if connection is None else (connection,)
-                return self.delegation.receive(envelope, hearers=hearers, now=now)
-            case "participant":
-                if envelope.kind == kinds.PARTICIPANT_STATUS and not self._is_too_long_to_keep(envelope):
-                    self.board.post(envelope, at=now)
-                self._controls.observe(envelope, now=now)
-            case "mcp":
-                return self._proposals.receive(envelope)
-            case _:
-                pass
+    def _handle(self, envelope: Envelope, connection: ConnectionId | None, now: datetime) -> Receipt | None:
+        """Do what an envelope asks of the gateway itself. None: the envelope is only passed on."""
+        namespace = envelope.kind.partition("/")[0]
+        if namespace in ("chat", "reasoning"):  # most envelopes
+            return None
+        if envelope.kind in _KEPT_KINDS and self._is_too_large_to_keep(envelope):
+            text = f"{envelope.kind}: the payload is larger than {self._limits.kept_payload_bytes:,} bytes"
+            return refuse(errors.LIMIT_EXCEEDED, text)
+        if namespace == "stream":
+            return self._streams.receive(envelope, now=now)
+        if envelope.kind == kinds.PARTICIPANT_STATUS:
+            if not self._is_too_large_to_keep(envelope):
+                self.board.post(envelope, at=now)
+            return None
+        if namespace in ("capability", "space", "participant", "mcp"):
+            return self._rules.receive(envelope, reply_to=self._reply_to(envelope.sender, connection), now=now)
         return None
 
-    def _is_too_long_to_keep(self, envelope: Envelope) -> bool:
-        return len(to_json(envelope.payload)) > self._config.limits.kept_payload_bytes
+    def _is_too_large_to_keep(self, envelope: Envelope) -> bool:
+        return len(to_json(envelope.payload)) > self._limits.kept_payload_bytes
 
-    def _out_of_turn(
+    def _may_not_send(
         self, sender: ParticipantId, connection: ConnectionId | None, now: datetime
     ) -> ErrorPayload | None:
-        """Why this connection may not speak for its participant now: too much was said, or a newer one does."""
+        """Return why a connection may not send now: the rate limit, or a newer connection of its participant."""
         bucket = self._buckets.get(sender)
         if bucket is None:
-            limits = self._config.limits
+            limits = self._limits
             bucket = TokenBucket(per_second=limits.envelopes_per_second, burst=limits.envelope_burst, now=now)
             self._buckets[sender] = bucket
-        if not bucket.take(now):
-            text = f"'{sender}' may send {self._config.limits.envelopes_per_second:,g} envelopes and frames a second"
-            return ErrorPayload(error=errors.RATE_LIMITED, message=f"{text}; this one was dropped")
+        if not bucket.try_spend(now):
+            text = f"'{sender}' may send {self._limits.envelopes_per_second:,g} envelopes and frames per second"
+            return ErrorPayload(error=errors.RATE_LIMITED, message=f"{text}; this one was dropped, send it again later")
         member = self.members.get(sender)
-        if connection is None or (member is not None and connection in member.connections):
+        if connection is None or (member is not None and connection in member.sockets):
             return None
-        text = f"a newer connection speaks for '{sender}'; join again to take over"
+        text = f"a newer connection of '{sender}' replaced this one; join again to take over"
         return ErrorPayload(error=errors.SUPERSEDED, message=text)
 
-    def _quiet(self, draft: Draft, sender: ParticipantId, now: datetime) -> ErrorPayload | None:
-        objection = self._controls.objection(draft, sender, now=now)
-        if objection is None:
-            return None
-        return ErrorPayload(error=errors.PAUSED, message=objection, attempted_kind=draft.kind)
+    def _silenced(self, draft: Draft, sender: ParticipantId, now: datetime) -> ErrorPayload | None:
+        reason = self.membership.silenced_because(draft, sender, now=now)
+        return None if reason is None else ErrorPayload(error=errors.PAUSED, message=reason, attempted_kind=draft.kind)
+
+    def _reply_to(self, sender: str, connection: ConnectionId | None) -> tuple[ConnectionId, ...]:
+        """Return the connection that was used, else (over HTTP) all connections of the sender."""
+        return self.membership.connections_of((sender,)) if connection is None else (connection,)
 
     def _refuse(
         self,
@@ -349,36 +343,39 @@ class Space:
         now: datetime,
         decision: PermissionDecision | None = None,
     ) -> Receipt:
-        """Tell the sender by the connection it used; one that used none hears it on those it has."""
-        hearers = self.members.connections_of([sender]) if connection is None else (connection,)
-        error = self._voice.complain(payload, sender, now=now, about=draft.id)
-        return Receipt((Send(error, hearers),) if hearers else (), refused=payload, decision=decision)
+        reply_to = self._reply_to(sender, connection)
+        error = self._messages.compose_error(payload, sender, now=now, envelope_id=draft.id)
+        return Receipt((Deliver(error, reply_to),) if reply_to else (), refused=payload, decision=decision)
 
-    def _supersede(self, member: Member, participant: ParticipantId, *, now: datetime) -> list[Effect]:
+    def _supersede(self, member: MemberConnections, participant: ParticipantId, *, now: datetime) -> list[Effect]:
         effects: list[Effect] = []
-        for older in member.connections:
-            payload = ErrorPayload(error=errors.SUPERSEDED, message=f"'{participant}' joined by a newer connection")
-            effects += [Send(self._voice.complain(payload, participant, now=now), (older,)), Dismiss(older)]
-        member.connections.clear()
+        for older in member.sockets:
+            text = f"'{participant}' joined with a newer connection"
+            payload = ErrorPayload(error=errors.SUPERSEDED, message=text)
+            message = self._messages.compose_error(payload, participant, now=now)
+            effects += [Deliver(message, (older,)), Dismiss(older)]
+        member.sockets.clear()
         return effects
 
-    def _no_room(self, member: Member | None, seat: Seat) -> str | None:
-        limits = self._config.limits
+    def _limit_reached(self, member: MemberConnections | None, permissions: Permissions) -> str | None:
+        limits = self._limits
         if member is None:
-            full = len(self.members) >= limits.members
-            return f"the space is full: {limits.members} members" if full else None
-        if seat.several_connections and len(member.connections) >= limits.sockets_per_member:
-            return f"you hold {limits.sockets_per_member} connections already"
+            return f"the space is full: {limits.members} members" if len(self.members) >= limits.members else None
+        if permissions.several_connections and len(member.sockets) >= limits.sockets_per_member:
+            return f"you already have {limits.sockets_per_member} connections, which is the limit; close one first"
         return None
 
-    def _welcome(self, participant: ParticipantId, *, now: datetime) -> Envelope:
-        payload = self.snapshot(now=now).welcome(participant, self._seats.of(participant).patterns)
-        return self._voice.say(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,))
+    def _welcome(
+        self, participant: ParticipantId, connections: tuple[ConnectionId, ...], *, now: datetime
+    ) -> Deliver:
+        payload = self.snapshot(now=now).welcome(participant, self.membership.permissions_of(participant).patterns)
+        message = self._messages.compose(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,))
+        return Deliver(message, connections)
 
-    def _gone(self, participant: ParticipantId, *, now: datetime) -> Broadcast:
+    def _left(self, participant: ParticipantId, *, now: datetime) -> Broadcast:
         presence = {"event": "leave", "participant": {"id": participant}}
-        return Broadcast(self._voice.say(kinds.SYSTEM_PRESENCE, presence, now=now))
+        return Broadcast(self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now))
 
 
-def _heartbeat(seat: Seat) -> PermissionDecision:
-    return PermissionDecision(seat, {"kind": kinds.SYSTEM_HEARTBEAT}, "implicit")
+def _allow_heartbeat(permissions: Permissions) -> PermissionDecision:
+    return PermissionDecision(permissions, {"kind": kinds.SYSTEM_HEARTBEAT}, "implicit")

@@ -1,112 +1,228 @@
-"""[pure] Data streams of one space: who owns them, who may write, who reads.
+"""[pure] The streams of one space: who opens, owns, writes and closes them. `stream/*` envelopes in, effects out.
 
-Opening, writing and closing change state here; what is said about it on the wire is `space`'s business.
+An envelope gets here after its sender's capabilities allowed it. Open streams are part of the durable state. Stream
+frames are not envelopes and do not pass here; `space` relays them.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from mew_protocol import errors, kinds
 from mew_protocol.envelope import Envelope
-from mew_protocol.ids import ParticipantId
-from mew_protocol.payloads.system import ActiveStream
+from mew_protocol.errors import PayloadError
+from mew_protocol.ids import STREAM_GATEWAY, ParticipantId
+from mew_protocol.payloads import read_payload
+from mew_protocol.payloads.stream import StreamRequest, TransferOwnership, WriteGrant
 from mew_protocol.timestamp import wire_timestamp
 
-_OURS = frozenset({"stream_id", "owner", "authorized_writers", "created", "encoding"})
-"""Keys of a stream's description that only the gateway writes: a request cannot forge them."""
+from mew_spaces.core.effects import Broadcast, Effect, Receipt, StateChanged, accept, refuse
+from mew_spaces.core.membership import Membership
+from mew_spaces.core.state import Change, Stream, StreamChange
+from mew_spaces.core.system_messages import SystemMessages
+
+_GATEWAY_KEYS = frozenset({"stream_id", "owner", "authorized_writers", "created", "encoding"})
+"""Keys of a stream's description that only the gateway writes; a request cannot set them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """An open stream. `targets` empty means everybody; `names` are the ids a close may use for it."""
+class StreamRules:
+    """The stream rules of one space."""
 
-    id: str
-    owner: ParticipantId
-    writers: tuple[ParticipantId, ...]
-    targets: tuple[str, ...]
-    created: str
-    metadata: dict[str, Any]
-    names: frozenset[str]
+    def __init__(self, membership: Membership, messages: SystemMessages, *, streams_per_member: int) -> None:
+        self._state = membership.state
+        self._connected = membership.connected
+        self._messages = messages
+        self._streams_per_member = streams_per_member
 
-    def describe(self) -> ActiveStream:
-        """What a late joiner learns."""
-        return ActiveStream.model_validate(
-            {
-                **self.metadata,
-                "stream_id": self.id,
-                "owner": self.owner,
-                "authorized_writers": self.writers,
-                "created": self.created,
-            }
-        )
+    def receive(self, envelope: Envelope, *, now: datetime) -> Receipt | None:
+        """Handle a `stream/*` envelope. None: it is only passed on."""
+        try:
+            match envelope.kind:
+                case kinds.STREAM_REQUEST:
+                    return self._open(envelope, now)
+                case kinds.STREAM_CLOSE:
+                    return self._close(envelope)
+                case kinds.STREAM_GRANT_WRITE | kinds.STREAM_REVOKE_WRITE:
+                    return self._change_writers(envelope, now)
+                case kinds.STREAM_TRANSFER_OWNERSHIP:
+                    return self._transfer(envelope, now)
+                case _:
+                    return None
+        except PayloadError as problem:
+            return refuse(errors.INVALID_PAYLOAD, str(problem), code=errors.VALIDATION_ERROR)
 
+    def end_streams_of(
+        self, participant: ParticipantId, *, now: datetime
+    ) -> tuple[tuple[Change, ...], tuple[Effect, ...]]:
+        """Close the streams of a participant that is gone, and end its right to write to others."""
+        changes: list[Change] = []
+        effects: list[Effect] = []
+        for stream in tuple(self._state.streams.values()):
+            if stream.owner == participant:
+                changes.append(self._apply(stream, None))
+                payload = {"stream_id": stream.id, "reason": "owner_disconnected"}
+                correlation_id = (*sorted(stream.names), stream.id)
+                effects.append(Broadcast(self._compose(kinds.STREAM_CLOSE, payload, now, correlation_id)))
+            elif participant in stream.writers:
+                changes.append(self._apply(stream, {"writers": _without(stream.writers, participant)}))
+        return tuple(changes), tuple(effects)
 
-class Streams:
-    """The open streams of a space, oldest first. Ids are `stream-1`, `stream-2`, ... and never used again."""
-
-    def __init__(self) -> None:
-        self._open: dict[str, Stream] = {}
-        self._opened = 0
-
-    def __iter__(self) -> Iterator[Stream]:
-        return iter(tuple(self._open.values()))
-
-    def get(self, stream_id: str) -> Stream | None:
-        """An open stream by its id."""
-        return self._open.get(stream_id)
-
-    def named_by(self, names: Iterable[object]) -> Stream | None:
-        """The first open stream that goes by one of these: its id, its opening's or its request's."""
-        for name in names:
-            if isinstance(name, str):  # it comes from a payload, and may be anything there
-                for stream in self._open.values():
-                    if name == stream.id or name in stream.names:
-                        return stream
-        return None
-
-    def owned_by(self, participant: str) -> tuple[Stream, ...]:
-        """A participant's own streams."""
-        return tuple(stream for stream in self._open.values() if stream.owner == participant)
-
-    def open(self, request: Envelope, *, targets: tuple[str, ...], now: datetime) -> Stream:
-        """Open a stream for a `stream/request`; its sender owns it and is the first writer."""
-        self._opened += 1
-        owner = ParticipantId(request.sender)
+    def _open(self, envelope: Envelope, now: datetime) -> Receipt:
+        """Open a stream; the sender of the request owns it and is its first writer."""
+        targets = tuple(dict.fromkeys(read_payload(envelope, StreamRequest).target or ()))
+        absent = tuple(name for name in targets if name not in self._connected)
+        if absent:
+            return refuse(errors.TARGET_NOT_FOUND, f"not in this space: {', '.join(absent)}", targets=absent)
+        owned = sum(stream.owner == envelope.sender for stream in self._state.streams.values())
+        if owned >= self._streams_per_member:
+            text = f"you own {owned} open streams, which is the limit; close one first"
+            return refuse(errors.LIMIT_EXCEEDED, text)
+        owner, number = ParticipantId(envelope.sender), self._state.streams_opened + 1
+        payload: dict[str, Any] = {
+            "stream_id": f"stream-{number}",
+            "encoding": "text",
+            "owner": owner,
+            "authorized_writers": [owner],
+            **({"target": list(targets)} if targets else {}),
+        }
+        opened = self._compose(kinds.STREAM_OPEN, payload, now, (envelope.id,), to=(owner,))
         stream = Stream(
-            id=f"stream-{self._opened}",
+            number=number,
             owner=owner,
             writers=(owner,),
             targets=targets,
             created=wire_timestamp(now),
-            metadata={key: value for key, value in request.body.items() if key not in _OURS},
-            names=frozenset({request.id}),
+            metadata={key: value for key, value in envelope.body.items() if key not in _GATEWAY_KEYS},
+            names=frozenset({envelope.id, opened.id}),
         )
-        self._open[stream.id] = stream
+        change = self._apply(stream, {})
+        return accept(
+            envelope,
+            StateChanged((change,)),
+            Broadcast(opened),
+            answer={"status": "stream_opened", "stream_id": stream.id},
+        )
+
+    def _close(self, envelope: Envelope) -> Receipt | None:
+        stream = self._find((envelope.body.get("stream_id"), *envelope.correlation_ids))
+        if stream is None:
+            return None
+        if envelope.sender not in (stream.owner, *stream.writers):
+            text = f"only the owner and the writers of '{stream.id}' may close it"
+            return refuse(errors.UNAUTHORIZED, text, stream_id=stream.id)
+        return accept(envelope, StateChanged((self._apply(stream, None),)))
+
+    def _change_writers(self, envelope: Envelope, now: datetime) -> Receipt:
+        payload = read_payload(envelope, WriteGrant)
+        is_grant = envelope.kind == kinds.STREAM_GRANT_WRITE
+        stream = self._owned_stream(envelope, payload.stream_id, payload.participant_id if is_grant else None)
+        if isinstance(stream, Receipt):
+            return stream
+        participant = ParticipantId(payload.participant_id)
+        if not is_grant and participant == stream.owner:
+            text = "the owner can always write; transfer the stream to another owner instead"
+            return refuse(errors.INVALID_REQUEST, text, stream_id=stream.id)
+        others = _without(stream.writers, participant)
+        writers = (*others, participant) if is_grant else others
+        kind = kinds.STREAM_WRITE_GRANTED if is_grant else kinds.STREAM_WRITE_REVOKED
+        return self._acknowledge(
+            envelope,
+            self._apply(stream, {"writers": writers}),
+            kind,
+            {"stream_id": stream.id, "participant_id": participant, "authorized_writers": list(writers)},
+            payload.reason,
+            now,
+            status="granted" if is_grant else "revoked",
+        )
+
+    def _transfer(self, envelope: Envelope, now: datetime) -> Receipt:
+        """Make another participant the owner: it may write, the previous owner no longer does."""
+        payload = read_payload(envelope, TransferOwnership)
+        stream = self._owned_stream(envelope, payload.stream_id, payload.new_owner)
+        if isinstance(stream, Receipt):
+            return stream
+        new_owner = ParticipantId(payload.new_owner)
+        writers = (new_owner, *_without(stream.writers, stream.owner, new_owner))
+        return self._acknowledge(
+            envelope,
+            self._apply(stream, {"owner": new_owner, "writers": writers}),
+            kinds.STREAM_OWNERSHIP_TRANSFERRED,
+            {
+                "stream_id": stream.id,
+                "previous_owner": stream.owner,
+                "new_owner": new_owner,
+                "authorized_writers": list(writers),
+            },
+            payload.reason,
+            now,
+            status="transferred",
+        )
+
+    def _owned_stream(self, envelope: Envelope, stream_id: str, beneficiary: str | None) -> Stream | Receipt:
+        """Return the stream that the sender owns, or the refusal. `beneficiary` must be in the space."""
+        stream = self._state.streams.get(stream_id)
+        if stream is None:
+            return refuse(errors.STREAM_NOT_FOUND, f"no open stream '{stream_id}'")
+        if envelope.sender != stream.owner:
+            text = f"only the owner, '{stream.owner}', may do that"
+            return refuse(errors.UNAUTHORIZED, text, stream_id=stream.id)
+        if beneficiary is not None and beneficiary not in self._connected:
+            text = f"'{beneficiary}' is not in this space"
+            return refuse(errors.PARTICIPANT_NOT_FOUND, text, stream_id=stream.id)
         return stream
 
-    def name(self, stream: Stream, name: str) -> Stream:
-        """Let a stream go by one more id."""
-        return self._change(stream, names=stream.names | {name})
+    def _acknowledge(
+        self,
+        envelope: Envelope,
+        change: Change,
+        kind: str,
+        payload: dict[str, Any],
+        reason: str | None,
+        now: datetime,
+        *,
+        status: str,
+    ) -> Receipt:
+        """Broadcast the acknowledgement instead of the request, as the TypeScript gateway does."""
+        explained = payload if reason is None else {**payload, "reason": reason}
+        acknowledgement = self._compose(kind, explained, now, (envelope.id,))
+        answer = {"status": status, **{key: value for key, value in payload.items() if key != "participant_id"}}
+        return Receipt((StateChanged((change,)), Broadcast(acknowledgement)), accepted=envelope, answer=answer)
 
-    def close(self, stream_id: str) -> None:
-        """Forget a stream."""
-        self._open.pop(stream_id, None)
+    def _find(self, names: Iterable[object]) -> Stream | None:
+        """Return the open stream that one of these names: its id, the id of its opening or of its request."""
+        for name in names:
+            if isinstance(name, str):  # a payload may hold anything here
+                for stream in self._state.streams.values():
+                    if name == stream.id or name in stream.names:
+                        return stream
+        return None
 
-    def let_write(self, stream: Stream, participant: ParticipantId) -> Stream:
-        """Add a writer."""
-        return self._change(stream, writers=(*(one for one in stream.writers if one != participant), participant))
+    def _apply(self, stream: Stream, update: Mapping[str, Any] | None) -> Change:
+        """Change fields of a stream; None closes it."""
+        value = None if update is None else stream.model_copy(update=dict(update))
+        change = StreamChange(key=stream.id, value=value)
+        self._state.apply(change)
+        return change
 
-    def stop_writing(self, stream: Stream, participant: str) -> Stream:
-        """Take a writer away."""
-        return self._change(stream, writers=tuple(one for one in stream.writers if one != participant))
+    def _compose(
+        self,
+        kind: str,
+        payload: Mapping[str, Any],
+        now: datetime,
+        correlation_id: tuple[str, ...],
+        *,
+        to: tuple[str, ...] = (),
+    ) -> Envelope:
+        """Compose a stream message. It addresses every member by name, as the TypeScript gateway does."""
+        return self._messages.compose(
+            kind,
+            payload,
+            now=now,
+            to=to or tuple(self._connected),
+            correlation_id=correlation_id,
+            sender=STREAM_GATEWAY,
+        )
 
-    def give_to(self, stream: Stream, owner: ParticipantId) -> Stream:
-        """Hand a stream over; the new owner writes, the previous one no longer does."""
-        kept = tuple(one for one in stream.writers if one not in (stream.owner, owner))
-        return self._change(stream, owner=owner, writers=(owner, *kept))
 
-    def _change(self, stream: Stream, **changes: Any) -> Stream:
-        changed = replace(stream, **changes)
-        self._open[stream.id] = changed
-        return changed
+def _without(writers: tuple[ParticipantId, ...], *names: str) -> tuple[ParticipantId, ...]:
+    return tuple(writer for writer in writers if writer not in names)

@@ -1,4 +1,4 @@
-"""[pure] The gateway's own words: every envelope that no participant sent is written here."""
+"""[pure] Composes every envelope that the gateway itself sends."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -14,13 +14,13 @@ from pydantic import BaseModel
 NewId = Callable[[], str]
 
 
-class Voice:
-    """Writes as `system:gateway`, or under the older name that the wire has for the gateway of streams."""
+class SystemMessages:
+    """Composes envelopes from `system:gateway`, or from the sender that the wire uses for streams."""
 
     def __init__(self, new_id: NewId) -> None:
         self.new_id = new_id
 
-    def say(
+    def compose(
         self,
         kind: str,
         payload: BaseModel | Mapping[str, Any],
@@ -28,29 +28,29 @@ class Voice:
         now: datetime,
         to: tuple[str, ...] = (),
         correlation_id: tuple[str, ...] = (),
-        speaker: ParticipantId = GATEWAY,
+        sender: ParticipantId = GATEWAY,
     ) -> Envelope:
-        """An envelope; an empty `to` is meant for everybody."""
+        """Return an envelope with a new id; an empty `to` addresses everybody."""
         return Envelope.write(
             kind,
             id=self.new_id(),
             ts=wire_timestamp(now),
-            sender=speaker,
+            sender=sender,
             payload=payload,
             to=to,
             correlation_id=correlation_id,
         )
 
-    def complain(
+    def compose_error(
         self,
         payload: ErrorPayload,
         participant: str | None,
         *,
         now: datetime,
-        about: str | None = None,
-        speaker: ParticipantId = GATEWAY,
+        envelope_id: str | None = None,
+        sender: ParticipantId = GATEWAY,
     ) -> Envelope:
-        """A `system/error` for one participant, if it is known who that is; `about` is the id of what it sent."""
+        """Return a `system/error` for a participant, if it is known, about the envelope it sent, if that has an id."""
         to = (participant,) if participant else ()
-        offending = (about,) if about else ()
-        return self.say(kinds.SYSTEM_ERROR, payload, now=now, to=to, correlation_id=offending, speaker=speaker)
+        correlation_id = (envelope_id,) if envelope_id else ()
+        return self.compose(kinds.SYSTEM_ERROR, payload, now=now, to=to, correlation_id=correlation_id, sender=sender)

@@ -1,0 +1,74 @@
+"""[pure] Checks before the capability check: how often a participant sends, and whether an envelope is well formed."""
+
+from datetime import datetime
+
+from mew_protocol import errors, kinds
+from mew_protocol.envelope import Draft
+from mew_protocol.payloads.system import SystemError as ErrorPayload
+
+ID_LENGTH_FACTOR = 4
+"""An envelope id may be this many times as long as a name: some clients build ids from ids."""
+
+_REQUIRED_TEXT = {kinds.CHAT: "text", kinds.MCP_REQUEST: "method"}
+
+
+class TokenBucket:
+    """A rate limit with bursts: holds up to `burst` permits, starts full, and gains `per_second` permits a second."""
+
+    __slots__ = ("_at", "_burst", "_left", "_per_second")
+
+    def __init__(self, *, per_second: float, burst: int, now: datetime) -> None:
+        self._per_second = per_second
+        self._burst = float(burst)
+        self._left = float(burst)
+        self._at = now
+
+    def try_spend(self, now: datetime) -> bool:
+        """Spend one permit, and return whether there was one. A clock that goes back adds none."""
+        passed = (now - self._at).total_seconds()
+        if passed > 0:
+            self._left = min(self._burst, self._left + passed * self._per_second)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def malformed(draft: Draft, sender: str, *, name_chars: int) -> ErrorPayload | None:
+    """Return the first reason why no participant may send this envelope, whatever its capabilities; else None.
+
+    `name_chars` is the maximum length of a kind.
+    """
+    kind, envelope_id, claimed = draft.kind, draft.id, draft.sender
+    if not kind or kind.isspace():
+        return _invalid(errors.INVALID_ENVELOPE, "'kind' is missing")
+    if len(kind) > name_chars:
+        return _invalid(errors.INVALID_ENVELOPE, f"'kind' is longer than {name_chars} characters")
+    if envelope_id is not None and len(envelope_id) > ID_LENGTH_FACTOR * name_chars:
+        return _invalid(errors.INVALID_ENVELOPE, f"'id' is longer than {ID_LENGTH_FACTOR * name_chars} characters")
+    if claimed is not None and claimed != sender:
+        text = f"'from' is '{claimed}', but this token is for '{sender}'; leave 'from' out or set it to '{sender}'"
+        return ErrorPayload(error=errors.IDENTITY_MISMATCH, message=text, attempted_kind=kind)
+    required = _REQUIRED_TEXT.get(kind)
+    if required is None:
+        return _reserved(kind) if _is_reserved(kind) else None
+    value = draft.body.get(required)
+    if not isinstance(value, str) or not value:
+        return _invalid(errors.INVALID_PAYLOAD, f"{kind}: payload.{required} must be a non-empty string")
+    return None
+
+
+def _invalid(error: str, message: str) -> ErrorPayload:
+    return ErrorPayload(error=error, message=message, code=errors.VALIDATION_ERROR)
+
+
+def _is_reserved(kind: str) -> bool:
+    """Return whether only the gateway sends this kind. A join comes before there is a sender to check."""
+    return (kind.startswith("system/") and kind != kinds.SYSTEM_HEARTBEAT) or kind == kinds.SPACE_INVITE_ACK
+
+
+def _reserved(kind: str) -> ErrorPayload:
+    # The TypeScript gateway reserves one kind only, with this error; its clients look for these words.
+    error = errors.INVALID_REQUEST if kind == kinds.SYSTEM_REGISTER else errors.RESERVED_KIND
+    return ErrorPayload(error=error, message=f"{kind} is reserved for the gateway", attempted_kind=kind)

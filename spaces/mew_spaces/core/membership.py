@@ -1,0 +1,260 @@
+"""[pure] Who may be in a space, who is in it, and what each participant may send now.
+
+Combines space.yaml with the durable state: invitations, removals, grants, pauses, shutdowns and proposals. Every
+method that changes the state applies the changes and returns them. `membership_rules` decides which changes an
+envelope may cause. Knows nothing of tokens, sockets or files.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from mew_protocol import kinds
+from mew_protocol.capability import CapabilityPattern, CapabilitySet, advertised, is_same_value, normalise
+from mew_protocol.envelope import Draft
+from mew_protocol.ids import ParticipantId
+from mew_protocol.patterns import Undecidable
+from mew_protocol.payloads.participant import Pause
+from pydantic_core import to_json
+
+from mew_spaces.config.settings import SpaceConfig
+from mew_spaces.core.effects import ConnectionId
+from mew_spaces.core.permissions import Permissions
+from mew_spaces.core.state import (
+    ActivePause,
+    CapabilityGrant,
+    Change,
+    GrantsChange,
+    Invitation,
+    InvitationChange,
+    PauseChange,
+    ProposalChange,
+    RemovalChange,
+    ShutdownChange,
+    SpaceState,
+)
+
+MAX_PROPOSALS = 10_000
+"""How many proposals a space remembers; the oldest are dropped."""
+
+_MAX_PROPOSERS = 8
+"""How many participants may use the same proposal id: ids repeat when a client restarts."""
+
+_MAX_PAUSE_SECONDS = 10 * 365 * 24 * 3600.0
+"""Keeps the end of a pause within the range of `datetime`."""
+
+Changes = tuple[Change, ...]
+
+@dataclass(slots=True)
+class MemberConnections:
+    """The connections of one member. `virtual` is a connection that only writes a log file."""
+
+    sockets: list[ConnectionId] = field(default_factory=list)
+    virtual: ConnectionId | None = None
+
+    @property
+    def all(self) -> tuple[ConnectionId, ...]:
+        """Every connection that receives what members receive."""
+        return tuple(self.sockets) if self.virtual is None else (self.virtual, *self.sockets)
+
+
+class Membership:
+    """The participants of one space. `connected` holds those in the space now, in the order in which they joined."""
+
+    def __init__(self, config: SpaceConfig, state: SpaceState) -> None:
+        self.state = state
+        self.connected: dict[ParticipantId, MemberConnections] = {}
+        self._config = config
+        self._permissions: dict[str, Permissions] = {}
+
+    # Who may be in the space
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All participants, connected or not: configured ones first, then invited ones."""
+        names = dict.fromkeys([*self._config.participants, *self.state.invited])
+        return tuple(name for name in names if name not in self.state.removed)
+
+    def has(self, name: str) -> bool:
+        """Return whether this id is a participant, connected or not."""
+        if name in self.state.removed:
+            return False
+        return name in self._config.participants or name in self.state.invited
+
+    def resolve(self, name: str) -> ParticipantId | None:
+        """Return the participant with this id, else the only one with this display name."""
+        if self.has(name):
+            return ParticipantId(name)
+        found = [key for key, one in self._config.participants.items() if one.name == name and self.has(key)]
+        return ParticipantId(found[0]) if len(found) == 1 else None
+
+    def invite(self, participant: str, invitation: Invitation) -> Changes:
+        """Add a participant. An invitation also lifts an earlier removal."""
+        if participant in self._config.participants:
+            invitation = invitation.model_copy(update={"above_configured": True})
+        lifted = (RemovalChange(key=participant, value=None),) if participant in self.state.removed else ()
+        return self._apply(InvitationChange(key=participant, value=invitation), *lifted)
+
+    def remove(self, participant: str) -> Changes:
+        """Remove a participant with everything it was given, until it is invited again."""
+        state = self.state
+        changes: list[Change] = [RemovalChange(key=participant, value=True)]
+        if participant in state.invited:
+            changes.append(InvitationChange(key=participant, value=None))
+        if participant in state.grants:
+            changes.append(GrantsChange(key=participant, value=None))
+        if participant in state.pauses:
+            changes.append(PauseChange(key=participant, value=None))
+        return (*self._apply(*changes), *self.end_shutdown(participant))
+
+    # Who is in the space
+
+    def connections_of(self, participants: Iterable[str]) -> tuple[ConnectionId, ...]:
+        """Return the connections of those participants that are in the space."""
+        return tuple(
+            connection
+            for name in participants
+            if (member := self.connected.get(ParticipantId(name))) is not None
+            for connection in member.all
+        )
+
+    # What each participant may send
+
+    def permissions_of(self, participant: str) -> Permissions:
+        """Return a participant's permissions; an unknown one gets the defaults of the space."""
+        permissions = self._permissions.get(participant)
+        if permissions is None:
+            invitation = self._invitation_of(participant)
+            granted = tuple(pattern for grant in self.state.grants.get(participant, ()) for pattern in grant.patterns)
+            held = normalise((*self._base_patterns(participant, invitation), *granted))
+            patterns = advertised(held)
+            several = self._config.is_person(participant) if invitation is None else invitation.several_sockets
+            permissions = Permissions(CapabilitySet(held), patterns, to_json(patterns), granted, several)
+            self._permissions[participant] = permissions  # kept until something about the participant changes
+        return permissions
+
+    def grant(self, recipient: str, grant: CapabilityGrant) -> Changes:
+        """Add a grant; earlier grants stay."""
+        return self._apply(GrantsChange(key=recipient, value=(*self.state.grants.get(recipient, ()), grant)))
+
+    def revoke(
+        self, recipient: str, *, grant_id: str | None, patterns: Iterable[CapabilityPattern] = ()
+    ) -> tuple[Changes, tuple[dict[str, Any], ...]]:
+        """Revoke a whole grant, or every granted pattern equal to one of `patterns`.
+
+        What space.yaml or an invitation gives stays. Returns the changes and the revoked patterns.
+        """
+        unwanted = tuple(patterns)
+        revoked: list[dict[str, Any]] = []
+        kept: list[CapabilityGrant] = []
+        for grant in self.state.grants.get(recipient, ()):
+            is_named = grant_id is not None and grant_id in grant.names
+            rest = []
+            for pattern in grant.patterns:
+                is_unwanted = is_named or any(_is_same(pattern, other) for other in unwanted)
+                (revoked if is_unwanted else rest).append(pattern)
+            if rest:
+                kept.append(grant.model_copy(update={"patterns": tuple(rest)}))
+        if not revoked:
+            return (), ()
+        return self._apply(GrantsChange(key=recipient, value=tuple(kept) or None)), tuple(revoked)
+
+    def drop_grants(self, participant: str) -> Changes:
+        """Remove all grants of a participant."""
+        return self._apply(GrantsChange(key=participant, value=None)) if participant in self.state.grants else ()
+
+    # Who is silenced
+
+    @property
+    def anyone_silenced(self) -> bool:
+        """Whether any participant may be paused or shut down."""
+        return bool(self.state.pauses or self.state.shut_down)
+
+    def silenced_because(self, draft: Draft, sender: str, *, now: datetime) -> str | None:
+        """Return why a pause or a shutdown stops this envelope, or None if nothing does."""
+        if draft.kind in kinds.ALLOWED_WHILE_PAUSED:
+            return None
+        if sender in self.state.shut_down:
+            return f"'{sender}' was shut down; join again to continue"
+        if self.pause_of(sender, now=now) is None:
+            return None
+        return f"'{sender}' is paused and may send only acknowledgements, cancellations, statuses and responses"
+
+    def pause_of(self, participant: str, *, now: datetime) -> Pause | None:
+        """Return the pause in force for a participant, with its remaining time, or None."""
+        pause = self.state.pauses.get(participant)
+        if pause is None:
+            return None
+        left = None if pause.until is None else (pause.until - now).total_seconds()
+        return None if left is not None and left <= 0 else Pause(reason=pause.reason, timeout_seconds=left)
+
+    def pause(self, participants: Iterable[str], pause: Pause, *, now: datetime) -> Changes:
+        """Pause participants; a second pause replaces the first. A pause outlives a reconnect."""
+        seconds = pause.timeout_seconds
+        until = None if seconds is None else now + timedelta(seconds=min(float(seconds), _MAX_PAUSE_SECONDS))
+        value = ActivePause(until=until, reason=pause.reason)
+        return self._apply(*(PauseChange(key=name, value=value) for name in participants))
+
+    def resume(self, participants: Iterable[str]) -> Changes:
+        """End the pauses of these participants."""
+        paused = (name for name in participants if name in self.state.pauses)
+        return self._apply(*[PauseChange(key=name, value=None) for name in paused])
+
+    def end_expired_pauses(self, *, now: datetime) -> Changes:
+        """Remove pauses whose time is over."""
+        return self.resume([name for name in self.state.pauses if self.pause_of(name, now=now) is None])
+
+    def shut_down(self, participants: Iterable[str]) -> Changes:
+        """Silence participants until they join again."""
+        return self._apply(*(ShutdownChange(key=name, value=True) for name in participants))
+
+    def end_shutdown(self, participant: str) -> Changes:
+        """Let a participant that joined again send."""
+        shut_down = participant in self.state.shut_down
+        return self._apply(ShutdownChange(key=participant, value=None)) if shut_down else ()
+
+    # Who proposed what
+
+    def add_proposal(self, proposal_id: str, proposer: str) -> Changes:
+        """Remember who sent a proposal."""
+        earlier = self.state.proposals.get(proposal_id, ())
+        proposers = (*(name for name in earlier if name != proposer), proposer)[-_MAX_PROPOSERS:]
+        changes = [ProposalChange(key=proposal_id, value=proposers)]
+        if earlier:  # removed first, so that it becomes the newest entry
+            changes.insert(0, ProposalChange(key=proposal_id, value=None))
+        elif len(self.state.proposals) >= MAX_PROPOSALS:
+            changes.insert(0, ProposalChange(key=next(iter(self.state.proposals)), value=None))
+        return self._apply(*changes)
+
+    def foreign_proposal(self, proposal_ids: Iterable[str], participant: str) -> str | None:
+        """Return the first of these proposals that only other participants sent; an unknown id is not foreign."""
+        for proposal_id in proposal_ids:
+            if participant not in self.state.proposals.get(proposal_id, (participant,)):
+                return proposal_id
+        return None
+
+    def _apply(self, *changes: Change) -> Changes:
+        for change in changes:
+            self.state.apply(change)
+            if change.table in ("invited", "removed", "grants"):
+                self._permissions.pop(change.key, None)
+        return changes
+
+    def _base_patterns(self, participant: str, invitation: Invitation | None) -> tuple[dict[str, Any], ...]:
+        if participant in self.state.removed:
+            return ()
+        return self._config.patterns_of(participant) if invitation is None else invitation.capabilities
+
+    def _invitation_of(self, participant: str) -> Invitation | None:
+        """Return the invitation that counts: space.yaml comes first, unless the participant was removed since."""
+        invitation = self.state.invited.get(participant)
+        is_configured = participant in self._config.participants
+        return invitation if invitation is not None and (invitation.above_configured or not is_configured) else None
+
+
+def _is_same(pattern: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    try:
+        return is_same_value(dict(pattern), dict(other))
+    except (Undecidable, RecursionError):
+        return False

@@ -1,0 +1,290 @@
+"""[pure] What envelopes do to membership: grants, invitations, removals, pauses, shutdowns and proposals.
+
+An envelope gets here after its sender's capabilities allowed it. Owns what such an envelope may not contain and which
+changes it causes. The changes themselves, and every question about them, are in `membership`.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Protocol
+
+from mew_protocol import errors, kinds
+from mew_protocol.capability import normalise
+from mew_protocol.containment import may_pass_on
+from mew_protocol.controls import read_control
+from mew_protocol.envelope import Envelope
+from mew_protocol.errors import PayloadError
+from mew_protocol.ids import ParticipantId, id_problem
+from mew_protocol.payloads import read_payload
+from mew_protocol.payloads.capability import Grant, Revoke
+from mew_protocol.payloads.participant import Pause, Resume, Shutdown
+from mew_protocol.payloads.space import Invite, InviteAck, Kick
+from mew_protocol.payloads.system import Member, Presence
+from mew_protocol.payloads.system import SystemError as ErrorPayload
+from mew_protocol.timestamp import wire_timestamp
+
+from mew_spaces.config.settings import SpaceConfig
+from mew_spaces.core.effects import (
+    AddToken,
+    AuditNote,
+    Broadcast,
+    ConnectionId,
+    Deliver,
+    Effect,
+    Receipt,
+    accept,
+    refuse,
+    state_changed,
+)
+from mew_spaces.core.membership import Membership
+from mew_spaces.core.state import CapabilityGrant, Change, Invitation
+from mew_spaces.core.system_messages import SystemMessages
+
+Changes = tuple[Change, ...]
+
+
+class SpaceOperations(Protocol):
+    """Operations on a whole space that these rules need."""
+
+    def welcome_again(self, participant: ParticipantId, /, *, now: datetime) -> tuple[Effect, ...]: ...
+
+    def remove(self, participant: ParticipantId, /, *, now: datetime) -> tuple[Changes, tuple[Effect, ...]]: ...
+
+
+class MembershipRules:
+    """The membership rules of one space. `connection_url` is the address that invited participants connect to."""
+
+    def __init__(
+        self,
+        config: SpaceConfig,
+        membership: Membership,
+        messages: SystemMessages,
+        *,
+        space: SpaceOperations,
+        new_token: Callable[[], str],
+    ) -> None:
+        self.connection_url: str | None = None
+        self._membership = membership
+        self._messages = messages
+        self._space = space
+        self._new_token = new_token
+        self._config = config
+
+    def receive(self, envelope: Envelope, *, reply_to: tuple[ConnectionId, ...], now: datetime) -> Receipt | None:
+        """Handle `capability/*`, `space/*`, `participant/*` and `mcp/*`. None: the envelope is only passed on.
+
+        `reply_to` are the connections for answers to its sender.
+        """
+        try:
+            match envelope.kind:
+                case kinds.CAPABILITY_GRANT:
+                    return self._grant(envelope, now)
+                case kinds.CAPABILITY_REVOKE:
+                    return self._revoke(envelope, now)
+                case kinds.SPACE_INVITE:
+                    return self._invite(envelope, reply_to, now)
+                case kinds.SPACE_KICK:
+                    return self._kick(envelope, now)
+                case kinds.PARTICIPANT_PAUSE | kinds.PARTICIPANT_RESUME | kinds.PARTICIPANT_SHUTDOWN:
+                    return self._control(envelope, now)
+                case kinds.MCP_PROPOSAL:
+                    return self._changed(envelope, self._membership.add_proposal(envelope.id, envelope.sender))
+                case kinds.MCP_WITHDRAW | kinds.MCP_REJECT:
+                    return self._end_proposal(envelope)
+                case _:
+                    return None
+        except PayloadError as problem:
+            # Clients of the TypeScript gateway know an incomplete invitation by this error.
+            error = errors.INVALID_REQUEST if envelope.kind == kinds.SPACE_INVITE else errors.INVALID_PAYLOAD
+            return refuse(error, str(problem), code=errors.VALIDATION_ERROR)
+
+    def _grant(self, envelope: Envelope, now: datetime) -> Receipt:
+        payload = read_payload(envelope, Grant)
+        _check_patterns(envelope.kind, "capabilities", payload.capabilities)
+        recipient = self._find(payload.recipient)
+        if recipient is None:
+            return _not_found(payload.recipient)
+        options, limit = self._config.capabilities, self._config.limits.grants_per_member
+        refused = self._exceeding(envelope.sender, payload.capabilities) if options.check_grants else None
+        if refused is not None:
+            return refused
+        held = len(self._membership.permissions_of(recipient).granted)
+        if held + len(payload.capabilities) > limit:
+            text = f"'{recipient}' already has {held} granted capabilities; the limit is {limit}"
+            return refuse(errors.LIMIT_EXCEEDED, text)
+        names = frozenset(name for name in (envelope.id, payload.grant_id) if name)
+        grant = CapabilityGrant(names=names, granter=envelope.sender, patterns=payload.capabilities)
+        changes = self._membership.grant(recipient, grant)
+        note = AuditNote(
+            "capability_grant",
+            envelope.id,
+            recipient,
+            envelope.sender,
+            payload.capabilities,
+            payload.grant_id or envelope.id,
+            payload.reason,
+        )
+        return self._permissions_changed(envelope, recipient, changes, note, now)
+
+    def _revoke(self, envelope: Envelope, now: datetime) -> Receipt | None:
+        payload = read_payload(envelope, Revoke)
+        if payload.grant_id is None and not payload.capabilities:
+            text = "capability/revoke: give payload.grant_id, or the patterns to revoke in payload.capabilities"
+            return refuse(errors.INVALID_PAYLOAD, text, code=errors.VALIDATION_ERROR)
+        recipient = self._find(payload.recipient)
+        if recipient is None:
+            return _not_found(payload.recipient)
+        patterns = payload.capabilities or ()
+        changes, revoked = self._membership.revoke(recipient, grant_id=payload.grant_id, patterns=patterns)
+        if not revoked:
+            return None
+        note = AuditNote(
+            "capability_revoke", envelope.id, recipient, envelope.sender, revoked, payload.grant_id, payload.reason
+        )
+        return self._permissions_changed(envelope, recipient, changes, note, now)
+
+    def _permissions_changed(
+        self, envelope: Envelope, recipient: ParticipantId, changes: Changes, note: AuditNote, now: datetime
+    ) -> Receipt:
+        """Tell the recipient what it may send now before everybody learns of the change."""
+        welcome = self._space.welcome_again(recipient, now=now)
+        return accept(envelope, *state_changed(changes), note, *welcome)
+
+    def _invite(self, envelope: Envelope, reply_to: tuple[ConnectionId, ...], now: datetime) -> Receipt:
+        payload = read_payload(envelope, Invite)
+        name, capabilities = payload.participant_id, payload.initial_capabilities or ()
+        limits = self._config.limits
+        problem = id_problem(name, max_length=limits.name_chars)
+        if problem:
+            return refuse(errors.INVALID_REQUEST, f"space/invite: payload.participant_id: {problem}")
+        _check_patterns(envelope.kind, "initial_capabilities", capabilities)
+        if self._find(name) is not None:
+            return self._already_exists(envelope, name, reply_to, now)
+        check_invites = self._config.capabilities.check_invites
+        refused = self._exceeding(envelope.sender, capabilities) if check_invites else None
+        if refused is not None:
+            return refused
+        if len(self._membership.state.invited) >= limits.members:
+            text = f"this space already has {limits.members} invited participants, which is the limit"
+            return refuse(errors.LIMIT_EXCEEDED, text)
+        invitation = Invitation(
+            capabilities=capabilities,
+            several_sockets=bool(payload.several_sockets),
+            invited_by=envelope.sender,
+            invited_at=wire_timestamp(now),
+        )
+        changes = self._membership.invite(name, invitation)
+        token = self._new_token()
+        answer: dict[str, Any] = {"status": "created", "participant_id": name, "token": token}
+        if self.connection_url is not None:
+            answer["connection_url"] = self.connection_url
+        presence = Presence(
+            event="invited",
+            participant=Member(id=name, capabilities=self._membership.permissions_of(name).patterns),
+            invited_by=envelope.sender,
+            reason=payload.reason,
+        )
+        effects = (
+            *state_changed(changes),
+            AddToken(ParticipantId(name), token),
+            AuditNote("space_invite", envelope.id, name, envelope.sender, capabilities, None, payload.reason),
+            *self._acknowledge(envelope, InviteAck.model_validate(answer), reply_to, now),
+            Broadcast(
+                self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now),
+                without=frozenset(self._membership.connections_of((envelope.sender,))),
+            ),
+        )
+        return Receipt(effects, accepted=envelope, answer=answer)
+
+    def _already_exists(
+        self, envelope: Envelope, name: str, reply_to: tuple[ConnectionId, ...], now: datetime
+    ) -> Receipt:
+        message = f"'{name}' is already a participant of this space"
+        ack = InviteAck(status="already_exists", participant_id=name, error=message)
+        return Receipt(
+            self._acknowledge(envelope, ack, reply_to, now),
+            refused=ErrorPayload(error=errors.ALREADY_EXISTS, message=message),
+            answer={"status": "already_exists", "participant_id": name},
+        )
+
+    def _acknowledge(
+        self, envelope: Envelope, ack: InviteAck, reply_to: tuple[ConnectionId, ...], now: datetime
+    ) -> tuple[Effect, ...]:
+        """Answer the inviter alone: the answer holds the new participant's token."""
+        message = self._messages.compose(
+            kinds.SPACE_INVITE_ACK, ack, now=now, to=(envelope.sender,), correlation_id=(envelope.id,)
+        )
+        return (Deliver(message, reply_to, is_secret=True),) if reply_to else ()
+
+    def _kick(self, envelope: Envelope, now: datetime) -> Receipt:
+        payload = read_payload(envelope, Kick)
+        participant = self._find(payload.participant_id)
+        if participant is None:
+            return _not_found(payload.participant_id)
+        note = AuditNote("space_kick", envelope.id, participant, envelope.sender, (), None, payload.reason)
+        changes, effects = self._space.remove(participant, now=now)
+        return Receipt(
+            (*state_changed(changes), note, Broadcast(envelope), *effects),
+            accepted=envelope,
+            answer={"participant_id": participant},
+        )
+
+    def _control(self, envelope: Envelope, now: datetime) -> Receipt | None:
+        """Remember who is paused or shut down. Only participants that are named are affected, never the sender."""
+        options, membership = self._config.control, self._membership
+        try:
+            control = read_control(envelope)
+        except PayloadError:
+            return None  # its addressees cannot read it either, and refuse it themselves
+        known = (name for name in dict.fromkeys(envelope.addressees) if membership.has(name) or name in membership.connected)
+        named = tuple(name for name in known if name != envelope.sender)
+        match control:
+            case Pause() if options.enforce_pause:
+                return self._changed(envelope, membership.pause(named, control, now=now))
+            case Resume():
+                resumed = named if envelope.to else [one for one in membership.state.pauses if one != envelope.sender]
+                return self._changed(envelope, membership.resume(resumed))
+            case Shutdown() if options.enforce_shutdown:
+                return self._changed(envelope, membership.shut_down(named))
+            case _:
+                return None
+
+    def _end_proposal(self, envelope: Envelope) -> Receipt | None:
+        """Refuse a withdrawal or rejection without a proposal, and a withdrawal of another's proposal."""
+        if not envelope.correlation_ids:
+            text = f"{envelope.kind}: correlation_id must hold the proposal's id"
+            return refuse(errors.INVALID_ENVELOPE, text, code=errors.VALIDATION_ERROR)
+        foreign = self._membership.foreign_proposal(envelope.correlation_ids, envelope.sender)
+        if envelope.kind == kinds.MCP_WITHDRAW and foreign is not None:
+            text = f"only its proposer may withdraw '{foreign}'; send mcp/reject to decline it"
+            return refuse(errors.UNAUTHORIZED, text)
+        return None
+
+    def _changed(self, envelope: Envelope, changes: Changes) -> Receipt | None:
+        return accept(envelope, *state_changed(changes)) if changes else None
+
+    def _find(self, name: str) -> ParticipantId | None:
+        connected = ParticipantId(name) if name in self._membership.connected else None
+        return self._membership.resolve(name) or connected
+
+    def _exceeding(self, sender: str, patterns: tuple[dict[str, Any], ...]) -> Receipt | None:
+        """Refuse patterns that the sender does not hold itself."""
+        own = self._membership.permissions_of(sender).patterns
+        for pattern in patterns:
+            if not may_pass_on(own, pattern, ignore_to=self._config.capabilities.ignore_to):
+                text = f"you cannot give a capability that you do not hold: {json.dumps(pattern, ensure_ascii=False)}"
+                return refuse(errors.GRANT_EXCEEDS_OWN, text, your_capabilities=own)
+        return None
+
+
+def _not_found(name: str) -> Receipt:
+    return refuse(errors.PARTICIPANT_NOT_FOUND, f"'{name}' is not a participant of this space")
+
+
+def _check_patterns(kind: str, field: str, patterns: tuple[dict[str, Any], ...]) -> None:
+    """Raise `PayloadError` for a capability without a valid form."""
+    for index, pattern in enumerate(patterns):
+        # `normalise` always adds the baseline, so a malformed pattern leaves that one alone.
+        if "kind" not in pattern or pattern not in normalise([pattern]):
+            raise PayloadError(kind, f"payload.{field}.{index}", "a capability must be an object with a 'kind'")
