@@ -60,7 +60,10 @@ async def test_a_person_holds_so_many_sockets_and_no_more() -> None:
     ):
         await third.join(gateway.token_of("bob"))
         error = await third.error()
-        assert (error["error"], error["message"]) == ("limit_exceeded", "you hold 2 connections already")
+        assert (error["error"], error["message"]) == (
+            "limit_exceeded",
+            "you already have 2 connections, which is the limit; close one first",
+        )
         assert (await third.closing())[0] == 4429
 
 

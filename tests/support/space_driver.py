@@ -1,4 +1,4 @@
-"""Drives one pure space and reads its effects as a member would see them."""
+"""Drives one pure space, performs its effects, and shows them as members see them."""
 
 import itertools
 from datetime import UTC, datetime, timedelta
@@ -9,49 +9,61 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.core.effects import (
+    AddToken,
     Admit,
+    AuditNote,
     Broadcast,
-    Close,
+    CloseConnection,
     ConnectionId,
+    Deliver,
     Dismiss,
     Effect,
-    Enrol,
-    Expel,
-    Note,
     Receipt,
     Relay,
-    Send,
+    RevokeTokens,
+    StateChanged,
 )
 from mew_spaces.core.space import Space
+from mew_spaces.core.state import Change, SpaceState
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class SpaceDriver:
-    """A space, a clock that is set by hand, and what every connection was sent."""
+    """A space, a clock set by hand, and everything each connection received.
 
-    def __init__(self, config: SpaceConfig) -> None:
+    `stored` is the state that a store would hold: only `StateChanged` effects change it.
+    """
+
+    def __init__(self, config: SpaceConfig, state: SpaceState | None = None) -> None:
         numbers = itertools.count(1)
-        self.space = Space(config, new_id=lambda: f"id-{next(numbers)}", new_token=lambda: f"token-{next(numbers)}")
+        self.stored = SpaceState() if state is None else state.model_copy(deep=True)
+        self.space = Space(
+            config,
+            new_id=lambda: f"id-{next(numbers)}",
+            new_token=lambda: f"token-{next(numbers)}",
+            state=self.stored.model_copy(deep=True),
+        )
         self.now = START
         self.admitted: dict[ConnectionId, None] = {}
         self.inbox: dict[ConnectionId, list[Envelope | StreamFrame]] = {}
         self.closed: dict[ConnectionId, int] = {}
         self.history: list[Envelope] = []
         self.tokens: dict[str, str] = {}
-        self.notes: list[Note] = []
+        self.notes: list[AuditNote] = []
+        self.changes: list[Change] = []
 
     def join(self, number: int, name: str) -> None:
-        """A connection joins as somebody."""
+        """Let a connection join as a participant."""
         self.inbox.setdefault(ConnectionId(number), [])
         self.perform(self.space.join(ConnectionId(number), ParticipantId(name), now=self.now))
 
     def leave(self, number: int, name: str) -> None:
-        """A connection is gone."""
+        """Close a connection."""
         self.perform(self.space.leave(ConnectionId(number), ParticipantId(name), now=self.now))
 
     def say(self, number: int | None, name: str, kind: str | None, payload: Any = None, **headers: Any) -> Receipt:
-        """Somebody says something, by a connection or by HTTP."""
+        """Send an envelope over a connection, or over HTTP if `number` is None."""
         draft = draft_of({"kind": kind, "payload": payload, **headers})
         connection = None if number is None else ConnectionId(number)
         receipt = self.space.receive(draft, sender=ParticipantId(name), connection=connection, now=self.now)
@@ -59,68 +71,81 @@ class SpaceDriver:
         return receipt
 
     def write(self, number: int, name: str, stream: str, data: str = "data") -> None:
-        """Somebody writes a stream frame."""
+        """Send a stream frame."""
         frame = StreamFrame(stream, f"#{stream}#{data}")
         self.perform(self.space.relay(frame, sender=ParticipantId(name), connection=ConnectionId(number), now=self.now))
 
     def wait(self, seconds: float) -> None:
-        """Time passes."""
+        """Advance the clock and end what has expired."""
         self.now += timedelta(seconds=seconds)
         self.perform(self.space.expire(now=self.now))
 
     def perform(self, effects: tuple[Effect, ...]) -> None:
-        """Do what the space wants."""
+        """Perform effects as the service does, and check that changes come before the messages about them."""
+        announced = False
         for effect in effects:
             match effect:
+                case StateChanged(changes):
+                    assert not announced, "a change is announced before it is stored"
+                    self._store(changes)
                 case Broadcast(envelope, without):
+                    announced = True
                     self.history.append(envelope)
                     for connection in self.admitted:
                         if connection not in without:
                             self.inbox[connection].append(envelope)
-                case Send(envelope, connections, _):
+                case Deliver(envelope, connections, _):
+                    announced = True
                     for connection in connections:
                         self.inbox.setdefault(connection, []).append(envelope)
                 case Relay(frame, connections):
                     for connection in self.admitted if connections is None else connections:
                         self.inbox[connection].append(frame)
-                case Admit() | Dismiss() | Close():
-                    self._connect(effect)
-                case Enrol() | Expel() | Note():
-                    self._permit(effect)
+                case Admit() | Dismiss() | CloseConnection():
+                    self._change_connection(effect)
+                case AddToken() | RevokeTokens() | AuditNote():
+                    self._change_membership(effect)
+        assert self.stored == self.space.state, "the stored state differs from the state of the space"
 
-    def _connect(self, effect: Admit | Dismiss | Close) -> None:
+    def _store(self, changes: tuple[Change, ...]) -> None:
+        assert changes, "an effect without changes"
+        for change in changes:
+            self.stored.apply(change)
+        self.changes += changes
+
+    def _change_connection(self, effect: Admit | Dismiss | CloseConnection) -> None:
         match effect:
             case Admit(connection):
                 self.admitted[connection] = None
             case Dismiss(connection):
                 self.admitted.pop(connection, None)
-            case Close(connection, code, _):
+            case CloseConnection(connection, code, _):
                 self.closed[connection] = code
 
-    def _permit(self, effect: Enrol | Expel | Note) -> None:
+    def _change_membership(self, effect: AddToken | RevokeTokens | AuditNote) -> None:
         match effect:
-            case Enrol(participant, token, _):
+            case AddToken(participant, token):
                 self.tokens[participant] = token
-            case Expel(participant, _, _):
+            case RevokeTokens(participant):
                 self.tokens.pop(participant, None)
-            case Note():
+            case AuditNote():
                 self.notes.append(effect)
 
     def take(self, number: int) -> list[Any]:
-        """What a connection was sent since it was last looked at, in short."""
+        """Return what a connection received since the last call, in short."""
         got = self.inbox.get(ConnectionId(number), [])
         self.inbox[ConnectionId(number)] = []
         return [_short(one) for one in got]
 
     def last(self, number: int) -> Envelope:
-        """The newest envelope a connection was sent."""
+        """Return the newest envelope of a connection."""
         envelope = self.inbox[ConnectionId(number)][-1]
         assert isinstance(envelope, Envelope)
         return envelope
 
 
 def _short(message: Envelope | StreamFrame) -> Any:
-    """A message as its kind and what tells it apart."""
+    """Return the kind of a message and its most telling key."""
     if isinstance(message, StreamFrame):
         return message.raw
     body = message.body

@@ -44,9 +44,9 @@ def malformed(draft: Draft, sender: str, *, name_chars: int) -> ErrorPayload | N
     if not kind or kind.isspace():
         return _invalid(errors.INVALID_ENVELOPE, "'kind' is missing")
     if len(kind) > name_chars:
-        return _invalid(errors.INVALID_ENVELOPE, f"'kind' is longer than {name_chars} characters")
+        return _invalid(errors.INVALID_ENVELOPE, f"'kind' may have at most {name_chars} characters")
     if envelope_id is not None and len(envelope_id) > ID_LENGTH_FACTOR * name_chars:
-        return _invalid(errors.INVALID_ENVELOPE, f"'id' is longer than {ID_LENGTH_FACTOR * name_chars} characters")
+        return _invalid(errors.INVALID_ENVELOPE, f"'id' may have at most {ID_LENGTH_FACTOR * name_chars} characters")
     if claimed is not None and claimed != sender:
         text = f"'from' is '{claimed}', but this token is for '{sender}'; leave 'from' out or set it to '{sender}'"
         return ErrorPayload(error=errors.IDENTITY_MISMATCH, message=text, attempted_kind=kind)

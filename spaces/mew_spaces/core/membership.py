@@ -46,6 +46,7 @@ _MAX_PAUSE_SECONDS = 10 * 365 * 24 * 3600.0
 
 Changes = tuple[Change, ...]
 
+
 @dataclass(slots=True)
 class MemberConnections:
     """The connections of one member. `virtual` is a connection that only writes a log file."""
@@ -150,7 +151,7 @@ class Membership:
         kept: list[CapabilityGrant] = []
         for grant in self.state.grants.get(recipient, ()):
             is_named = grant_id is not None and grant_id in grant.names
-            rest = []
+            rest: list[dict[str, Any]] = []
             for pattern in grant.patterns:
                 is_unwanted = is_named or any(_is_same(pattern, other) for other in unwanted)
                 (revoked if is_unwanted else rest).append(pattern)

@@ -45,7 +45,10 @@ Changes = tuple[Change, ...]
 
 
 class SpaceOperations(Protocol):
-    """Operations on a whole space that these rules need."""
+    """What these rules need of a whole space."""
+
+    @property
+    def connection_url(self) -> str | None: ...
 
     def welcome_again(self, participant: ParticipantId, /, *, now: datetime) -> tuple[Effect, ...]: ...
 
@@ -53,7 +56,7 @@ class SpaceOperations(Protocol):
 
 
 class MembershipRules:
-    """The membership rules of one space. `connection_url` is the address that invited participants connect to."""
+    """The membership rules of one space."""
 
     def __init__(
         self,
@@ -64,7 +67,6 @@ class MembershipRules:
         space: SpaceOperations,
         new_token: Callable[[], str],
     ) -> None:
-        self.connection_url: str | None = None
         self._membership = membership
         self._messages = messages
         self._space = space
@@ -177,8 +179,8 @@ class MembershipRules:
         changes = self._membership.invite(name, invitation)
         token = self._new_token()
         answer: dict[str, Any] = {"status": "created", "participant_id": name, "token": token}
-        if self.connection_url is not None:
-            answer["connection_url"] = self.connection_url
+        if self._space.connection_url is not None:
+            answer["connection_url"] = self._space.connection_url
         presence = Presence(
             event="invited",
             participant=Member(id=name, capabilities=self._membership.permissions_of(name).patterns),
@@ -237,7 +239,9 @@ class MembershipRules:
             control = read_control(envelope)
         except PayloadError:
             return None  # its addressees cannot read it either, and refuse it themselves
-        known = (name for name in dict.fromkeys(envelope.addressees) if membership.has(name) or name in membership.connected)
+        known = (
+            name for name in dict.fromkeys(envelope.addressees) if membership.has(name) or name in membership.connected
+        )
         named = tuple(name for name in known if name != envelope.sender)
         match control:
             case Pause() if options.enforce_pause:

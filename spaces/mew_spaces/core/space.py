@@ -63,6 +63,8 @@ class Space:
         """`new_id` makes ids of the gateway's envelopes, `new_token` tokens of invited participants."""
         self.id = SpaceId(config.space.id)
         self.name = config.space.name
+        self.connection_url: str | None = None
+        """The address that invited participants are told to connect to."""
         self.state = SpaceState() if state is None else state
         self.membership = Membership(config, self.state)
         self.members = self.membership.connected
@@ -76,10 +78,6 @@ class Space:
             self.membership, self._messages, streams_per_member=config.limits.streams_per_member
         )
         self._rules = MembershipRules(config, self.membership, self._messages, space=self, new_token=new_token)
-
-    def set_connection_url(self, url: str) -> None:
-        """Set the address that invited participants are told to connect to."""
-        self._rules.connection_url = url
 
     # Questions
 
@@ -159,9 +157,7 @@ class Space:
         self._absent_since[participant] = now
         return Dismiss(connection), self._left(participant, now=now)
 
-    def remove(
-        self, participant: ParticipantId, /, *, now: datetime
-    ) -> tuple[tuple[Change, ...], tuple[Effect, ...]]:
+    def remove(self, participant: ParticipantId, /, *, now: datetime) -> tuple[tuple[Change, ...], tuple[Effect, ...]]:
         """Remove a participant for good: its connections, its tokens, its streams and its right to write to others."""
         member = self.members.pop(participant, None)
         self._absent_since.pop(participant, None)
@@ -365,9 +361,7 @@ class Space:
             return f"you already have {limits.sockets_per_member} connections, which is the limit; close one first"
         return None
 
-    def _welcome(
-        self, participant: ParticipantId, connections: tuple[ConnectionId, ...], *, now: datetime
-    ) -> Deliver:
+    def _welcome(self, participant: ParticipantId, connections: tuple[ConnectionId, ...], *, now: datetime) -> Deliver:
         payload = self.snapshot(now=now).welcome(participant, self.membership.permissions_of(participant).patterns)
         message = self._messages.compose(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,))
         return Deliver(message, connections)

@@ -16,7 +16,7 @@ from mew_protocol.timestamp import wire_timestamp
 from pydantic_core import to_json
 
 from mew_spaces.config.settings import GatewayLogging
-from mew_spaces.core.effects import Note
+from mew_spaces.core.effects import AuditNote
 from mew_spaces.core.permissions import PermissionDecision
 from mew_spaces.gateway.log_writer import LogFile, LogWriter
 
@@ -161,7 +161,7 @@ class AuditLog:
                 self._decisions, self._decided, _SIZE_OF_A_DECISION, about, sender, decision, transport, now
             )
 
-    def log_permission_change(self, note: Note, *, now: datetime) -> None:
+    def log_permission_change(self, note: AuditNote, *, now: datetime) -> None:
         """Permissions changed."""
         if self._decisions is not None:
             self._writer.put(self._decisions, self._noted, _SIZE_OF_A_DECISION, note, now)
@@ -236,10 +236,10 @@ class AuditLog:
         now: datetime,
     ) -> bytes:
         envelope_id, kind, correlation_id = about
-        key = (sender, kind, transport, id(decision.seat), id(decision.matched))
+        key = (sender, kind, transport, id(decision.permissions), id(decision.matched))
         known = self._decision_tails.get(key)
-        if known is None or known[0] is not decision.seat or known[1] is not decision.matched:
-            known = (decision.seat, decision.matched, self._decision_tail(kind, sender, decision, transport))
+        if known is None or known[0] is not decision.permissions or known[1] is not decision.matched:
+            known = (decision.permissions, decision.matched, self._decision_tail(kind, sender, decision, transport))
             if len(self._decision_tails) >= _MAX_REMEMBERED_TAILS:
                 self._decision_tails.clear()
             self._decision_tails[key] = known
@@ -261,10 +261,10 @@ class AuditLog:
         }
         told = to_json({key: value for key, value in fields.items() if value is not None})
         source = to_json({"source": "http_api" if transport == "http" else transport, "transport": transport})
-        granted = decision.seat.patterns_json
+        granted = decision.permissions.patterns_json
         return b"," + told[1:-1] + b',"granted_capabilities":' + granted + b',"metadata":' + source[:-1]
 
-    def _noted(self, note: Note, now: datetime) -> bytes:
+    def _noted(self, note: AuditNote, now: datetime) -> bytes:
         metadata = {"by": note.by, "grant_id": note.grant_id, "reason": note.reason}
         fields = {
             "timestamp": wire_timestamp(now),

@@ -88,7 +88,7 @@ def store_token(state: Path, participant: str, token: str) -> None:
     _write_once(path, token)
 
 
-def forget_token(state: Path, participant: str) -> None:
+def remove_token(state: Path, participant: str) -> None:
     """Remove a participant's token file. Raises `OSError`."""
     token_path(state, participant).unlink(missing_ok=True)
 

@@ -39,7 +39,7 @@ class Connection:
         self._registry = registry
         self._service = registry.default
         self._limits = registry.default.config.limits
-        self.id = self._service.open()
+        self.id = self._service.new_connection()
         self._channel: OutboundChannel | None = None
         self._bearer = bearer
         self._space = space
@@ -94,10 +94,10 @@ class Connection:
             else:
                 self._work_on(message)
         except DecodeError as problem:
-            self._service.refuse(self.id, problem.error, problem.detail, code=problem.code)
+            self._service.send_error(self.id, problem.error, problem.detail, code=problem.code)
         except Exception:
             log.exception("a message of %s could not be worked on", self._participant or "a connection")
-            self._service.refuse(
+            self._service.send_error(
                 self.id, errors.INTERNAL_ERROR, "the gateway failed on this message", code=errors.PROCESSING_ERROR
             )
 
@@ -114,12 +114,12 @@ class Connection:
     def too_large(self) -> None:
         """It sent a message above the size limit; its protocol closes it."""
         limit = self._service.config.limits.message_bytes
-        self._service.refuse(self.id, errors.TOO_LARGE, f"a message holds at most {limit:,} bytes")
+        self._service.send_error(self.id, errors.TOO_LARGE, f"a message holds at most {limit:,} bytes")
 
     def slow(self) -> None:
         """It does not read what it is sent."""
         self._phase = _Phase.ENDED
-        self._service.is_slow(self.id)
+        self._service.mark_slow(self.id)
 
     def gone(self) -> None:
         """It is closed."""
@@ -150,7 +150,7 @@ class Connection:
             self.join_by_header()
         elif self._phase is _Phase.NEW:
             about = draft.id if draft is not None else None
-            self._service.refuse(self.id, errors.NOT_JOINED, "join first", correlation_id=about)
+            self._service.send_error(self.id, errors.NOT_JOINED, "join first", correlation_id=about)
         return self._phase is _Phase.JOINED
 
     def _join(self, request: JoinRequest) -> None:
@@ -185,13 +185,13 @@ class Connection:
             self._service.leave(self.id)
             self._service = home
             self._limits = home.config.limits
-            self.id = home.open()
+            self.id = home.new_connection()
             if self._channel is not None:
                 self.attach(self._channel)
 
     def _end(self, error: str, message: str, code: int) -> None:
         self._phase = _Phase.ENDED
-        self._service.turn_away(self.id, error, message, code)
+        self._service.reject(self.id, error, message, code)
 
 
 def _as_text(data: bytes) -> str:

@@ -145,7 +145,7 @@ async def serve_gateway(
     registry = SpaceRegistry([board, *(_open_space(other) for other in others)])
     app = create_app(registry)
     with _plain_errors(), bound_socket(host, port) as listener:
-        registry.reached_at(f"ws://{_reached_at(host)}:{listener.getsockname()[1]}/")
+        registry.set_connection_url(f"ws://{_reached_at(host)}:{listener.getsockname()[1]}/")
         registry.connect_virtual_participants()
         server = Server(server_config(app, registry, direct=direct))
         async with anyio.create_task_group() as tasks:

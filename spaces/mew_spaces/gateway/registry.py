@@ -1,4 +1,4 @@
-"""The spaces that one gateway serves. They share a port and nothing else."""
+"""The spaces of one gateway. They share a port and nothing else."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,18 +6,18 @@ from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.service import SpaceService
 
 DEFAULT_NAME = "default"
-"""What clients of the reference call a space when they do not know its name."""
+"""The name that clients of the TypeScript gateway send when they do not know the name of a space."""
 
 
 class SpaceRegistry:
-    """Spaces by name. The first is the one that is meant where nothing tells which."""
+    """Spaces by name. The first is the default one."""
 
     def __init__(self, services: Sequence[SpaceService]) -> None:
-        """Raises `SpacesError` when there is none, or two have one name."""
-        self._by_name: dict[str, SpaceService] = {board.space.id: board for board in services}
+        """Raise `SpacesError` without a space, or if two spaces have the same name."""
+        self._by_name: dict[str, SpaceService] = {service.space.id: service for service in services}
         if not services or len(self._by_name) != len(services):
-            names = ", ".join(board.space.id for board in services) or "none"
-            raise SpacesError(f"a gateway serves at least one space, and each has a name of its own (given: {names})")
+            names = ", ".join(service.space.id for service in services) or "no space"
+            raise SpacesError(f"a gateway needs at least one space, each with its own name (given: {names})")
         self.default = services[0]
 
     def __len__(self) -> int:
@@ -27,39 +27,38 @@ class SpaceRegistry:
         return iter(self._by_name.values())
 
     def find(self, name: str | None, token: str | None = None) -> SpaceService | None:
-        """The space of this name. Without one: the space that knows the token, else the default one."""
+        """Return the space with this name; without a name, the space that the token is for, else the default one."""
         named = self._by_name.get(name or DEFAULT_NAME)
         if named is not None or name not in (None, "", DEFAULT_NAME):
             return named
-        knowing = (board for board in self if board.tokens.identify(token) is not None)
-        return next(knowing, self.default)
+        return next((service for service in self if service.tokens.identify(token) is not None), self.default)
 
     @property
     def connections(self) -> int:
-        """How many connections are in any of the spaces."""
-        return sum(board.connections for board in self)
+        """Number of connections in all spaces."""
+        return sum(service.connections for service in self)
 
     @property
     def message_bytes(self) -> int:
-        """The largest message that any of them takes."""
-        return max(board.config.limits.message_bytes for board in self)
+        """The largest message that any space accepts, in bytes."""
+        return max(service.config.limits.message_bytes for service in self)
 
     def expire(self) -> None:
-        """Let time pass in all of them."""
-        for board in self:
-            board.expire()
+        """End what has expired in every space."""
+        for service in self:
+            service.expire()
 
-    def reached_at(self, url: str) -> None:
-        """Name the address that invited participants are told to connect to."""
-        for board in self:
-            board.reached_at(url)
+    def set_connection_url(self, url: str) -> None:
+        """Set the address that invited participants are told to connect to."""
+        for service in self:
+            service.set_connection_url(url)
 
     def connect_virtual_participants(self) -> None:
-        """Let the logs that are configured so listen from the start."""
-        for board in self:
-            board.connect_virtual_participants()
+        """Connect every log file with `auto_connect`."""
+        for service in self:
+            service.connect_virtual_participants()
 
     def close(self) -> None:
-        """No more will happen in any of them."""
-        for board in self:
-            board.close()
+        """Close every space."""
+        for service in self:
+            service.close()

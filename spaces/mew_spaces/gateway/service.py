@@ -1,8 +1,8 @@
-"""Where spaces meet connections: events in, effects performed at once and in order.
+"""Connects one space to its connections: events in, effects performed in order.
 
-Owns one room per space (its state, its history, its channels), the numbers of connections, and the clock and ids it
-hands to the pure core. Nothing here waits: an envelope is decided and written to everybody before the next one is
-looked at, so everybody sees one order. Knows no socket and no HTTP.
+Owns, for one space, its core, its outbound channels, connection ids, and the clock and ids that the pure core gets as
+arguments. Each envelope is decided before the next one is read, so all members see one order. `outbox` performs
+effects as soon as the envelopes ahead of them are stored. Knows no sockets and no HTTP.
 """
 
 import logging
@@ -22,23 +22,23 @@ from mew_protocol.payloads.participant import Board
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 from mew_protocol.timestamp import wire_timestamp
 
-from mew_spaces.config.loading import SpaceConfig
+from mew_spaces.config.settings import SpaceConfig
+from mew_spaces.core.board import SpaceSnapshot
 from mew_spaces.core.effects import (
+    AddToken,
     Admit,
+    AuditNote,
     Broadcast,
-    Close,
+    CloseConnection,
     ConnectionId,
+    Deliver,
     Dismiss,
     Effect,
-    Enrol,
-    Expel,
-    Note,
     Receipt,
     Relay,
-    Send,
+    RevokeTokens,
+    StateChanged,
 )
-from mew_spaces.core.roster import Roster
-from mew_spaces.core.snapshot import Snapshot
 from mew_spaces.core.space import Space
 from mew_spaces.core.system_messages import NewId
 from mew_spaces.gateway.audit import AuditLog, Recipients, Transport
@@ -46,9 +46,9 @@ from mew_spaces.gateway.auth import TOKEN_BYTES, TokenBook, space_folder
 from mew_spaces.gateway.delivery import AcceptedEnvelopes, DeliverySessions, numbered
 from mew_spaces.gateway.delivery import receipt as receipt_envelope
 from mew_spaces.gateway.log_writer import LogWriter
+from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
 from mew_spaces.gateway.outbox import Item, NumberedBroadcast, Outbox
-from mew_spaces.gateway.token_registry import Register
 from mew_spaces.gateway.virtual import FileChannel
 from mew_spaces.log.interface import Bounds, Position, SpaceLog
 from mew_spaces.log.memory import MemoryLog
@@ -59,17 +59,17 @@ log = logging.getLogger("spaces")
 
 
 def now_utc() -> datetime:
-    """The wall clock, with its zone."""
+    """Return the time of the wall clock, with its time zone."""
     return datetime.now(UTC)
 
 
 def new_uuid() -> str:
-    """A fresh id."""
+    """Return a new envelope id."""
     return str(uuid.uuid4())
 
 
 def new_random_token() -> str:
-    """A fresh token."""
+    """Return a new token."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
@@ -93,16 +93,17 @@ class SpaceService:
         writer: LogWriter | None = None,
         audit: AuditLog | None = None,
     ) -> None:
-        """`space_log` holds the envelopes; without it they are in memory, under `epoch` or a fresh one.
+        """`space_log` holds the accepted envelopes (default: in memory). `epoch` names this run in positions of the
+        log in memory (default: a random one).
 
-        `state` is where invitations and removals are kept; without it they last as long as this run. Paths in the
-        configuration start from the folder that it belongs to, without it from the working folder. Without a
-        `writer` there are no virtual participants. Raises `SpacesError` for a state that cannot be read.
+        `state` is the state folder; without it, invitations and removals end with this run. Relative paths of the
+        configuration start from the folder of the space, or from the working folder without `state`. Without a
+        `writer` there are no virtual participants. Raises `SpacesError` if the stored state cannot be read.
         """
         self.config = config
         self.tokens = tokens
-        self._register = Register(config, tokens, state)
-        self.space = Space(config, new_id=new_id, new_token=new_token, roster=self._register.roster)
+        self._store = MembershipStore(config, tokens, state)
+        self.space = Space(config, new_id=new_id, new_token=new_token, state=self._store.state)
         self._folder = Path() if state is None else space_folder(state)
         self._audit = audit
         self._writer = writer
@@ -114,44 +115,44 @@ class SpaceService:
         self._fanout = Fanout()
         self._sessions = DeliverySessions(self.log, self._fanout, self._notify_session)
         self._outbox = Outbox(
-            self.log, perform=self._do, refuse=self._refuse_unstored, performed=self._finish_performing
+            self.log, perform=self._perform_one, refuse=self._refuse_unstored, performed=self._finish_performing
         )
         self._accepted = AcceptedEnvelopes(self.log)
         self._channels: dict[ConnectionId, OutboundChannel] = {}
         self._owners: dict[ConnectionId, ParticipantId] = {}
         self._virtual: dict[ParticipantId, ConnectionId] = {}
         self._slow: list[ConnectionId] = []
-        self._opened = 0
+        self._last_connection = 0
 
-    def reached_at(self, url: str) -> None:
-        """Name the address that invited participants are told to connect to."""
-        self.space.delegation.connection_url = url
+    def set_connection_url(self, url: str) -> None:
+        """Set the address that invited participants are told to connect to."""
+        self.space.connection_url = url
 
     # Connections
 
-    def open(self) -> ConnectionId:
-        """A number for a new connection; its channel follows with `attach`."""
-        self._opened += 1
-        return ConnectionId(self._opened)
+    def new_connection(self) -> ConnectionId:
+        """Return an id for a new connection; `attach` adds its channel."""
+        self._last_connection += 1
+        return ConnectionId(self._last_connection)
 
     def attach(self, connection: ConnectionId, channel: OutboundChannel) -> None:
-        """Name the way out to a connection."""
+        """Set the channel that writes to a connection."""
         self._channels[connection] = channel
 
     def join(
         self, connection: ConnectionId, participant: ParticipantId, delivery: DeliveryRequest | None = None
     ) -> None:
-        """Let a connection whose identity is proven come in; with `delivery` it gets numbers, receipts and replay."""
+        """Let a connection in whose token was checked; with `delivery` it gets numbers, receipts and replay."""
         self._owners[connection] = participant
         if delivery is not None and connection not in self._sessions:
             self._sessions.begin(connection, delivery, next_sequence=self.log.next_sequence)
         self._perform(self.space.join(connection, participant, now=self._clock()))
 
-    def turn_away(self, connection: ConnectionId, error: str, message: str, code: int) -> None:
-        """Tell a connection why it is not wanted and close it."""
-        self._perform(self.space.turn_away(connection, error, message, code, now=self._clock()))
+    def reject(self, connection: ConnectionId, error: str, message: str, code: int) -> None:
+        """Send an error to a connection that may not join, then close it."""
+        self._perform(self.space.reject_connection(connection, error, message, code, now=self._clock()))
 
-    def refuse(
+    def send_error(
         self,
         connection: ConnectionId,
         error: str,
@@ -160,20 +161,20 @@ class SpaceService:
         code: str | None = None,
         correlation_id: str | None = None,
     ) -> None:
-        """Answer something unreadable or out of turn."""
-        send = self.space.refuse_connection(
+        """Send an error about a message that is unreadable or not allowed yet."""
+        effect = self.space.compose_error(
             connection,
             error,
             message,
             now=self._clock(),
             participant=self._owners.get(connection),
             code=code,
-            correlation_id=correlation_id,
+            envelope_id=correlation_id,
         )
-        self._perform((send,))
+        self._perform((effect,))
 
     def leave(self, connection: ConnectionId) -> None:
-        """A connection is gone."""
+        """Handle a closed connection."""
         participant = self._owners.pop(connection, None)
         if participant is not None:
             self._perform(self.space.leave(connection, participant, now=self._clock()))
@@ -181,14 +182,14 @@ class SpaceService:
         self._sessions.end(connection)
         self._channels.pop(connection, None)
 
-    def is_slow(self, connection: ConnectionId) -> None:
-        """More waits for a connection than may. It is ended as soon as the effects at hand are performed."""
+    def mark_slow(self, connection: ConnectionId) -> None:
+        """Disconnect a slow consumer as soon as the current effects are performed."""
         self._slow.append(connection)
 
-    # Participants that are a file
+    # Virtual participants: log files that receive what a member receives
 
-    def listen_virtually(self, participant: ParticipantId) -> None:
-        """Let the log of a participant that has one (`output_log`) listen, unless it does already."""
+    def connect_virtual(self, participant: ParticipantId) -> None:
+        """Connect the log file of a participant with `output_log`, unless it is connected."""
         configured = self.config.participants.get(participant)
         if configured is None or configured.output_log is None or self._writer is None:
             return
@@ -198,24 +199,24 @@ class SpaceService:
         try:
             channel.prepare()
         except OSError as error:
-            log.warning("%s cannot be logged: %s", participant, error)
+            log.warning("output_log of %s: cannot be written, nothing is logged: %s", participant, error)
             return
-        connection = self.open()
+        connection = self.new_connection()
         self._virtual[participant] = connection
         self.attach(connection, channel)
         self._owners[connection] = participant
         self._perform(self.space.join_virtually(connection, participant, now=self._clock()))
 
     def connect_virtual_participants(self) -> None:
-        """Let every log listen that is configured to from the start (`auto_connect`)."""
+        """Connect every log file with `auto_connect`."""
         for name, configured in self.config.participants.items():
             if configured.auto_connect:
-                self.listen_virtually(ParticipantId(name))
+                self.connect_virtual(ParticipantId(name))
 
-    # What is said
+    # Envelopes and stream frames
 
     def receive(self, connection: ConnectionId, sender: ParticipantId, draft: Draft) -> Receipt:
-        """An envelope from a socket."""
+        """Handle an envelope from a socket."""
         now = self._clock()
         is_session = connection in self._sessions
         if is_session and (known := self._accepted.find(sender, draft, now)) is not None:
@@ -231,8 +232,8 @@ class SpaceService:
         return receipt
 
     def inject(self, sender: ParticipantId, draft: Draft) -> Receipt:
-        """An envelope by HTTP: the same way, without a connection. See `stored` for when it is kept."""
-        self.listen_virtually(sender)
+        """Handle an envelope from HTTP: the same rules, without a connection. `stored` waits until it is stored."""
+        self.connect_virtual(sender)
         now = self._clock()
         if (known := self._accepted.find(sender, draft, now)) is not None:
             return known.receipt
@@ -246,39 +247,39 @@ class SpaceService:
         return await self._outbox.stored()
 
     async def keep_storing(self) -> None:
-        """Store what is accepted, batch by batch, until cancelled. A log that only remembers needs no such task."""
+        """Store accepted envelopes batch by batch until cancelled. A log in memory does not need this task."""
         await self._outbox.run()
 
     def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
-        """A stream frame from a socket."""
+        """Handle a stream frame from a socket."""
         self._perform(self.space.relay(frame, sender=sender, connection=connection, now=self._clock()))
 
     def expire(self) -> None:
-        """Let time pass: end what waited long enough, look whether the disk takes something again."""
+        """End what has expired, and check whether a full disk accepts data again. Call this regularly."""
         self._outbox.probe()
         self._perform(self.space.expire(now=self._clock()))
 
-    # What is seen
+    # Questions
 
-    def snapshot(self) -> Snapshot:
-        """The space as it is now."""
+    def snapshot(self) -> SpaceSnapshot:
+        """Return the space as it is now."""
         return self.space.snapshot(now=self._clock())
 
     def board(self) -> Board:
-        """The last status of every participant, with its age."""
+        """Return the last status of every participant, with its age."""
         return self.snapshot().as_board()
 
     @property
     def connections(self) -> int:
-        """How many connections are in the space."""
+        """Number of connections that receive broadcasts."""
         return len(self._fanout)
 
     def uptime_seconds(self) -> float:
-        """Since when this gateway runs."""
+        """Return the seconds since this service was created."""
         return (self._clock() - self.started_at).total_seconds()
 
     def close(self) -> None:
-        """No more will happen: let every reader of the history go, write what is left of the logs."""
+        """End the history for its readers, and write the rest of the logs."""
         self._outbox.stop()
         if self._writer is not None:
             self._writer.close()
@@ -295,24 +296,24 @@ class SpaceService:
 
     def _finish_performing(self) -> None:
         if self._slow:
-            self._end_slow_ones()
+            self._disconnect_slow()
         if self._sessions.is_replaying and self._outbox.is_settled:
             self._sessions.replay()
 
     def _broadcast(self, effect: Broadcast, data: bytes, now: datetime, *, is_logged: bool = False) -> None:
         self._outbox.broadcast(effect, data, at=now.timestamp(), is_logged=is_logged)
 
-    def _end_slow_ones(self) -> None:
+    def _disconnect_slow(self) -> None:
         while self._slow:
             self._end_slow(self._slow.pop())
 
-    def _do(self, effect: Item) -> None:
+    def _perform_one(self, effect: Item) -> None:
         match effect:
             case NumberedBroadcast():
                 self._write_broadcast(effect)
             case Broadcast():  # numbered before it gets here
                 self._broadcast(effect, effect.envelope.encode(), self._clock())
-            case Send(envelope, connections, is_secret):
+            case Deliver(envelope, connections, is_secret):
                 data = self._for_session(envelope, connections).encode()
                 self._send(frame_json(data), connections)
                 if self._audit is not None and not is_secret:
@@ -323,10 +324,10 @@ class SpaceService:
                 self._fanout.write_to_all(frame_message(frame.raw))
             case Relay(frame, connections):
                 self._fanout.write_to(frame_message(frame.raw), connections or ())
-            case Admit() | Dismiss() | Close():
+            case Admit() | Dismiss() | CloseConnection():
                 self._change_connection(effect)
-            case Enrol() | Expel() | Note():
-                self._change_permissions(effect)
+            case StateChanged() | AddToken() | RevokeTokens() | AuditNote():
+                self._change_membership(effect)
             case _:
                 assert_never(effect)
 
@@ -344,7 +345,7 @@ class SpaceService:
     # Sessions
 
     def _for_session(self, envelope: Envelope, connections: tuple[ConnectionId, ...]) -> Envelope:
-        """An envelope for these connections: the welcome of a session says where it begins."""
+        """Add the start position of a session to its welcome."""
         return self._sessions.welcome(connections[0], envelope) if len(connections) == 1 else envelope
 
     def _notify_session(self, connection: ConnectionId, status: str, position: Position) -> None:
@@ -367,36 +368,36 @@ class SpaceService:
             status=status,
             position=position,
         )
-        self._outbox.put(Send(envelope, (connection,), is_secret=True))
+        self._outbox.put(Deliver(envelope, (connection,), is_secret=True))
 
     def _unstorable(
         self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None, now: datetime
     ) -> Receipt | None:
-        """The refusal of anything while the log cannot be written; None while it can."""
+        """Return a refusal while the log cannot be written, else None."""
         if not self._outbox.is_failing or draft.kind == kinds.SYSTEM_HEARTBEAT:
             return None
         payload = ErrorPayload(error=errors.NOT_STORED, message=NOT_STORED_MESSAGE, attempted_kind=draft.kind)
         if connection is None:
             return Receipt((), refused=payload)
-        send = self.space.refuse_connection(
-            connection, errors.NOT_STORED, NOT_STORED_MESSAGE, now=now, participant=sender, correlation_id=draft.id
+        effect = self.space.compose_error(
+            connection, errors.NOT_STORED, NOT_STORED_MESSAGE, now=now, participant=sender, envelope_id=draft.id
         )
-        return Receipt((send,), refused=payload)
+        return Receipt((effect,), refused=payload)
 
     def _refuse_unstored(self, envelope: Envelope) -> None:
         for connection, owner in self._owners.items():
             if owner == envelope.sender:
-                send = self.space.refuse_connection(
+                effect = self.space.compose_error(
                     connection,
                     errors.NOT_STORED,
                     NOT_STORED_MESSAGE,
                     now=self._clock(),
                     participant=owner,
-                    correlation_id=envelope.id,
+                    envelope_id=envelope.id,
                 )
-                self._do(send)
+                self._perform_one(effect)
 
-    def _change_connection(self, effect: Admit | Dismiss | Close) -> None:
+    def _change_connection(self, effect: Admit | Dismiss | CloseConnection) -> None:
         channel = self._channels.get(effect.connection)
         match effect:
             case Admit(connection):
@@ -405,19 +406,21 @@ class SpaceService:
             case Dismiss(connection):
                 self._fanout.remove(connection)
                 self._sessions.pause(connection)
-            case Close(_, code, reason):
+            case CloseConnection(_, code, reason):
                 if channel is not None:
                     channel.close(code, reason)
             case _:
                 assert_never(effect)
 
-    def _change_permissions(self, effect: Enrol | Expel | Note) -> None:
+    def _change_membership(self, effect: StateChanged | AddToken | RevokeTokens | AuditNote) -> None:
         match effect:
-            case Enrol(participant, token, roster):
-                self._register.enrol(participant, token, roster)
-            case Expel(participant, roster, _):
-                self._expel(participant, roster)
-            case Note():
+            case StateChanged(changes):
+                self._store.store(changes)
+            case AddToken(participant, token):
+                self._store.add_token(participant, token)
+            case RevokeTokens(participant):
+                self._revoke_tokens(participant)
+            case AuditNote():
                 log.info("%s: %s, by %s", effect.event, effect.participant, effect.by)
                 if self._audit is not None:
                     self._audit.log_permission_change(effect, now=self._clock())
@@ -427,7 +430,7 @@ class SpaceService:
     def _perform_receipt(
         self, draft: Draft, receipt: Receipt, sender: ParticipantId, transport: Transport, now: datetime
     ) -> None:
-        """Do what became of an envelope, and leave what the logs say about it."""
+        """Perform the effects of an envelope and write its lines to the logs."""
         audit, effects = self._audit, receipt.effects
         if audit is None:
             self._perform(effects)
@@ -435,12 +438,12 @@ class SpaceService:
         accepted, refused, decision = receipt.accepted, receipt.refused, receipt.decision
         first = effects[0] if len(effects) == 1 else None
         if decision is not None and isinstance(first, Broadcast) and accepted is first.envelope:
-            # What nearly every envelope is: allowed and passed on. One line-making for all of it.
+            # Fast path for nearly every envelope: allowed and passed on. All its log lines are made in one call.
             data = accepted.encode()
             members = len(self.space.members)
-            is_crowd = members > audit.max_named_recipients and not first.without
-            heard = members if is_crowd else self._recipients(audit, first)
-            audit.log_accepted(accepted, data, sender, transport, heard, decision, now=now)
+            count_only = members > audit.max_named_recipients and not first.without
+            recipients = members if count_only else self._recipients(audit, first)
+            audit.log_accepted(accepted, data, sender, transport, recipients, decision, now=now)
             self._broadcast(first, data, now, is_logged=True)
             self._finish_performing()
             return
@@ -456,12 +459,12 @@ class SpaceService:
             return count
         return tuple(name for name in self.space.members if name not in left_out)
 
-    def _expel(self, participant: ParticipantId, roster: Roster) -> None:
-        """Tokens stop counting, and sockets that had been superseded close as well."""
-        self._register.strike(participant, roster)
+    def _revoke_tokens(self, participant: ParticipantId) -> None:
+        """Revoke tokens, and close sockets that were superseded: the core does not know these any more."""
+        self._store.revoke_tokens(participant)
         self._virtual.pop(participant, None)
         for connection in [one for one, owner in self._owners.items() if owner == participant]:
-            self._do(Close(connection, errors.CLOSE_REMOVED, errors.REMOVED))
+            self._perform_one(CloseConnection(connection, errors.CLOSE_REMOVED, errors.REMOVED))
 
     def _send(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         for connection in connections:
@@ -470,15 +473,17 @@ class SpaceService:
                 channel.write(framed)
 
     def _end_slow(self, connection: ConnectionId) -> None:
-        """Tell a slow consumer and let it go; its leaving is an event like any other."""
+        """Tell a slow consumer why and disconnect it. Its leaving may in turn make others slow."""
         channel = self._channels.get(connection)
         if channel is None:
             return
         participant = self._owners.get(connection)
-        log.warning("%s reads too slowly and is disconnected", participant or "a connection")
-        message = "you read more slowly than the space speaks; join again to go on"
-        send = self.space.refuse_connection(
+        log.warning("%s: disconnected as a slow consumer", participant or "a connection that has not joined")
+        message = "you read more slowly than messages arrive and were disconnected; join again to continue"
+        effect = self.space.compose_error(
             connection, errors.SLOW_CONSUMER, message, now=self._clock(), participant=participant
         )
-        channel.close_with_message(frame_json(send.envelope.encode()), errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
+        channel.close_with_message(
+            frame_json(effect.envelope.encode()), errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER
+        )
         self.leave(connection)

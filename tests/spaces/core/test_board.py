@@ -1,11 +1,12 @@
-"""The board keeps what was said, as it was said."""
+"""What late joiners and readers see of a space: statuses and the snapshot."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from mew_protocol.envelope import Envelope
-from mew_spaces.core.board import StatusBoard
+from mew_protocol.payloads.participant import BoardEntry, Status
+from mew_spaces.core.board import ParticipantView, SpaceSnapshot, StatusBoard
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 REPORT = {"basis": "reported", "level": "healthy", "revision": 1, "max_tokens_basis": "configured"}
@@ -31,18 +32,18 @@ def test_a_status_is_kept_with_its_age() -> None:
     assert board.participants == ("coder",)
 
 
-def test_who_said_nothing_has_no_status_and_no_figures() -> None:
+def test_a_silent_participant_has_no_status() -> None:
     entry = StatusBoard().entry("coder", connected=False, now=NOW)
     assert entry.model_dump(exclude_unset=True) == {"id": "coder", "connected": False}
 
 
-def test_a_clock_that_goes_back_makes_no_negative_age() -> None:
+def test_an_age_is_never_negative() -> None:
     board = StatusBoard()
     board.post(status(WHOLE), at=NOW)
     assert board.entry("coder", connected=True, now=NOW - timedelta(hours=1)).age_seconds == 0
 
 
-def test_a_status_for_one_asker_counts_only_when_it_is_whole() -> None:
+def test_a_partial_status_never_replaces_a_whole_one() -> None:
     board = StatusBoard()
     board.post(status(WHOLE), at=NOW)
     assert not board.post(status({"messages_in_context": 9}, to=("ada",)), at=NOW)
@@ -62,7 +63,7 @@ def test_a_status_for_one_asker_counts_only_when_it_is_whole() -> None:
         {"messages_in_context": 1, "context": {"basis": "unknown"}},
     ],
 )
-def test_a_status_that_does_not_read_as_one_never_replaces_one_that_does(payload: dict[str, Any]) -> None:
+def test_an_invalid_status_never_replaces_a_valid_one(payload: dict[str, Any]) -> None:
     board = StatusBoard()
     board.post(status(WHOLE), at=NOW)
     assert not board.post(status(payload), at=NOW)
@@ -71,6 +72,36 @@ def test_a_status_that_does_not_read_as_one_never_replaces_one_that_does(payload
     assert kept.tokens == 90
 
 
-def test_lines_come_in_the_order_asked_for() -> None:
+def test_entries_keep_the_requested_order() -> None:
     entries = StatusBoard().entries([("b", True), ("a", False)], now=NOW)
     assert [(entry.id, entry.connected) for entry in entries] == [("b", True), ("a", False)]
+
+
+SNAPSHOT = SpaceSnapshot(
+    space="demo",
+    name="Demo",
+    at=NOW,
+    participants=(
+        ParticipantView("ada", connected=True, capabilities=({"kind": "*"},)),
+        ParticipantView("coder", connected=True, capabilities=({"kind": "chat", "payload": {"n": None}},)),
+        ParticipantView("bob", connected=False, capabilities=()),
+    ),
+    active_streams=(),
+    board=(
+        BoardEntry(id="ada", connected=True),
+        BoardEntry(id="coder", connected=True, status=Status(messages_in_context=1)),
+    ),
+)
+
+
+def test_a_welcome_lists_the_other_members_and_known_statuses() -> None:
+    welcome = SNAPSHOT.welcome("ada", ({"kind": "*"},))
+    assert welcome["you"] == {"id": "ada", "capabilities": [{"kind": "*"}]}
+    assert welcome["participants"] == [{"id": "coder", "capabilities": [{"kind": "chat", "payload": {"n": None}}]}]
+    assert welcome["board"] == [{"id": "coder", "connected": True, "status": {"messages_in_context": 1}}]
+
+
+def test_a_board_has_an_entry_for_every_participant() -> None:
+    board = SNAPSHOT.as_board()
+    assert (board.space, board.name, board.at) == ("demo", "Demo", "2026-01-01T00:00:00.000Z")
+    assert [entry.id for entry in board.participants] == ["ada", "coder"]

@@ -1,20 +1,20 @@
-"""Effects are data."""
+"""Effects are values."""
 
 import dataclasses
 
 import pytest
 from mew_protocol.envelope import Envelope
-from mew_spaces.core.effects import Admit, Broadcast, ConnectionId, Receipt, Send
+from mew_spaces.core.effects import Admit, Broadcast, ConnectionId, Deliver, Receipt
 
 
-def test_effects_are_equal_by_what_they_say_and_never_change() -> None:
+def test_effects_compare_by_value_and_are_immutable() -> None:
     envelope = Envelope.write("chat", id="1", ts="t", sender="a")
     assert Broadcast(envelope) == Broadcast(envelope)
-    assert Send(envelope, (ConnectionId(1),)) != Send(envelope, (ConnectionId(2),))
+    assert Deliver(envelope, (ConnectionId(1),)) != Deliver(envelope, (ConnectionId(2),))
     with pytest.raises(dataclasses.FrozenInstanceError):
         Admit(ConnectionId(1)).connection = ConnectionId(2)  # type: ignore[misc]
 
 
-def test_a_receipt_says_nothing_more_unless_told() -> None:
+def test_an_empty_receipt_has_no_outcome() -> None:
     receipt = Receipt(())
     assert (receipt.accepted, receipt.refused, receipt.answer) == (None, None, {})

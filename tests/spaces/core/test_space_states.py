@@ -1,4 +1,4 @@
-"""Whatever is given, taken, said and done in whatever order: who may do what is what the rules say, and no more."""
+"""In any order of grants, removals, pauses and messages, permissions follow the rules exactly."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from mew_spaces.config.loading import SpaceConfig
 from tests.support.space_driver import SpaceDriver
 
 BOSS = "ada"
-EVERYTHING = {"kind": "**"}  # advertised beside a lone star
+EVERYTHING = {"kind": "**"}  # advertised next to a lone star
 CONFIGURED = {BOSS: [{"kind": "*"}], "bob": [{"kind": "chat"}], "coder": [{"kind": "chat"}, {"kind": "x"}]}
 OTHERS = st.sampled_from(["bob", "coder", "eve"])
 NAMES = st.sampled_from([BOSS, "bob", "coder", "eve"])
@@ -20,7 +20,7 @@ PATTERNS: list[dict[str, Any]] = [{"kind": "x"}, {"kind": "y/*"}, {"kind": "chat
 
 
 class PermissionMachine(RuleBasedStateMachine):
-    """The rules, told a second time in the plainest words."""
+    """A second, simple implementation of the rules, compared with the space after each step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,13 +36,13 @@ class PermissionMachine(RuleBasedStateMachine):
         for name in CONFIGURED:
             self.join(name)
 
-    def boss_says(self, kind: str, payload: Any = None, **headers: Any) -> Any:
+    def send_as_boss(self, kind: str, payload: Any = None, **headers: Any) -> Any:
         return self.driver.say(self.connection[BOSS], BOSS, kind, payload, **headers)
 
     @rule(name=NAMES)
     def join(self, name: str) -> None:
         if name not in self.base:
-            return  # nobody without a place has a token
+            return  # only participants have tokens
         self.opened += 1
         self.connection[name] = self.opened
         self.away.pop(name, None)
@@ -64,7 +64,7 @@ class PermissionMachine(RuleBasedStateMachine):
     def grant(self, name: str, pattern: dict[str, Any]) -> None:
         self.grants += 1
         grant_id = f"grant-{self.grants}"
-        receipt = self.boss_says("capability/grant", {"recipient": name, "capabilities": [pattern]}, id=grant_id)
+        receipt = self.send_as_boss("capability/grant", {"recipient": name, "capabilities": [pattern]}, id=grant_id)
         assert (receipt.accepted is not None) == (name in self.base)
         if receipt.accepted is not None:
             self.granted.setdefault(name, {})[grant_id] = pattern
@@ -74,12 +74,12 @@ class PermissionMachine(RuleBasedStateMachine):
     def revoke(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(name for name, held in self.granted.items() if held)))
         grant_id = data.draw(st.sampled_from(sorted(self.granted[name])))
-        assert self.boss_says("capability/revoke", {"recipient": name, "grant_id": grant_id}).accepted is not None
+        assert self.send_as_boss("capability/revoke", {"recipient": name, "grant_id": grant_id}).accepted is not None
         del self.granted[name][grant_id]
 
     @rule(name=OTHERS, pattern=st.sampled_from(PATTERNS))
     def invite(self, name: str, pattern: dict[str, Any]) -> None:
-        receipt = self.boss_says("space/invite", {"participant_id": name, "initial_capabilities": [pattern]})
+        receipt = self.send_as_boss("space/invite", {"participant_id": name, "initial_capabilities": [pattern]})
         assert (receipt.accepted is not None) == (name not in self.base)
         if receipt.accepted is not None:
             self.base[name] = [pattern]
@@ -88,7 +88,7 @@ class PermissionMachine(RuleBasedStateMachine):
 
     @rule(name=OTHERS)
     def kick(self, name: str) -> None:
-        receipt = self.boss_says("space/kick", {"participant_id": name})
+        receipt = self.send_as_boss("space/kick", {"participant_id": name})
         assert (receipt.accepted is not None) == (name in self.base)
         self.base.pop(name, None)
         self.granted.pop(name, None)
@@ -101,7 +101,7 @@ class PermissionMachine(RuleBasedStateMachine):
 
     @rule(name=OTHERS, kind=st.sampled_from(["pause", "resume", "shutdown"]))
     def control(self, name: str, kind: str) -> None:
-        self.boss_says(f"participant/{kind}", to=[name])
+        self.send_as_boss(f"participant/{kind}", to=[name])
         if name in self.base:
             {"pause": self.paused.add, "resume": self.paused.discard, "shutdown": self.shut_down.add}[kind](name)
 
@@ -126,7 +126,7 @@ class PermissionMachine(RuleBasedStateMachine):
             assert receipt.refused.error == (errors.PAUSED if quiet else errors.CAPABILITY_VIOLATION)
 
     @invariant()
-    def everybody_with_a_place_has_what_was_given_and_nothing_else(self) -> None:
+    def participants_have_exactly_their_capabilities(self) -> None:
         views = {view.id: view for view in self.driver.space.snapshot(now=self.driver.now).participants}
         assert views.keys() == self.base.keys()
         for name, view in views.items():
@@ -135,12 +135,12 @@ class PermissionMachine(RuleBasedStateMachine):
             assert list(view.capabilities) == [one for i, one in enumerate(expected) if one not in expected[:i]]
 
     @invariant()
-    def who_is_here_is_who_came_and_neither_left_nor_was_sent_out(self) -> None:
+    def members_are_those_that_joined_and_stayed(self) -> None:
         assert set(self.driver.space.members) == set(self.connection)
         assert set(self.driver.admitted) == set(self.connection.values())
 
     @invariant()
-    def presence_tells_the_truth(self) -> None:
+    def presence_matches_the_members(self) -> None:
         here: set[str] = set()
         for envelope in self.driver.history:
             if envelope.kind == "system/presence" and envelope.body["event"] != "invited":

@@ -1,65 +1,193 @@
-"""Open streams and their rights."""
+"""Opening, owning, writing and closing streams by envelope."""
 
-from datetime import UTC, datetime
 from typing import Any
 
-from mew_protocol.envelope import Envelope
-from mew_protocol.ids import ParticipantId
-from mew_spaces.core.streams import Stream, Streams
+import pytest
+from mew_protocol import errors
+from mew_spaces.config.loading import SpaceConfig
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-BOB = ParticipantId("bob")
-
-
-def opened(streams: Streams, **payload: Any) -> Stream:
-    request = Envelope.write("stream/request", id="request", ts="t", sender="ada", payload=payload)
-    return streams.open(request, targets=(), now=NOW)
+from tests.support.space_driver import SpaceDriver
 
 
-def test_ids_count_up_and_are_never_used_again() -> None:
-    streams = Streams()
-    first = opened(streams)
-    streams.close(first.id)
-    assert [first.id, opened(streams).id] == ["stream-1", "stream-2"]
-    assert [stream.id for stream in streams] == ["stream-2"]
+@pytest.fixture
+def driver(config: SpaceConfig) -> SpaceDriver:
+    """Connect ada, coder and files; coder owns stream-1."""
+    driver = SpaceDriver(config)
+    for number, name in enumerate(("ada", "coder", "files"), start=1):
+        driver.join(number, name)
+    driver.say(2, "coder", "stream/request", {"direction": "upload", "description": "d"}, id="request")
+    return driver
 
 
-def test_a_description_keeps_the_requests_metadata_and_nothing_forged() -> None:
-    stream = opened(
-        Streams(),
-        direction="upload",
-        sample_rate=8000,
-        owner="eve",
-        stream_id="x",
-        authorized_writers=["eve"],
-        created=1,
-    )
-    assert stream.describe().model_dump(exclude_unset=True) == {
+def refused(driver: SpaceDriver, number: int, name: str, kind: str, payload: dict[str, Any]) -> str:
+    receipt = driver.say(number, name, kind, payload)
+    assert receipt.accepted is None
+    assert receipt.refused is not None
+    return receipt.refused.error
+
+
+def test_a_stream_opens_before_its_request_is_echoed(driver: SpaceDriver) -> None:
+    assert driver.take(1)[-2:] == ["stream/open stream-1", "stream/request"]
+    opened = driver.history[-2]
+    assert (opened.sender, opened.to, opened.correlation_id) == ("gateway", ("coder",), ("request",))
+    assert opened.body == {
         "stream_id": "stream-1",
-        "owner": "ada",
-        "authorized_writers": ("ada",),
-        "direction": "upload",
+        "encoding": "text",
+        "owner": "coder",
+        "authorized_writers": ["coder"],
+    }
+
+
+def test_targets_must_be_members(driver: SpaceDriver) -> None:
+    driver.say(2, "coder", "stream/request", {"target": "ada"})
+    assert driver.history[-2].body["target"] == ["ada"]
+    receipt = driver.say(2, "coder", "stream/request", {"target": ["ada", "bob"]})
+    assert receipt.refused is not None
+    assert (receipt.refused.error, receipt.refused.targets) == (errors.TARGET_NOT_FOUND, ("bob",))
+    assert list(driver.space.state.streams) == ["stream-1", "stream-2"]
+
+
+def test_a_target_named_twice_receives_a_frame_once(driver: SpaceDriver) -> None:
+    driver.say(2, "coder", "stream/request", {"target": ["ada", "files", "ada"]})
+    assert driver.history[-2].body["target"] == ["ada", "files"]
+    driver.take(1)
+    driver.write(2, "coder", "stream-2", "x")
+    assert driver.take(1) == ["#stream-2#x"]
+
+
+@pytest.mark.parametrize("odd", [[], {}, 5, None, ["stream-1"]])
+def test_a_close_without_a_known_stream_is_passed_on(driver: SpaceDriver, odd: object) -> None:
+    assert driver.say(2, "coder", "stream/close", {"stream_id": odd}).accepted is not None
+    assert list(driver.space.state.streams) == ["stream-1"]
+    driver.say(2, "coder", "stream/close", {"stream_id": odd}, correlation_id=["request"])
+    assert driver.space.state.streams == {}
+
+
+def test_only_a_valid_request_opens_a_stream(driver: SpaceDriver) -> None:
+    assert driver.say(2, "coder", "stream/request").answer == {"status": "stream_opened", "stream_id": "stream-2"}
+    assert refused(driver, 2, "coder", "stream/request", {"direction": 5}) == errors.INVALID_PAYLOAD
+    driver.join(4, "bob")
+    assert [stream["stream_id"] for stream in driver.last(4).body["active_streams"]] == ["stream-1", "stream-2"]
+
+
+def test_a_participant_owns_at_most_its_limit_of_streams(config: SpaceConfig) -> None:
+    few = config.model_copy(update={"limits": config.limits.model_copy(update={"streams_per_member": 1})})
+    driver = SpaceDriver(few)
+    driver.join(2, "coder")
+    driver.say(2, "coder", "stream/request")
+    assert refused(driver, 2, "coder", "stream/request", {}) == errors.LIMIT_EXCEEDED
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"payload": {"stream_id": "stream-1"}},
+        {"payload": {}, "correlation_id": ["stream-1"]},
+        {"correlation_id": "request"},
+    ],
+)
+def test_an_owner_closes_a_stream_by_any_of_its_ids(driver: SpaceDriver, headers: dict[str, Any]) -> None:
+    driver.say(2, "coder", "stream/close", headers.pop("payload", None), **headers)
+    assert driver.space.state.streams == {}
+    assert driver.history[-1].kind == "stream/close"
+
+
+def test_the_id_of_its_opening_closes_a_stream(driver: SpaceDriver) -> None:
+    driver.say(2, "coder", "stream/close", None, correlation_id=[driver.history[-2].id])
+    assert driver.space.state.streams == {}
+
+
+def test_only_owner_and_writers_close_a_stream(driver: SpaceDriver) -> None:
+    assert driver.say(3, "files", "stream/close", {"reason": "x"}).accepted is not None
+    assert refused(driver, 3, "files", "stream/close", {"stream_id": "stream-1"}) == errors.UNAUTHORIZED
+    assert list(driver.space.state.streams) == ["stream-1"]
+
+
+def test_an_owner_grants_and_revokes_writing(driver: SpaceDriver) -> None:
+    grant = {"stream_id": "stream-1", "participant_id": "files", "reason": "help"}
+    receipt = driver.say(2, "coder", "stream/grant-write", grant, id="g")
+    assert receipt.answer == {"status": "granted", "stream_id": "stream-1", "authorized_writers": ["coder", "files"]}
+    told = driver.history[-1]
+    assert (told.kind, told.sender, told.to, told.correlation_id) == (
+        "stream/write-granted",
+        "gateway",
+        ("ada", "coder", "files"),
+        ("g",),
+    )
+    assert told.body == {**grant, "authorized_writers": ["coder", "files"]}
+    driver.take(1)
+    driver.write(3, "files", "stream-1", "mine")
+    assert driver.take(1) == ["#stream-1#mine"]
+    driver.say(2, "coder", "stream/revoke-write", {"stream_id": "stream-1", "participant_id": "files"})
+    assert driver.history[-1].body["authorized_writers"] == ["coder"]
+    driver.write(3, "files", "stream-1", "again")
+    assert driver.take(1) == ["stream/write-revoked stream-1"]
+
+
+def test_a_transferred_stream_has_a_new_owner_and_writer(driver: SpaceDriver) -> None:
+    driver.say(2, "coder", "stream/transfer-ownership", {"stream_id": "stream-1", "new_owner": "files"})
+    assert driver.history[-1].kind == "stream/ownership-transferred"
+    assert driver.history[-1].body == {
+        "stream_id": "stream-1",
+        "previous_owner": "coder",
+        "new_owner": "files",
+        "authorized_writers": ["files"],
+    }
+    assert refused(driver, 2, "coder", "stream/close", {"stream_id": "stream-1"}) == errors.UNAUTHORIZED
+
+
+@pytest.mark.parametrize("kind", ["stream/grant-write", "stream/revoke-write", "stream/transfer-ownership"])
+def test_only_the_owner_changes_the_rights_of_a_stream(driver: SpaceDriver, kind: str) -> None:
+    def body(stream: str, name: str) -> dict[str, str]:
+        return {"stream_id": stream, "participant_id": name, "new_owner": name}
+
+    assert refused(driver, 3, "files", kind, body("stream-1", "ada")) == errors.UNAUTHORIZED
+    assert refused(driver, 2, "coder", kind, body("stream-9", "ada")) == errors.STREAM_NOT_FOUND
+    assert refused(driver, 2, "coder", kind, {}) == errors.INVALID_PAYLOAD
+    assert [stream.writers for stream in driver.space.state.streams.values()] == [("coder",)]
+
+
+def test_rights_go_to_members_only_and_the_owner_keeps_its_own(driver: SpaceDriver) -> None:
+    absent = {"stream_id": "stream-1", "participant_id": "bob", "new_owner": "bob"}
+    assert refused(driver, 2, "coder", "stream/grant-write", absent) == errors.PARTICIPANT_NOT_FOUND
+    assert refused(driver, 2, "coder", "stream/transfer-ownership", absent) == errors.PARTICIPANT_NOT_FOUND
+    own = {"stream_id": "stream-1", "participant_id": "coder"}
+    assert refused(driver, 2, "coder", "stream/revoke-write", own) == errors.INVALID_REQUEST
+
+
+def test_a_writer_that_stays_away_loses_the_right_to_write(driver: SpaceDriver) -> None:
+    driver.say(2, "coder", "stream/grant-write", {"stream_id": "stream-1", "participant_id": "files"})
+    driver.leave(3, "files")
+    driver.wait(6)
+    assert [stream.writers for stream in driver.space.state.streams.values()] == [("coder",)]
+
+
+def test_other_stream_kinds_are_passed_on(driver: SpaceDriver) -> None:
+    assert driver.say(2, "coder", "stream/open", {"stream_id": "stream-9"}).accepted is not None
+    assert list(driver.space.state.streams) == ["stream-1"]
+
+
+def test_a_request_cannot_forge_the_gateways_description(driver: SpaceDriver) -> None:
+    forged = {"owner": "eve", "stream_id": "x", "authorized_writers": ["eve"], "created": 1, "sample_rate": 8000}
+    driver.say(2, "coder", "stream/request", forged)
+    driver.join(4, "bob")
+    assert driver.last(4).body["active_streams"][1] == {
+        "stream_id": "stream-2",
+        "owner": "coder",
+        "authorized_writers": ["coder"],
         "created": "2026-01-01T00:00:00.000Z",
         "sample_rate": 8000,
     }
 
 
-def test_a_stream_goes_by_its_id_its_requests_and_any_name_it_is_given() -> None:
-    streams = Streams()
-    stream = streams.name(opened(streams), "open-id")
-    for name in ("stream-1", "request", "open-id"):
-        assert streams.named_by(["unknown", None, name]) == stream
-    assert streams.named_by(["unknown", None]) is None
-    assert streams.get("request") is None
+def test_a_closed_streams_id_is_not_used_again(driver: SpaceDriver) -> None:
+    driver.say(2, "coder", "stream/close", {"stream_id": "stream-1"})
+    assert driver.say(2, "coder", "stream/request", {}).answer["stream_id"] == "stream-2"
 
 
-def test_writers_come_and_go_and_ownership_moves() -> None:
-    streams = Streams()
-    stream = opened(streams)
-    stream = streams.let_write(stream, BOB)
-    assert streams.let_write(stream, BOB).writers == ("ada", "bob")
-    assert streams.stop_writing(stream, "bob").writers == ("ada",)
-    moved = streams.give_to(stream, BOB)
-    assert (moved.owner, moved.writers) == ("bob", ("bob",))
-    assert streams.owned_by("bob") == (moved,)
-    assert streams.owned_by("ada") == ()
+def test_streams_keep_their_owner_over_a_restart(driver: SpaceDriver, config: SpaceConfig) -> None:
+    restarted = SpaceDriver(config, driver.stored)
+    restarted.join(1, "coder")
+    assert [one["stream_id"] for one in restarted.last(1).body["active_streams"]] == ["stream-1"]
+    assert restarted.say(1, "coder", "stream/request", {}).answer["stream_id"] == "stream-2"
+    assert restarted.say(1, "coder", "stream/close", {"stream_id": "stream-1"}).accepted is not None

@@ -29,7 +29,7 @@ class Logged:
         self.service = SpaceService(config, TokenBook.generate(config), writer=self.writer, audit=audit)
         self.connections = {}
         for name in (ADA, BOB):
-            self.connections[name] = connection = self.service.open()
+            self.connections[name] = connection = self.service.new_connection()
             self.service.attach(connection, RecordingChannel())
             self.service.join(connection, name)
 

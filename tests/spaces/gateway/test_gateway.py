@@ -119,7 +119,7 @@ async def test_a_connection_stays_in_the_space_it_joined(config: SpaceConfig) ->
 
 
 async def test_two_spaces_of_one_name_are_refused(config: SpaceConfig) -> None:
-    with pytest.raises(SpacesError, match="name of its own"):
+    with pytest.raises(SpacesError, match="its own name"):
         async with serve_gateway(config, others=[HostedSpace(config)]):
             pass
 

@@ -43,12 +43,12 @@ def test_a_space_may_be_called_default() -> None:
 
 def test_what_concerns_all_is_told_of_all() -> None:
     assert (len(BOTH), list(BOTH), BOTH.connections, BOTH.message_bytes) == (2, [ONE, TWO], 0, 6 * 1024)
-    BOTH.reached_at("ws://here/")
-    assert TWO.space.delegation.connection_url == "ws://here/"
+    BOTH.set_connection_url("ws://here/")
+    assert TWO.space.connection_url == "ws://here/"
     BOTH.expire()
 
 
 def test_names_are_distinct_and_there_is_at_least_one() -> None:
     for boards in ([], [ONE, board("one")]):
-        with pytest.raises(SpacesError, match="name of its own"):
+        with pytest.raises(SpacesError, match="its own name"):
             SpaceRegistry(boards)

@@ -40,7 +40,7 @@ def service(config: SpaceConfig, clock: Clock) -> SpaceService:
 
 
 def joined(service: SpaceService, participant: ParticipantId) -> tuple[ConnectionId, RecordingChannel]:
-    connection, channel = service.open(), RecordingChannel()
+    connection, channel = service.new_connection(), RecordingChannel()
     service.attach(connection, channel)
     service.join(connection, participant)
     return connection, channel
@@ -71,19 +71,19 @@ def test_refusals_are_no_history(service: SpaceService) -> None:
     connection, bob = joined(service, BOB)
     before = service.log.position
     service.receive(connection, BOB, draft_of({"kind": "participant/clear"}))
-    service.refuse(connection, "invalid_json", "no", correlation_id="7")
+    service.send_error(connection, "invalid_json", "no", correlation_id="7")
     assert kinds(bob)[1:] == ["system/error", "system/error"]
     assert service.log.position == before
 
 
 def test_a_refused_connection_is_told_and_closed(service: SpaceService) -> None:
-    connection, channel = service.open(), RecordingChannel()
+    connection, channel = service.new_connection(), RecordingChannel()
     service.attach(connection, channel)
-    service.turn_away(connection, "unauthorized", "no", 4401)
+    service.reject(connection, "unauthorized", "no", 4401)
     assert kinds(channel) == ["system/error"]
     assert channel.closed == (4401, "unauthorized")
     service.leave(connection)
-    service.turn_away(connection, "unauthorized", "nobody there", 4401)
+    service.reject(connection, "unauthorized", "nobody there", 4401)
 
 
 def test_frames_are_relayed_as_they_came(service: SpaceService) -> None:
@@ -107,13 +107,13 @@ def test_a_slow_reader_is_told_and_leaves_and_nobody_else_notices_but_by_presenc
     ada_connection, ada = joined(service, ADA)
     bob_connection, bob = joined(service, BOB)
     bob.stop_writing()
-    service.is_slow(bob_connection)
+    service.mark_slow(bob_connection)
     service.receive(ada_connection, ADA, chat("one"))
     assert kinds(bob)[-1] == "system/error"
     assert json.loads(bob.written[-1])["payload"]["error"] == "slow_consumer"
     assert bob.closed == (4408, "slow_consumer")
     assert kinds(ada)[-2:] == ["chat", "system/presence"]
-    service.is_slow(bob_connection)
+    service.mark_slow(bob_connection)
     service.receive(ada_connection, ADA, chat("two"))
     assert kinds(ada)[-1] == "chat"
 
@@ -182,8 +182,8 @@ def test_an_invitation_that_cannot_be_stored_counts_for_this_run(
     token = said(service, ADA, "space/invite", participant_id="eve").answer["token"]
     said(service, ADA, "space/kick", participant_id="bob")
     assert service.tokens.identify(token) == "eve"
-    assert "invitation of eve is not kept" in caplog.text
-    assert "removal of bob is not kept" in caplog.text
+    assert "invitation or removal of eve ends with this run" in caplog.text
+    assert "removal of bob ends with this run" in caplog.text
 
 
 @pytest.fixture
@@ -254,4 +254,4 @@ def test_a_log_that_cannot_be_made_keeps_nobody_from_speaking(logs: Path, caplog
     logs.write_text("a file where a folder should be")
     service = with_logs()
     assert said(service, ParticipantId("lazy"), "chat", text="one").accepted is not None
-    assert "lazy cannot be logged" in caplog.text
+    assert "output_log of lazy: cannot be written" in caplog.text

@@ -1,4 +1,4 @@
-"""Giving and taking permissions and places, as the members of a space see it."""
+"""Grants, invitations, removals, pauses, shutdowns and proposals, as members see them."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def grant(driver: SpaceDriver, *capabilities: Any, by: int = 1, to: str = "coder
     return driver.say(by, name, "capability/grant", payload, id="the-grant", to=[to])
 
 
-def test_a_grant_is_in_force_at_once_and_its_recipient_learns_it_before_everybody_learns_why(
+def test_a_grant_takes_effect_before_others_learn_of_it(
     driver: SpaceDriver,
 ) -> None:
     assert driver.say(3, "coder", "mcp/request", {"method": "tools/call"}).refused is not None
@@ -66,7 +66,7 @@ def test_a_grant_is_in_force_at_once_and_its_recipient_learns_it_before_everybod
     assert said.decision.source == "dynamic"
 
 
-def test_grants_add_up_until_the_limit(driver: SpaceDriver) -> None:
+def test_grants_accumulate_up_to_the_limit(driver: SpaceDriver) -> None:
     grant(driver, CALL)
     grant(driver, {"kind": "chat/*"}, {"kind": "reasoning/*"})
     for kind in ("chat/cancel", "reasoning/start", "mcp/request"):
@@ -88,7 +88,7 @@ def test_grants_add_up_until_the_limit(driver: SpaceDriver) -> None:
         ({"kind": "stream/request"}, False),
     ],
 )
-def test_nobody_grants_what_it_does_not_hold(driver: SpaceDriver, capability: Any, verdict: bool) -> None:
+def test_a_participant_grants_only_what_it_holds(driver: SpaceDriver, capability: Any, verdict: bool) -> None:
     receipt = grant(driver, {"kind": "chat"}, capability, by=2)
     if verdict:
         assert receipt.accepted is not None
@@ -101,13 +101,13 @@ def test_nobody_grants_what_it_does_not_hold(driver: SpaceDriver, capability: An
     assert driver.notes == []
 
 
-def test_what_was_granted_can_be_granted_on(driver: SpaceDriver) -> None:
+def test_a_granted_capability_can_be_passed_on(driver: SpaceDriver) -> None:
     grant(driver, {"kind": "capability/grant"}, {"kind": "stream/*"})
     assert grant(driver, {"kind": "stream/request"}, by=3, to="bob").accepted is not None
     assert grant(driver, {"kind": "space/kick"}, by=3, to="bob").accepted is None
 
 
-def test_a_space_may_leave_grants_unchecked(config: SpaceConfig) -> None:
+def test_check_grants_false_allows_any_grant(config: SpaceConfig) -> None:
     options = config.capabilities.model_copy(update={"check_grants": False})
     driver = SpaceDriver(config.model_copy(update={"capabilities": options}))
     driver.join(2, "bob")
@@ -151,7 +151,7 @@ def test_a_space_may_leave_grants_unchecked(config: SpaceConfig) -> None:
         ("space/invite-ack", {"status": "created"}, errors.RESERVED_KIND, "reserved"),
     ],
 )
-def test_what_cannot_be_done_is_told_to_its_sender_alone(
+def test_an_invalid_request_is_refused_to_its_sender_alone(
     driver: SpaceDriver, kind: str, payload: Any, error: str, words: str
 ) -> None:
     refused = driver.say(1, "ada", kind, payload).refused
@@ -167,7 +167,7 @@ def test_what_cannot_be_done_is_told_to_its_sender_alone(
     [{"grant_id": "the-grant"}, {"grant_id": "mine"}, {"capabilities": [CALL]}],
     ids=["envelope", "id", "pattern"],
 )
-def test_a_revocation_takes_effect_at_once_and_its_recipient_learns_it(driver: SpaceDriver, what: Any) -> None:
+def test_a_revocation_takes_effect_at_once(driver: SpaceDriver, what: Any) -> None:
     grant(driver, CALL, grant_id="mine")
     driver.take(3)
     assert driver.say(1, "ada", "capability/revoke", {"recipient": "coder", **what}).accepted is not None
@@ -175,13 +175,13 @@ def test_a_revocation_takes_effect_at_once_and_its_recipient_learns_it(driver: S
     assert driver.say(3, "coder", "mcp/request", {"method": "tools/call"}).refused is not None
 
 
-def test_what_space_yaml_gives_is_not_revoked(driver: SpaceDriver) -> None:
+def test_configured_capabilities_cannot_be_revoked(driver: SpaceDriver) -> None:
     driver.say(1, "ada", "capability/revoke", {"recipient": "coder", "capabilities": [{"kind": "chat"}]})
     assert driver.take(3) == ["capability/revoke"]
     assert driver.say(3, "coder", "chat", {"text": "still"}).accepted is not None
 
 
-def test_grants_outlast_a_short_absence_and_end_with_a_long_one(driver: SpaceDriver) -> None:
+def test_grants_outlast_a_short_absence_only(driver: SpaceDriver) -> None:
     grant(driver, CALL)
     driver.leave(3, "coder")
     driver.wait(3)
@@ -193,13 +193,13 @@ def test_grants_outlast_a_short_absence_and_end_with_a_long_one(driver: SpaceDri
     assert CALL not in driver.last(5).body["you"]["capabilities"]
 
 
-def test_a_recipient_may_be_away_and_named_for_display(driver: SpaceDriver) -> None:
+def test_a_recipient_may_be_absent_and_named_by_display_name(driver: SpaceDriver) -> None:
     driver.leave(3, "coder")
     assert grant(driver, CALL, to="The Coder").accepted is not None
     assert driver.say(None, "coder", "mcp/request", {"method": "tools/call"}).accepted is not None
 
 
-def test_every_change_of_permission_is_noted(driver: SpaceDriver) -> None:
+def test_every_change_of_permissions_is_audited(driver: SpaceDriver) -> None:
     grant(driver, CALL, reason="trust")
     driver.say(1, "ada", "capability/revoke", {"recipient": "coder", "grant_id": "the-grant"})
     driver.say(1, "ada", "capability/revoke", {"recipient": "coder", "grant_id": "the-grant"})
@@ -213,8 +213,8 @@ def test_every_change_of_permission_is_noted(driver: SpaceDriver) -> None:
     ]
 
 
-def test_an_invitation_gives_a_token_to_the_inviter_alone(driver: SpaceDriver) -> None:
-    driver.space.delegation.connection_url = "ws://here/"
+def test_only_the_inviter_gets_the_token(driver: SpaceDriver) -> None:
+    driver.space.connection_url = "ws://here/"
     payload = {"participant_id": "eve", "initial_capabilities": [CALL], "reason": "help"}
     receipt = driver.say(2, "bob", "space/invite", payload, id="mine")
     token = driver.tokens["eve"]
@@ -240,7 +240,7 @@ def test_an_invitation_gives_a_token_to_the_inviter_alone(driver: SpaceDriver) -
     assert token not in str([envelope.as_dict() for envelope in driver.history])
 
 
-def test_an_invited_participant_comes_and_goes_and_keeps_its_capabilities(driver: SpaceDriver) -> None:
+def test_an_invited_participant_keeps_its_capabilities(driver: SpaceDriver) -> None:
     driver.say(1, "ada", "space/invite", {"participant_id": "eve", "initial_capabilities": [CALL]})
     for number in (7, 8):
         driver.join(number, "eve")
@@ -250,7 +250,7 @@ def test_an_invited_participant_comes_and_goes_and_keeps_its_capabilities(driver
 
 
 @pytest.mark.parametrize("name", ["coder", "eve", "The Coder"])
-def test_who_is_there_already_is_not_invited_again(driver: SpaceDriver, name: str) -> None:
+def test_a_participant_cannot_be_invited_twice(driver: SpaceDriver, name: str) -> None:
     driver.say(1, "ada", "space/invite", {"participant_id": "eve"})
     tokens = dict(driver.tokens)
     driver.take(1)
@@ -262,7 +262,7 @@ def test_who_is_there_already_is_not_invited_again(driver: SpaceDriver, name: st
     assert driver.tokens == tokens
 
 
-def test_invitations_give_anything_unless_the_space_checks_them(driver: SpaceDriver, config: SpaceConfig) -> None:
+def test_check_invites_limits_an_invitation_to_what_its_sender_holds(driver: SpaceDriver, config: SpaceConfig) -> None:
     payload = {"participant_id": "eve", "initial_capabilities": [{"kind": "stream/*"}]}
     assert driver.say(2, "bob", "space/invite", payload).accepted is not None
     options = config.capabilities.model_copy(update={"check_invites": True})
@@ -273,7 +273,7 @@ def test_invitations_give_anything_unless_the_space_checks_them(driver: SpaceDri
     assert refused.error == errors.GRANT_EXCEEDS_OWN
 
 
-def test_who_is_kicked_hears_why_and_is_gone_at_once_with_everything(driver: SpaceDriver) -> None:
+def test_a_kick_removes_a_participant_with_its_streams(driver: SpaceDriver) -> None:
     grant(driver, {"kind": "stream/*"})
     driver.say(3, "coder", "stream/request", {})
     driver.take(1)
@@ -289,7 +289,7 @@ def test_who_is_kicked_hears_why_and_is_gone_at_once_with_everything(driver: Spa
     assert grant(driver, CALL).refused is not None
 
 
-def test_who_is_away_can_be_kicked_and_who_was_kicked_can_be_invited_back(driver: SpaceDriver) -> None:
+def test_a_kicked_participant_can_be_invited_back(driver: SpaceDriver) -> None:
     driver.leave(3, "coder")
     driver.take(1)
     driver.say(1, "ada", "space/kick", {"participant_id": "coder"})
@@ -299,7 +299,63 @@ def test_who_is_away_can_be_kicked_and_who_was_kicked_can_be_invited_back(driver
     assert driver.last(9).body["you"]["capabilities"] == [CALL, BASELINE]
 
 
-def test_a_revoke_by_somebody_without_the_capability_changes_nothing(driver: SpaceDriver) -> None:
+def test_a_revocation_needs_the_capability(driver: SpaceDriver) -> None:
     grant(driver, CALL)
     driver.say(3, "coder", "capability/revoke", {"recipient": "coder", "grant_id": "the-grant"})
     assert driver.say(3, "coder", "mcp/request", {"method": "tools/call"}).accepted is not None
+
+
+def test_membership_survives_a_restart(driver: SpaceDriver, config: SpaceConfig) -> None:
+    grant(driver, CALL)
+    driver.say(1, "ada", "space/invite", {"participant_id": "eve", "initial_capabilities": [CALL]})
+    driver.say(1, "ada", "space/kick", {"participant_id": "bob"})
+    driver.say(1, "ada", "participant/pause", to=["coder"])
+    restarted = SpaceDriver(config, driver.stored)
+    restarted.join(3, "coder")
+    assert CALL in restarted.inbox[3][0].body["you"]["capabilities"]  # type: ignore[index,union-attr]
+    assert restarted.take(3) == ["system/welcome", "participant/pause"]
+    assert [one.id for one in restarted.space.snapshot(now=restarted.now).participants] == ["coder", "ada", "eve"]
+
+
+def paused(driver: SpaceDriver, *names: str) -> list[str]:
+    """Return which of these participants may not send a chat."""
+    return [name for name in names if driver.say(None, name, "chat", {"text": "x"}).refused is not None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        ("participant/pause", {"timeout_seconds": -1}),
+        ("participant/pause", {"timeout_seconds": "soon"}),
+        ("participant/shutdown", {"reason": 5}),
+    ],
+)
+def test_an_invalid_control_silences_nobody(driver: SpaceDriver, kind: str, payload: dict[str, Any]) -> None:
+    assert driver.say(1, "ada", kind, payload, to=["coder"]).accepted is not None
+    assert paused(driver, "coder") == []
+
+
+def test_a_pause_affects_only_other_participants_that_it_names(driver: SpaceDriver) -> None:
+    driver.say(1, "ada", "participant/pause")
+    driver.say(1, "ada", "participant/pause", to=["ada", "ghost"])
+    assert paused(driver, "ada", "bob", "coder") == []
+    assert driver.changes == []
+
+
+def test_a_participant_cannot_resume_itself(driver: SpaceDriver) -> None:
+    grant(driver, {"kind": "participant/*"})
+    driver.say(1, "ada", "participant/pause", to=["coder", "bob"])
+    driver.say(3, "coder", "participant/resume", to=["coder"])
+    driver.say(3, "coder", "participant/resume")
+    assert paused(driver, "bob", "coder") == ["coder"]
+    driver.say(1, "ada", "participant/resume")
+    assert paused(driver, "bob", "coder") == []
+
+
+def test_a_space_may_leave_controls_to_its_participants(config: SpaceConfig) -> None:
+    options = config.control.model_copy(update={"enforce_pause": False, "enforce_shutdown": False})
+    driver = SpaceDriver(config.model_copy(update={"control": options}))
+    driver.join(1, "ada")
+    for kind in ("participant/pause", "participant/shutdown", "participant/clear"):
+        driver.say(1, "ada", kind, to=["coder"])
+    assert paused(driver, "coder") == []

@@ -1,0 +1,220 @@
+"""Who may be in a space, who is in it, and what each participant may send."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from mew_protocol import kinds
+from mew_protocol.capability import BASELINE
+from mew_protocol.envelope import Draft
+from mew_protocol.ids import ParticipantId
+from mew_protocol.payloads.participant import Pause
+from mew_spaces.config.loading import parse_space
+from mew_spaces.core import membership as membership_module
+from mew_spaces.core.effects import ConnectionId
+from mew_spaces.core.membership import MemberConnections, Membership
+from mew_spaces.core.state import CapabilityGrant, Invitation, SpaceState
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CHAT: dict[str, Any] = {"kind": "chat"}
+CALL: dict[str, Any] = {"kind": "mcp/request", "payload": {"n": 1}}
+HELLO = Draft(kind="chat", payload={"text": "x"})
+SPACE = """
+space: {id: demo}
+participants:
+  ada: {name: Ada, capabilities: [{kind: "*"}]}
+  coder: {name: Coder, command: mew, capabilities: [{kind: chat}]}
+  twin: {name: Coder, command: mew}
+defaults: {capabilities: [{kind: chat/acknowledge}]}
+"""
+INVITATION = Invitation(capabilities=(CALL,), invited_by="ada", invited_at="now")
+
+
+@pytest.fixture
+def membership() -> Membership:
+    return Membership(parse_space(SPACE), SpaceState())
+
+
+@pytest.fixture
+def granted(membership: Membership) -> Membership:
+    """coder holds two grants: g1 (also called mine) and g2."""
+    names = frozenset({"g1", "mine"})
+    membership.grant("coder", CapabilityGrant(names=names, granter="ada", patterns=(CHAT, CALL)))
+    membership.grant("coder", CapabilityGrant(names=frozenset({"g2"}), granter="ada", patterns=(CHAT,)))
+    return membership
+
+
+def test_members_keep_join_order_and_all_their_connections(membership: Membership) -> None:
+    members = membership.connected
+    members[ParticipantId("bob")] = MemberConnections([ConnectionId(3)])
+    members[ParticipantId("ada")] = MemberConnections([ConnectionId(1), ConnectionId(2)], virtual=ConnectionId(9))
+    members[ParticipantId("log")] = MemberConnections(virtual=ConnectionId(4))
+    assert list(members) == ["bob", "ada", "log"]
+    assert membership.connections_of(["ada", "ghost", "bob"]) == (9, 1, 2, 3)
+    assert membership.connections_of(["log"]) == (4,)
+    assert membership.connections_of([]) == ()
+
+
+def test_participants_have_their_own_capabilities_or_the_defaults(membership: Membership) -> None:
+    coder, twin = membership.permissions_of("coder"), membership.permissions_of("twin")
+    assert coder.patterns == (CHAT, BASELINE)
+    assert twin.patterns == membership.permissions_of("stranger").patterns == ({"kind": "chat/acknowledge"}, BASELINE)
+    assert json.loads(coder.patterns_json) == [CHAT, BASELINE]
+    assert (membership.permissions_of("ada").several_connections, coder.several_connections) == (True, False)
+
+
+def test_a_granted_capability_is_reported_as_dynamic(membership: Membership) -> None:
+    membership.grant("coder", CapabilityGrant(names=frozenset({"g"}), granter="ada", patterns=(CALL,)))
+    permissions = membership.permissions_of("coder")
+    assert permissions.patterns == (CHAT, CALL, BASELINE)
+    by_grant = permissions.decide(Draft(kind="mcp/request", payload={"n": 1}), ignore_to=False)
+    assert (by_grant.matched, by_grant.source) == (CALL, "dynamic")
+    assert permissions.decide(HELLO, ignore_to=False).source == "static"
+    assert permissions.decide(Draft(kind="x"), ignore_to=False)[1:] == (None, None)
+
+
+def test_grants_accumulate(granted: Membership) -> None:
+    assert granted.permissions_of("coder").granted == (CHAT, CALL, CHAT)
+
+
+@pytest.mark.parametrize("name", ["g1", "mine"])
+def test_a_grant_is_revoked_by_any_of_its_names(granted: Membership, name: str) -> None:
+    _, revoked = granted.revoke("coder", grant_id=name)
+    assert revoked == (CHAT, CALL)
+    assert granted.permissions_of("coder").granted == (CHAT,)
+
+
+def test_a_revoked_pattern_must_be_equal_as_json(granted: Membership) -> None:
+    similar: list[dict[str, Any]] = [{"kind": "mcp/request", "payload": {"n": True}}, {"kind": "mcp/request"}]
+    assert granted.revoke("coder", grant_id=None, patterns=similar) == ((), ())
+    assert granted.revoke("coder", grant_id=None, patterns=[CHAT])[1] == (CHAT, CHAT)
+    assert granted.permissions_of("coder").granted == (CALL,)
+    same = {"payload": {"n": 1.0}, "kind": "mcp/request"}
+    assert granted.revoke("coder", grant_id=None, patterns=[same])[1] == (CALL,)
+    assert granted.permissions_of("coder").granted == ()
+
+
+def test_revoking_an_unknown_grant_changes_nothing(granted: Membership) -> None:
+    assert granted.revoke("coder", grant_id="other") == granted.revoke("eve", grant_id="g1") == ((), ())
+    assert granted.permissions_of("coder").granted == (CHAT, CALL, CHAT)
+
+
+def test_dropping_grants_keeps_configured_capabilities(granted: Membership) -> None:
+    assert granted.drop_grants("coder")
+    assert granted.drop_grants("coder") == ()
+    assert granted.permissions_of("coder").patterns == (CHAT, BASELINE)
+
+
+def test_an_invitation_adds_and_a_removal_removes_a_participant(membership: Membership) -> None:
+    assert not membership.has("eve")
+    membership.invite("eve", INVITATION)
+    assert membership.permissions_of("eve").patterns == (CALL, BASELINE)
+    assert membership.names == ("ada", "coder", "twin", "eve")
+    membership.grant("eve", CapabilityGrant(names=frozenset({"g"}), granter="ada", patterns=(CHAT,)))
+    membership.pause(["eve"], Pause(), now=NOW)
+    membership.shut_down(["eve"])
+    membership.remove("eve")
+    assert membership.permissions_of("eve").patterns == (BASELINE,)
+    assert not membership.has("eve")
+    assert membership.state == SpaceState(removed={"eve"})
+
+
+def test_a_removed_participant_can_be_invited_back_with_less(membership: Membership) -> None:
+    membership.remove("ada")
+    assert (membership.has("ada"), membership.names) == (False, ("coder", "twin"))
+    assert membership.permissions_of("ada").patterns == (BASELINE,)
+    membership.invite("ada", INVITATION)
+    assert (membership.has("ada"), membership.permissions_of("ada").patterns) == (True, (CALL, BASELINE))
+
+
+def test_a_later_space_yaml_overrides_an_invitation() -> None:
+    state = SpaceState()
+    before = Membership(parse_space("space: {id: demo}"), state)
+    before.invite("coder", INVITATION)
+    assert before.permissions_of("coder").patterns == (CALL, BASELINE)
+    after = Membership(parse_space(SPACE), state)
+    assert after.permissions_of("coder").patterns == (CHAT, BASELINE)
+    assert after.names == ("ada", "coder", "twin")
+
+
+def test_an_invited_person_may_hold_several_connections(membership: Membership) -> None:
+    membership.invite("eve", INVITATION.model_copy(update={"several_sockets": True}))
+    membership.invite("robot", INVITATION)
+    assert membership.permissions_of("eve").several_connections
+    assert not membership.permissions_of("robot").several_connections
+
+
+def test_a_display_name_resolves_when_it_is_unique(membership: Membership) -> None:
+    assert (membership.resolve("ada"), membership.resolve("Ada")) == ("ada", "ada")
+    assert membership.resolve("Coder") is None
+    membership.remove("twin")
+    assert membership.resolve("Coder") == "coder"
+    assert membership.resolve("nobody") is None
+
+
+@pytest.mark.parametrize("kind", sorted(kinds.ALLOWED_WHILE_PAUSED))
+def test_a_paused_participant_may_send_acknowledgements_and_endings(membership: Membership, kind: str) -> None:
+    membership.pause(["coder"], Pause(), now=NOW)
+    assert membership.silenced_because(Draft(kind=kind), "coder", now=NOW) is None
+    assert "paused" in (membership.silenced_because(HELLO, "coder", now=NOW) or "")
+
+
+def test_a_second_pause_replaces_the_first(membership: Membership) -> None:
+    for seconds in (5, 10):
+        membership.pause(["coder"], Pause(timeout_seconds=seconds), now=NOW)
+    assert membership.silenced_because(HELLO, "coder", now=NOW + timedelta(seconds=9))
+    assert membership.silenced_because(HELLO, "coder", now=NOW + timedelta(seconds=10)) is None
+
+
+def test_expired_pauses_are_removed(membership: Membership) -> None:
+    membership.pause(["coder"], Pause(timeout_seconds=5), now=NOW)
+    membership.pause(["twin"], Pause(), now=NOW)
+    assert membership.end_expired_pauses(now=NOW + timedelta(seconds=4)) == ()
+    assert len(membership.end_expired_pauses(now=NOW + timedelta(seconds=5))) == 1
+    assert list(membership.state.pauses) == ["twin"]
+
+
+def test_a_pause_may_be_longer_than_the_calendar(membership: Membership) -> None:
+    membership.pause(["coder"], Pause(timeout_seconds=1e300), now=NOW)
+    assert membership.silenced_because(HELLO, "coder", now=NOW + timedelta(days=365))
+
+
+def test_a_pause_reports_its_remaining_time(membership: Membership) -> None:
+    assert membership.pause_of("coder", now=NOW) is None
+    membership.pause(["coder"], Pause(reason="later"), now=NOW)
+    assert membership.pause_of("coder", now=NOW + timedelta(days=1)) == Pause(reason="later")
+    membership.pause(["coder"], Pause(timeout_seconds=5), now=NOW)
+    assert membership.pause_of("coder", now=NOW + timedelta(seconds=2)) == Pause(timeout_seconds=3)
+    assert membership.pause_of("coder", now=NOW + timedelta(seconds=5)) is None
+
+
+def test_a_shutdown_silences_until_it_ends(membership: Membership) -> None:
+    membership.shut_down(["coder"])
+    assert "shut down" in (membership.silenced_because(HELLO, "coder", now=NOW) or "")
+    assert membership.silenced_because(Draft(kind=kinds.PARTICIPANT_STATUS), "coder", now=NOW) is None
+    membership.end_shutdown("coder")
+    assert membership.silenced_because(HELLO, "coder", now=NOW) is None
+
+
+def test_an_unknown_proposal_belongs_to_nobody(membership: Membership) -> None:
+    membership.add_proposal("p1", "coder")
+    assert membership.foreign_proposal(["p1"], "coder") is None
+    assert membership.foreign_proposal(["unknown", "p1"], "bob") == "p1"
+    assert membership.foreign_proposal(["unknown"], "bob") is None
+
+
+def test_a_repeated_proposal_id_belongs_to_all_its_proposers(membership: Membership) -> None:
+    for proposer in ("coder", "bob", "coder"):
+        membership.add_proposal("1", proposer)
+    assert membership.foreign_proposal(["1"], "coder") is membership.foreign_proposal(["1"], "bob") is None
+    assert membership.foreign_proposal(["1"], "ada") == "1"
+
+
+def test_the_oldest_proposals_are_dropped(membership: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership_module, "MAX_PROPOSALS", 2)
+    for number in (0, 1, 0, 2):
+        membership.add_proposal(str(number), "coder")
+    assert list(membership.state.proposals) == ["0", "2"]
+    assert membership.foreign_proposal(["1"], "bob") is None
+    assert membership.foreign_proposal(["0"], "bob") == "0"

@@ -1,0 +1,98 @@
+"""Invitations, removals and tokens are stored and read again."""
+
+from pathlib import Path
+
+import pytest
+from mew_protocol.ids import ParticipantId
+from mew_spaces.config.loading import SpaceConfig
+from mew_spaces.core.membership import Membership
+from mew_spaces.core.state import Invitation, SpaceState
+from mew_spaces.errors import SpacesError
+from mew_spaces.gateway.auth import TokenBook, token_path
+from mew_spaces.gateway.membership_store import ROSTER_FILE_NAME, MembershipStore
+
+ADA, EVE = ParticipantId("ada"), ParticipantId("eve")
+INVITATION = Invitation(capabilities=({"kind": "chat"},), invited_by="ada", invited_at="now")
+
+
+def open_store(config: SpaceConfig, folder: Path | None) -> MembershipStore:
+    tokens = TokenBook.generate(config) if folder is None else TokenBook.load(config, folder, environ={})
+    return MembershipStore(config, tokens, folder)
+
+
+def invite_eve(config: SpaceConfig, store: MembershipStore) -> None:
+    store.store(Membership(config, store.state).invite(EVE, INVITATION))
+    store.add_token(EVE, "token-of-eve")
+
+
+def remove(config: SpaceConfig, store: MembershipStore, participant: ParticipantId) -> None:
+    store.store(Membership(config, store.state).remove(participant))
+    store.revoke_tokens(participant)
+
+
+def test_invitations_and_removals_survive_a_restart(config: SpaceConfig, tmp_path: Path) -> None:
+    first = open_store(config, tmp_path)
+    invite_eve(config, first)
+    old = first.tokens.token_of(ADA)
+    remove(config, first, ADA)
+    assert (first.tokens.identify("token-of-eve"), first.tokens.identify(old)) == (EVE, None)
+    second = open_store(config, tmp_path)
+    assert second.tokens.identify("token-of-eve") == EVE
+    assert not second.tokens.knows(ADA)
+    assert second.state == SpaceState(invited={EVE: INVITATION}, removed={ADA})
+
+
+def test_without_a_folder_membership_ends_with_the_run(config: SpaceConfig) -> None:
+    store = open_store(config, None)
+    invite_eve(config, store)
+    assert store.tokens.identify("token-of-eve") == EVE
+    remove(config, store, EVE)
+    assert store.tokens.identify("token-of-eve") is None
+    assert open_store(config, None).state == SpaceState()
+
+
+def test_the_file_is_private_and_replaced_in_one_step(config: SpaceConfig, tmp_path: Path) -> None:
+    store = open_store(config, tmp_path)
+    invite_eve(config, store)
+    path = tmp_path / ROSTER_FILE_NAME
+    assert path.stat().st_mode & 0o777 == 0o600
+    remove(config, store, EVE)
+    assert [one.name for one in tmp_path.iterdir() if one.is_file()] == [ROSTER_FILE_NAME]
+
+
+def test_other_changes_write_no_file(config: SpaceConfig, tmp_path: Path) -> None:
+    store = open_store(config, tmp_path)
+    store.store(Membership(config, store.state).add_proposal("p1", "coder"))
+    assert not (tmp_path / ROSTER_FILE_NAME).exists()
+
+
+def test_a_failure_to_store_is_logged_and_membership_holds(
+    config: SpaceConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(config, tmp_path)
+    (tmp_path / ROSTER_FILE_NAME).mkdir()
+    invite_eve(config, store)
+    assert store.tokens.identify("token-of-eve") == EVE
+    remove(config, store, ADA)
+    assert not store.tokens.knows(ADA)
+    logged = [record.getMessage() for record in caplog.records]
+    assert len(logged) == 2
+    assert "the invitation or removal of eve ends with this run" in logged[0]
+    assert "of ada ends with this run" in logged[1]
+
+
+def test_a_removal_holds_if_the_token_file_cannot_be_deleted(config: SpaceConfig, tmp_path: Path) -> None:
+    store = open_store(config, tmp_path)
+    path = token_path(tmp_path, ADA)
+    path.unlink()
+    path.mkdir()
+    remove(config, store, ADA)
+    path.rmdir()
+    assert not open_store(config, tmp_path).tokens.knows(ADA)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"invited": 5}', '{"unknown": {}}'])
+def test_an_invalid_file_is_refused_by_name(config: SpaceConfig, tmp_path: Path, text: str) -> None:
+    (tmp_path / ROSTER_FILE_NAME).write_text(text)
+    with pytest.raises(SpacesError, match=ROSTER_FILE_NAME):
+        open_store(config, tmp_path)
