@@ -63,7 +63,7 @@ async def check_provider(config: AgentConfig, model: Model) -> None:
 
 def _model(name: str, base_url: str | None, key: str | None, window_tokens: int | None) -> Model:
     if base_url == REHEARSAL:
-        from mew_agent.rehearsal.embedded import EmbeddedRehearsal
+        from mew_agent.rehearsal.server import EmbeddedRehearsal
 
         return EmbeddedRehearsal(window_tokens)
     from mew_agent.model.openai_client import OpenAIModel

@@ -2,7 +2,7 @@
 
 Owns how error bodies of known servers are read, which of them mean a context overflow or missing tool support, and the
 wording for connection failures. Does not know the client library: statuses, decoded bodies and exceptions come as
-arguments, and exceptions of sockets and of the HTTP library are recognized by class name.
+arguments, and exceptions of sockets and of the HTTP library are recognised by class name.
 """
 
 import re
@@ -49,7 +49,7 @@ _TOOLS_REFUSED: Final = re.compile(
     rf"\b(?:not|n't) support(?:s|ed|ing)?\b[^.:]{{0,30}}\b{_CALLING}\b"
     rf"|\b{_CALLING}\b[`'\"]? (?:is|are) (?:not |un)(?:supported|enabled|allowed|available)\b"
     r"|\bno endpoints found that support tool|tools param requires|requires --enable-auto-tool-choice"
-    r"|\b(?:unrecognized|unknown|unexpected|extra)\b[^.]{0,40}\btools\b",
+    r"|\b(?:unrecognised|unknown|unexpected|extra)\b[^.]{0,40}\btools\b",
     re.IGNORECASE,
 )
 

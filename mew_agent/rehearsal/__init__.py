@@ -1,26 +1,27 @@
 """The rehearsal model: an OpenAI-compatible server that ships with the project.
 
-Deterministic, no network, no weights. It answers by quoting what it was given, calls tools when asked to,
-summarises by extraction, counts with its own documented tokenizer, and honours its window with the provider's
-overflow error. Faults and other chunk shapes are options. It says what it is: model `rehearsal`, `owned_by` in
-`GET /v1/models`, the text of `GET /`, and when asked who it is.
+Deterministic, without weights, and without network access. It quotes what it was given, calls tools on request,
+summarises by extraction, counts with its own documented tokenizer, and returns a provider's overflow error when a
+request does not fit its window. Faults and other chunk shapes are options. It identifies itself: as model `rehearsal`,
+in `owned_by` of `GET /v1/models`, in the text of `GET /`, and when asked who it is.
 
     async with serve_rehearsal(RehearsalOptions(window_tokens=4096)) as server:
         model = OpenAIModel("rehearsal", server.base_url)
         async with aclosing(model.stream(request)) as events:
             async for event in events: ...
-        server.requests[-1].prompt_tokens      # what the last request really held
+        server.requests[-1].prompt_tokens      # the true count of the last request
         server.change(status=429)              # from the next request on
 
-* `serve_rehearsal(options, host=, port=0)` runs it in the current event loop; `run_rehearsal` in the foreground.
-* A tool is called when the last user message says `call NAME with {"a": 1}` (also use, run, invoke; several in
-  one message are parallel calls) or mentions a tool whose name is no plain word. Tool results are then quoted.
-* A summary is given when the first system message or the last user message orders one in a sentence of its own
-  (`Summarise ...`, `You summarise ...`, `Write a summary ...`); `## Headings` in the order become its sections.
-* `script` and `fixed_usage` dictate replies and reported usage call by call; summary requests take none of them.
-* `requests` records each completion request (body, true counts, reported usage, whether the caller went away),
-  and `await server.wait_until(condition)` waits for a change there.
-* `tokenizer.count`, `tokenizer.count_request` are the truth that tests compare with.
+* `serve_rehearsal(options, host=, port=0)` runs the server in the current event loop, `run_rehearsal` in the
+  foreground. `EmbeddedRehearsal` is the same as a `Model` that starts its server at the first call.
+* The model calls a tool when the last user message says `call NAME with {"a": 1}` (also use, run, invoke; several in
+  one message are parallel calls) or mentions a tool whose name is not an ordinary word. It then quotes the results.
+* It writes a summary when the first system message or the last user message requests one in a separate sentence
+  (`Summarise ...`, `You summarise ...`, `Write a summary ...`). `## Headings` in the request become sections.
+* `script` and `fixed_usage` set replies and reported usage call by call. Summary requests skip both.
+* `requests` records each completion request (body, true counts, reported usage, whether the client disconnected), and
+  `await server.wait_until(condition)` waits for a change there.
+* `tokenizer.count` and `tokenizer.count_request` are the true counts that tests compare with.
 """
 
 from mew_agent.rehearsal.options import (
@@ -31,10 +32,11 @@ from mew_agent.rehearsal.options import (
     SummaryBehaviour,
     UsageOn,
 )
-from mew_agent.rehearsal.server import RehearsalServer, run_rehearsal, serve_rehearsal
+from mew_agent.rehearsal.server import EmbeddedRehearsal, RehearsalServer, run_rehearsal, serve_rehearsal
 from mew_agent.rehearsal.service import RecordedRequest
 
 __all__ = [
+    "EmbeddedRehearsal",
     "RecordedRequest",
     "RehearsalOptions",
     "RehearsalServer",

@@ -1,7 +1,7 @@
-"""[pure] From a planned reply to the JSON that goes over the wire.
+"""[pure] Turn a planned reply into the JSON that is sent.
 
-Owns the bounds (`max_tokens`, the window), the usage that is reported, and the shape of chunks and bodies.
-Knows nothing of HTTP and nothing of how the reply was found.
+Owns the limits (`max_tokens`, the window), the reported usage, and the shape of chunks and bodies. Does not know HTTP
+or how the reply was planned.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,8 +15,8 @@ Json = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A tool call with the id it gets on the wire."""
+class IdentifiedCall:
+    """A tool call with its id."""
 
     id: str
     name: str
@@ -27,7 +27,7 @@ class Call:
 class Completion:
     """A reply cut to length, with its true counts in tokens.
 
-    `completion_tokens` includes all thinking, hidden and visible; `reasoning_tokens` is that thinking.
+    `completion_tokens` includes all reasoning, hidden and visible; `reasoning_tokens` is that reasoning alone.
     """
 
     number: int
@@ -38,7 +38,7 @@ class Completion:
     finish_reason: str
     reasoning: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[IdentifiedCall, ...] = ()
 
     @property
     def id(self) -> str:
@@ -48,26 +48,26 @@ class Completion:
 def complete(
     plan: PlannedReply, options: RehearsalOptions, *, number: int, prompt_tokens: int, max_tokens: int | None
 ) -> Completion:
-    """Cut `plan` to `max_tokens` and to what the window leaves. `number` makes the ids of this reply."""
+    """Cut `plan` to `max_tokens` and to the room in the window. `number` identifies the reply and its calls."""
     room = options.window_tokens - prompt_tokens
     room = room if max_tokens is None else min(room, max_tokens)
     bound = room
     hidden = min(options.reasoning_tokens, room)
-    thinking = encode(options.visible_reasoning)
-    reasoning = thinking[: room - hidden]
+    visible = encode(options.visible_reasoning)
+    reasoning = visible[: room - hidden]
     room -= hidden + len(reasoning)
     whole = encode(plan.text)
     text = whole[:room]
     room -= len(text)
-    calls: list[Call] = []
+    calls: list[IdentifiedCall] = []
     for place, call in enumerate(plan.calls):
         if (cost := count_tool_call(call.name, call.arguments)) > room:
             break
-        calls.append(Call(f"call_{number}_{place}", call.name, call.arguments))
+        calls.append(IdentifiedCall(f"call_{number}_{place}", call.name, call.arguments))
         room -= cost
     is_whole = (hidden, len(reasoning), len(text), len(calls)) == (
         options.reasoning_tokens,
-        len(thinking),
+        len(visible),
         len(whole),
         len(plan.calls),
     )
@@ -85,7 +85,7 @@ def complete(
 
 
 def usage_of(completion: Completion, options: RehearsalOptions, fixed: ReportedUsage | None = None) -> Json:
-    """The usage object of a whole reply; `fixed` dictates its counts instead."""
+    """The usage object of a complete reply. `fixed` replaces its counts."""
     prompt, generated = completion.prompt_tokens, completion.completion_tokens
     total: int | None = prompt + generated
     if fixed is not None:
@@ -101,7 +101,7 @@ def usage_of(completion: Completion, options: RehearsalOptions, fixed: ReportedU
 
 
 def body_of(completion: Completion, usage: Json | None) -> Json:
-    """The answer to a request that was not streamed."""
+    """The JSON body of a reply that is not streamed."""
     message: Json = {"role": "assistant", "content": "".join(completion.text)}
     if completion.reasoning:
         message["reasoning_content"] = "".join(completion.reasoning)
@@ -120,8 +120,8 @@ def body_of(completion: Completion, usage: Json | None) -> Json:
 
 
 def chunks_of(completion: Completion, options: RehearsalOptions, usage: Json | None) -> Iterator[Json]:
-    """The chunks of a streamed reply. `usage` None reports none; its place follows `options.usage_on`."""
-    running = _Running(completion, usage) if usage is not None and options.usage_on == "every_chunk" else None
+    """The chunks of a streamed reply. `options.usage_on` decides where `usage` goes; None reports no usage."""
+    running = _RunningUsage(completion, usage) if usage is not None and options.usage_on == "every_chunk" else None
     for delta, tokens in _deltas(completion, options.tokens_per_chunk):
         yield _chunk(completion, delta, usage=running.after(tokens) if running else None)
     on_finish = usage if options.usage_on in ("finish_chunk", "every_chunk") else None
@@ -132,8 +132,8 @@ def chunks_of(completion: Completion, options: RehearsalOptions, usage: Json | N
         yield _chunk(completion, None, usage=None)
 
 
-class _Running:
-    """Usage so far, as a server reports it that puts a figure on every chunk."""
+class _RunningUsage:
+    """Usage so far, as reported by servers that put a figure on every chunk."""
 
     def __init__(self, completion: Completion, usage: Mapping[str, object]) -> None:
         self._usage = usage
@@ -149,7 +149,7 @@ class _Running:
 
 
 def _deltas(completion: Completion, tokens_per_chunk: int) -> Iterator[tuple[Json, int]]:
-    """Each delta with the number of tokens it stands for."""
+    """Each delta with its number of tokens."""
     yield {"role": "assistant", "content": ""}, 0
     for piece in _pieces(completion.reasoning, tokens_per_chunk):
         yield {"reasoning_content": "".join(piece)}, len(piece)
@@ -181,5 +181,5 @@ def _chunk(completion: Completion, delta: Json | None, *, finish_reason: str | N
     }
 
 
-def _whole_call(call: Call) -> Json:
+def _whole_call(call: IdentifiedCall) -> Json:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

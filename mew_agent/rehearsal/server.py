@@ -1,15 +1,14 @@
-"""Running the rehearsal model on a real port.
+"""Run the rehearsal model on a real port: in an event loop, in the foreground, or embedded as a `Model`.
 
-Owns its life, inside somebody's event loop or as a program of its own, and connections that break on purpose.
-It does not know what the model answers.
+Owns start and stop of the server, and connections that are closed on purpose. Does not know what the model replies.
 """
 
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import anyio
@@ -17,15 +16,19 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mew_agent.http_server import serving
+from mew_agent.model.interface import ModelEvent, ModelIdentity, ModelRequest, Window
+from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.service import CLOSE_CONNECTION, RecordedRequest, RehearsalService
+
+_NAME: Final = "rehearsal"
 
 
 class RehearsalServer:
     """A running rehearsal model.
 
-    `base_url` is what an OpenAI client takes, for instance `http://127.0.0.1:40123/v1`. `options` may be
-    replaced at any time and hold from the next request on. `requests` lists every completion request.
+    `base_url` is the URL for an OpenAI client, for instance `http://127.0.0.1:40123/v1`. `options` may be replaced at
+    any time and apply from the next request on. `requests` lists every completion request.
     """
 
     def __init__(self, service: RehearsalService, url: str) -> None:
@@ -45,7 +48,7 @@ class RehearsalServer:
         self._service.options = options
 
     def change(self, **changes: Any) -> None:
-        """Replace single options by name, checked like new ones."""
+        """Replace options by name. Raises `ValidationError` for invalid values and changes nothing then."""
         fields = {**self.options.model_dump(), **changes}
         self.options = RehearsalOptions.model_validate(fields)
 
@@ -54,7 +57,7 @@ class RehearsalServer:
         return self._service.requests
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Return as soon as `condition` holds; it is looked at after every change of `requests`."""
+        """Return as soon as `condition` holds. It is checked after every change of `requests`."""
         await self._service.wait_until(condition)
 
 
@@ -62,9 +65,9 @@ class RehearsalServer:
 async def serve_rehearsal(
     options: RehearsalOptions | None = None, *, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[RehearsalServer]:
-    """Serve a rehearsal model in this event loop until the block is left. Port 0 takes a free one.
+    """Serve a rehearsal model in this event loop until the block exits. Port 0 picks a free port.
 
-    Raises OSError when the port is taken. Installs no signal handler. Open streams are cut on leaving.
+    Raises OSError if the port is in use. Installs no signal handlers. Leaving the block cuts open streams.
     """
     service = RehearsalService(options or RehearsalOptions())
     opened = serving(service.app, host=host, port=port, stopping=service.stopping.set, http=_BreakableProtocol)
@@ -79,11 +82,11 @@ def run_rehearsal(
     port: int = 0,
     on_ready: Callable[[RehearsalServer], None] | None = None,
 ) -> None:
-    """Serve a rehearsal model in the foreground until Ctrl-C or SIGTERM. Raises OSError when the port is taken."""
+    """Serve a rehearsal model in the foreground until Ctrl-C or SIGTERM. Raises OSError if the port is in use."""
 
     async def serve() -> None:
         async with serve_rehearsal(options, host=host, port=port) as server:
-            if sys.platform == "win32":  # no signal handlers in its event loops; Ctrl-C cancels instead
+            if sys.platform == "win32":  # event loops there have no signal handlers; Ctrl-C cancels instead
                 await _ready_until_cancelled(server, on_ready)
                 return
             with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -98,6 +101,53 @@ def run_rehearsal(
         return
 
 
+class EmbeddedRehearsal:
+    """The rehearsal model as a `Model` for a program without a model server; see `Model` for the methods.
+
+    The server starts at the first call and stops with `aclose`. `window_tokens` None keeps the default window.
+    """
+
+    def __init__(self, window_tokens: int | None = None) -> None:
+        self._options = RehearsalOptions() if window_tokens is None else RehearsalOptions(window_tokens=window_tokens)
+        self._starting = anyio.Lock()
+        self._open = AsyncExitStack()
+        self._model: OpenAIModel | None = None
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """The name only: the address of the embedded server is of no use to others."""
+        return ModelIdentity(_NAME, _NAME)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Run one call; see `Model.stream`."""
+        model = await self._started()
+        async with aclosing(model.stream(request)) as events:
+            async for event in events:
+                yield event
+
+    async def discover_window(self) -> Window | None:
+        """The configured window."""
+        return await (await self._started()).discover_window()
+
+    async def count_prompt(self, request: ModelRequest) -> int | None:
+        """The exact number of prompt tokens of a request."""
+        return await (await self._started()).count_prompt(request)
+
+    async def aclose(self) -> None:
+        """Stop the server. A later call starts another one."""
+        async with self._starting:
+            self._model = None
+            await self._open.aclose()
+
+    async def _started(self) -> OpenAIModel:
+        async with self._starting:
+            if self._model is None:
+                server = await self._open.enter_async_context(serve_rehearsal(self._options))
+                self._model = OpenAIModel(_NAME, server.base_url, _NAME)
+                self._open.push_async_callback(self._model.aclose)
+            return self._model
+
+
 async def _ready_until_cancelled(server: RehearsalServer, on_ready: Callable[[RehearsalServer], None] | None) -> None:
     if on_ready is not None:
         on_ready(server)
@@ -105,7 +155,7 @@ async def _ready_until_cancelled(server: RehearsalServer, on_ready: Callable[[Re
 
 
 class _BreakableProtocol(H11Protocol):
-    """Lets the app close the connection in the middle of an answer, as a crashing provider does."""
+    """Lets the app close the connection in the middle of a reply, as a crashing provider does."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -1,7 +1,7 @@
-"""The rehearsal model behind HTTP: an ASGI app in the shape of an OpenAI-compatible server.
+"""The rehearsal model as an ASGI app in the shape of an OpenAI-compatible server.
 
-Owns routes, errors, the record of requests, and the faults that its options ask for. It does not know how it
-is served (`server`), and what it answers comes from the pure modules.
+Owns routes, errors, the record of requests, and the faults set in the options. Does not know how the app is served
+(see `server`) or what the model replies (see the pure modules).
 """
 
 import json
@@ -19,12 +19,12 @@ from starlette.types import Receive, Scope, Send
 from mew_agent.rehearsal import completion as wire
 from mew_agent.rehearsal.behaviour import SELF_DESCRIPTION, PlannedReply, plan_reply
 from mew_agent.rehearsal.options import RehearsalOptions, ReportedUsage
-from mew_agent.rehearsal.summarising import is_summary_request
+from mew_agent.rehearsal.summaries import is_summary_request
 from mew_agent.rehearsal.tokenizer import count_request
 from mew_agent.rehearsal.tool_requests import RequestedCall
 
 CLOSE_CONNECTION = "rehearsal.close_connection"
-"""Key in the ASGI scope's extensions: a callable that breaks the connection after what was sent."""
+"""Key in the extensions of the ASGI scope: a callable that closes the connection after the data sent so far."""
 
 _STATUS_CODES = {
     401: ("invalid_request_error", "invalid_api_key", "Incorrect API key provided."),
@@ -35,9 +35,9 @@ _STATUS_CODES = {
 
 @dataclass
 class RecordedRequest:
-    """One completion request as it came, and what became of it. Counts are true tokens, whatever was reported.
+    """One completion request and its outcome. Counts are true token counts, whatever was reported.
 
-    `reported` is the usage object that was sent, None if none was. `status` is None until the answer begins.
+    `reported` is the usage object in the reply, if any. `status` is None until the reply starts.
     """
 
     number: int
@@ -54,8 +54,8 @@ class RecordedRequest:
 
 
 @dataclass(eq=False)
-class _RefusalError(Exception):
-    """An HTTP error with OpenAI's body."""
+class _ApiError(Exception):
+    """An HTTP error with a body in OpenAI's shape."""
 
     status: int
     type: str
@@ -70,7 +70,7 @@ class _RefusalError(Exception):
 
 
 class RehearsalService:
-    """State and routes of one rehearsal model. `options` may be replaced at any time, for the next request."""
+    """State and routes of one rehearsal model. Replaced `options` apply from the next request on."""
 
     def __init__(self, options: RehearsalOptions) -> None:
         self._options = options
@@ -96,7 +96,7 @@ class RehearsalService:
 
     @options.setter
     def options(self, options: RehearsalOptions) -> None:
-        # A new script or list of usages starts from its beginning; the others stay where they are.
+        # A new list starts at its beginning; an unchanged list keeps its position.
         if options.script != self._options.script:
             self._script_at = 0
         if options.fixed_usage != self._options.fixed_usage:
@@ -104,12 +104,12 @@ class RehearsalService:
         self._options = options
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Return as soon as `condition` holds; it is looked at after every change of `requests`."""
+        """Return as soon as `condition` holds. It is checked after every change of `requests`."""
         while not condition():
             await self._changed.wait()
 
-    def note_change(self) -> None:
-        """Wake whoever waits for the record of requests to change."""
+    def notify_change(self) -> None:
+        """Wake the callers of `wait_until` after a change of `requests`."""
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -127,8 +127,8 @@ class RehearsalService:
     async def _models(self, request: Request) -> Response:
         try:
             self._check_key(request)
-        except _RefusalError as refusal:
-            return refusal.response()
+        except _ApiError as error:
+            return error.response()
         options = self._options
         model: dict[str, object] = {
             "id": options.model,
@@ -136,7 +136,7 @@ class RehearsalService:
             "created": 0,
             "owned_by": "mew-agent rehearsal model",
         }
-        if options.window_told:
+        if options.report_window:
             model["meta"] = {"n_ctx": options.window_tokens, "n_ctx_train": options.window_tokens}
         return JSONResponse({"object": "list", "data": [model]})
 
@@ -148,8 +148,8 @@ class RehearsalService:
             self._check_key(request)
             body = await _json_object(request)
             return JSONResponse({"input_tokens": count_request(*_messages_and_tools(body))})
-        except _RefusalError as refusal:
-            return refusal.response()
+        except _ApiError as error:
+            return error.response()
 
     async def _completions(self, request: Request) -> Response:
         recorded: RecordedRequest | None = None
@@ -167,11 +167,11 @@ class RehearsalService:
             self._check_key(request)
             self._check_options(body, recorded)
             return self._answer(body, messages, tools, recorded)
-        except _RefusalError as refusal:
+        except _ApiError as error:
             if recorded is not None:
-                recorded.status = refusal.status
-            self.note_change()
-            return refusal.response()
+                recorded.status = error.status
+            self.notify_change()
+            return error.response()
 
     def _answer(
         self,
@@ -181,10 +181,10 @@ class RehearsalService:
         recorded: RecordedRequest,
     ) -> Response:
         options = self._options
-        streamed = body.get("stream") is True
+        is_streamed = body.get("stream") is True
         recorded.status = 200
         if recorded.prompt_tokens >= options.window_tokens:
-            if not (streamed and options.empty_stream_on_overflow):
+            if not (is_streamed and options.empty_stream_on_overflow):
                 raise _overflow(options.window_tokens, recorded.prompt_tokens)
             return _ChunkStream(self, recorded, (), with_end_mark=False)
         max_tokens = _max_tokens(body)
@@ -193,12 +193,12 @@ class RehearsalService:
             plan, options, number=recorded.number, prompt_tokens=recorded.prompt_tokens, max_tokens=max_tokens
         )
         recorded.completion_tokens = completion.completion_tokens
-        usage = self._usage(completion, recorded, is_asked=not streamed or _wants_usage(body))
-        if streamed:
+        usage = self._usage(completion, recorded, is_requested=not is_streamed or _wants_usage(body))
+        if is_streamed:
             return _ChunkStream(self, recorded, wire.chunks_of(completion, options, usage))
         recorded.reported = usage
         recorded.is_complete = True
-        self.note_change()
+        self.notify_change()
         return JSONResponse(wire.body_of(completion, usage))
 
     def _scripted(self, recorded: RecordedRequest) -> PlannedReply | None:
@@ -208,29 +208,29 @@ class RehearsalService:
         reply = script[self._script_at]
         self._script_at += 1
         if reply.status is not None:
-            raise _refusal_for(reply.status, self._options)
+            raise _status_error(reply.status, self._options)
         return PlannedReply(reply.text, tuple(RequestedCall(call.name, call.arguments) for call in reply.tool_calls))
 
     def _usage(
-        self, completion: wire.Completion, recorded: RecordedRequest, *, is_asked: bool
+        self, completion: wire.Completion, recorded: RecordedRequest, *, is_requested: bool
     ) -> dict[str, object] | None:
         fixed: ReportedUsage | None = None
-        is_told = is_asked and self._options.usage_on != "none"
+        is_reported = is_requested and self._options.usage_on != "none"
         if not recorded.is_summary and self._fixed_usage_at < len(self._options.fixed_usage):
             fixed = self._options.fixed_usage[self._fixed_usage_at]
             self._fixed_usage_at += 1
-            is_told = is_told and fixed is not None
-        return wire.usage_of(completion, self._options, fixed) if is_told else None
+            is_reported = is_reported and fixed is not None
+        return wire.usage_of(completion, self._options, fixed) if is_reported else None
 
     def _check_key(self, request: Request) -> None:
         key = self._options.api_key
         if key is not None and request.headers.get("authorization") != f"Bearer {key}":
-            raise _refusal_for(401, self._options)
+            raise _status_error(401, self._options)
 
     def _check_options(self, body: Mapping[str, object], recorded: RecordedRequest) -> None:
         options = self._options
         if options.status is not None:
-            raise _refusal_for(options.status, options)
+            raise _status_error(options.status, options)
         if options.reject_stream_options and "stream_options" in body:
             raise _invalid("Unrecognized request argument supplied: stream_options", "stream_options")
         if options.refuse_streaming and body.get("stream") is True:
@@ -239,12 +239,12 @@ class RehearsalService:
             raise _invalid(f"{options.model} does not support tools", None)
         if recorded.is_summary and options.summary_behaviour == "fail":
             headers = {"x-should-retry": "false"}
-            message = "This summary was told to fail."
-            raise _RefusalError(500, "server_error", "summary_failed", message, headers=headers)
+            message = "The rehearsal model is configured to fail summaries."
+            raise _ApiError(500, "server_error", "summary_failed", message, headers=headers)
 
 
 class _ChunkStream(Response):
-    """Server-sent events, one a chunk, with the cut that the options ask for."""
+    """Server-sent events, one per chunk, cut as the options say."""
 
     def __init__(
         self,
@@ -273,13 +273,13 @@ class _ChunkStream(Response):
             await _break_connection(scope, receive)
             return
         end = b"data: [DONE]\n\n" if is_whole and self._with_end_mark else b""
-        # What a caller sees as the end of its answer must find the record complete.
+        # The record must be complete before the client sees the end of the reply.
         self._recorded.is_complete = is_whole
-        self._service.note_change()
+        self._service.notify_change()
         await send({"type": "http.response.body", "body": end, "more_body": False})
 
     async def _send_chunks(self, send: Send) -> bool:
-        """Send the chunks; False when the stream was cut."""
+        """Send the chunks. Returns False if the stream was cut."""
         options = self._service.options
         for chunk in self._chunks:
             if self._recorded.chunks_sent == options.cut_after_chunks:
@@ -294,7 +294,7 @@ class _ChunkStream(Response):
                 self._recorded.reported = usage
             line = json.dumps(chunk, ensure_ascii=False, separators=(",", ":"))
             await send({"type": "http.response.body", "body": f"data: {line}\n\n".encode(), "more_body": True})
-            self._service.note_change()
+            self._service.notify_change()
             await anyio.lowlevel.checkpoint()
         return self._recorded.chunks_sent != options.cut_after_chunks
 
@@ -302,7 +302,7 @@ class _ChunkStream(Response):
         while (await receive())["type"] != "http.disconnect":
             pass
         self._recorded.is_disconnected = True
-        self._service.note_change()
+        self._service.notify_change()
         scope.cancel()
 
 
@@ -349,24 +349,24 @@ def _max_tokens(body: Mapping[str, object]) -> int | None:
 
 
 def _wants_usage(body: Mapping[str, object]) -> bool:
-    asked = body.get("stream_options")
-    return isinstance(asked, Mapping) and asked.get("include_usage") is True
+    options = body.get("stream_options")
+    return isinstance(options, Mapping) and options.get("include_usage") is True
 
 
-def _invalid(message: str, param: str | None) -> _RefusalError:
-    return _RefusalError(400, "invalid_request_error", "invalid_request", message, param)
+def _invalid(message: str, param: str | None) -> _ApiError:
+    return _ApiError(400, "invalid_request_error", "invalid_request", message, param)
 
 
-def _overflow(window_tokens: int, prompt_tokens: int) -> _RefusalError:
+def _overflow(window_tokens: int, prompt_tokens: int) -> _ApiError:
     message = (
         f"This model's maximum context length is {window_tokens} tokens. However, your messages resulted in"
         f" {prompt_tokens} tokens. Please reduce the length of the messages."
     )
-    return _RefusalError(400, "invalid_request_error", "context_length_exceeded", message, "messages")
+    return _ApiError(400, "invalid_request_error", "context_length_exceeded", message, "messages")
 
 
-def _refusal_for(status: int, options: RehearsalOptions) -> _RefusalError:
-    fallback = ("server_error", "server_error", f"The rehearsal model was told to answer {status}.")
+def _status_error(status: int, options: RehearsalOptions) -> _ApiError:
+    fallback = ("server_error", "server_error", f"The rehearsal model is configured to answer {status}.")
     kind, code, message = _STATUS_CODES.get(status, fallback)
     headers = {} if options.retry_after_seconds is None else {"retry-after": f"{options.retry_after_seconds:g}"}
-    return _RefusalError(status, kind, code, message, None, headers)
+    return _ApiError(status, kind, code, message, None, headers)

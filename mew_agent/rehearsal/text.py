@@ -1,14 +1,15 @@
-"""[pure] Drawing sentences and identifiers out of text: all that the rehearsal model can say comes from here.
+"""[pure] Extract text from messages, and sentences and identifiers from text. The model's replies consist of these.
 
-Owns sentence splitting, scoring and the recognition of names worth keeping; knows no conversation.
+Owns the two forms of message content, sentence splitting, scoring, and the recognition of identifiers. Does not know
+the conversation.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-# A sentence ends at a mark followed by space, at CJK marks, and at a line break.
+# A sentence ends at a punctuation mark followed by a space, at a CJK mark, and at a line break.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+|(?<=[。！？])|\n+")
 _HEADING = re.compile(r"^[ \t]*#{1,6}[ \t][^\n]*$", re.MULTILINE)
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
@@ -30,24 +31,34 @@ _STOP_WORDS = frozenset(
         " when where which who why will with would you your please tell"
     )
 )
-_SHORTEST_SENTENCE = 12
-_LONGEST_SENTENCE = 320
+_MIN_SENTENCE_CHARS = 12
+_MAX_SENTENCE_CHARS = 320
+
+
+def message_text(message: Mapping[str, object]) -> str:
+    """The text of a message in the OpenAI shape: a string or the joined text parts of a list; "" without content."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    return ""
 
 
 @lru_cache(maxsize=4096)
 def sentences(text: str) -> tuple[str, ...]:
-    """The sentences of `text` in their order, without list marks; headings and the very short ones are left out."""
+    """The sentences of `text` in order, without list marks. Headings and very short sentences are dropped."""
     found: list[str] = []
     for piece in _SENTENCE_END.split(_HEADING.sub("", text)):
         sentence = " ".join(_LIST_MARK.sub("", piece.strip()).split())
-        if len(sentence) >= _SHORTEST_SENTENCE:
-            found.append(sentence if len(sentence) <= _LONGEST_SENTENCE else _clipped(sentence))
+        if len(sentence) >= _MIN_SENTENCE_CHARS:
+            found.append(sentence if len(sentence) <= _MAX_SENTENCE_CHARS else _clipped(sentence))
     return tuple(found)
 
 
 @lru_cache(maxsize=65536)
 def content_words(sentence: str) -> frozenset[str]:
-    """The words that carry meaning, in lower case; CJK runs count by pairs of characters."""
+    """The words of a sentence without stop words, in lower case. CJK runs are split into pairs of characters."""
     words: set[str] = set()
     for word in _WORD.findall(sentence.lower()):
         if not word.isascii() and any("\u3040" <= character <= "\u9fff" for character in word):
@@ -58,35 +69,35 @@ def content_words(sentence: str) -> frozenset[str]:
 
 
 def identifiers(texts: Iterable[str]) -> list[str]:
-    """Paths, addresses and ids, each once, in the order they first appear."""
+    """Paths, URLs and ids, each once, in the order of their first appearance."""
     found = (match.rstrip(".,;:") for text in texts for match in _IDENTIFIER.findall(text))
     return list(dict.fromkeys(found))
 
 
 def has_number(sentence: str) -> bool:
-    """Whether a sentence states a figure."""
+    """Whether a sentence contains a number."""
     return _NUMBER.search(sentence) is not None
 
 
 def best_for(query: frozenset[str], candidates: Sequence[str]) -> list[str]:
-    """Candidates that share words with `query`, best first; rare words weigh more. Equal ones keep their order."""
-    commonness = Counter(word for sentence in candidates for word in content_words(sentence) & query)
+    """Candidates that share words with `query`, best first. Rare words weigh more; ties keep their order."""
+    frequency = Counter(word for sentence in candidates for word in content_words(sentence) & query)
     scored: list[tuple[float, int]] = []
     for place, sentence in enumerate(candidates):
         shared = content_words(sentence) & query
-        score = sum(1 / commonness[word] for word in shared) + 0.1 * len(shared)
+        score = sum(1 / frequency[word] for word in shared) + 0.1 * len(shared)
         if shared:
             scored.append((-score, place))
     return _unique(candidates[place] for _, place in sorted(scored))
 
 
 def most_central(candidates: Sequence[str]) -> list[str]:
-    """Candidates ordered by how much they share with the rest: what the text is about comes first."""
+    """Candidates ordered by how many words they share with the others, so that the topic comes first."""
     frequency = Counter(word for sentence in candidates for word in content_words(sentence))
     scored: list[tuple[float, int]] = []
     for place, sentence in enumerate(candidates):
         words = content_words(sentence)
-        # The root keeps long sentences from winning by length alone.
+        # The square root keeps long sentences from winning by length alone.
         weight = sum(frequency[word] - 1 for word in words) / (len(words) ** 0.5 or 1.0)
         scored.append((-weight, place))
     return _unique(candidates[place] for _, place in sorted(scored))
@@ -97,5 +108,5 @@ def _unique(found: Iterable[str]) -> list[str]:
 
 
 def _clipped(sentence: str) -> str:
-    head = sentence[:_LONGEST_SENTENCE]
-    return head[: head.rfind(" ")] if " " in head[_LONGEST_SENTENCE // 2 :] else head
+    head = sentence[:_MAX_SENTENCE_CHARS]
+    return head[: head.rfind(" ")] if " " in head[_MAX_SENTENCE_CHARS // 2 :] else head

@@ -1,9 +1,9 @@
-"""[pure] The rehearsal model's tokenizer and prompt template: every count it reports comes from here.
+"""[pure] The tokenizer and the prompt template of the rehearsal model. Every count that it reports comes from here.
 
-Owns how text is cut into tokens and what a request costs beside its texts. Knows no server and no reply.
+Owns how text is split into tokens and what the template adds to the text of a request. Does not know the server or
+the replies.
 
-A token is one match of `_TOKEN`, tried in this order; nothing is dropped, so joining the tokens of a text
-gives the text back:
+A token is one match of `_TOKEN`, tried in this order. Nothing is dropped: the joined tokens of a text are the text.
 
 * one CJK character;
 * a word's first piece: up to nine lower-case letters, with an optional capital and the single space before it;
@@ -12,12 +12,12 @@ gives the text back:
 * other letters (accented, Greek, Cyrillic ...): up to three together, also with the single space before them;
 * digits: up to three together;
 * line breaks: up to three, each with the blanks before it;
-* marks (anything that is none of these): up to four together, also with the single space before them;
+* marks (any other visible character): up to four together, also with the single space before them;
 * blanks: up to sixteen;
 * anything else: one character.
 
-English prose comes to about 4.5 characters a token, code and JSON to about 3, hex and base64 to less than 2,
-Chinese to 1: the proportions of a byte-pair vocabulary, without one.
+English prose has about 4.5 characters per token, code and JSON about 3, hex and base64 less than 2, Chinese 1. These
+proportions are those of a byte-pair vocabulary.
 """
 
 import json
@@ -25,25 +25,25 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from mew_agent.rehearsal.content import text_of
+from mew_agent.rehearsal.text import message_text
 
 TOKENS_PER_MESSAGE = 4
-"""Role, separators and end mark of every message."""
+"""Role, separators and end mark of each message."""
 
 TOKENS_FOR_NAME = 1
-"""A message's `name`, beside the name's own tokens."""
+"""The `name` of a message, in addition to the tokens of the name."""
 
 TOKENS_PER_TOOL_CALL = 6
-"""Frame of a tool call, beside its name and arguments. Ids are not rendered, as in most chat templates."""
+"""Frame of a tool call, in addition to its name and arguments. Ids are not rendered, as in most chat templates."""
 
 TOKENS_FOR_TOOLS = 12
-"""Introduction of the tools, once, if any are offered."""
+"""Introduction of the tools, once per request that offers any."""
 
 TOKENS_PER_TOOL = 4
-"""Frame of one offered tool, beside its JSON."""
+"""Frame of an offered tool, in addition to its JSON."""
 
 TOKENS_FOR_PRIMER = 3
-"""What opens the reply, at the end of every prompt."""
+"""Start of the reply, at the end of every prompt."""
 
 _CJK = "\u2e80-\u2fdf\u3000-\u30ff\u3130-\u318f\u31a0-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef"
 _TOKEN = re.compile(
@@ -64,35 +64,35 @@ _TOKEN = re.compile(
 
 
 def encode(text: str) -> list[str]:
-    """Cut `text` into tokens; joined again they are `text`."""
+    """Split `text` into tokens. Joined, they are `text`."""
     return _TOKEN.findall(text)
 
 
 @lru_cache(maxsize=8192)
 def count(text: str) -> int:
-    """Number of tokens of `text`. Remembered, because a conversation is sent again with every call."""
+    """The number of tokens in `text`. Cached, because every call sends the conversation again."""
     return len(_TOKEN.findall(text))
 
 
 def count_message(message: Mapping[str, object]) -> int:
-    """Tokens of one message of a request (the OpenAI shape), with its template overhead."""
-    tokens = TOKENS_PER_MESSAGE + count(text_of(message))
+    """Tokens of one message in the OpenAI shape, with its template overhead."""
+    tokens = TOKENS_PER_MESSAGE + count(message_text(message))
     name = message.get("name")
     if isinstance(name, str):
         tokens += TOKENS_FOR_NAME + count(name)
     calls = message.get("tool_calls")
     if isinstance(calls, Sequence) and not isinstance(calls, str):
-        tokens += sum(_count_wire_call(call) for call in calls)
+        tokens += sum(_count_json_call(call) for call in calls)
     return tokens
 
 
 def count_tool_call(name: str, arguments: str) -> int:
-    """Tokens of one tool call, the same in a reply and in a later prompt."""
+    """Tokens of one tool call, in a reply or in a prompt."""
     return TOKENS_PER_TOOL_CALL + count(name) + count(arguments)
 
 
 def count_request(messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]] = ()) -> int:
-    """Prompt tokens of a request. The template is additive: what a message costs does not depend on the others."""
+    """Prompt tokens of a request. The template is additive: the cost of a message does not depend on the others."""
     tokens = TOKENS_FOR_PRIMER + sum(count_message(message) for message in messages)
     if tools:
         tokens += TOKENS_FOR_TOOLS + sum(TOKENS_PER_TOOL + count(_rendered(tool)) for tool in tools)
@@ -103,7 +103,7 @@ def _rendered(tool: Mapping[str, object]) -> str:
     return json.dumps(tool, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
-def _count_wire_call(call: object) -> int:
+def _count_json_call(call: object) -> int:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
         return TOKENS_PER_TOOL_CALL

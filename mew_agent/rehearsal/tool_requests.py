@@ -1,12 +1,12 @@
-"""[pure] Reading from a message which of the offered tools it asks for, and with what.
+"""[pure] Find the tool calls that a message requests, with their arguments.
 
-Owns the phrasing that counts as asking:
+Owns the phrases that count as a request:
 
-* `call NAME with {...}`, also `use`, `run`, `invoke`, as often as wanted in one message (parallel calls);
-* a name in backticks, or a name that is no ordinary word (`read_file`), anywhere in the message.
+* `call NAME with {...}`, also `use`, `run`, `invoke`; several in one message are parallel calls;
+* a name in backticks, or a name that is not an ordinary word (`read_file`), anywhere in the message.
 
-Without a JSON object behind the name, required arguments are filled from the message: quoted texts and numbers
-in their order, else the message itself. Knows no conversation and no reply text.
+Without a JSON object after the name, required arguments come from the message: quoted texts and numbers in order, else
+the message itself. Does not know the conversation or the reply.
 """
 
 import json
@@ -22,14 +22,14 @@ _JSON_AHEAD = re.compile(r"[`'\"()\s]*(?:with|using|and|args?|arguments|paramete
 
 @dataclass(frozen=True, slots=True)
 class RequestedCall:
-    """A call to make; `arguments` is JSON text."""
+    """A requested tool call. `arguments` is JSON text."""
 
     name: str
     arguments: str
 
 
 def requested_calls(text: str, tools: Sequence[Mapping[str, object]]) -> tuple[RequestedCall, ...]:
-    """The calls that `text` asks for, in its order; `tools` in the OpenAI shape."""
+    """The calls that `text` requests, in its order. `tools` have the OpenAI shape."""
     found: dict[int, RequestedCall] = {}
     for name, schema in _offered(tools):
         for match in _mentions(name, text):
@@ -54,10 +54,10 @@ def _offered(tools: Sequence[Mapping[str, object]]) -> Iterator[tuple[str, Mappi
 
 
 def _mentions(name: str, text: str) -> list[re.Match[str]]:
-    """Where `text` asks for the tool: by verb for any name, by mere mention for a name that is no plain word.
+    """Where `text` requests the tool: after a verb for any name, at any mention for names that are not plain words.
 
-    Offered names may carry a prefix (`files_read_file`, `files__read_file`) that people leave out, and may
-    spell with `_` what people write with `/` or `-`.
+    Offered names may have a prefix (`files_read_file`, `files__read_file`) that people omit, and `_` where people write
+    `/` or `-`.
     """
     spellings = [_spelling(name)]
     if (short := _without_prefix(name)) is not None:
@@ -80,7 +80,7 @@ def _spelling(name: str) -> str:
 
 
 def _without_prefix(name: str) -> str | None:
-    """The part of `files__read_file` or `files-read_file` behind its double or foreign separator."""
+    """`read_file` for `files__read_file` or `files-read_file`; None for a name without such a prefix."""
     match = re.fullmatch(r"[A-Za-z0-9]+(?:__|[-/.])(?P<short>\w+)", name)
     return match["short"] if match else None
 

@@ -215,7 +215,7 @@ async def test_a_control_that_cannot_wait_stops_the_generation_and_the_question_
         assert len(s.reported) == 2
 
 
-async def test_a_window_told_too_large_is_learnt_and_the_question_answered(staging: Staging) -> None:
+async def test_a_window_reported_too_large_is_learnt_and_the_question_answered(staging: Staging) -> None:
     async with staging(context_token_limit=20_000) as s:
         for text in TEXTS[:30]:
             assert not (await s.ask(text)).startswith("My model call failed")

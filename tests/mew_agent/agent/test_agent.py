@@ -156,7 +156,7 @@ async def test_a_server_that_comes_up_later_is_asked_for_its_window_then(stage: 
 
 
 async def test_a_server_that_loads_its_model_at_the_first_call_is_asked_for_its_window_again(stage: Staged) -> None:
-    async with stage(window_told=False, window_tokens=5000, agent={"context_token_limit": None}) as s:
+    async with stage(report_window=False, window_tokens=5000, agent={"context_token_limit": None}) as s:
         await s.ask("One.")
         assert s.agent.conversation.tracker.window.basis == "assumed"
         s.server.options = RehearsalOptions(window_tokens=5000)
@@ -165,7 +165,7 @@ async def test_a_server_that_loads_its_model_at_the_first_call_is_asked_for_its_
 
 
 async def test_a_window_nobody_tells_is_shown_as_assumed(stage: Staged) -> None:
-    async with stage(window_told=False, agent={"context_token_limit": None}) as s:
+    async with stage(report_window=False, agent={"context_token_limit": None}) as s:
         await s.ask("One.")
         status = s.statuses[-1]
         assert (status["max_tokens"], status["context"]["max_tokens_basis"]) == (128_000, "assumed")

@@ -82,7 +82,7 @@ async def test_the_reminder_is_in_every_request_while_the_prompt_is_large(
 ) -> None:
     """The last request is one more, so that what follows each usage is seen."""
     agent = dominds("v1", limit, **settings)
-    async with stage(agent=agent, fixed_usage=prompts(*sequence), window_told=False) as s:
+    async with stage(agent=agent, fixed_usage=prompts(*sequence), report_window=False) as s:
         await asked(s, len(sequence) + 1)
         shown = ["R" if "Context health" in reminded(request) else "-" for request in s.main_requests[1:]]
         assert "".join(shown) == expected
@@ -90,7 +90,7 @@ async def test_the_reminder_is_in_every_request_while_the_prompt_is_large(
 
 async def test_d7_the_models_input_length_is_the_window_where_no_other_is_known(stage: Staged) -> None:
     agent = {**dominds("v1", None), "models": {"rehearsal": {"input_length": 128_000}}}
-    async with stage(agent=agent, fixed_usage=prompts(64_000, 64_001), window_told=False) as s:
+    async with stage(agent=agent, fixed_usage=prompts(64_000, 64_001), report_window=False) as s:
         await asked(s, 3)
         assert [bool(reminded(r)) for r in s.main_requests] == [False, False, True]
         assert s.statuses[-1]["max_tokens"] == 128_000
@@ -109,7 +109,7 @@ async def test_the_reminder_says_the_newest_figures_and_that_they_are_unknown(st
 
 
 async def test_d6_and_d8_without_usage_or_window_nothing_is_a_number(stage: Staged) -> None:
-    async with stage(agent=dominds("v1", None), fixed_usage=prompts(190_000, None), window_told=False) as s:
+    async with stage(agent=dominds("v1", None), fixed_usage=prompts(190_000, None), report_window=False) as s:
         await asked(s, 1)
         status = s.statuses[-1]
         assert "tokens" not in status

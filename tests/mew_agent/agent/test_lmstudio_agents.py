@@ -262,14 +262,14 @@ async def test_o10_a_tool_result_larger_than_the_window_is_an_error_without_rest
 
 
 async def test_o14_an_agent_that_is_not_told_its_window_says_so_and_asks_no_model(stage: Staged) -> None:
-    async with stage(agent=lmstudio(None), window_told=False) as s:
+    async with stage(agent=lmstudio(None), report_window=False) as s:
         word = "policy_stopped:the context window of 'rehearsal' is not known; `context_token_limit` tells it"
         await s.ear.until(lambda: word in s.ear.words("coder"))
         assert "cannot work without a known context window" in await s.ask("Hello?")
         assert s.server.requests == []
         status = await s.status()
         assert "max_tokens" not in status
-        s.server.change(window_told=True)
+        s.server.change(report_window=True)
         assert await s.ask("Hello now?")
         assert (await s.status())["max_tokens"] == 8192
 

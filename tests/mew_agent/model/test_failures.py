@@ -197,10 +197,10 @@ def test_a_detail_is_one_bounded_line_without_the_key(text: str) -> None:
         ),
         (400, "`tool calling` is not supported with this model"),
         (400, "Function calling is not enabled for this model"),
-        (400, "Unrecognized request argument supplied: tools"),
+        (400, "Unrecognised request argument supplied: tools"),
     ],
 )
-def test_known_refusals_of_tools_are_recognized(status: int, message: str) -> None:
+def test_known_refusals_of_tools_are_recognised(status: int, message: str) -> None:
     assert refuses_tools(status, {"message": message})
     assert not refuses_tools(429, {"message": message})
 

@@ -113,7 +113,7 @@ async def test_a_server_that_closes_the_connection_is_asked_once(provider: RawPr
 
 @pytest.mark.parametrize(("is_reported", "expected"), [(True, 4096), (False, None)])
 async def test_the_rehearsal_model_reports_its_window_if_configured(is_reported: bool, expected: int | None) -> None:
-    async with serve_rehearsal(RehearsalOptions(window_tokens=4096, window_told=is_reported)) as server:
+    async with serve_rehearsal(RehearsalOptions(window_tokens=4096, report_window=is_reported)) as server:
         model = OpenAIModel("rehearsal", server.base_url)
         window = await model.discover_window()
         await model.aclose()

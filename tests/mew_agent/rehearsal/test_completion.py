@@ -1,4 +1,4 @@
-"""Bounds, usage and the shapes of chunks, without a server."""
+"""Completions: limits, usage and the shape of chunks, without a server."""
 
 from typing import Any
 
@@ -66,8 +66,8 @@ def test_a_reply_at_the_window_limit_fills_it() -> None:
 
 def test_reasoning_tokens_are_reported_as_configured() -> None:
     reply = completed(PlannedReply("Hello"), reasoning_tokens=7)
-    told, silent = RehearsalOptions(), RehearsalOptions(reasoning_reported=False)
-    assert usage_of(reply, told)["completion_tokens_details"] == {"reasoning_tokens": 7}
+    reporting, silent = RehearsalOptions(), RehearsalOptions(reasoning_reported=False)
+    assert usage_of(reply, reporting)["completion_tokens_details"] == {"reasoning_tokens": 7}
     assert "completion_tokens_details" not in usage_of(reply, silent)
     assert usage_of(reply, silent)["completion_tokens"] == 8
 

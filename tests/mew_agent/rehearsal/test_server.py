@@ -1,21 +1,23 @@
-"""The life of the server: ports, stopping, and running as a program of its own."""
+"""Running the rehearsal model: options, ports, stopping, in the foreground, and embedded."""
 
 import signal
 import socket
 import subprocess
 import sys
 from contextlib import aclosing
+from typing import Any
 
 import anyio
 import anyio.abc
 import httpx2
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
+from pydantic import ValidationError
 
 from mew_agent.errors import ModelError
-from mew_agent.model.interface import Message, ModelRequest
+from mew_agent.model.interface import Message, ModelReply, ModelRequest
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from mew_agent.rehearsal import EmbeddedRehearsal, RehearsalOptions, serve_rehearsal
 
 WAIT_SECONDS = 20
 
@@ -109,7 +111,7 @@ print("stopped", flush=True)
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 async def test_in_the_foreground_a_signal_stops_the_server(ending: signal.Signals) -> None:
     command = [sys.executable, "-W", "error::ResourceWarning", "-c", PROGRAM]
@@ -124,5 +126,69 @@ async def test_in_the_foreground_a_signal_stops_the_server(ending: signal.Signal
             process.send_signal(ending)
             assert await lines.receive_until(b"\n", 200) == b"stopped"
             assert await process.wait() == 0
-            complaints = b"".join([part async for part in process.stderr])
-            assert complaints == b""
+            errors = b"".join([part async for part in process.stderr])
+            assert errors == b""
+
+
+# -- embedded ----------------------------------------------------------------------------------------------------
+
+ASK = ModelRequest((Message("user", "What is the tide?"),))
+
+
+async def reply_of(model: EmbeddedRehearsal) -> ModelReply:
+    last = None
+    async with aclosing(model.stream(ASK)) as events:
+        async for event in events:
+            last = event
+    assert isinstance(last, ModelReply)
+    return last
+
+
+async def test_the_server_starts_at_first_use_and_after_close() -> None:
+    model = EmbeddedRehearsal(4096)
+    try:
+        await model.aclose()  # closing an unused model is allowed
+        assert "What is the tide?" in (await reply_of(model)).text
+        await model.aclose()
+        assert "What is the tide?" in (await reply_of(model)).text
+    finally:
+        await model.aclose()
+
+
+async def test_the_configured_window_and_counts_are_used() -> None:
+    model = EmbeddedRehearsal(4096)
+    try:
+        window = await model.discover_window()
+        usage = (await reply_of(model)).usage
+        assert window is not None
+        assert window.max_tokens == 4096
+        assert usage is not None
+        assert await model.count_prompt(ASK) == usage.prompt_tokens
+    finally:
+        await model.aclose()
+    assert model.identity.endpoint == "rehearsal"
+
+
+# -- options -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"window_tokens": 0},
+        {"usage_on": "sometimes"},
+        {"cut_after_chunks": -1},
+        {"status": 200},
+        {"windowtokens": 5},
+        {"fixed_usage": [(1, -1, 2)]},
+        {"script": [{"txt": "x"}]},
+    ],
+)
+def test_an_invalid_option_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        RehearsalOptions(**fields)
+
+
+def test_options_are_immutable() -> None:
+    with pytest.raises(ValidationError):
+        RehearsalOptions().window_tokens = 5  # type: ignore[misc]

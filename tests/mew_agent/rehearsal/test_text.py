@@ -1,14 +1,40 @@
-"""Sentences, identifiers and their order."""
+"""The text of messages; sentences, identifiers and their ranking."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.rehearsal.text import best_for, content_words, has_number, identifiers, most_central, sentences
+from mew_agent.rehearsal.text import (
+    best_for,
+    content_words,
+    has_number,
+    identifiers,
+    message_text,
+    most_central,
+    sentences,
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("plain", "plain"),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "ab"),
+        ([{"type": "image_url"}, "x"], ""),
+        (None, ""),
+        (7, ""),
+    ],
+)
+def test_message_text_is_found_in_both_forms(content: object, text: str) -> None:
+    assert message_text({"role": "user", "content": content}) == text
+
+
+def test_a_message_without_content_has_no_text() -> None:
+    assert message_text({"role": "assistant"}) == ""
 
 
 def test_text_is_split_into_sentences_without_markup() -> None:
-    text = "# A heading to leave out\nThe first sentence. Is this the second?\n- a point in a list\nno\n"
+    text = "# A heading to drop\nThe first sentence. Is this the second?\n- a point in a list\nno\n"
     text += "这是第一个比较长的中文句子。"
     assert sentences(text) == (
         "The first sentence.",
@@ -69,4 +95,4 @@ def test_ranking_keeps_every_sentence_once(candidates: list[str]) -> None:
 @given(st.text(max_size=400))
 def test_any_text_can_be_read(text: str) -> None:
     assert all(len(sentence) <= 320 for sentence in sentences(text))
-    identifiers([text])
+    assert all(name in text for name in identifiers([text]))

@@ -1,4 +1,4 @@
-"""The tokenizer loses nothing, cuts cleanly, and has the proportions of a real vocabulary."""
+"""The tokenizer keeps all text and has the proportions of a real vocabulary."""
 
 import base64
 import hashlib

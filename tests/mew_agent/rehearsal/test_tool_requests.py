@@ -1,4 +1,4 @@
-"""Which wording makes the rehearsal model call a tool, and with what."""
+"""Requests for tools in a message, and the arguments found there."""
 
 import json
 from typing import Any

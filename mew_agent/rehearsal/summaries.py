@@ -1,23 +1,23 @@
-"""[pure] Recognising a request for a summary, and answering it by extraction.
+"""[pure] Recognise a summary request, and write the summary by extraction.
 
-Owns what counts as such a request: the first system message or the last user message orders it, in a sentence
-of its own near its beginning or end (`Summarise ...`, `Please summarize ...`, `Write a summary ...`,
-`You summarise ...`). Text that merely speaks of summaries does not count. Headings (`## Decisions`) in the
-order become the sections of the reply, each filled with what fits its name. A transcript in blocks
-(`<message id="7" from="ada"> ... </message>`) is read block by block; where the order asks for citations as `[id]`,
-each sentence carries the id of its block. Knows no HTTP.
+Owns what counts as a summary request: the first system message or the last user message contains an instruction in a
+separate sentence near its start or end (`Summarise ...`, `Please summarize ...`, `Write a summary ...`,
+`You summarise ...`). Text that only mentions summaries does not count. Headings (`## Decisions`) in the request become
+sections, each filled with sentences that match its name. A transcript in blocks
+(`<message id="7" from="ada"> ... </message>`) is read block by block; if the request wants citations as `[id]`, each
+sentence carries the id of its block. Does not know HTTP.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import mew_agent.rehearsal.text as texts
-from mew_agent.rehearsal.content import text_of
+from mew_agent.rehearsal import text as texts
+from mew_agent.rehearsal.text import message_text
 from mew_agent.rehearsal.tokenizer import count, encode
 
 _COURTESY = r"(?:please\s+|now\s+|then\s+|(?:can|could|would|will)\s+you\s+(?:please\s+)?|@?[\w-]+[:,]\s+)*"
-_ORDER = re.compile(
+_INSTRUCTION = re.compile(
     rf"(?:^|[.!?:;>\n]\s*|\byou\s+|\b(?:task|job)\s+is\s+to\s+|\bare\s+to\s+){_COURTESY}"
     r"(?:(?:summari[sz]e|condense)\b"
     r"|(?:write|give|produce|create|make|update|return|extend)\s[^.\n]{0,60}\bsummary\b)"
@@ -30,14 +30,14 @@ _BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _ATTRIBUTE = re.compile(r"\b(id|from)=\"([^\"]*)\"")
-_BUDGET = re.compile(r"\b(?:at most|no more than|within|under) (\d+) tokens\b", re.IGNORECASE)
+_TOKEN_LIMIT = re.compile(r"\b(?:at most|no more than|within|under) (\d+) tokens\b", re.IGNORECASE)
 _CITED = re.compile(r"\[[^\[\]\n]{1,128}\]$")
-# What our own answers put around the sentences they quote.
+# What `behaviour` puts around the sentences that it quotes.
 _OWN_FRAME = re.compile(r"(?:You write:|Earlier:|From what I was given:) (?=\")|(?<!\w)\"|\"(?!\w)")
 _NEAR_EDGE_CHARS = 400
-_LONG_ORDER_CHARS = 1500
-_MOST_IDENTIFIERS = 24
-_ROLE_OF_WRITER = {"me": "assistant", "assistant": "assistant", "tool": "tool"}
+_LONG_REQUEST_CHARS = 1500
+_MAX_IDENTIFIERS = 24
+_ROLE_OF_AUTHOR = {"me": "assistant", "assistant": "assistant", "tool": "tool"}
 
 Message = Mapping[str, object]
 
@@ -51,7 +51,7 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """A sentence of a turn, with the id to cite, "" for none."""
+    """A sentence of a turn, with the id to cite, or ""."""
 
     role: str
     sentence: str
@@ -63,66 +63,66 @@ class _Statement:
 
 
 def is_summary_request(messages: Sequence[Message]) -> bool:
-    """Whether the request orders a summary rather than an answer."""
-    return _ordering_message(messages) is not None
+    """Whether the messages request a summary rather than an answer."""
+    return _request_at(messages) is not None
 
 
 def summarise(messages: Sequence[Message], limit_tokens: int) -> str:
-    """A summary of at most `limit_tokens`, what the order allows, and a sixth of the source or 64 tokens."""
-    place = _ordering_message(messages)
+    """Write a summary within `limit_tokens`, the limit in the request, and a sixth of the source (or 64 tokens)."""
+    place = _request_at(messages)
     if place is None:
         return ""
-    order = _BLOCK.sub("", text_of(messages[place]))
+    instructions = _BLOCK.sub("", message_text(messages[place]))
     source = _source(messages, place)
     limits = [limit_tokens, max(64, sum(count(turn.text) for turn in source) // 6)]
-    limits += [int(match) for match in _BUDGET.findall(order)]
+    limits += [int(match) for match in _TOKEN_LIMIT.findall(instructions)]
     statements = [
-        _Statement(turn.role, sentence, turn.id if "[id]" in order else "")
+        _Statement(turn.role, sentence, turn.id if "[id]" in instructions else "")
         for turn in source
         for sentence in texts.sentences(_OWN_FRAME.sub("\n", turn.text) if turn.role == "assistant" else turn.text)
     ]
-    names = texts.identifiers(turn.text for turn in source)[:_MOST_IDENTIFIERS]
-    headings = list(dict.fromkeys(match.strip() for match in _HEADING.findall(order)))[:12]
-    # A short source leaves no room for sections, a shorter one none for a whole sentence.
+    names = texts.identifiers(turn.text for turn in source)[:_MAX_IDENTIFIERS]
+    headings = list(dict.fromkeys(match.strip() for match in _HEADING.findall(instructions)))[:12]
+    # A short source has no room for sections; a shorter one has none for a complete sentence.
     return (
         (_in_sections(headings, statements, names, min(limits)) if headings else "")
-        or _in_one(statements, names, min(limits))
-        or _beginning(statements, min(limits))
+        or _as_one_text(statements, names, min(limits))
+        or _first_tokens(statements, min(limits))
     )
 
 
 def text_to_summarise(messages: Sequence[Message]) -> str:
-    """All the text that a summary request is about, as it stands."""
-    place = _ordering_message(messages)
+    """The complete text that a summary request refers to, unchanged."""
+    place = _request_at(messages)
     return "\n".join(turn.text for turn in _source(messages, place)) if place is not None else ""
 
 
-def _ordering_message(messages: Sequence[Message]) -> int | None:
+def _request_at(messages: Sequence[Message]) -> int | None:
     users = [place for place, message in enumerate(messages) if message.get("role") == "user"]
-    if users and _orders(text_of(messages[users[-1]])):
+    if users and _is_request(message_text(messages[users[-1]])):
         return users[-1]
     if messages and messages[0].get("role") in ("system", "developer"):
-        opening = text_of(messages[0])[:_NEAR_EDGE_CHARS]
-        return 0 if _ORDER.search(opening) else None
+        opening = message_text(messages[0])[:_NEAR_EDGE_CHARS]
+        return 0 if _INSTRUCTION.search(opening) else None
     return None
 
 
-def _orders(text: str) -> bool:
+def _is_request(text: str) -> bool:
     bare = _BLOCK.sub("\n", text).strip()
-    return bool(_ORDER.search(bare[:_NEAR_EDGE_CHARS]) or _ORDER.search(bare[-_NEAR_EDGE_CHARS:]))
+    return bool(_INSTRUCTION.search(bare[:_NEAR_EDGE_CHARS]) or _INSTRUCTION.search(bare[-_NEAR_EDGE_CHARS:]))
 
 
-def _source(messages: Sequence[Message], order_at: int) -> list[_Turn]:
-    """What to summarise: the other messages, and what the ordering message carries in blocks or at length."""
+def _source(messages: Sequence[Message], request_at: int) -> list[_Turn]:
+    """What to summarise: the other messages, and the blocks or the long text of the request itself."""
     turns: list[_Turn] = []
     for place, message in enumerate(messages):
-        role, text = str(message.get("role")), text_of(message)
-        if place != order_at and role in ("system", "developer"):
+        role, text = str(message.get("role")), message_text(message)
+        if place != request_at and role in ("system", "developer"):
             continue
         blocks = list(_blocks(text))
         if blocks:
             turns += blocks
-        elif place != order_at or (role == "user" and len(text) > _LONG_ORDER_CHARS):
+        elif place != request_at or (role == "user" and len(text) > _LONG_REQUEST_CHARS):
             turns.append(_Turn(role, text))
     return [turn for turn in turns if turn.text]
 
@@ -130,11 +130,11 @@ def _source(messages: Sequence[Message], order_at: int) -> list[_Turn]:
 def _blocks(text: str) -> Iterator[_Turn]:
     for match in _BLOCK.finditer(text):
         attributes = dict(_ATTRIBUTE.findall(match["attributes"] or ""))
-        role = _ROLE_OF_WRITER.get(attributes.get("from", ""), "user")
+        role = _ROLE_OF_AUTHOR.get(attributes.get("from", ""), "user")
         yield _Turn(role, (match["text"] or match["code"] or "").strip(), attributes.get("id", ""))
 
 
-def _in_one(statements: Sequence[_Statement], names: Sequence[str], limit_tokens: int) -> str:
+def _as_one_text(statements: Sequence[_Statement], names: Sequence[str], limit_tokens: int) -> str:
     tail = _fitted("Names: ", names, limit_tokens // 4)
     room = limit_tokens - count(tail) - 1
     chosen: set[_Statement] = set()
@@ -146,8 +146,8 @@ def _in_one(statements: Sequence[_Statement], names: Sequence[str], limit_tokens
     return "\n".join(part for part in (body, tail) if part)
 
 
-def _beginning(statements: Sequence[_Statement], limit_tokens: int) -> str:
-    """As much as fits of what the text is most about."""
+def _first_tokens(statements: Sequence[_Statement], limit_tokens: int) -> str:
+    """As much of the most central sentence as fits."""
     for statement in _most_central(statements):
         return "".join(encode(statement.sentence)[:limit_tokens])
     return ""
@@ -172,7 +172,7 @@ def _in_sections(
 
 
 def _filled(candidates: Sequence[_Statement], used: set[str], share_tokens: int, first_tokens: int) -> str:
-    """As many lines as the share holds; the first may be longer, so that no section is empty for one long sentence."""
+    """As many lines as fit into the share. The first may be longer, so that a long sentence leaves no section empty."""
     lines: list[str] = []
     for statement in candidates:
         line = f"- {statement.cited}"
@@ -185,11 +185,11 @@ def _filled(candidates: Sequence[_Statement], used: set[str], share_tokens: int,
 
 
 def _candidates(heading: str, statements: Sequence[_Statement]) -> list[_Statement]:
-    """Statements for a section, best first: those its name asks for, else what the text is about."""
+    """Statements for a section, best first: those that match its name, else the most central ones."""
     for pattern, fits in _FITTING:
         if re.search(pattern, heading, re.IGNORECASE):
             fitting = [statement for statement in statements if fits(statement)]
-            # What was asked first is the goal, however little of the talk repeats it.
+            # The first request is the goal, however rarely it is repeated.
             opening = fitting[:1] if pattern == _GOAL else []
             return opening + _most_central(fitting)
     return _most_central(statements)
@@ -202,7 +202,7 @@ def _most_central(statements: Sequence[_Statement]) -> list[_Statement]:
     return [first[sentence] for sentence in texts.most_central([statement.sentence for statement in statements])]
 
 
-def _says(pattern: str) -> Callable[[_Statement], bool]:
+def _matches(pattern: str) -> Callable[[_Statement], bool]:
     expression = re.compile(pattern, re.IGNORECASE)
     return lambda statement: expression.search(statement.sentence) is not None
 
@@ -214,9 +214,9 @@ _FITTING: tuple[tuple[str, Callable[[_Statement], bool]], ...] = (
     (r"done|progress|so far", lambda statement: statement.role == "assistant"),
     (r"tool|result|output", lambda statement: statement.role == "tool"),
     (r"number|figure|fact|measure|value", lambda statement: texts.has_number(statement.sentence)),
-    (r"constraint|instruction|rule", _says(r"\b(?:must|never|always|only|shall|may not|do not)\b")),
-    (r"decision|decided|agreed", _says(r"\b(?:decid|agree|chose|because|will|must)")),
-    (r"open|pending|next|todo|question|unresolved", _says(r"\?|\b(?:next|todo|pending|open|should|later)\b")),
+    (r"constraint|instruction|rule", _matches(r"\b(?:must|never|always|only|shall|may not|do not)\b")),
+    (r"decision|decided|agreed", _matches(r"\b(?:decid|agree|chose|because|will|must)")),
+    (r"open|pending|next|todo|question|unresolved", _matches(r"\?|\b(?:next|todo|pending|open|should|later)\b")),
 )
 
 

@@ -1,4 +1,4 @@
-"""What counts as an order for a summary, and what the summary is made of."""
+"""Summary requests, and the summaries that answer them."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from mew_agent.compaction.summary import SECTIONS, summary_messages
 from mew_agent.context.history import Item
-from mew_agent.rehearsal.summarising import is_summary_request, summarise, text_to_summarise
+from mew_agent.rehearsal.summaries import is_summary_request, summarise, text_to_summarise
 from mew_agent.rehearsal.tokenizer import count
 
-ORDER = """You summarise the older part of a conversation.
+INSTRUCTIONS = """You summarise the older part of a conversation.
 Use exactly these headings:
 
 ## Goal and request
@@ -28,7 +28,7 @@ TALK = [
 
 
 def repeated(text: str, times: int) -> str:
-    """A longer source, and so a longer summary, that says nothing new."""
+    """A longer source, and so a longer summary, without new content."""
     return "\n".join([text] * times)
 
 
@@ -49,7 +49,7 @@ def system(text: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "messages",
     [
-        [system(ORDER), user(blocks())],
+        [system(INSTRUCTIONS), user(blocks())],
         [system("You are a summarizer."), user("text")],
         [system("Your task is to summarize conversations."), user("text")],
         [user("a"), user("Summarise the conversation so far.")],
@@ -59,7 +59,7 @@ def system(text: str) -> dict[str, Any]:
         [user("ada: summarise what we have")],
     ],
 )
-def test_a_summary_request_is_recognized(messages: list[dict[str, Any]]) -> None:
+def test_a_summary_request_is_recognised(messages: list[dict[str, Any]]) -> None:
     assert is_summary_request(messages)
 
 
@@ -80,7 +80,7 @@ def test_text_about_summaries_is_not_a_summary_request(messages: list[dict[str, 
     assert text_to_summarise(messages) == ""
 
 
-def test_the_summary_request_of_our_compaction_is_recognized() -> None:
+def test_the_summary_request_of_our_compaction_is_recognised() -> None:
     texts = [TALK[0][2], *(f"Point {number}: the gateway must warn reader {number}." for number in range(60))]
     items = [Item(seq, "user", text, seq, f"item-{seq}", "2026-01-01") for seq, text in enumerate(texts)]
     sent = [{"role": message.role, "content": message.content} for message in summary_messages(items, None, 200)]
@@ -92,7 +92,7 @@ def test_the_summary_request_of_our_compaction_is_recognized() -> None:
 
 
 def test_headings_of_the_request_become_filled_sections() -> None:
-    summary = summarise([system(ORDER), user(blocks(repeat=24))], 600)
+    summary = summarise([system(INSTRUCTIONS), user(blocks(repeat=24))], 600)
     sections = {part.partition("\n")[0]: part for part in summary.split("## ")}
     assert "review src/app/main.py" in sections["Goal and request"]
     assert "I decided to keep that limit. [env-2]" in sections["Decisions and their reasons"]
@@ -116,12 +116,12 @@ def test_different_conversations_get_different_summaries() -> None:
     assert "Nile" in second
 
 
-def test_system_prompts_and_the_request_are_not_summarized() -> None:
+def test_system_prompts_and_the_request_are_not_summarised() -> None:
     messages = [system("Be polite to all the visitors."), user("Rivers carry much water."), user("Summarise the talk.")]
     assert text_to_summarise(messages) == "Rivers carry much water."
 
 
-def test_fenced_text_in_the_request_is_summarized() -> None:
+def test_fenced_text_in_the_request_is_summarised() -> None:
     assert text_to_summarise([user("Summarise this:\n```\nRivers carry water.\n```\n")]) == "Rivers carry water."
 
 
@@ -132,11 +132,11 @@ SENTENCES = st.lists(WORDS, min_size=4, max_size=12).map(lambda words: " ".join(
 @given(
     st.lists(SENTENCES, min_size=1, max_size=60),
     st.integers(min_value=1, max_value=400),
-    st.sampled_from([ORDER, "You summarise."]),
+    st.sampled_from([INSTRUCTIONS, "You summarise."]),
 )
-def test_a_summary_never_exceeds_its_limits(said: list[str], limit_tokens: int, order: str) -> None:
+def test_a_summary_never_exceeds_its_limits(said: list[str], limit_tokens: int, instructions: str) -> None:
     source = [user(text) for text in said]
-    summary = summarise([system(order), *source], limit_tokens)
+    summary = summarise([system(instructions), *source], limit_tokens)
     size = sum(count(text) for text in said)
     headings = sum(count(line) + 1 for line in summary.splitlines() if line.startswith("#"))
     assert count(summary) <= max(min(limit_tokens, max(64, size // 6)), headings)
