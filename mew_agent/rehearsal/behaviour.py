@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mew_agent.rehearsal import text as texts
+import mew_agent.rehearsal.text as texts
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.summaries import is_summary_request, summarise, text_to_summarise
 from mew_agent.rehearsal.text import message_text

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mew_agent.rehearsal import text as texts
+import mew_agent.rehearsal.text as texts
 from mew_agent.rehearsal.text import message_text
 from mew_agent.rehearsal.tokenizer import count, encode
 
