@@ -1,49 +1,52 @@
-"""Processes of ours and nobody else's: telling them from strangers, and stopping them with all they started.
+"""Recognises the processes that a space started, and stops them together with everything they started.
 
-A process id is used again sooner or later, so an id alone never decides a signal. What we start leads a session
-and a process group of its own; it is recognised by the moment it started, and what it left behind by a mark in
-its environment. Owns no file and no policy.
+A process id is reused sooner or later, so an id alone never decides a signal. Each program leads a session and a
+process group of its own. It is recognised by its id and start time; processes that it leaves behind are recognised by
+its group and by the run id in their environment. Owns no file and no policy.
 """
 
 import os
 import signal
-import subprocess
+import sys
 import time
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-RUN_VARIABLE: Final = "MEW_RUN"
-"""Environment variable that marks everything a space started, with the id of that run."""
+import psutil
 
-_PROC: Final = Path("/proc")
+RUN_VARIABLE: Final = "MEW_RUN"
+"""Environment variable that every program of a space gets, with the id of its run."""
+
 _POLL_SECONDS: Final = 0.02
 
 
 def started_mark(pid: int) -> str | None:
-    """When a process started, as text that is only compared; None when it does not run (a zombie does not)."""
-    if _PROC.joinpath("self", "stat").exists():
-        fields = _stat(_PROC / str(pid))
-        return None if fields is None or fields[0] in "ZX" else fields[19]
-    shown = subprocess.run(  # noqa: S603 - a fixed program, and the id is a number
-        ["ps", "-o", "state=,lstart=", "-p", str(int(pid))],  # noqa: S607 - ps is where the system has it
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
-    state, _, moment = shown.partition(" ")
-    return None if not moment or state.startswith("Z") else moment.strip()
+    """Return the start time of a running process as text to compare, or None if it does not run or is a zombie."""
+    # Linux counts from the boot, and psutil adds the boot time, which moves whenever the clock is set. psutil keeps the
+    # boot time that it read last, so it is read before the process.
+    offset = psutil.boot_time() if sys.platform.startswith("linux") else 0.0
+    try:
+        process = psutil.Process(pid)
+        if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+            return None
+        return f"{process.create_time() - offset:.2f}"
+    except (psutil.Error, ValueError, OverflowError):
+        return None
 
 
 def is_running(pid: int, mark: str | None) -> bool:
-    """Whether the process we started under this id still runs. Without a mark nothing is ours."""
+    """Return whether the process with this id and start time still runs. Without a mark the answer is no."""
     return mark is not None and started_mark(pid) == mark
 
 
 def signal_group(pid: int, mark: str | None, number: signal.Signals) -> bool:
-    """Signal a process we started and its whole group. Returns False when it does not run any more."""
+    """Signal a program and its whole group. Returns False if it no longer runs."""
     if not is_running(pid, mark):
         return False
+    if sys.platform == "win32":  # no groups and no signals: end the program and its descendants
+        for process in (*psutil.Process(pid).children(recursive=True), psutil.Process(pid)):
+            _signal(process.pid, number)
+        return True
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -52,40 +55,37 @@ def signal_group(pid: int, mark: str | None, number: signal.Signals) -> bool:
 
 
 def left_behind(groups: Iterable[int], run_id: str) -> list[int]:
-    """Processes of these groups that bear the mark of a run, though their leader may be gone.
+    """Return the ids of running processes of these groups and this run; the leader of a group may be gone.
 
-    Only Linux shows another process's environment; elsewhere the list is empty.
+    Empty where the system does not show the environment of processes.
     """
     wanted = set(groups)
-    return [
-        pid
-        for pid, group in _running_with_groups()
-        if group in wanted and pid != os.getpid() and _bears_mark(pid, run_id)
-    ]
+    return [pid for pid in _members_of(wanted) if pid != os.getpid() and _run_of(pid) == run_id]
 
 
-def stop_groups(marks: dict[int, str | None], run_id: str, *, grace_seconds: float) -> list[int]:
-    """Stop every group we started: ask, wait, then force. Blocks for at most the grace and one second.
+def stop_groups(marks: Mapping[int, str | None], run_id: str, *, grace_seconds: float) -> list[int]:
+    """Stop every group of a run: ask, wait, then kill. Blocks for at most the grace and one second.
 
-    `marks` are leaders' ids with the mark of their start. Returns the leaders that were running.
+    `marks` are the ids of group leaders with their start times. Returns the leaders that were running.
     """
     running = [pid for pid, mark in marks.items() if signal_group(pid, mark, signal.SIGTERM)]
     for pid in left_behind(marks, run_id):
         _signal(pid, signal.SIGTERM)
-    if _gone(marks, run_id, grace_seconds):
+    if _wait_until_gone(marks, run_id, grace_seconds):
         return running
+    kill = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
     for pid, mark in marks.items():
-        signal_group(pid, mark, signal.SIGKILL)
+        signal_group(pid, mark, kill)
     for pid in left_behind(marks, run_id):
-        _signal(pid, signal.SIGKILL)
-    _gone(marks, run_id, 1.0)
+        _signal(pid, kill)
+    _wait_until_gone(marks, run_id, 1.0)
     return running
 
 
-def _gone(marks: dict[int, str | None], run_id: str, seconds: float) -> bool:
-    until = time.monotonic() + seconds
+def _wait_until_gone(marks: Mapping[int, str | None], run_id: str, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
     while any(is_running(pid, mark) for pid, mark in marks.items()) or left_behind(marks, run_id):
-        if time.monotonic() >= until:
+        if time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_SECONDS)
     return True
@@ -93,30 +93,25 @@ def _gone(marks: dict[int, str | None], run_id: str, seconds: float) -> bool:
 
 def _signal(pid: int, number: signal.Signals) -> None:
     try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
+        psutil.Process(pid).send_signal(number)
+    except psutil.Error:
         return
 
 
-def _stat(folder: Path) -> list[str] | None:
-    """The fields of /proc/<pid>/stat from the state on; the name before them may hold spaces and brackets."""
+def _members_of(groups: set[int]) -> Iterator[int]:
+    """Yield the processes of these groups. Windows has no groups; there a parent's id outlives the parent."""
+    for pid in psutil.pids():
+        try:
+            group = psutil.Process(pid).ppid() if sys.platform == "win32" else os.getpgid(pid)
+        except (psutil.Error, OSError):
+            continue
+        if group in groups:
+            yield pid
+
+
+def _run_of(pid: int) -> str | None:
+    """Return the run id in a process's environment; None for a zombie and where the system hides it."""
     try:
-        text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        return psutil.Process(pid).environ().get(RUN_VARIABLE)
+    except (psutil.Error, OSError):
         return None
-    return text.rpartition(")")[2].split()
-
-
-def _running_with_groups() -> Iterator[tuple[int, int]]:
-    for folder in _PROC.glob("[0-9]*"):
-        fields = _stat(folder)
-        if fields is not None and fields[0] not in "ZX":
-            yield int(folder.name), int(fields[2])
-
-
-def _bears_mark(pid: int, run_id: str) -> bool:
-    try:
-        environment = (_PROC / str(pid) / "environ").read_bytes()
-    except OSError:
-        return False
-    return f"{RUN_VARIABLE}={run_id}".encode() in environment.split(b"\0")

@@ -1,4 +1,4 @@
-"""Signals reach what we started, and nobody else."""
+"""Signals reach the processes of a space and no others."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from mew_spaces.launch.processes import RUN_VARIABLE, is_running, left_behind, signal_group, started_mark, stop_groups
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are a POSIX matter")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX process groups")
 
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
@@ -24,7 +24,7 @@ PARENT = (
 
 @contextmanager
 def program(text: str, run_id: str = "run-1") -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A program in a group of its own, with the first line it prints."""
+    """Run a program in its own group; yields it with the first line it prints."""
     started = subprocess.Popen(
         [sys.executable, "-c", text],
         stdout=subprocess.PIPE,
@@ -50,7 +50,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_a_process_is_recognised_by_the_moment_it_started() -> None:
+def test_a_process_is_recognised_by_its_start_time() -> None:
     with program(SLEEP) as (process, _):
         mark = started_mark(process.pid)
         assert mark
@@ -59,20 +59,20 @@ def test_a_process_is_recognised_by_the_moment_it_started() -> None:
         assert not is_running(process.pid, None)
 
 
-def test_an_ended_process_has_no_mark_even_before_it_is_collected() -> None:
+def test_a_zombie_has_no_start_time() -> None:
     with program("print('bye')") as (process, _):
         wait_until(lambda: started_mark(process.pid) is None)
         assert process.returncode is None
 
 
-def test_a_stranger_that_took_over_an_id_is_not_signalled() -> None:
+def test_a_process_with_a_reused_id_is_not_signalled() -> None:
     with program(SLEEP) as (process, _):
-        assert not signal_group(process.pid, "another moment", signal.SIGKILL)
-        assert stop_groups({process.pid: "another moment"}, "another run", grace_seconds=0) == []
+        assert not signal_group(process.pid, "another time", signal.SIGKILL)
+        assert stop_groups({process.pid: "another time"}, "another run", grace_seconds=0) == []
         assert process.poll() is None
 
 
-def test_stopping_a_group_ends_its_children_too() -> None:
+def test_stopping_a_group_stops_its_children() -> None:
     with program(PARENT + "time.sleep(60)") as (process, child):
         child_mark = started_mark(int(child))
         marks = {process.pid: started_mark(process.pid)}
@@ -82,14 +82,14 @@ def test_stopping_a_group_ends_its_children_too() -> None:
         assert process.wait() == -signal.SIGTERM
 
 
-def test_a_program_that_ignores_the_request_is_forced() -> None:
+def test_a_program_that_ignores_sigterm_is_killed() -> None:
     with program(STUBBORN) as (process, _):
         stop_groups({process.pid: started_mark(process.pid)}, "run-1", grace_seconds=0.05)
         assert process.wait() == -signal.SIGKILL
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows another process's environment")
-def test_what_a_dead_leader_left_behind_is_found_by_the_mark_of_the_run_and_stopped() -> None:
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems may hide the environment of processes")
+def test_processes_of_a_dead_leader_are_found_and_stopped() -> None:
     with program(PARENT) as (process, child):
         process.wait()
         # A program counts as started a moment before its environment can be read.
@@ -97,3 +97,8 @@ def test_what_a_dead_leader_left_behind_is_found_by_the_mark_of_the_run_and_stop
         assert left_behind([process.pid], "run-2") == []
         stop_groups({process.pid: None}, "run-1", grace_seconds=5)
         assert left_behind([process.pid], "run-1") == []
+
+
+@pytest.mark.parametrize("pid", [-1, 2**31 - 1, 2**80])
+def test_an_unused_id_has_no_start_time(pid: int) -> None:
+    assert started_mark(pid) is None
