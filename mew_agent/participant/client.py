@@ -29,6 +29,7 @@ from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_WELCOME
 from pydantic_core import to_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
+from websockets.uri import parse_uri
 
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, Superseded, TooLarge, Unauthorized
 
@@ -190,6 +191,7 @@ class Client:
 
     def _connector(self, open_seconds: float) -> connect:
         try:
+            parse_uri(self.address.gateway)  # before version 17, `connect` itself does so only when it is awaited
             return connect(
                 self.credentials.gateway,
                 additional_headers={"Authorization": f"Bearer {self.credentials.token}"},
