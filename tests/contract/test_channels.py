@@ -30,6 +30,8 @@ def config() -> SpaceConfig:
 @pytest.fixture(params=["direct", "asgi"])
 async def gateway(request: pytest.FixtureRequest, config: SpaceConfig) -> AsyncIterator[RunningGateway]:
     async with serve_gateway(config, direct=request.param == "direct") as running:
+        if request.param == "direct" and not running.writes_directly:
+            pytest.skip("the installed uvicorn allows no direct writes")
         yield running
 
 

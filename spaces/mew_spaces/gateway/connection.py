@@ -1,7 +1,7 @@
-"""One socket's life: it opens, proves who it is, speaks, and goes.
+"""The states of one client connection: new, joined, ended.
 
-Owns the order of these and the time a socket has to join; what a message does once its sender is known is the
-space's business. Nothing a client sends ends more than its own connection.
+Owns authentication and the order of joining and sending. What an accepted message does is decided in `service` and the
+core. Whatever a client sends, it can end no connection but its own.
 """
 
 import logging
@@ -32,10 +32,10 @@ _JOINED = _Phase.JOINED
 
 
 class Connection:
-    """A socket as the gateway sees it. Every method returns at once."""
+    """A client connection. No method waits."""
 
     def __init__(self, registry: SpaceRegistry, *, bearer: str | None = None, space: str | None = None) -> None:
-        """`bearer` is the token of the upgrade request's header, `space` what its query asked for."""
+        """`bearer` is the token in the handshake's Authorization header, `space` the `space` query parameter."""
         self._registry = registry
         self._service = registry.default
         self._limits = registry.default.config.limits
@@ -45,40 +45,40 @@ class Connection:
         self._space = space
         self._participant: ParticipantId | None = None
         self._phase = _Phase.NEW
-        self._is_gone = False
+        self._is_disconnected = False
 
     @property
-    def is_gone(self) -> bool:
-        """Whether it is closed for good."""
-        return self._is_gone
+    def is_disconnected(self) -> bool:
+        """Whether the connection is closed."""
+        return self._is_disconnected
 
     @property
     def is_joined(self) -> bool:
-        """Whether its identity is proven and it is in the space."""
+        """Whether it has authenticated and is in the space."""
         return self._phase is _Phase.JOINED
 
     @property
-    def is_ended(self) -> bool:
-        """Whether it was refused or is gone."""
-        return self._phase is _Phase.ENDED
+    def is_decided(self) -> bool:
+        """Whether it has joined, was refused or is closed."""
+        return self._phase is not _Phase.NEW
 
     @property
     def has_bearer(self) -> bool:
-        """Whether it can be let in without another word."""
+        """Whether it can join without a join frame."""
         return self._bearer is not None
 
     def attach(self, channel: OutboundChannel) -> None:
-        """Name the way out. How much may wait there is what the space allows."""
+        """Set the channel that writes to this connection; the space's limits bound its buffer."""
         self._channel = channel
         channel.limit_buffer(self._limits.write_buffer_bytes + self._limits.message_bytes)
         self._service.attach(self.id, channel)
 
     def receive(self, data: bytes, is_text: bool) -> None:
-        """One message, text or binary. Whatever it holds, this returns."""
+        """Handle one message, text or binary. Never raises."""
         if self._phase is _Phase.ENDED:
             return
         try:
-            # Only frames keep the form they came in; an envelope is read from bytes either way.
+            # Stream frames are relayed in the form they came in; envelopes are parsed from bytes either way.
             raw = _as_text(data) if is_text and data[:1] == b"#" else data
             limits = self._limits
             message = decode(raw, max_bytes=limits.message_bytes, max_depth=limits.json_depth)
@@ -89,49 +89,52 @@ class Connection:
                 and self._phase is _JOINED
                 and sender is not None
             ):
-                # What nearly every message is: something complete that a member says.
+                # The common case first: an envelope from a member.
                 self._service.receive(self.id, sender, message)
             else:
-                self._work_on(message)
+                self._handle(message)
         except DecodeError as problem:
             self._service.send_error(self.id, problem.error, problem.detail, code=problem.code)
         except Exception:
-            log.exception("a message of %s could not be worked on", self._participant or "a connection")
+            log.exception("failed to process a message from %s", self._participant or "a connection")
             self._service.send_error(
-                self.id, errors.INTERNAL_ERROR, "the gateway failed on this message", code=errors.PROCESSING_ERROR
+                self.id,
+                errors.INTERNAL_ERROR,
+                "the gateway failed to process this message",
+                code=errors.PROCESSING_ERROR,
             )
 
     def join_by_header(self) -> None:
-        """Come in by the bearer header alone."""
+        """Join with the bearer header, without a join frame."""
         if self._phase is _Phase.NEW:
             self._join(JoinRequest())
 
-    def give_up_waiting(self) -> None:
-        """The time to join is over."""
+    def join_timed_out(self) -> None:
+        """Refuse the connection if it has not joined yet."""
         if self._phase is _Phase.NEW:
             self._end(errors.NOT_JOINED, "no join arrived in time; send a join frame first", errors.CLOSE_UNAUTHORIZED)
 
     def too_large(self) -> None:
-        """It sent a message above the size limit; its protocol closes it."""
+        """Report a message above the size limit. The WebSocket protocol closes the connection."""
         limit = self._service.config.limits.message_bytes
-        self._service.send_error(self.id, errors.TOO_LARGE, f"a message holds at most {limit:,} bytes")
+        self._service.send_error(self.id, errors.TOO_LARGE, f"message too large; the limit is {limit:,} bytes")
 
     def slow(self) -> None:
-        """It does not read what it is sent."""
+        """Report a full write buffer: the client reads too slowly."""
         self._phase = _Phase.ENDED
         self._service.mark_slow(self.id)
 
-    def gone(self) -> None:
-        """It is closed."""
-        if self._is_gone:
+    def disconnected(self) -> None:
+        """Leave the space: the connection is closed."""
+        if self._is_disconnected:
             return
-        self._is_gone = True
+        self._is_disconnected = True
         self._phase = _Phase.ENDED
         self._service.leave(self.id)
 
-    def _work_on(self, message: Draft | StreamFrame) -> None:
+    def _handle(self, message: Draft | StreamFrame) -> None:
         if isinstance(message, StreamFrame):
-            if self._admitted():
+            if self._may_send():
                 assert self._participant is not None
                 self._service.relay(self.id, self._participant, message)
             return
@@ -140,12 +143,12 @@ class Connection:
             self._join(request)
         elif message.kind == SYSTEM_HEARTBEAT and self._phase is _Phase.NEW:
             return
-        elif self._admitted(message):
+        elif self._may_send(message):
             assert self._participant is not None
             self._service.receive(self.id, self._participant, message)
 
-    def _admitted(self, draft: Draft | None = None) -> bool:
-        """Whether it may speak. A socket that came with a token may do so at once."""
+    def _may_send(self, draft: Draft | None = None) -> bool:
+        """Whether the client may send. A connection with a bearer header joins with its first message."""
         if self._phase is _Phase.NEW and self.has_bearer:
             self.join_by_header()
         elif self._phase is _Phase.NEW:
@@ -160,18 +163,18 @@ class Connection:
         participant = (home or self._service).tokens.identify(token)
         if participant is None:
             claimed = f" for '{request.participant}'" if request.participant else ""
-            what = "refused this token" if token else "needs a token"
-            self._end(errors.UNAUTHORIZED, f"the gateway {what}{claimed}", errors.CLOSE_UNAUTHORIZED)
+            text = f"the gateway {'refused this token' if token else 'needs a token'}{claimed}"
+            self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
         elif request.participant not in (None, participant):
-            text = f"this token is not of '{request.participant}'"
+            text = f"this token belongs to another participant than '{request.participant}'"
             self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
         elif self._participant not in (None, participant):
-            text = f"this connection is '{self._participant}' and cannot become another"
+            text = f"this connection joined as '{self._participant}'; open another connection to join as someone else"
             self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
         elif home is None:
-            self._end(errors.SPACE_NOT_FOUND, f"there is no space '{name}' here", errors.CLOSE_NOT_FOUND)
+            self._end(errors.SPACE_NOT_FOUND, f"no space '{name}' on this gateway", errors.CLOSE_NOT_FOUND)
         elif self.is_joined and home is not self._service:
-            text = f"this connection is in '{self._service.space.id}' and cannot move to another space"
+            text = f"this connection joined '{self._service.space.id}'; open another connection to join another space"
             self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
         else:
             self._move_to(home)
@@ -180,7 +183,7 @@ class Connection:
             self._service.join(self.id, participant, request.delivery)
 
     def _move_to(self, home: SpaceService) -> None:
-        """Until it joins, a connection waits in the default space."""
+        """Register with another space; until it joins, a connection belongs to the default one."""
         if home is not self._service:
             self._service.leave(self.id)
             self._service = home

@@ -1,7 +1,8 @@
 """The gateway as a program: one ASGI application on one port.
 
-`create_app` works under any ASGI server; `serve_gateway` and `run_gateway` run it under ours (`server`), with the
-direct way out of `websocket`. Everything that is decided is decided in `service` and below.
+Owns start, stop and the parts that a gateway is made of. `create_app` works under any ASGI server; `serve_gateway` and
+`run_gateway` use ours (`server`), which writes directly to transports where it can (`protocol_choice`). Does not
+decide what participants may do.
 """
 
 import contextlib
@@ -34,8 +35,9 @@ from mew_spaces.gateway.http import (
     answer_problem,
 )
 from mew_spaces.gateway.log_writer import LogWriter
+from mew_spaces.gateway.protocol_choice import choose_protocol
 from mew_spaces.gateway.registry import SpaceRegistry
-from mew_spaces.gateway.server import Server, bound_socket, in_url, server_config
+from mew_spaces.gateway.server import GatewayServer, bound_socket, in_url, server_config
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.gateway.websocket_endpoint import WebSocketEndpoint
 from mew_spaces.log.interface import Bounds, NotStored, SpaceLog
@@ -45,12 +47,12 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
 
 EXPIRY_SECONDS = 1.0
-"""How often waiting things are looked at."""
+"""How often timeouts are checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostedSpace:
-    """A further space of a gateway. Tokens are those of its state folder, else made up for this run."""
+    """A further space of a gateway. Tokens come from its state folder, else they are generated for this run."""
 
     config: SpaceConfig
     state: Path | None = None
@@ -58,13 +60,13 @@ class HostedSpace:
 
 
 def create_app(registry: SpaceRegistry) -> Starlette:
-    """The gateway as an ASGI application."""
-    sockets = WebSocketEndpoint(registry)
+    """Return the gateway as an ASGI application."""
+    endpoint = WebSocketEndpoint(registry)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_keep_time, registry)
+            tasks.start_soon(_check_timeouts, registry)
             for service in registry:
                 tasks.start_soon(service.keep_storing)
             try:
@@ -76,7 +78,7 @@ def create_app(registry: SpaceRegistry) -> Starlette:
     return Starlette(
         routes=[
             *HttpRoutes(registry, version=_version()).routes(),
-            WebSocketRoute("/{path:path}", sockets.serve),
+            WebSocketRoute("/{path:path}", endpoint.serve),
         ],
         middleware=[Middleware(SecurityHeaders)],
         exception_handlers={
@@ -90,7 +92,7 @@ def create_app(registry: SpaceRegistry) -> Starlette:
 
 @dataclass(frozen=True, slots=True)
 class RunningGateway:
-    """A gateway that listens."""
+    """A gateway that accepts connections."""
 
     host: str
     port: int
@@ -98,27 +100,29 @@ class RunningGateway:
     tokens: TokenBook
     service: SpaceService
     registry: SpaceRegistry
-    """All of its spaces; `config`, `tokens` and `service` are the first one's."""
+    """All spaces; `config`, `tokens` and `service` belong to the first."""
+    writes_directly: bool
+    """Whether WebSocket connections bypass ASGI (`protocol_choice`)."""
 
     @property
     def url(self) -> str:
-        """Its HTTP address, without a slash at the end."""
+        """The HTTP address, without a trailing slash."""
         return f"http://{in_url(self.host)}:{self.port}"
 
     @property
     def ws_url(self) -> str:
-        """Its WebSocket address, without a slash at the end."""
+        """The WebSocket address, without a trailing slash."""
         return f"ws://{in_url(self.host)}:{self.port}"
 
     def token_of(self, participant: str) -> str:
-        """A participant's token. Raises `KeyError` for one that is not configured."""
+        """Return a participant's token. Raises `KeyError` if the participant is not configured."""
         token = self.tokens.token_of(participant)
         if token is None:
             raise KeyError(participant)
         return token
 
     def board(self) -> Board:
-        """The last status of every participant."""
+        """Return the last status of every participant."""
         return self.service.board()
 
 
@@ -134,25 +138,29 @@ async def serve_gateway(
     others: Sequence[HostedSpace] = (),
     direct: bool = True,
 ) -> AsyncIterator[RunningGateway]:
-    """Run a gateway in this event loop while the block runs; port 0 takes a free one.
+    """Run a gateway in this event loop while the block runs; port 0 picks a free port.
 
-    Tokens come from `tokens`, else from the state folder, else they are made up for this run. `others` are spaces
-    that it serves besides; clients name the one they want, or are known by their token. It sets no signal
-    handlers. `direct=False` sends through plain ASGI, as under a foreign server. Raises `PortInUse`,
-    `TokenError`, and `SpacesError` for an address that cannot be listened at and a state that cannot be read.
+    Tokens come from `tokens`, else from the state folder, else they are generated for this run. `others` are further
+    spaces; a client selects one by name or by its token. Installs no signal handlers. `direct=False` sends through
+    ASGI, as another server would. Raises `PortInUse`, `TokenError`, and `SpacesError` if the address cannot be used
+    or stored state cannot be read.
     """
-    board = service or _open_space(HostedSpace(config, state, tokens))
-    registry = SpaceRegistry([board, *(_open_space(other) for other in others)])
+    first = service or _open_space(HostedSpace(config, state, tokens))
+    registry = SpaceRegistry([first, *(_open_space(other) for other in others)])
     app = create_app(registry)
     with _plain_errors(), bound_socket(host, port) as listener:
-        registry.set_connection_url(f"ws://{_reached_at(host)}:{listener.getsockname()[1]}/")
+        port = listener.getsockname()[1]
+        registry.set_connection_url(f"ws://{_public_host(host)}:{port}/")
         registry.connect_virtual_participants()
-        server = Server(server_config(app, registry, direct=direct))
+        websocket = await choose_protocol(direct=direct)
+        server = GatewayServer(server_config(app, registry, websocket=websocket))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
             await server.listening.wait()
             try:
-                yield RunningGateway(host, listener.getsockname()[1], config, board.tokens, board, registry)
+                yield RunningGateway(
+                    host, port, config, first.tokens, first, registry, writes_directly=websocket is not None
+                )
             finally:
                 with anyio.CancelScope(shield=True):
                     registry.close()
@@ -213,13 +221,13 @@ def run_gateway(
         async with serve_gateway(config, host=host, port=port, state=state, others=others) as gateway:
             if on_ready is not None:
                 on_ready(gateway)
-            await _until_told_to_stop()
+            await _wait_for_signal()
 
     anyio.run(main, backend_options={"use_uvloop": has_uvloop()})
 
 
 def has_uvloop() -> bool:
-    """Whether the faster event loop is there."""
+    """Whether uvloop, the faster event loop, is installed."""
     with contextlib.suppress(ImportError):
         import uvloop
 
@@ -227,10 +235,10 @@ def has_uvloop() -> bool:
     return False
 
 
-async def _until_told_to_stop() -> None:
+async def _wait_for_signal() -> None:
     import signal
 
-    if sys.platform == "win32":  # no signal receiver there; Ctrl+C cancels the loop
+    if sys.platform == "win32":  # anyio cannot receive signals there; Ctrl-C cancels the loop
         await anyio.sleep_forever()
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
@@ -239,7 +247,7 @@ async def _until_told_to_stop() -> None:
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """A task group wraps what its block raises; callers want the one error itself."""
+    """Raise the only error of a group instead of the group: callers catch `PortInUse`, not a group of one."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -248,14 +256,14 @@ def _plain_errors() -> Iterator[None]:
         raise
 
 
-async def _keep_time(registry: SpaceRegistry) -> None:
+async def _check_timeouts(registry: SpaceRegistry) -> None:
     while True:
         await anyio.sleep(EXPIRY_SECONDS)
         registry.expire()
 
 
-def _reached_at(host: str) -> str:
-    """The host to tell others; a wildcard address is reached by this machine's name for itself."""
+def _public_host(host: str) -> str:
+    """Return the host that clients connect to; a wildcard address is reached as localhost."""
     return "localhost" if host in ("", "0.0.0.0", "::", "127.0.0.1", "::1") else in_url(host)  # noqa: S104
 
 

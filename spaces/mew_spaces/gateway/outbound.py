@@ -1,48 +1,53 @@
-"""Bytes out: one message, framed once, written to many connections.
+"""Bytes out: a message is framed once, and the same bytes are written to many connections.
 
-A `OutboundChannel` is the way out to one connection, and its only one, so what is written first leaves first. Two kinds
-exist: the direct channel hands the same framed bytes to each connection's transport (`websocket.py`, the fast path
-under our own server); `AsgiChannel` goes through the ASGI `send` of any other server. Who receives what is decided
-elsewhere; a slow reader is noticed here and never waited for.
+Owns WebSocket framing, the channels (one per connection, so order holds) and the fan-out loop. `DirectChannel` writes
+to the connection's transport under our own server (`direct_websocket`); `AsgiChannel` works under any ASGI server.
+Detects slow consumers and never waits for them. Does not know who should receive what.
 """
 
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 
 from mew_spaces.core.effects import ConnectionId
 
+EXTENSION = "mew.direct_channel"
+"""Where the application finds the `DirectChannel` in `scope["extensions"]`."""
+
+CLOSE_TIMEOUT_SECONDS = 5.0
+"""How long a peer may take to answer a close frame, or to read what was sent before it."""
+
 _FINAL_TEXT = 0x81
 _FINAL_BINARY = 0x82
 
-OnSlow = Callable[[], None]
+Callback = Callable[[], None]
 
 
 def frame_message(message: bytes | str) -> bytes:
-    """A message as a whole WebSocket frame, unmasked and uncompressed: text for text, binary for bytes."""
+    """Return a message as one WebSocket frame, unmasked and uncompressed: text for str, binary for bytes."""
     if isinstance(message, str):
-        return _head(_FINAL_TEXT, len(data := message.encode())) + data
-    return _head(_FINAL_BINARY, len(message)) + message
+        return _header(_FINAL_TEXT, len(data := message.encode())) + data
+    return _header(_FINAL_BINARY, len(message)) + message
 
 
 def frame_json(data: bytes) -> bytes:
-    """UTF-8 JSON as a text frame."""
+    """Return UTF-8 JSON as one text frame."""
     size = len(data)
-    if 126 <= size < 65_536:  # what nearly every envelope is
+    if 126 <= size < 65_536:  # nearly every envelope; saves a call
         return b"\x81\x7e" + size.to_bytes(2) + data
-    return _head(_FINAL_TEXT, size) + data
+    return _header(_FINAL_TEXT, size) + data
 
 
 def unframe(framed: bytes) -> bytes | str:
-    """The message in a frame of ours."""
+    """Return the message in a frame made by this module."""
     start = {126: 4, 127: 10}.get(framed[1], 2)
     return framed[start:].decode() if framed[0] == _FINAL_TEXT else framed[start:]
 
 
-def _head(first: int, size: int) -> bytes:
+def _header(first: int, size: int) -> bytes:
     if size < 126:
         return bytes((first, size))
     if size < 65_536:
@@ -51,28 +56,28 @@ def _head(first: int, size: int) -> bytes:
 
 
 class OutboundChannel(ABC):
-    """The way out to one connection.
+    """The only way to write to one connection.
 
-    `write` must not be called once `is_open` is false: then a close frame was sent or received, or it is lost.
+    Do not call `write` when `is_open` is false: a close frame was sent or received, or the connection is lost.
     """
 
     __slots__ = ("is_open", "on_stopped")
 
     def __init__(self) -> None:
         self.is_open = True
-        self.on_stopped: Callable[[], None] | None = None
+        self.on_stopped: Callback | None = None
 
     write: Callable[[bytes], object]
-    """Put a frame behind everything written before; never waits."""
+    """Queue a frame behind everything written before; never waits."""
 
     @property
     def waiting_bytes(self) -> int:
-        """How much is written and has not left yet; 0 for channels without a buffer of their own."""
+        """How many written bytes have not left yet; 0 for channels without a buffer."""
         return 0
 
     @abstractmethod
     def limit_buffer(self, max_bytes: int) -> None:
-        """Say how much may wait for the peer; beyond that it counts as a slow reader and is told on."""
+        """Set how many bytes may wait for the peer. A peer that exceeds this is reported as a slow consumer."""
 
     @abstractmethod
     def close(self, code: int, reason: str) -> None:
@@ -80,17 +85,17 @@ class OutboundChannel(ABC):
 
     @abstractmethod
     def close_with_message(self, last: bytes, code: int, reason: str) -> None:
-        """Say one last thing to a slow reader whose channel was shut already, and close."""
+        """Send a last frame and close, even after `stop_writing`: it tells a slow consumer why."""
 
     def stop_writing(self) -> None:
-        """From this moment on nobody may write; who keeps the channel is told."""
+        """Mark the channel closed for writing and notify the fan-out."""
         self.is_open = False
         if self.on_stopped is not None:
             self.on_stopped()
 
 
 class Fanout:
-    """The channels of one space's members, in join order. Some of them get every broadcast with its number."""
+    """The channels of one space's members, in join order. Some of them get each broadcast with its number."""
 
     def __init__(self) -> None:
         self._channels: dict[ConnectionId, OutboundChannel] = {}
@@ -102,11 +107,11 @@ class Fanout:
 
     @property
     def has_numbered(self) -> bool:
-        """Whether a channel gets numbers."""
+        """Whether any channel gets numbers."""
         return bool(self._numbered)
 
     def add(self, connection: ConnectionId, channel: OutboundChannel, *, numbered: bool = False) -> None:
-        """From now on this channel gets what everybody gets, while it is open."""
+        """Include a channel in every broadcast while it is open."""
         self._channels[connection] = channel
         if numbered:
             self._numbered.add(connection)
@@ -114,7 +119,7 @@ class Fanout:
         self._writes = None
 
     def remove(self, connection: ConnectionId) -> None:
-        """From now on this channel gets nothing."""
+        """Exclude a channel from further broadcasts."""
         channel = self._channels.pop(connection, None)
         if channel is not None:
             self._numbered.discard(connection)
@@ -124,14 +129,14 @@ class Fanout:
     def write_to_all(
         self, framed: bytes, *, numbered: bytes | None = None, without: frozenset[ConnectionId] = frozenset()
     ) -> None:
-        """Write one frame to every channel that is open; `numbered` to those that get numbers."""
+        """Write one frame to every open channel except `without`; channels that get numbers receive `numbered`."""
         if without:
             for connection in self._channels:
                 if connection not in without:
                     self.write_to(numbered if numbered and connection in self._numbered else framed, (connection,))
             return
-        # The hot loop of the gateway: per member one write of the very same bytes and nothing else. A channel that a
-        # write shuts was written to for the last time by it.
+        # The gateway's hot loop: one write of the same bytes per member, nothing else. A channel that a write closes
+        # is not written to again, because each appears once.
         plain, counting = self._writes if self._writes is not None else self._open_writes()
         for write in plain:
             write(framed)
@@ -141,7 +146,7 @@ class Fanout:
                 write(framed)
 
     def write_to(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
-        """Write one frame to these channels, where they are open."""
+        """Write one frame to these connections if they are open."""
         for connection in connections:
             channel = self._channels.get(connection)
             if channel is not None and channel.is_open:
@@ -161,62 +166,127 @@ class Fanout:
 
 
 _Writes = tuple[tuple[Callable[[bytes], object], ...], tuple[Callable[[bytes], object], ...]]
+"""The write methods of open channels: without numbers, with numbers."""
+
+
+class OnMessage(Protocol):
+    """Receives each message's bytes. For text, the UTF-8 is not validated yet."""
+
+    def __call__(self, data: bytes, is_text: bool, /) -> None: ...
+
+
+class _DirectConnection(Protocol):
+    """What a `DirectChannel` needs of its WebSocket protocol."""
+
+    @property
+    def is_closing(self) -> bool: ...
+    @property
+    def waiting_bytes(self) -> int: ...
+    def limit_buffer(self, max_bytes: int) -> None: ...
+    def take_over(self, on_message: OnMessage, on_disconnect: Callback) -> None: ...
+    def close_with(self, code: int, reason: str) -> None: ...
+
+
+class DirectChannel(OutboundChannel):
+    """Writes straight to a connection's transport; once attached, messages arrive through it as well."""
+
+    __slots__ = ("_connection", "max_bytes", "on_disconnect", "on_message", "on_slow", "on_too_large", "write")
+
+    def __init__(self, connection: _DirectConnection, write: Callable[[bytes], object], *, max_bytes: int) -> None:
+        """`write` is the transport's own method, to save a call per delivery; `max_bytes` is the message limit."""
+        super().__init__()
+        self._connection = connection
+        self.max_bytes = max_bytes
+        self.write = write
+        self.on_message: OnMessage | None = None
+        self.on_disconnect: Callback | None = None
+        self.on_slow: Callback | None = None
+        self.on_too_large: Callback | None = None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How many written bytes have not left yet."""
+        return self._connection.waiting_bytes
+
+    def limit_buffer(self, max_bytes: int) -> None:
+        """Set how many bytes may wait for the peer."""
+        self._connection.limit_buffer(max_bytes)
+
+    def attach(self, on_message: OnMessage, on_disconnect: Callback) -> None:
+        """Deliver messages straight to `on_message` from now on, after those already queued.
+
+        The application may then return; the connection stays open. `on_disconnect` is called from the event loop,
+        never inside another call.
+        """
+        self._connection.take_over(on_message, on_disconnect)
+
+    def close(self, code: int, reason: str) -> None:
+        """Send a close frame behind everything written; abort the connection if the peer does not answer."""
+        if self.is_open:
+            self._connection.close_with(code, reason)
+
+    def close_with_message(self, last: bytes, code: int, reason: str) -> None:
+        """Send a last frame and close, even after `stop_writing`."""
+        if not self._connection.is_closing:
+            self.write(last)
+            self._connection.close_with(code, reason)
 
 
 class AsgiChannel(OutboundChannel):
-    """A channel through ASGI `send`: a bounded outbox and one task, `run`, that empties it in order."""
+    """Writes through ASGI `send`: a bounded queue, and one task (`run`) that empties it in order."""
 
-    def __init__(self, *, on_slow: OnSlow) -> None:
+    def __init__(self, *, on_slow: Callback) -> None:
         super().__init__()
-        self._outbox: deque[bytes] = deque()
-        self._waiting_bytes = 0
+        self._queue: deque[bytes] = deque()
+        self._queued_bytes = 0
         self._max_bytes = 0
         self._on_slow = on_slow
         self._closing: tuple[int, str] | None = None
         self._filled = anyio.Event()
         self.closing = anyio.Event()
-        """Set when a close frame is due."""
+        """Set when a close frame is about to be sent."""
 
     @property
     def waiting_bytes(self) -> int:
-        return self._waiting_bytes
+        """How many bytes are queued."""
+        return self._queued_bytes
 
     def limit_buffer(self, max_bytes: int) -> None:
-        """Say how much may wait; until then nothing may."""
+        """Set how many bytes may wait; none may before this is called."""
         self._max_bytes = max_bytes
 
     def write(self, framed: bytes) -> None:
-        """Put a frame behind what waits already."""
-        self._outbox.append(framed)
-        self._waiting_bytes += len(framed)
+        """Queue a frame."""
+        self._queue.append(framed)
+        self._queued_bytes += len(framed)
         self._filled.set()
-        if self._waiting_bytes > self._max_bytes:
+        if self._queued_bytes > self._max_bytes:
             self.stop_writing()
             self._on_slow()
 
     def close_with_message(self, last: bytes, code: int, reason: str) -> None:
-        """Drop what waits; say one last thing and close."""
-        self._outbox.clear()
-        self._outbox.append(last)
-        self._end(code, reason)
+        """Drop everything queued, then send a last frame and close."""
+        self._queue.clear()
+        self._queue.append(last)
+        self._close(code, reason)
 
     def close(self, code: int, reason: str) -> None:
-        """Close behind what waits."""
+        """Close once everything queued is sent."""
         if self.is_open:
-            self._end(code, reason)
+            self._close(code, reason)
 
-    def _end(self, code: int, reason: str) -> None:
+    def _close(self, code: int, reason: str) -> None:
         self.stop_writing()
         self._closing = (code, reason)
         self._filled.set()
         self.closing.set()
 
     async def run(self, send: Callable[[dict[str, Any]], Any]) -> None:
-        """Send what is written, in order, until the channel is closed."""
+        """Send queued frames in order until the channel is closed."""
         while True:
-            while self._outbox:
-                framed = self._outbox.popleft()
-                self._waiting_bytes -= len(framed)
+            while self._queue:
+                framed = self._queue.popleft()
+                self._queued_bytes -= len(framed)
                 await send(_asgi_message(framed))
             if self._closing is not None:
                 code, reason = self._closing

@@ -1,8 +1,9 @@
-"""The server under the gateway: a socket that listens, and uvicorn as we run it.
+"""The HTTP server: the listening socket, and uvicorn as we configure it.
 
-Knows nothing of spaces but the bounds that the server itself has to hold.
+Owns the limits that the server itself must enforce. Does not know spaces otherwise.
 """
 
+import asyncio
 import errno
 import socket
 import sys
@@ -14,15 +15,14 @@ import uvicorn
 from starlette.applications import Starlette
 
 from mew_spaces.errors import PortInUse, SpacesError
-from mew_spaces.gateway.direct_websocket import DirectWebSocketProtocol
 from mew_spaces.gateway.registry import SpaceRegistry
 
 STOP_SECONDS = 3
-"""How long open requests may take when the gateway stops."""
+"""How long open requests may take once the gateway stops."""
 
 
-class Server(uvicorn.Server):
-    """uvicorn's server without its signal handlers and its polling."""
+class GatewayServer(uvicorn.Server):
+    """uvicorn's server without signal handlers, and without waking up ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -31,7 +31,7 @@ class Server(uvicorn.Server):
         self._stop = anyio.Event()
 
     def stop(self) -> None:
-        """End the server; `stopped` follows."""
+        """Stop serving. `stopped` is set when that is done."""
         self.should_exit = True
         self._stop.set()
 
@@ -57,13 +57,15 @@ class Server(uvicorn.Server):
         yield
 
 
-def server_config(app: Starlette, registry: SpaceRegistry, *, direct: bool) -> uvicorn.Config:
-    """How the application is served; `direct` hands each socket's transport to it (`websocket`)."""
+def server_config(
+    app: Starlette, registry: SpaceRegistry, *, websocket: type[asyncio.Protocol] | None
+) -> uvicorn.Config:
+    """Return how uvicorn serves the application: WebSocket by this protocol, or by uvicorn's own (None)."""
     limits = registry.default.config.limits
     return uvicorn.Config(
         app,
         http="auto",
-        ws=DirectWebSocketProtocol if direct else "websockets-sansio",
+        ws=websocket or "websockets-sansio",
         ws_max_size=registry.message_bytes,
         ws_ping_interval=limits.ping_interval_seconds,
         ws_ping_timeout=limits.ping_timeout_seconds,
@@ -79,14 +81,17 @@ def server_config(app: Starlette, registry: SpaceRegistry, *, direct: bool) -> u
 
 @contextmanager
 def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens; port 0 takes a free one. Raises `PortInUse`, and `SpacesError` for any other trouble."""
+    """Listen on an address while the block runs; port 0 picks a free port.
+
+    Raises `PortInUse`, and `SpacesError` if the address cannot be used.
+    """
     try:
         listener = _listener(host, port)
     except (OSError, UnicodeError) as error:
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             raise PortInUse(host, port) from None
-        said = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise SpacesError(f"cannot listen at {in_url(host)}:{port}: {said}") from None
+        cause = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise SpacesError(f"cannot listen on {in_url(host)}:{port}: {cause}") from None
     with listener:
         yield listener
 
@@ -98,7 +103,7 @@ def _listener(host: str, port: int) -> socket.socket:
     )
     listener = socket.socket(family, kind, proto)
     try:
-        if sys.platform != "win32":  # there it would let two programs share the port
+        if sys.platform != "win32":  # on Windows it would let two programs share the port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(2048)
@@ -110,5 +115,5 @@ def _listener(host: str, port: int) -> socket.socket:
 
 
 def in_url(host: str) -> str:
-    """A host as a URL has it."""
+    """Return a host as it is written in a URL: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host

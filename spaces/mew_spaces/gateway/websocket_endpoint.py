@@ -1,7 +1,7 @@
-"""The gateway's WebSocket side: one socket from its handshake to its end.
+"""The gateway's WebSocket endpoint: one connection from its handshake to its close.
 
-Owns how long a socket may take to join and which way its messages go: from our own server straight through its channel,
-under any other by ASGI. What a message means is decided in `connection` and below.
+Owns the time a client has to join, and how messages reach the connection: through the direct channel of our own
+server, or through ASGI under any other. What a message means is decided in `connection`.
 """
 
 from typing import Any, cast
@@ -10,24 +10,23 @@ import anyio
 from starlette.websockets import WebSocket
 
 from mew_spaces.gateway.connection import Connection
-from mew_spaces.gateway.direct_websocket import CLOSE_GRACE_SECONDS, EXTENSION, DirectChannel
 from mew_spaces.gateway.http import bearer_of
-from mew_spaces.gateway.outbound import AsgiChannel
+from mew_spaces.gateway.outbound import CLOSE_TIMEOUT_SECONDS, EXTENSION, AsgiChannel, DirectChannel
 from mew_spaces.gateway.registry import SpaceRegistry
 
 AUTO_JOIN_SECONDS = 0.25
-"""How long a socket that came with a bearer header may take to send a join frame before it is joined without."""
+"""How long a client with a bearer header may take to send a join frame before it joins without one."""
 
 
 class WebSocketEndpoint:
-    """Serves the sockets of all spaces of a gateway."""
+    """Serves the WebSocket connections of all spaces of a gateway."""
 
     def __init__(self, registry: SpaceRegistry) -> None:
         self._registry = registry
         self._limits = registry.default.config.limits
 
     async def serve(self, websocket: WebSocket) -> None:
-        """One socket from its handshake to its end."""
+        """Serve one connection: the ASGI endpoint."""
         connection = Connection(
             self._registry,
             bearer=bearer_of(websocket.headers),
@@ -35,28 +34,29 @@ class WebSocketEndpoint:
         )
         await websocket.accept()
         channel = websocket.scope.get("extensions", {}).get(EXTENSION)
-        goes_on = False
+        is_attached = False
         try:
             if isinstance(channel, DirectChannel):
-                goes_on = await self._serve_directly(websocket, connection, channel)
+                is_attached = await self._serve_directly(websocket, connection, channel)
             else:
                 await self._serve_by_asgi(websocket, connection)
         finally:
-            if not goes_on:
-                connection.gone()
+            if not is_attached:
+                connection.disconnected()
 
     async def _serve_directly(self, websocket: WebSocket, connection: Connection, channel: DirectChannel) -> bool:
-        """Serve a socket until it has joined; then its channel does. Returns whether it goes on."""
-        channel.tell(on_slow=connection.slow, on_too_large=connection.too_large)
+        """Serve a connection until it joins, then attach it to its channel. Returns whether it is attached."""
+        channel.on_slow, channel.on_too_large = connection.slow, connection.too_large
         connection.attach(channel)
         await self._wait_for_join(websocket, connection)
-        if connection.is_joined and not connection.is_gone:
-            # A task that waits for the end, with all that led to it, would take most of what an idle socket costs.
-            channel.attach(connection.receive, connection.gone)
+        if connection.is_joined and not connection.is_disconnected:
+            # The endpoint returns here: a task that only waits for the disconnect, with the stack that led to it,
+            # would be most of what an idle connection costs in memory.
+            channel.attach(connection.receive, connection.disconnected)
             return True
-        while not connection.is_gone:
-            if _is_over(await websocket.receive()):
-                connection.gone()
+        while not connection.is_disconnected:
+            if _is_disconnect(await websocket.receive()):
+                connection.disconnected()
         return False
 
     async def _serve_by_asgi(self, websocket: WebSocket, connection: Connection) -> None:
@@ -64,13 +64,13 @@ class WebSocketEndpoint:
         connection.attach(channel)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(channel.run, websocket.send)
-            tasks.start_soon(_cut_off_after_close, channel, tasks.cancel_scope)
+            tasks.start_soon(_cancel_after_close, channel, tasks.cancel_scope)
             await self._wait_for_join(websocket, connection)
             await self._read(websocket, connection)
             tasks.cancel_scope.cancel()
 
     async def _wait_for_join(self, websocket: WebSocket, connection: Connection) -> None:
-        """Read until it is joined, refused or gone; come to a decision in bounded time."""
+        """Read until the connection has joined, is refused, is lost or has used up its time."""
         if connection.has_bearer:
             with anyio.move_on_after(AUTO_JOIN_SECONDS):
                 await self._read(websocket, connection, until_decided=True)
@@ -78,23 +78,23 @@ class WebSocketEndpoint:
             return
         with anyio.move_on_after(self._limits.join_timeout_seconds):
             await self._read(websocket, connection, until_decided=True)
-        connection.give_up_waiting()
+        connection.join_timed_out()
 
     async def _read(self, websocket: WebSocket, connection: Connection, *, until_decided: bool = False) -> None:
-        while not connection.is_gone and not (until_decided and (connection.is_joined or connection.is_ended)):
+        while not connection.is_disconnected and not (until_decided and connection.is_decided):
             message = await websocket.receive()
-            if _is_over(message):
-                connection.gone()
+            if _is_disconnect(message):
+                connection.disconnected()
                 continue
             text, data = message.get("text"), message.get("bytes")
             connection.receive(text.encode() if text is not None else data or b"", is_text=text is not None)
 
 
-async def _cut_off_after_close(channel: AsgiChannel, scope: anyio.CancelScope) -> None:
+async def _cancel_after_close(channel: AsgiChannel, scope: anyio.CancelScope) -> None:
     await channel.closing.wait()
-    await anyio.sleep(CLOSE_GRACE_SECONDS)
+    await anyio.sleep(CLOSE_TIMEOUT_SECONDS)
     scope.cancel()
 
 
-def _is_over(message: Any) -> bool:
+def _is_disconnect(message: Any) -> bool:
     return cast("str", message["type"]) == "websocket.disconnect"

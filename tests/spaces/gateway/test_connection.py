@@ -90,7 +90,7 @@ def test_a_wrong_join_is_told_and_closed_without_a_welcome(
     socket.send(join)
     assert socket.told() == [error]
     assert socket.channel.closed == (code, error)
-    assert socket.connection.is_ended
+    assert socket.connection.is_decided
     socket.send(JOIN)
     assert socket.told() == []
 
@@ -124,7 +124,7 @@ def test_a_joined_socket_cannot_become_somebody_else(service: SpaceService) -> N
     socket.send(JOIN)
     socket.send({"type": "join", "token": service.tokens.token_of("ada")})
     assert socket.told() == ["system/welcome", "unauthorized"]
-    socket.connection.gone()
+    socket.connection.disconnected()
     assert "coder" not in service.space.members
     assert "ada" not in service.space.members
 
@@ -145,12 +145,12 @@ def test_before_the_join_nothing_is_heard_but_everything_is_answered(service: Sp
 
 def test_a_socket_that_does_not_join_in_time_is_let_go(service: SpaceService) -> None:
     socket = Socket(service)
-    socket.connection.give_up_waiting()
+    socket.connection.join_timed_out()
     assert socket.told() == ["not_joined"]
     assert socket.channel.closed == (4401, "not_joined")
     joined = Socket(service)
     joined.send(JOIN)
-    joined.connection.give_up_waiting()
+    joined.connection.join_timed_out()
     assert joined.told() == ["system/welcome"]
 
 

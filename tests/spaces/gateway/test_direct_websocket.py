@@ -8,6 +8,8 @@ from mew_spaces.gateway.gateway import RunningGateway
 
 from tests.support.gateway_client import joined, opened
 
+pytestmark = pytest.mark.usefixtures("direct_writes")
+
 
 async def test_a_message_above_the_limit_is_told_before_the_close(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob:

@@ -114,7 +114,7 @@ async def test_a_connection_stays_in_the_space_it_joined(config: SpaceConfig) ->
         await ada.join("shared", space="two")
         assert (await ada.next())["kind"] == "system/welcome"
         await ada.join("shared", space="demo")
-        assert "cannot move" in (await ada.error())["message"]
+        assert "open another connection" in (await ada.error())["message"]
         assert (await ada.closing())[0] == 4401
 
 

@@ -18,7 +18,7 @@ async def test_a_taken_port_is_named(config: SpaceConfig, gateway: RunningGatewa
 
 @pytest.mark.parametrize("host", ["203.0.113.1", "x" * 70])
 async def test_an_address_of_somebody_else_is_named(config: SpaceConfig, host: str) -> None:
-    with pytest.raises(SpacesError, match=f"cannot listen at {host}:0: "):
+    with pytest.raises(SpacesError, match=f"cannot listen on {host}:0: "):
         async with serve_gateway(config, host=host):
             pytest.fail("a gateway at a foreign address")
 
