@@ -191,7 +191,7 @@ class Client:
 
     def _connector(self, open_seconds: float) -> connect:
         try:
-            parse_uri(self.address.gateway)  # before version 17, `connect` itself does so only when it is awaited
+            parse_uri(self.credentials.gateway)  # before version 17, `connect` parses it only when awaited
             return connect(
                 self.credentials.gateway,
                 additional_headers={"Authorization": f"Bearer {self.credentials.token}"},
