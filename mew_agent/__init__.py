@@ -1,8 +1,25 @@
-"""Agents, tools and people in one shared space, each knowing exactly how full everybody's context window is.
+"""Agents, tools and people in one shared space, where every participant sees how full each context window is.
 
-`Participant` joins a space and sees every peer's context; `Agent` is a participant that thinks. Everything that a
-program needs is here: events to listen to, pieces of answers, errors. Names are loaded when they are first used, so
-that importing the package (and `mew --help`) costs nothing.
+Start here:
+
+- `Participant` joins a space, sends and receives, offers tools, and sees every peer's context.
+- `Agent` is a participant that answers with a language model and reports its own context.
+- `run` runs an async function as a whole program.
+
+    from mew_agent import Participant, run
+
+    async def main() -> None:
+        async with Participant.from_environment() as me:
+            for name in me.peers:
+                print(name, me.peers[name].context)
+
+    run(main)
+
+Events: `ChatReceived`, `PeerJoined`, `PeerLeft`, `ContextReported`, `PeerLevelChanged`, `ProposalMade`,
+`ProposalClosed`. Answers of agents (`Participant.ask_agent`): `Writing`, `Thinking`, `ToolCalled`, `ContextNotice`,
+`Answered`. Every error is a `MewAgentError`; see `mew_agent.errors` for the tree.
+
+Each name is loaded when it is first used, so a client imports no server, no command line and no model library.
 """
 
 from importlib import import_module
@@ -83,7 +100,7 @@ if TYPE_CHECKING:
     from mew_agent.participant.peers import Peer, PeerContext
     from mew_agent.program import run
     from mew_agent.simple_agents.fulfiller import Fulfiller
-    from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, Proposed
+    from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
     from mew_agent.tools.functions import Tool
     from mew_agent.tools.peer_offers import PeerPrompt, PeerResource, PeerTool
     from mew_agent.tools.resources import Resource
@@ -119,7 +136,7 @@ _NAMES_OF = {
     ),
     "mew_agent.conversation.context_view": "ContextGauge UsagePoint",
     "mew_agent.simple_agents.fulfiller": "Fulfiller",
-    "mew_agent.simple_agents.fulfiller_policy": "FulfillerPolicy Proposed",
+    "mew_agent.simple_agents.fulfiller_policy": "FulfillerPolicy",
     "mew_agent.context.store": "MemoryStore SqliteStore Store",
     "mew_protocol.context_report": "ContextReport",
     "mew_protocol.envelope": "Envelope",
@@ -182,7 +199,6 @@ __all__ = [
     "PolicyStopped",
     "ProposalClosed",
     "ProposalMade",
-    "Proposed",
     "RedlineApproached",
     "RedlineCrossed",
     "Refused",

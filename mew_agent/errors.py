@@ -1,36 +1,38 @@
-"""Everything that `mew_agent` raises on purpose.
+"""[pure] The errors that `mew_agent` raises deliberately; every one is a `MewAgentError`.
 
     MewAgentError
-    ├── ConfigError            the caller's configuration is wrong: where, what, what was expected
-    ├── GatewayError           the gateway refused or went away
-    │   ├── Unauthorized       this token does not name this participant
-    │   ├── Superseded         a newer connection took over this participant's place
-    │   └── NotConnected       nothing can be sent now
-    ├── NotPermitted           our own capabilities do not allow this envelope
-    ├── TooLarge               no gateway takes a message of this size
+    ├── ConfigError            a setting is missing or wrong: where, what, what was expected
+    ├── GatewayError           the gateway refused us or is gone
+    │   ├── Unauthorized       the token does not belong to this participant
+    │   ├── Superseded         a newer connection of the same participant replaced this one
+    │   └── NotConnected       there is no connection to send on
+    ├── NotPermitted           our capabilities do not cover this envelope; nothing was sent
+    ├── TooLarge               the message exceeds the size limit; nothing was sent
     ├── PeerError              a peer answered with an error, or did not answer
-    │   ├── PeerTimeout
+    │   ├── PeerTimeout        no answer in time
     │   ├── PeerAbsent         the peer is not in the space, or left before it answered
     │   ├── PeerFailed         the peer answered an MCP request with an error
-    │   ├── Rejected           somebody rejected what we proposed
-    │   ├── AnswerLost         the connection broke before the gateway had what we said
-    │   ├── Refused            the gateway did not deliver what we said to a peer
-    │   ├── NoAnswer           an agent does not answer what it was asked: busy, stopped, silent, gone
+    │   ├── Rejected           a participant rejected our proposal
+    │   ├── AnswerLost         the connection was lost before the gateway confirmed our request
+    │   ├── Refused            the gateway refused to relay our request to the peer
+    │   ├── NoAnswer           an agent will not answer a question: busy, cancelled, inactive, gone
     │   └── BadAnswer          the peer's answer cannot be read
-    ├── PolicyStopped          the context's policy ended this reply
+    ├── PolicyStopped          the context policy ended this reply
     └── ModelError             a call to the language model failed; nothing was recorded
         ├── ModelUnreachable   no connection could be made or kept
-        ├── ModelRefused       401 or 403: the key is missing or wrong
+        ├── ModelRefused       401 or 403: the API key is missing or wrong
         ├── ModelRateLimited   429 after the client's own retries
         ├── ContextOverflow    the request does not fit the model's window
         ├── ModelStreamCut     the stream ended without a finish reason
-        ├── ToolsUnsupported   the model takes no tools
-        └── ModelFailed        every other answer that is not a reply
+        ├── ToolsUnsupported   the model does not support tool calls
+        └── ModelFailed        every other failure
 
-Classes build their own message from data attributes, so callers read attributes and people read text.
-The one door where vendor errors become `ModelError` is `mew_agent.model.openai_client`.
+Classes build their message from their attributes: programs read attributes, people read the text. A message says what
+is wrong, where, and what to do if that is known. Vendor errors become `ModelError`s in `mew_agent.model`.
 """
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -40,9 +42,9 @@ class MewAgentError(Exception):
 
 @dataclass(eq=False)
 class ConfigError(MewAgentError):
-    """Configuration that cannot be used.
+    """A setting is missing or wrong.
 
-    `where` is a file position or an option name, `problem` what is wrong, `expected` what would be right.
+    `where` is a file position or an option's name, `problem` what is wrong, `expected` what is valid there.
     """
 
     where: str
@@ -55,12 +57,12 @@ class ConfigError(MewAgentError):
 
 
 class GatewayError(MewAgentError):
-    """The gateway refused us or went away."""
+    """The gateway refused us or is gone."""
 
 
 @dataclass(eq=False)
 class Unauthorized(GatewayError):
-    """The gateway does not accept this token for this participant."""
+    """The gateway does not accept the token for this participant. `detail` is the gateway's own message."""
 
     participant: str
     detail: str = ""
@@ -72,17 +74,17 @@ class Unauthorized(GatewayError):
 
 @dataclass(eq=False)
 class Superseded(GatewayError):
-    """Another connection joined with our id; reconnecting would only push it out again."""
+    """A newer connection joined with our id. The client does not reconnect, which would only end the newer one."""
 
     participant: str
 
     def __str__(self) -> str:
-        return f"another connection joined as '{self.participant}'; this one stops"
+        return f"another connection joined as '{self.participant}' and replaced this one"
 
 
 @dataclass(eq=False)
 class NotConnected(GatewayError):
-    """Nothing can be sent: there is no joined connection."""
+    """There is no connection to send on. `cause` is why the last one failed."""
 
     gateway: str
     cause: str = ""
@@ -94,7 +96,7 @@ class NotConnected(GatewayError):
 
 @dataclass(eq=False)
 class NotPermitted(MewAgentError):
-    """None of our capabilities covers this envelope."""
+    """None of our capabilities covers an envelope of this `kind`; nothing was sent."""
 
     participant: str
     kind: str
@@ -105,34 +107,34 @@ class NotPermitted(MewAgentError):
 
 @dataclass(eq=False)
 class TooLarge(MewAgentError):
-    """A message is larger than a gateway takes. `limit_bytes` is None where it is the gateway's own bound."""
+    """A message exceeds the size limit. `limit_bytes` is None if the gateway refused it without naming its limit."""
 
     size_bytes: int
     limit_bytes: int | None = None
 
     def __str__(self) -> str:
-        bound = "the gateway takes" if self.limit_bytes is None else f"the {self.limit_bytes:,} that one may have"
-        return f"a message of {self.size_bytes:,} bytes is larger than {bound}"
+        limit = "the gateway's limit" if self.limit_bytes is None else f"the limit of {self.limit_bytes:,} bytes"
+        return f"a message of {self.size_bytes:,} bytes exceeds {limit}"
 
 
 @dataclass(eq=False)
 class PolicyStopped(MewAgentError):
-    """The policy of the context says that a reply cannot go on. `problem` says why."""
+    """The context policy ended a reply. `problem` says why."""
 
     policy: str
     problem: str
 
     def __str__(self) -> str:
-        return f"I had to stop, by my context policy '{self.policy}': {self.problem}"
+        return f"I had to stop because of my context policy '{self.policy}': {self.problem}"
 
 
 class PeerError(MewAgentError):
-    """A peer answered with an error or not at all."""
+    """A peer answered with an error, or did not answer."""
 
 
 @dataclass(eq=False)
 class PeerTimeout(PeerError):
-    """A peer did not answer within the bound."""
+    """A peer did not answer a request of this `kind` in time. `detail` is a likely reason."""
 
     peer: str
     kind: str
@@ -146,7 +148,7 @@ class PeerTimeout(PeerError):
 
 @dataclass(eq=False)
 class PeerAbsent(PeerError):
-    """There is nobody of this name in the space. `had_been_asked`: it was there, and left before it answered."""
+    """The peer is not in the space; if `had_been_asked`, it left before it answered."""
 
     peer: str
     had_been_asked: bool = False
@@ -157,7 +159,7 @@ class PeerAbsent(PeerError):
 
 @dataclass(eq=False)
 class PeerFailed(PeerError):
-    """A peer answered an MCP request with a JSON-RPC error. `code` is None when it named none."""
+    """A peer answered an MCP request with a JSON-RPC error. `code` is None if the answer has none."""
 
     peer: str
     code: int | None
@@ -171,7 +173,7 @@ class PeerFailed(PeerError):
 
 @dataclass(eq=False)
 class Rejected(PeerError):
-    """Somebody rejected our proposal to ask `peer`; `reason` is one of the wire's words, or a text of theirs."""
+    """The participant `by` rejected our proposal of a request to `peer`. `reason` is its own text, or a wire code."""
 
     peer: str
     method: str
@@ -184,18 +186,18 @@ class Rejected(PeerError):
 
 @dataclass(eq=False)
 class AnswerLost(PeerError):
-    """The connection broke after we sent something and before the gateway showed that it had it."""
+    """The connection was lost after a request was sent, before the gateway relayed it; it may have arrived."""
 
     peer: str
     kind: str
 
     def __str__(self) -> str:
-        return f"the connection broke: whether '{self.peer}' got the '{self.kind}' is not known"
+        return f"the connection was lost; '{self.peer}' may not have received the '{self.kind}'"
 
 
 @dataclass(eq=False)
 class Refused(PeerError):
-    """The gateway refused an envelope meant for a peer. `error` is the wire's code."""
+    """The gateway refused to relay an envelope to a peer. `error` is the wire's error code."""
 
     peer: str
     kind: str
@@ -209,7 +211,7 @@ class Refused(PeerError):
 
 @dataclass(eq=False)
 class NoAnswer(PeerError):
-    """An agent that was asked something will not answer it.
+    """An agent will not answer a question.
 
     `code` is one of `agent_left`, `agent_silent`, `agent_busy`, `cancelled`, `refused`, `connection_lost`, `closing`.
     """
@@ -224,25 +226,25 @@ class NoAnswer(PeerError):
 
 @dataclass(eq=False)
 class BadAnswer(PeerError):
-    """A peer's answer does not hold what its kind promises. `problem` names the field."""
+    """A peer's answer cannot be read. `problem` names the field."""
 
     peer: str
     problem: str
 
     def __str__(self) -> str:
-        return f"'{self.peer}' answered what cannot be read: {self.problem}"
+        return f"cannot read the answer of '{self.peer}': {self.problem}"
 
 
 @dataclass(eq=False)
 class ModelError(MewAgentError):
-    """A model call failed. `endpoint` is the base URL, `request_id` the provider's id when it gave one."""
+    """A model call failed. `endpoint` is the base URL, `request_id` the provider's id if it sent one."""
 
     endpoint: str
     model: str
     detail: str = ""
     request_id: str | None = None
 
-    # What the status of an agent shows while its model is in this state.
+    # The status of an agent whose last model call failed in this way.
     status = "model_error"
     summary = "My model call failed"
 
@@ -253,7 +255,7 @@ class ModelError(MewAgentError):
 
 @dataclass(eq=False)
 class ModelUnreachable(ModelError):
-    """No connection to the model's server."""
+    """No connection to the model's server could be made or kept."""
 
     status = "model_unreachable"
     summary = "I could not reach my model"
@@ -261,7 +263,7 @@ class ModelUnreachable(ModelError):
 
 @dataclass(eq=False)
 class ModelRefused(ModelError):
-    """The provider refused our key (HTTP 401 or 403)."""
+    """The provider refused our API key (HTTP 401 or 403)."""
 
     status = "model_unauthorized"
     summary = "My model refused my key"
@@ -269,7 +271,7 @@ class ModelRefused(ModelError):
 
 @dataclass(eq=False)
 class ModelRateLimited(ModelError):
-    """The provider still answers 429 after the client's own retries. `retry_after_seconds` if it said so."""
+    """The provider still answers 429 after the client's own retries. `retry_after_seconds` if the provider sent it."""
 
     retry_after_seconds: float | None = None
 
@@ -279,7 +281,7 @@ class ModelRateLimited(ModelError):
 
 @dataclass(eq=False)
 class ContextOverflow(ModelError):
-    """The request does not fit the window. Both figures are the provider's own, when it named them."""
+    """The request does not fit the model's window. Both figures are the provider's; None if it named none."""
 
     limit_tokens: int | None = None
     requested_tokens: int | None = None
@@ -290,7 +292,7 @@ class ContextOverflow(ModelError):
 
 @dataclass(eq=False)
 class ModelStreamCut(ModelError):
-    """The stream ended without a finish reason. `chunks` is how many chunks arrived before that."""
+    """The stream ended without a finish reason, after `chunks` chunks."""
 
     chunks: int = 0
 
@@ -300,14 +302,20 @@ class ModelStreamCut(ModelError):
 
 @dataclass(eq=False)
 class ModelFailed(ModelError):
-    """Any other failure of a call. `http_status` is None when the error came inside a stream."""
+    """Any other failure of a call. `http_status` is None if the error came inside a stream."""
 
     http_status: int | None = None
 
 
 @dataclass(eq=False)
 class ToolsUnsupported(ModelError):
-    """The server refuses requests that offer tools: this model, or its server as it runs, cannot call any."""
+    """The server refuses requests with tools: the model, or the server's configuration, does not support tool calls."""
 
     status = "model_tools_unsupported"
-    summary = "My model takes no tools"
+    summary = "My model does not support tool calls"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)` with the known name most similar to a wrong one; empty if none is similar."""
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean '{found[0]}'?)" if found else ""

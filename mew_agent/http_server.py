@@ -1,6 +1,7 @@
-"""An HTTP server in somebody's event loop: its socket, and its life from start to stop.
+"""Runs an ASGI app on an HTTP server inside the current event loop.
 
-It installs no signal handlers and no log configuration, and knows nothing of what is served.
+Owns the socket, the start and the stop. Installs no signal handlers and no log configuration. Does not know what the
+app serves.
 """
 
 import asyncio
@@ -26,10 +27,10 @@ async def serving(
     stopping: Callable[[], None],
     http: Literal["h11"] | type[asyncio.Protocol] = "h11",
 ) -> AsyncIterator[str]:
-    """Serve until the block is left, and give the base URL. Port 0 takes a free one.
+    """Serve `app` while the block runs; yields the base URL. Port 0 picks a free port.
 
-    `stopping` is called first on leaving, so that answers which are still open can end. Raises OSError when the port
-    is taken.
+    `stopping` is called first at the end, so that open responses can finish; they have `STOP_SECONDS`. Raises `OSError`
+    if the port is taken.
     """
     listener = listen(host, port)
     config = uvicorn.Config(
@@ -56,7 +57,7 @@ async def serving(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises OSError when the port is taken."""
+    """A socket bound to the address. Raises `OSError` if the port is taken."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

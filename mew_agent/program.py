@@ -1,6 +1,6 @@
-"""A whole program around a participant: run until it is done or interrupted, and end without a traceback.
+"""Runs an async function as a whole program that ends without a traceback.
 
-Owns how such a program ends. What it does is its own matter; it may as well use `anyio.run`.
+Owns how a program ends: at its end, at Ctrl-C, and after an error. Programs may also use `anyio.run`.
 """
 
 import logging
@@ -15,7 +15,7 @@ import anyio
 from mew_agent.errors import MewAgentError
 
 INTERRUPTED: Final = 130
-"""The exit code that shells give a program that Ctrl-C ended."""
+"""The exit code of a program that was ended by Ctrl-C, as shells report it."""
 
 Arguments = TypeVarTuple("Arguments")
 
@@ -23,8 +23,8 @@ Arguments = TypeVarTuple("Arguments")
 def run(main: Callable[[Unpack[Arguments]], Awaitable[object]], *args: *Arguments) -> None:
     """Run an async function as a whole program: `run(me.take_part)`, `run(main, "an argument")`.
 
-    Ctrl-C leaves the space and ends it quietly, with exit code 130. A `MewAgentError` that nobody caught is one line on
-    standard error, and exit code 1. Everything else is raised as `anyio.run` raises it.
+    Ctrl-C leaves the space and exits with code 130. An uncaught `MewAgentError` prints one line to standard error and
+    exits with code 1. Every other exception is raised as `anyio.run` raises it.
     """
     try:
         anyio.run(main, *args)
@@ -36,7 +36,7 @@ def run(main: Callable[[Unpack[Arguments]], Awaitable[object]], *args: *Argument
 
 
 def _end(code: int) -> NoReturn:
-    """End, also while a thread waits for somebody's input: nothing can cancel that, and Python would wait for it."""
+    """Exit even if a thread waits for input: it cannot be cancelled, and a normal exit would wait for it."""
     if any(not one.daemon and one is not threading.current_thread() for one in threading.enumerate()):
         logging.shutdown()
         sys.stdout.flush()

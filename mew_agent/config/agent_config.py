@@ -27,8 +27,7 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError
 
 from mew_agent.config.policy_choice import ChosenPolicy, configure_policy, mapping_of, policy_from
 from mew_agent.context.policy import PRESETS, Policy
-from mew_agent.errors import ConfigError
-from mew_agent.suggestions import did_you_mean
+from mew_agent.errors import ConfigError, did_you_mean
 from mew_agent.tokens.tokenizers import TokenizerSettings, refuse_unavailable
 
 DEFAULT_GATEWAY: Final = "ws://127.0.0.1:8080"

@@ -13,9 +13,8 @@ from pydantic_core import ErrorDetails
 
 from mew_agent.context.policy import PRESETS, Policy
 from mew_agent.context.policy.threshold import PolicyPart
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, did_you_mean
 from mew_agent.model.interface import Window
-from mew_agent.suggestions import did_you_mean
 
 LM_STUDIO = "lmstudio"
 

@@ -17,10 +17,10 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import BadAnswer, MewAgentError, NotPermitted, PeerAbsent, PeerError, PeerFailed, Rejected
+from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.mcp_client import McpClient, Timeouts
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import Peer, PeerChanges
-from mew_agent.participant.subscriber import Subscriber
 from mew_agent.tools.catalog import METHOD_NOT_FOUND
 from mew_agent.tools.peer_offers import (
     Listing,

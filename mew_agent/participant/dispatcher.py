@@ -21,7 +21,6 @@ from mew_agent.errors import GatewayError
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import PeerChanges
 from mew_agent.participant.requests import PendingRequest
-from mew_agent.participant.subscriber import Subscriber
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +30,19 @@ PEER_RETURN_SECONDS = 10.0
 
 class _UnreadableWelcome(GatewayError):
     """The gateway's first welcome does not say what we may send."""
+
+
+class Subscriber:
+    """A part of a participant that follows what arrives. All methods return at once; work that waits runs as a task."""
+
+    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
+        """Handle an envelope. `changes` is what it changed in the known peers, which are up to date already."""
+
+    def receive_frame(self, frame: StreamFrame) -> None:
+        """Handle a stream frame."""
+
+    def connected(self) -> None:
+        """Handle a new connection, the first or a later one; what was sent in between is missed."""
 
 
 class Hooks(Protocol):
@@ -44,11 +56,11 @@ class Hooks(Protocol):
 
 
 class Dispatcher:
-    """Dispatches what arrives: peers first, then `parts` in their order, the hooks, and `events` last."""
+    """Dispatches what arrives: to the known peers, the pending requests, `parts` in order, the hooks, then `events`."""
 
     def __init__(self, messenger: Messenger, parts: Sequence[Subscriber], hooks: Hooks, events: Subscriber) -> None:
         self._messenger = messenger
-        self._parts = (messenger.pending, *parts)
+        self._parts = tuple(parts)
         self._hooks = hooks
         self._events = events
         self._connections_seen = 0
@@ -73,6 +85,7 @@ class Dispatcher:
             if not self._messenger.session.is_welcomed:
                 changes = PeerChanges()  # who was here before us did not join
             await self._welcome(envelope)
+        self._messenger.pending.receive(envelope, changes)
         for part in self._parts:
             part.receive(envelope, changes)
         await self._hooks.receive(envelope)
@@ -91,6 +104,7 @@ class Dispatcher:
         session.welcome()
         if session.connections != self._connections_seen:
             self._connections_seen = session.connections
+            self._messenger.pending.connected()
             for part in self._parts:
                 part.connected()
             if pending := self._messenger.pending.to_peers():

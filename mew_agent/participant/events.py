@@ -13,16 +13,19 @@ from typing import Any, Literal
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 
+from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.listeners import Listeners
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import Peer, PeerChanges, PeerContext
-from mew_agent.participant.subscriber import Subscriber
 
 LOW_SEVERITY = 1
 """The severity from which a context counts as running low."""
 
 MAX_OPEN_PROPOSALS = 1_000
 """How many undecided proposals are followed; the oldest are dropped without a `ProposalClosed`."""
+
+MAX_SHOWN_CHARS = 600
+"""How much of a proposal's arguments its text shows."""
 
 HowClosed = Literal["fulfilled", "rejected", "withdrawn", "left"]
 
@@ -134,11 +137,19 @@ class ProposalMade(SpaceEvent):
         """Whether it is still undecided. Check again before you fulfil it: a person's decision takes time."""
         return self in self._open
 
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """`PEER/TOOL`, or `PEER/METHOD` for other methods, for each addressee; what a `FulfillerPolicy` matches."""
+        return tuple(f"{peer}/{self.tool or self.method}" for peer in self.peers or ("",))
+
     def __str__(self) -> str:
-        """For people: `coder proposes count_words of words with {"text": "one two"}`."""
-        targets = " and ".join(self.peers) or "everybody"
-        arguments = f" with {json.dumps(self.arguments, ensure_ascii=False)}" if self.arguments else ""
-        return f"{self.sender} proposes {self.tool or self.method} of {targets}{arguments}"
+        """For people: `'coder' proposes to call 'count_words' on 'words' with {"text": "one two"}`."""
+        targets = " and ".join(f"'{peer}'" for peer in self.peers) or "everybody"
+        call = f"to call '{self.tool}' on {targets}" if self.tool is not None else f"'{self.method}' to {targets}"
+        # What was sent, even if it is no object: a person must not approve what is not shown.
+        shown = json.dumps(_arguments_in(self.envelope), ensure_ascii=False)
+        short = shown if len(shown) <= MAX_SHOWN_CHARS else f"{shown[:MAX_SHOWN_CHARS]}..."
+        return f"'{self.sender}' proposes {call}{'' if shown in ('null', '{}') else f' with {short}'}"
 
     async def fulfil(self) -> Envelope:
         """Send the request; the proposer receives its answer. Raises `NotPermitted` and `NotConnected`."""
@@ -241,15 +252,12 @@ class EventReader(Subscriber):
             yield proposal
 
     def _read_proposal(self, envelope: Envelope) -> ProposalMade:
-        method, params = str(envelope.body.get("method")), envelope.body.get("params")
-        parameters = params if isinstance(params, dict) else {}
-        tool = parameters.get("name") if method == "tools/call" else None
-        arguments = parameters.get("arguments") if tool is not None else parameters
+        arguments = _arguments_in(envelope)
         return ProposalMade(
             sender=envelope.sender,
             peers=envelope.addressees,
-            method=method,
-            tool=None if tool is None else str(tool),
+            method=str(envelope.body.get("method")),
+            tool=_tool_in(envelope),
             arguments=arguments if isinstance(arguments, dict) else {},
             envelope=envelope,
             _messenger=self._messenger,
@@ -259,3 +267,15 @@ class EventReader(Subscriber):
 
 def _level_change(peer: Peer, before: PeerContext) -> tuple[PeerLevelChanged, ...]:
     return (PeerLevelChanged(peer, before),) if peer.context.level != before.level else ()
+
+
+def _tool_in(proposal: Envelope) -> str | None:
+    params = proposal.body.get("params")
+    if proposal.body.get("method") != "tools/call" or not isinstance(params, dict) or params.get("name") is None:
+        return None
+    return str(params["name"])
+
+
+def _arguments_in(proposal: Envelope) -> Any:
+    params = proposal.body.get("params")
+    return params.get("arguments") if isinstance(params, dict) and _tool_in(proposal) is not None else params

@@ -17,10 +17,10 @@ from mew_protocol.payloads.mcp import Request
 from pydantic import ValidationError
 
 from mew_agent.errors import TooLarge
+from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.mcp_client import CANCELLED
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import PeerChanges
-from mew_agent.participant.subscriber import Subscriber
 from mew_agent.tools.catalog import (
     INTERNAL_ERROR,
     INVALID_REQUEST,

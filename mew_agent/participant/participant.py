@@ -22,7 +22,7 @@ from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS, Agen
 from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client, Credentials
 from mew_agent.participant.controls import Control, Controllable
 from mew_agent.participant.discovery import Discovery
-from mew_agent.participant.dispatcher import Dispatcher
+from mew_agent.participant.dispatcher import Dispatcher, Subscriber
 from mew_agent.participant.events import (
     ChatReceived,
     ContextReported,
@@ -41,7 +41,6 @@ from mew_agent.participant.messenger import timestamp as timestamp
 from mew_agent.participant.peers import Peer, PeerChanges, PeerContext, Peers
 from mew_agent.participant.requests import CompactionRequest, PendingRequest, read_answer
 from mew_agent.participant.session import Session
-from mew_agent.participant.subscriber import Subscriber
 from mew_agent.tools.catalog import LocalOffers, Offers
 from mew_agent.tools.functions import Tool
 from mew_agent.tools.resources import Resource, ResourceFunction

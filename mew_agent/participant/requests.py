@@ -19,7 +19,6 @@ from mew_protocol.payloads.participant import CompactDone, Status
 
 from mew_agent.errors import AnswerLost, BadAnswer, PeerAbsent, PeerError, PeerTimeout, Refused
 from mew_agent.participant.peers import PeerChanges
-from mew_agent.participant.subscriber import Subscriber
 
 COMPACTION_FAILED = "compaction_failed"
 
@@ -101,7 +100,7 @@ class CompactionRequest(PendingRequest):
         return _outcome_from_status(read_answer(answer, Status))
 
 
-class PendingRequests(Subscriber):
+class PendingRequests:
     """All pending requests of one participant, by the ids of the envelopes whose answers belong to them."""
 
     def __init__(self, me: str) -> None:
@@ -119,7 +118,7 @@ class PendingRequests(Subscriber):
                 del self._by_id[name]
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
-        """See `Subscriber.receive`. A peer that leaves will not answer."""
+        """Match an envelope with the requests that it refers to. A peer that leaves will not answer."""
         if not self._by_id:
             return
         if envelope.sender == self._me and envelope.id in self._by_id:
@@ -135,7 +134,7 @@ class PendingRequests(Subscriber):
                 self._fail_all_to(peer.id)
 
     def connected(self) -> None:
-        """See `Subscriber.connected`. What the gateway did not relay before the connection broke may be lost."""
+        """Fail what was sent on an earlier connection and not relayed by the gateway: it may be lost."""
         for request in self._open():
             if request.is_sent and not request.is_echoed:
                 request.fail(AnswerLost(request.peer, request.sent.kind))

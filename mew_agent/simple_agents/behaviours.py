@@ -1,6 +1,6 @@
-"""Participants without a model that others can be tried against: an echo, a calculator, a fulfiller.
+"""Participants without a model, for trying others: an echo, a calculator, a fulfiller.
 
-Each is a behaviour added to a `Participant`. They know nothing of processes and of the command line.
+Each is a behaviour that is added to a `Participant`. Does not know processes or the command line.
 """
 
 import ast
@@ -40,7 +40,7 @@ _OPERATORS: Final[Mapping[type[ast.operator | ast.unaryop], Callable[..., Number
 
 
 def be_echo(me: Participant) -> None:
-    """Say again to everybody what is said. An echo's own words end there, so that two of them stop."""
+    """Repeat every chat to everybody. Answers of another echo are not repeated, so that two of them stop."""
 
     @me.on(kinds.CHAT)
     async def repeat(chat: Envelope) -> None:
@@ -52,31 +52,31 @@ def be_echo(me: Participant) -> None:
 
 
 def be_calculator(me: Participant) -> None:
-    """Offer add, multiply and evaluate, also to requests that name nobody."""
+    """Offer `add`, `multiply` and `evaluate`; also answers requests that are addressed to nobody."""
 
     @me.tool
     def add(a: Number, b: Number) -> str:
         """Add two numbers."""
-        return shown(a + b)
+        return number_text(a + b)
 
     @me.tool
     def multiply(a: Number, b: Number) -> str:
         """Multiply two numbers."""
-        return shown(a * b)
+        return number_text(a * b)
 
     @me.tool
     def evaluate(expression: str) -> str:
-        """Work out an arithmetic expression such as (2 + 3) * 4."""
-        return shown(work_out(expression))
+        """Evaluate an arithmetic expression such as (2 + 3) * 4."""
+        return number_text(evaluate_arithmetic(expression))
 
     @me.on(kinds.MCP_REQUEST)
-    async def answer_everybody(request: Envelope) -> None:
+    async def answer_unaddressed(request: Envelope) -> None:
         if request.sender != me.id and not request.addressees:
             await me.mcp_server.respond(request)
 
 
 def be_fulfiller(me: Participant) -> None:
-    """Fulfil every proposal that our own capabilities cover; reject the others. `Fulfiller` takes a policy, too."""
+    """Fulfil every proposal that our capabilities cover and reject the others. For rules, use `Fulfiller`."""
     Fulfiller(me)
 
 
@@ -85,22 +85,22 @@ BEHAVIOURS: Final[Mapping[str, Callable[[Participant], None]]] = MappingProxyTyp
 )
 
 
-def work_out(expression: str) -> Number:
-    """The value of an arithmetic expression. Raises `ValueError` for anything else, and for what grows too large."""
+def evaluate_arithmetic(expression: str) -> Number:
+    """The value of an arithmetic expression. Raises `ValueError` for other text and for values that grow too large."""
     if len(expression) > MAX_EXPRESSION_LENGTH:
-        raise ValueError(f"an expression has at most {MAX_EXPRESSION_LENGTH} characters")
+        raise ValueError(f"the expression is longer than {MAX_EXPRESSION_LENGTH} characters")
     try:
         return _value(ast.parse(expression.strip(), mode="eval").body, MAX_DEPTH)
     except (SyntaxError, MemoryError, RecursionError):
-        raise ValueError(f"'{expression}' is no arithmetic expression") from None
+        raise ValueError(f"'{expression}' is not an arithmetic expression") from None
     except ZeroDivisionError:
-        raise ValueError("a division by zero") from None
+        raise ValueError("division by zero") from None
     except OverflowError:
         raise ValueError("the result is too large") from None
 
 
-def shown(value: Number) -> str:
-    """A number as a person writes it: 6 / 2 is 3. Raises `ValueError` for one that is too long to write."""
+def number_text(value: Number) -> str:
+    """A number as text; 6 / 2 is `3`. Raises `ValueError` if the text would be too long."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
     if isinstance(value, float) and not isfinite(value):
@@ -124,7 +124,7 @@ def _value(node: ast.expr, depth: int) -> Number:
                 raise ValueError("the power is too large")
             result = _OPERATORS[type(op)](first, second)
             if isinstance(result, complex):
-                raise ValueError("the result is no real number")
+                raise ValueError("the result is not a real number")
             return result
         case _:
-            raise ValueError("only numbers and + - * / // % ** ( ) are understood")
+            raise ValueError("only numbers and + - * / // % ** ( ) are supported")

@@ -1,7 +1,7 @@
-"""Deciding about proposals by a policy: what is fulfilled, what is rejected and why, what a person is asked about.
+"""A fulfiller: fulfils or rejects the proposals of other participants by a policy, or asks a person.
 
-Owns the asking of a person in the space, and that each proposal is decided once. Whoever asks in another way (at a
-terminal, in a program) hands over a function. It decides about other people's proposals only.
+Owns the question to a person in the space, and that each proposal is decided once. A program that asks in another way,
+for example at a terminal, passes its own function. The rules are `FulfillerPolicy`.
 """
 
 import logging
@@ -14,135 +14,131 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import GatewayError, NotPermitted
-from mew_agent.participant.events import ProposalClosed, ProposalMade
+from mew_agent.participant.events import ChatReceived, ProposalClosed, ProposalMade
 from mew_agent.participant.participant import Participant
-from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, Proposed, is_answer, read_answer
+from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, is_answer, read_answer
 
-logger = logging.getLogger("mew_agent.simple_agents.fulfiller")
+logger = logging.getLogger(__name__)
 
-GOODBYE_SECONDS = 2.0
+CANCEL_SECONDS = 2.0
+MAX_REMEMBERED = 1_000
 
 
 @dataclass
-class _Asking:
-    """A question that a person has before them."""
+class _OpenQuestion:
+    """The question that a person is answering now."""
 
     person: str
     answered: anyio.Event = field(default_factory=anyio.Event)
     text: str = ""
 
 
-Decide = Callable[[Proposed], Awaitable[str | None]]
-"""Ask somebody: None to fulfil, else the reason to reject."""
+Decide = Callable[[ProposalMade], Awaitable[str | None]]
+"""Asks for a decision: None to fulfil the proposal, otherwise the reason to reject it."""
 
 
 class Fulfiller:
-    """Decides about every proposal that `me` hears. `decide` asks a person; without it they are asked by chat."""
+    """Decides about every proposal that `me` receives. `decide` asks a person; the default asks by chat."""
 
     def __init__(self, me: Participant, policy: FulfillerPolicy | None = None, decide: Decide | None = None) -> None:
         self._me = me
         self.policy = policy or FulfillerPolicy()
         self._decide = decide or self._ask_by_chat
-        self._being_asked: dict[str, anyio.CancelScope] = {}
-        self._made: deque[tuple[str, Envelope]] = deque(maxlen=1_000)
+        self._ask_scopes: dict[str, anyio.CancelScope] = {}
+        self._fulfilled: deque[tuple[str, ProposalMade]] = deque(maxlen=MAX_REMEMBERED)
         self._one_at_a_time = anyio.Lock()
-        self._asking: _Asking | None = None
-        me.on_proposal(self._made_to_us)
-        me.on_proposal_closed(self._closed)
-        me.on(kinds.SYSTEM_ERROR)(self._refused)
-        me.on(kinds.CHAT)(self._chat)
+        self._question: _OpenQuestion | None = None
+        me.on_proposal(self._receive_proposal)
+        me.on_proposal_closed(self._stop_asking)
+        me.on(kinds.SYSTEM_ERROR)(self._receive_refusal)
+        me.on_chat(self._receive_chat)
 
-    # -- what is heard -----------------------------------------------------------------------------------
+    # -- what arrives ------------------------------------------------------------------------------------
 
-    async def _made_to_us(self, proposal: ProposalMade) -> None:
-        if not self.policy.concerns(proposal.sender) or not proposal.is_open:
+    async def _receive_proposal(self, proposal: ProposalMade) -> None:
+        if not self.policy.applies_to(proposal.sender) or not proposal.is_open:
             return
-        match self.policy.verdict(Proposed.read(proposal.envelope)):
+        match self.policy.decide(proposal.subjects):
             case "fulfil":
-                await self._fulfil(proposal.envelope)
+                await self._fulfil(proposal)
             case "reject":
-                await self._reject(proposal.envelope, self.policy.reason)
+                await self._reject(proposal, self.policy.reason)
             case "ask":
                 self._me.start_soon(self._ask, proposal)
 
-    async def _closed(self, closed: ProposalClosed) -> None:
-        """It was withdrawn, or its proposer left, or somebody else was quicker: nobody needs to be asked any more."""
-        scope = self._being_asked.get(closed.proposal.envelope.id)
+    async def _stop_asking(self, closed: ProposalClosed) -> None:
+        scope = self._ask_scopes.get(closed.proposal.envelope.id)
         if scope is not None and closed.by != self._me.id:
             scope.cancel()
 
-    async def _refused(self, error: Envelope) -> None:
-        """The gateway did not pass on the request with which we fulfilled: whoever proposed it must not wait for it."""
-        about = error.correlation_ids
-        for request_id, proposal in tuple(self._made):
-            if request_id in about:
-                self._made.remove((request_id, proposal))
+    async def _receive_refusal(self, error: Envelope) -> None:
+        """Reject a proposal if the gateway refused to relay the request that fulfils it: its proposer must not wait."""
+        for request_id, proposal in tuple(self._fulfilled):
+            if error.refers_to(request_id):
+                self._fulfilled.remove((request_id, proposal))
                 await self._reject(proposal, "incapable")
 
-    async def _chat(self, chat: Envelope) -> None:
-        text, asking = chat.body.get("text"), self._asking
-        if asking is None or chat.sender != asking.person or not chat.names(self._me.id) or not isinstance(text, str):
+    async def _receive_chat(self, chat: ChatReceived) -> None:
+        question = self._question
+        if question is None or chat.sender != question.person or not chat.is_to_me:
             return
-        if not is_answer(text):
-            await self._me.chat("Please answer yes, or no and why.", to=chat.sender, correlation_id=(chat.id,))
+        if not is_answer(chat.text):
+            await chat.reply("Please answer yes, or no and a reason.")
             return
-        asking.text = text
-        asking.answered.set()
+        question.text = chat.text
+        question.answered.set()
 
-    # -- what is done ------------------------------------------------------------------------------------
+    # -- decisions ---------------------------------------------------------------------------------------
 
-    async def _fulfil(self, proposal: Envelope) -> None:
+    async def _fulfil(self, proposal: ProposalMade) -> None:
         try:
-            request = await self._me.send(
-                kinds.MCP_REQUEST, proposal.payload, to=proposal.addressees, correlation_id=(proposal.id,)
-            )
+            request = await proposal.fulfil()
         except NotPermitted:
             await self._reject(proposal, "incapable")
         else:
-            self._made.append((request.id, proposal))
+            self._fulfilled.append((request.id, proposal))
 
-    async def _reject(self, proposal: Envelope, reason: str) -> None:
+    async def _reject(self, proposal: ProposalMade, reason: str) -> None:
         logger.info("rejected a proposal of '%s': %s", proposal.sender, reason)
         if self._me.may_send(kinds.MCP_REJECT, {"reason": reason}, (proposal.sender,)):
-            about = (proposal.id,)
-            await self._me.send(kinds.MCP_REJECT, {"reason": reason}, to=proposal.sender, correlation_id=about)
+            await proposal.reject(reason)
 
     async def _ask(self, proposal: ProposalMade) -> None:
-        envelope = proposal.envelope
+        name = proposal.envelope.id
         with anyio.CancelScope() as scope:
-            self._being_asked[envelope.id] = scope
+            self._ask_scopes[name] = scope
             try:
                 async with self._one_at_a_time:
                     if not proposal.is_open:
                         return
                     reason: str | None = "timeout"
                     with anyio.move_on_after(self.policy.ask_seconds):
-                        reason = await self._decide(Proposed.read(envelope))
+                        reason = await self._decide(proposal)
             except GatewayError as error:
-                logger.warning("nobody could be asked: %s", error)
+                logger.warning("cannot ask about a proposal of '%s': %s", proposal.sender, error)
                 reason = "busy"
             finally:
-                del self._being_asked[envelope.id]
+                del self._ask_scopes[name]
             if reason is None:
-                await self._fulfil(envelope)
+                await self._fulfil(proposal)
             else:
-                await self._reject(envelope, reason)
+                await self._reject(proposal, reason)
 
-    async def _ask_by_chat(self, proposal: Proposed) -> str | None:
-        """Ask the participant that the policy names, and wait for a yes or no of theirs to us."""
+    async def _ask_by_chat(self, proposal: ProposalMade) -> str | None:
+        """Ask the participant that the policy names, and wait for its yes or no to us."""
         person = self.policy.ask
         if person is None or person not in self._me.peers:
-            return f"'{person}' is not here to be asked"
-        asking = self._asking = _Asking(person)
+            return f"'{person}' is not here to decide"
+        question = self._question = _OpenQuestion(person)
         try:
-            await self._me.chat(f"{proposal}. May it? Answer yes, or no and why.", to=person)
-            await asking.answered.wait()
-            return read_answer(asking.text)
+            await self._me.chat(f"{proposal}. Approve? Answer yes, or no and a reason.", to=person)
+            await question.answered.wait()
+            return read_answer(question.text)
         except NotPermitted:
             return "incapable"
         except anyio.get_cancelled_exc_class():
-            with anyio.move_on_after(GOODBYE_SECONDS, shield=True):
-                await self._me.chat("No answer is needed any more.", to=person)
+            with anyio.move_on_after(CANCEL_SECONDS, shield=True):
+                await self._me.chat("This needs no answer any more.", to=person)
             raise
         finally:
-            self._asking = None
+            self._question = None

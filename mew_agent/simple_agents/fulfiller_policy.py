@@ -1,21 +1,18 @@
-"""[pure] What a fulfiller fulfils: patterns of proposals, and how a proposal and a person's answer are read.
+"""[pure] What a fulfiller does with a proposal: patterns to allow and deny, and how a person's answer is read.
 
-Owns the policy's keys and what they mean. It sends nothing and asks nobody.
+Owns the keys of the policy and their meaning. Sends nothing and asks nobody.
 """
 
-import json
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from mew_protocol.envelope import Envelope
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 TERMINAL: Final = "terminal"
-"""As `ask`: whoever sits at the terminal of this program."""
+"""As `ask`: the person at the terminal of this program."""
 
-MAX_SHOWN_CHARS: Final = 600
 _ANSWER: Final = re.compile(
     r"\s*(?:(?P<yes>yes|y|ok|okay|approved?)|(?P<no>no|n|reject(?:ed)?))\b[\s,.:;!-]*(?P<why>.*)",
     re.IGNORECASE | re.DOTALL,
@@ -24,20 +21,21 @@ _ANSWER: Final = re.compile(
 Verdict = Literal["fulfil", "reject", "ask"]
 
 
-def _pattern(text: str) -> str:
+def _check_pattern(text: str) -> str:
     if "/" not in text and text != "*":
         raise ValueError("should be PEER/TOOL or PEER/METHOD, where * stands for anything")
     return text
 
 
-Patterns = tuple[Annotated[str, AfterValidator(_pattern)], ...]
+Patterns = tuple[Annotated[str, AfterValidator(_check_pattern)], ...]
 
 
 class FulfillerPolicy(BaseModel):
-    """What becomes of a proposal: `deny` is looked at first, then `allow`, then `otherwise` counts.
+    """Decides what to do with a proposal: `deny` is checked first, then `allow`, then `otherwise` applies.
 
-    Patterns are `PEER/TOOL`, or `PEER/METHOD` for other methods than `tools/call`; `*` stands for anything. `ask` names
-    the participant who is asked, or `terminal`; whoever does not answer in `ask_seconds` has said no.
+    Patterns are `PEER/TOOL`, or `PEER/METHOD` for methods other than `tools/call`; `*` stands for anything. `ask` names
+    the participant to ask, or is `terminal`; no answer within `ask_seconds` counts as a no. `proposers` are patterns of
+    the participants whose proposals are decided, `reason` is sent with a rejection.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,53 +51,23 @@ class FulfillerPolicy(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.otherwise == "ask" and self.ask is None:
-            raise ValueError("`otherwise: ask` needs `ask`, the participant to be asked")
+            raise ValueError("`otherwise: ask` needs `ask`, the participant to ask")
         return self
 
-    def verdict(self, proposal: "Proposed") -> Verdict:
-        """What becomes of a proposal. Of several addressees one that is denied counts, and all must be allowed."""
-        subjects = proposal.subjects
+    def decide(self, subjects: Sequence[str]) -> Verdict:
+        """Decide about the `subjects` of a proposal (`ProposalMade.subjects`).
+
+        If there are several, one denied subject rejects the proposal, and all must be allowed to fulfil it.
+        """
         if any(fnmatchcase(subject, pattern) for subject in subjects for pattern in self.deny):
             return "reject"
         if all(any(fnmatchcase(subject, pattern) for pattern in self.allow) for subject in subjects):
             return "fulfil"
         return self.otherwise or ("ask" if self.ask is not None else "fulfil")
 
-    def concerns(self, proposer: str) -> bool:
-        """Whether this participant's proposals are ours to decide."""
+    def applies_to(self, proposer: str) -> bool:
+        """Whether proposals of this participant are decided."""
         return any(fnmatchcase(proposer, pattern) for pattern in self.proposers)
-
-
-@dataclass(frozen=True, slots=True)
-class Proposed:
-    """A proposal, taken apart. `tool` is None for other methods than `tools/call`."""
-
-    envelope: Envelope
-    method: str
-    tool: str | None
-    arguments: Any
-
-    @staticmethod
-    def read(envelope: Envelope) -> "Proposed":
-        """Read a proposal, whatever is in it."""
-        method, params = envelope.body.get("method"), envelope.body.get("params")
-        inside = params if isinstance(params, dict) else {}
-        name = inside.get("name") if method == "tools/call" else None
-        shown = inside.get("arguments") if name is not None else params
-        return Proposed(envelope, str(method), None if name is None else str(name), shown)
-
-    @property
-    def subjects(self) -> tuple[str, ...]:
-        """What patterns are compared with, one for each addressee."""
-        what = self.tool if self.tool is not None else self.method
-        return tuple(f"{peer}/{what}" for peer in self.envelope.addressees or ("",))
-
-    def __str__(self) -> str:
-        whom = " and ".join(f"'{peer}'" for peer in self.envelope.addressees) or "everybody"
-        what = f"to call '{self.tool}' of {whom}" if self.tool is not None else f"'{self.method}' to {whom}"
-        shown = json.dumps(self.arguments, ensure_ascii=False) if self.arguments else ""
-        short = shown if len(shown) <= MAX_SHOWN_CHARS else f"{shown[:MAX_SHOWN_CHARS]}..."
-        return f"'{self.envelope.sender}' proposes {what}{f' with {short}' if short else ''}"
 
 
 def is_answer(text: str) -> bool:
@@ -108,8 +76,8 @@ def is_answer(text: str) -> bool:
 
 
 def read_answer(text: str) -> str | None:
-    """A person's answer: None for a yes, else the reason that was given with the no, `disagree` without one."""
-    said = _ANSWER.match(text)
-    if said is not None and said["yes"]:
+    """A person's answer: None for a yes, otherwise the reason given with the no (default: `disagree`)."""
+    answer = _ANSWER.match(text)
+    if answer is not None and answer["yes"]:
         return None
-    return (said["why"].strip() if said is not None else "") or "disagree"
+    return (answer["why"].strip() if answer is not None else "") or "disagree"

@@ -177,7 +177,7 @@ async def test_approve_lets_pass_what_is_harmless_and_asks_about_the_rest(exampl
         deciding.send_signal(signal.SIGINT)
         shown, told = deciding.communicate(timeout=PATIENCE_SECONDS)
     assert (deciding.returncode, told) == (130, "")
-    assert 'coder proposes count_words of words with {"text": "one two three"}: harmless\n' in shown
+    assert "'coder' proposes to call 'count_words' on 'words' with {\"text\": \"one two three\"}: harmless\n" in shown
     assert shown.count("May it? [y/N] ") == 2
 
 

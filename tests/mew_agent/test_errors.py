@@ -34,7 +34,7 @@ from mew_agent.errors import (
         (ConfigError("--id", "is missing"), "--id: is missing"),
         (Unauthorized("coder"), "the gateway refused this token for 'coder' (unauthorized)"),
         (Unauthorized("coder", "no"), "the gateway refused this token for 'coder' (unauthorized): no"),
-        (Superseded("coder"), "another connection joined as 'coder'; this one stops"),
+        (Superseded("coder"), "another connection joined as 'coder' and replaced this one"),
         (NotConnected("ws://h"), "not connected to the gateway at ws://h"),
         (NotConnected("ws://h", "connection refused"), "not connected to the gateway at ws://h (connection refused)"),
         (NotPermitted("coder", "chat"), "'coder' has no capability that covers 'chat'"),
@@ -46,7 +46,7 @@ from mew_agent.errors import (
         ),
         (
             BadAnswer("coder", "payload.status: missing"),
-            "'coder' answered what cannot be read: payload.status: missing",
+            "cannot read the answer of 'coder': payload.status: missing",
         ),
         (
             ModelUnreachable("http://h/v1", "m", "connection refused"),

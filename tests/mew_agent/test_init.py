@@ -12,6 +12,7 @@ import pytest
 import mew_agent
 
 ROOT = Path(mew_agent.__file__).parent
+SERVER_AND_MODEL = {"mew_spaces", "starlette", "uvicorn", "openai"}
 NAMES = sorted(set(mew_agent.__all__) - {"__version__"})
 
 
@@ -64,8 +65,8 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     ("program", "heavy"),
     [
         ("import mew_agent", {"pydantic", "anyio", "openai", "websockets", "starlette", "yaml", "typer"}),
-        ("from mew_agent import Participant", {"openai", "starlette", "uvicorn", "typer", "yaml", "sqlite3", "mcp"}),
-        ("from mew_agent import Agent", {"openai", "starlette", "uvicorn", "typer", "mcp"}),
+        ("from mew_agent import Participant", SERVER_AND_MODEL | {"typer", "rich", "yaml", "sqlite3", "mcp"}),
+        ("from mew_agent import Agent", SERVER_AND_MODEL | {"typer", "rich", "mcp"}),
         (
             "from mew_agent.cli.main import run; run(['--help'])",
             {"pydantic", "anyio", "openai", "websockets", "starlette", "yaml", "rich"},
@@ -80,3 +81,8 @@ def test_what_is_not_used_is_not_loaded(program: str, heavy: set[str]) -> None:
     loaded = set(done.stdout.rpartition("LOADED")[2].split())
     assert "mew_agent" in loaded
     assert not heavy & loaded
+
+
+def test_help_does_not_print_the_environment() -> None:
+    for found in (mew_agent.Participant.from_environment, mew_agent.Agent.from_environment):
+        assert inspect.signature(found).parameters["environ"].default is None

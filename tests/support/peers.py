@@ -4,12 +4,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.participant.discovery import Pace
+from mew_agent.participant.events import EventReader, ProposalMade
+from mew_agent.participant.listeners import Listeners
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
+from mew_agent.participant.peers import NO_CHANGES
 
 PEERS = """
 space: {id: demo}
@@ -65,3 +69,12 @@ def with_tools(me: Participant) -> Participant:
         return me.id
 
     return me
+
+
+def read_proposal(*to: str, payload: dict[str, Any]) -> ProposalMade:
+    """A proposal by `coder`, as a participant receives it."""
+    me = Participant("ws://h", space="demo", id="keeper", token="t")
+    envelope = Envelope.write("mcp/proposal", id="p", ts="t", sender="coder", payload=payload, to=to)
+    (proposal,) = EventReader(me.messenger, Listeners()).events_in(envelope, NO_CHANGES)
+    assert isinstance(proposal, ProposalMade)
+    return proposal

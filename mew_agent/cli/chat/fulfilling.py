@@ -18,9 +18,8 @@ def policy_from(path: Path | None, *, is_fulfiller: bool) -> "FulfillerPolicy | 
     from pydantic import ValidationError
 
     from mew_agent.config.agent_config import file_source
-    from mew_agent.errors import ConfigError
+    from mew_agent.errors import ConfigError, did_you_mean
     from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
-    from mew_agent.suggestions import did_you_mean
 
     if path is None:
         return None
@@ -65,9 +64,10 @@ def at_terminal(lines: "MemoryObjectReceiveStream[str]") -> "Decide":
     import anyio
 
     from mew_agent.cli.app import terminal
-    from mew_agent.simple_agents.fulfiller_policy import Proposed, is_answer, read_answer
+    from mew_agent.participant.events import ProposalMade
+    from mew_agent.simple_agents.fulfiller_policy import is_answer, read_answer
 
-    async def decide(proposal: Proposed) -> str | None:
+    async def decide(proposal: ProposalMade) -> str | None:
         try:
             while True:
                 lines.receive_nowait()

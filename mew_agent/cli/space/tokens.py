@@ -43,8 +43,7 @@ def create(
     from mew_agent.cli.app import terminal
     from mew_agent.cli.space import add
     from mew_agent.cli.space.locate import space_config_path
-    from mew_agent.errors import ConfigError
-    from mew_agent.suggestions import did_you_mean
+    from mew_agent.errors import ConfigError, did_you_mean
 
     path = space_config_path(config, space_dir)
     space = load_space(path)

@@ -19,9 +19,9 @@ from mew_agent.participant.answers.builder import AnswerBuilder, Answered, Answe
 from mew_agent.participant.answers.context_notes import CallUsage
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.answers.router import AnswerRouter
+from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import PeerChanges
-from mew_agent.participant.subscriber import Subscriber
 
 INACTIVITY_SECONDS: Final = 300.0
 """How long an agent may show no activity before its answer is given up."""

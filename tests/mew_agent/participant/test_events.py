@@ -142,9 +142,9 @@ def test_a_proposal_is_taken_apart_whatever_is_in_it(
 def test_a_proposal_reads_as_who_wants_what_of_whom() -> None:
     call = {"method": "tools/call", "params": {"name": "add", "arguments": {"a": 1}}}
     (to_two,) = told(envelope("mcp/proposal", call, to=("words", "sums")))
-    assert str(to_two) == 'bob proposes add of words and sums with {"a": 1}'
+    assert str(to_two) == "'bob' proposes to call 'add' on 'words' and 'sums' with {\"a\": 1}"
     (to_all,) = told(envelope("mcp/proposal", {"method": "tools/list"}))
-    assert str(to_all) == "bob proposes tools/list of everybody"
+    assert str(to_all) == "'bob' proposes 'tools/list' to everybody"
 
 
 def test_who_came_and_who_left_is_told_with_what_was_known() -> None:

@@ -111,7 +111,7 @@ async def test_an_answer_that_cannot_be_read_is_the_peers_fault(gateway: Running
         with anyio.fail_after(10):
             while "writer" not in ada.peers:
                 await anyio.wait_all_tasks_blocked()
-        with pytest.raises(BadAnswer, match=r"'writer' answered what cannot be read: .*payload\.status"):
+        with pytest.raises(BadAnswer, match=r"cannot read the answer of 'writer': .*payload\.status"):
             await ada.compact("writer", timeout_seconds=10)
         await client.aclose()
 

@@ -12,7 +12,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.participant.participant import Participant
-from mew_agent.simple_agents.behaviours import BEHAVIOURS, shown, work_out
+from mew_agent.simple_agents.behaviours import BEHAVIOURS, evaluate_arithmetic, number_text
 from tests.mew_agent.conftest import Ear
 
 SPACE = """
@@ -81,7 +81,7 @@ async def test_a_calculator_says_what_is_wrong() -> None:
         payload = {"method": "tools/call", "params": {"name": "evaluate", "arguments": {"expression": "1/0"}}}
         answer = await ada.ask("mcp/request", payload, to="simple", answer="mcp/response")
         assert answer.body["result"]["isError"] is True
-        assert "a division by zero" in json.dumps(answer.as_dict())
+        assert "division by zero" in json.dumps(answer.as_dict())
 
 
 async def test_a_fulfiller_turns_a_proposal_into_a_request_and_rejects_what_it_may_not_do() -> None:
@@ -102,16 +102,16 @@ TOO_LARGE = ("9**9**9", "1e400", "(-8) ** 0.5", "(" * 300 + "1" + ")" * 300, "1"
 @pytest.mark.parametrize("expression", NO_ARITHMETIC + TOO_LARGE)
 def test_only_small_arithmetic_is_worked_out(expression: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        shown(work_out(expression))
+        number_text(evaluate_arithmetic(expression))
 
 
 @given(st.integers(-999, 999), st.integers(-999, 999), st.sampled_from("+-*"))
 def test_integers_stay_integers(first: int, second: int, sign: str) -> None:
     expression = f"({first}) {sign} ({second})"
     expected = {"+": first + second, "-": first - second, "*": first * second}[sign]
-    assert shown(work_out(expression)) == str(expected)
+    assert number_text(evaluate_arithmetic(expression)) == str(expected)
 
 
 @pytest.mark.parametrize(("value", "text"), [(3.0, "3"), (0.5, "0.5"), (2**60, str(2**60)), (1e300, "1e+300")])
 def test_numbers_are_written_as_people_do(value: float, text: str) -> None:
-    assert shown(value) == text
+    assert number_text(value) == text

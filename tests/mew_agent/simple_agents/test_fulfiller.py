@@ -9,10 +9,11 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import MewAgentError, PeerTimeout, Rejected
+from mew_agent.participant.events import ProposalMade
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
 from mew_agent.simple_agents.fulfiller import Fulfiller
-from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, Proposed
+from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
 from tests.mew_agent.conftest import Ear
 from tests.support.peers import Join, space_of_peers, with_tools
 
@@ -78,7 +79,7 @@ async def test_a_person_is_asked_in_the_space(answer: str, expected: str) -> Non
         @ada.on("chat")
         async def reply(question: Envelope) -> None:
             if question.sender == "keeper":
-                assert question.body["text"].startswith("'proposer' proposes to call 'where' of 'tools'")
+                assert question.body["text"].startswith("'proposer' proposes to call 'where' on 'tools'")
                 await ada.chat(answer, to="keeper", correlation_id=(question.id,))
 
         assert expected in await outcome(me)
@@ -97,7 +98,7 @@ async def test_an_unclear_answer_is_asked_about_and_others_words_do_not_count() 
             await ada.chat("yes")  # to everybody, not to the keeper
             await ada.chat("What for?", to="keeper")
             again = await ear.first("keeper", "chat", nth=1)
-            assert again.body["text"] == "Please answer yes, or no and why."
+            assert again.body["text"] == "Please answer yes, or no and a reason."
             await ada.chat("yes", to="keeper")
         assert said == ["tools"]
 
@@ -105,12 +106,12 @@ async def test_an_unclear_answer_is_asked_about_and_others_words_do_not_count() 
 async def test_whoever_does_not_answer_has_said_no() -> None:
     async with scene({"ask": "ada", "ask_seconds": 0.05}) as (me, _, ear, _join):
         assert "timeout" in await outcome(me)
-        assert (await ear.first("keeper", "chat", nth=1)).body["text"] == "No answer is needed any more."
+        assert (await ear.first("keeper", "chat", nth=1)).body["text"] == "This needs no answer any more."
 
 
 async def test_nobody_to_be_asked_is_a_no() -> None:
     async with scene({"ask": "ghost"}) as (me, *_):
-        assert "'ghost' is not here to be asked" in await outcome(me)
+        assert "'ghost' is not here to decide" in await outcome(me)
 
 
 async def test_proposals_are_asked_about_one_after_the_other() -> None:
@@ -149,7 +150,7 @@ async def test_what_is_decided_elsewhere_is_asked_about_no_longer(how: str) -> N
                 case _:
                     await ada.send("mcp/reject", {"reason": "busy"}, to="proposer", correlation_id=(proposal.id,))
         told = await ear.first("keeper", "chat", nth=1)
-        assert told.body["text"] == "No answer is needed any more."
+        assert told.body["text"] == "This needs no answer any more."
         assert not ear.of("keeper", "mcp/request", "mcp/reject")
 
 
@@ -172,7 +173,7 @@ async def test_a_strangers_withdrawal_changes_nothing() -> None:
 async def test_a_program_may_decide_in_its_own_way() -> None:
     seen: list[str] = []
 
-    async def decide(proposal: Proposed) -> str | None:
+    async def decide(proposal: ProposalMade) -> str | None:
         seen.append(f"{proposal.tool}: {proposal.arguments}")
         return None if proposal.tool == "where" else "not that"
 

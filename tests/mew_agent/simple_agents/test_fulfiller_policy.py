@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_protocol.envelope import Envelope
 from pydantic import ValidationError
 
-from mew_agent.simple_agents.fulfiller_policy import MAX_SHOWN_CHARS, FulfillerPolicy, Proposed, is_answer, read_answer
+from mew_agent.participant.events import MAX_SHOWN_CHARS, ProposalMade
+from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, is_answer, read_answer
+from tests.support.peers import read_proposal
 
 
-def proposed(*to: str, tool: str | None = "read_file", method: str = "tools/call", **arguments: Any) -> Proposed:
+def proposed(*to: str, tool: str | None = "read_file", method: str = "tools/call", **arguments: Any) -> ProposalMade:
     params = {"name": tool, "arguments": arguments} if method == "tools/call" else arguments or None
-    payload = {"method": method, **({"params": params} if params is not None else {})}
-    return Proposed.read(Envelope.write("mcp/proposal", id="p", ts="t", sender="coder", payload=payload, to=to))
+    return read_proposal(*to, payload={"method": method, **({"params": params} if params is not None else {})})
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,15 @@ def proposed(*to: str, tool: str | None = "read_file", method: str = "tools/call
         ({"deny": ["*/read_*"]}, proposed(), "reject"),
     ],
 )
-def test_deny_comes_first_then_allow_then_the_rest(policy: dict[str, Any], proposal: Proposed, verdict: str) -> None:
-    assert FulfillerPolicy.model_validate(policy).verdict(proposal) == verdict
+def test_deny_is_checked_before_allow_and_otherwise(
+    policy: dict[str, Any], proposal: ProposalMade, verdict: str
+) -> None:
+    assert FulfillerPolicy.model_validate(policy).decide(proposal.subjects) == verdict
 
 
 def test_only_some_proposers_may_concern_it() -> None:
     policy = FulfillerPolicy(proposers=("coder", "intern-*"))
-    assert [policy.concerns(name) for name in ("coder", "intern-7", "ada")] == [True, True, False]
+    assert [policy.applies_to(name) for name in ("coder", "intern-7", "ada")] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def test_what_makes_no_sense_is_refused(values: dict[str, Any], problem: str) ->
 
 def test_a_proposal_can_be_read_aloud_and_long_arguments_are_shortened() -> None:
     assert str(proposed("files", path="a.txt")) == (
-        "'coder' proposes to call 'read_file' of 'files' with {\"path\": \"a.txt\"}"
+        "'coder' proposes to call 'read_file' on 'files' with {\"path\": \"a.txt\"}"
     )
     assert str(proposed(method="tools/list")) == "'coder' proposes 'tools/list' to everybody"
     assert len(str(proposed("files", text="x" * 10_000))) < MAX_SHOWN_CHARS + 100
@@ -69,9 +71,9 @@ def test_a_proposal_can_be_read_aloud_and_long_arguments_are_shortened() -> None
 
 @given(st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.dictionaries(st.text(), st.text())))
 def test_whatever_a_proposal_holds_it_can_be_decided(payload: dict[str, Any]) -> None:
-    envelope = Envelope.write("mcp/proposal", id="p", ts="t", sender="coder", payload=payload)
-    assert FulfillerPolicy(allow=("x/*",), otherwise="reject").verdict(Proposed.read(envelope)) == "reject"
-    assert str(Proposed.read(envelope))
+    proposal = read_proposal(payload=payload)
+    assert FulfillerPolicy(allow=("x/*",), otherwise="reject").decide(proposal.subjects) == "reject"
+    assert str(proposal).startswith("'coder' proposes ")
 
 
 @pytest.mark.parametrize(

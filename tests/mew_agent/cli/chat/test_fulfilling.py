@@ -8,12 +8,10 @@ from typing import Any
 
 import anyio
 import pytest
-from mew_protocol.envelope import Envelope
 
 from mew_agent.cli.chat.fulfilling import at_terminal, policy_from
 from mew_agent.errors import ConfigError
-from mew_agent.simple_agents.fulfiller_policy import Proposed
-from tests.support.peers import space_of_peers, with_tools
+from tests.support.peers import read_proposal, space_of_peers, with_tools
 
 SPACE = """
 space: {id: demo}
@@ -23,15 +21,8 @@ participants:
   keeper: {command: mew, capabilities: [{kind: mcp/reject}, {kind: mcp/request}]}
 """
 
-PROPOSAL = Proposed.read(
-    Envelope.write(
-        "mcp/proposal",
-        id="p",
-        ts="t",
-        sender="coder",
-        to=("files",),
-        payload={"method": "tools/call", "params": {"name": "rm", "arguments": {"path": "a"}}},
-    )
+PROPOSAL = read_proposal(
+    "files", payload={"method": "tools/call", "params": {"name": "rm", "arguments": {"path": "a"}}}
 )
 
 
@@ -84,7 +75,7 @@ async def test_whoever_is_at_the_terminal_answers_and_old_lines_do_not(capsys: p
                     await send.send(line)
         assert said == ["never", None]
         printed = capsys.readouterr().out
-        assert printed.startswith("'coder' proposes to call 'rm' of 'files' with {\"path\": \"a\"}. May it?")
+        assert printed.startswith("'coder' proposes to call 'rm' on 'files' with {\"path\": \"a\"}. May it?")
         assert "Please answer yes, or no and why." in printed
 
 
