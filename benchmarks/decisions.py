@@ -24,7 +24,7 @@ from functools import partial
 from mew_protocol.context_report import ContextReport
 from mew_protocol.payloads.participant import Status
 
-from mew_agent.compaction.planner import plan
+from mew_agent.compaction.planner import plan_compaction
 from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, PRESETS, ContextSnapshot, PolicyState, decide
 from mew_agent.context.tracker import Tracker
@@ -195,7 +195,7 @@ def planning(items: int) -> float:
     for _ in range(3):
         timings.take(
             "plan",
-            lambda: plan(
+            lambda: plan_compaction(
                 conversation.history,
                 ledger.item_prices(),
                 present_tokens=ledger.next_prompt_tokens,

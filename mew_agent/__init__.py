@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mew_agent.config.agent_config import AgentConfig
     from mew_agent.context.message_counts import Compression, Occupancy
     from mew_agent.context.store import MemoryStore, SqliteStore, Store
-    from mew_agent.conversation.context_view import ContextGauge, UsagePoint
+    from mew_agent.conversation.context_view import ContextView, UsagePoint
     from mew_agent.conversation.events import (
         ContextCleared,
         ContextCompacted,
@@ -134,7 +134,7 @@ _NAMES_OF = {
     "mew_agent.conversation.events": (
         "ContextCleared ContextCompacted ContextEvent LevelChanged RedlineApproached RedlineCrossed SavingSuggested"
     ),
-    "mew_agent.conversation.context_view": "ContextGauge UsagePoint",
+    "mew_agent.conversation.context_view": "ContextView UsagePoint",
     "mew_agent.simple_agents.fulfiller": "Fulfiller",
     "mew_agent.simple_agents.fulfiller_policy": "FulfillerPolicy",
     "mew_agent.context.store": "MemoryStore SqliteStore Store",
@@ -159,11 +159,11 @@ __all__ = [
     "ContextCleared",
     "ContextCompacted",
     "ContextEvent",
-    "ContextGauge",
     "ContextNotice",
     "ContextOverflow",
     "ContextReport",
     "ContextReported",
+    "ContextView",
     "Envelope",
     "Fulfiller",
     "FulfillerPolicy",

@@ -1,7 +1,7 @@
-"""An agent: a participant that thinks. Puts the parts together and answers one chat after the other.
+"""An agent: a participant with a model. Builds its parts from the configuration and answers one chat after another.
 
-Owns the life from configuration to shutdown. It does not know which chats are for it, how a turn goes or what is in
-context.
+Owns the agent's lifetime, the queue of work, and the sending of the statuses that the conversation emits. Does not know
+which chats are for it, how a turn runs or what is in context.
 """
 
 import logging
@@ -16,24 +16,25 @@ from mew_protocol import kinds
 from mew_protocol.agent_settings import REHEARSAL
 from mew_protocol.envelope import Envelope
 
-from mew_agent.agent.address_filter import Concerns
+from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools, context_line
 from mew_agent.agent.inbox import Inbox, is_about
-from mew_agent.agent.maintenance import keep_up
+from mew_agent.agent.maintenance import run_maintenance
 from mew_agent.agent.peer_resources import RESOURCE_TOOLS, ResourceTools
 from mew_agent.agent.peer_tools import PeerTools
 from mew_agent.agent.recall import RECALL_RESULT, RecallTools
-from mew_agent.agent.resources import Parts, check_provider, parts_of
+from mew_agent.agent.resources import AgentResources, check_provider, open_resources
 from mew_agent.agent.turn import Turn
 from mew_agent.config.agent_config import AgentConfig, check_model_source, chosen_policy, load_agent_config
 from mew_agent.context.history import History
 from mew_agent.context.store import MemoryStore, Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
-from mew_agent.conversation.context_view import ContextGauge
-from mew_agent.conversation.conversation import CALL_BOUND_SECONDS, Conversation
-from mew_agent.conversation.events import ContextEvent
-from mew_agent.conversation.prompts import DEFAULT_SYSTEM_PROMPT
+from mew_agent.conversation.context_view import ContextView
+from mew_agent.conversation.conversation import Conversation
+from mew_agent.conversation.events import ContextEvent, ConversationEvent, StatusChanged
+from mew_agent.conversation.options import CALL_BOUND_SECONDS, ConversationOptions
+from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted
 from mew_agent.model.interface import Model
 from mew_agent.participant.mcp_client import Timeouts
@@ -47,12 +48,12 @@ logger = logging.getLogger("mew_agent.agent.agent")
 ContextEventHandler = Callable[[ContextEvent], Coroutine[Any, Any, None]]
 
 DISCOVERY_SECONDS = 5.0
-"""How long an answer may wait for peers that were never asked what they offer; each delays one answer at most."""
+"""How long an answer waits for peers that have not told their tools yet. Each peer delays at most one answer."""
 
-NO_WINDOW = "the context window of '{model}' is not known; `context_token_limit` tells it"
+NO_WINDOW = "the context window of '{model}' is unknown; set `context_token_limit`"
 
-MAX_LATER_QUESTIONS = 2
-"""How often a server that did not tell a loaded window is asked again after an answer."""
+MAX_WINDOW_RETRIES = 2
+"""How often a server that did not report a loaded window is asked again after an answer."""
 
 
 class Agent(Participant):
@@ -69,10 +70,11 @@ class Agent(Participant):
         summariser: Model | None = None,
         counter: TextCounter | None = None,
     ) -> None:
-        """`call_bound_seconds` is how long a control waits for a running model call before it is cancelled.
+        """Create an agent from parts; see `from_config`.
 
-        `summariser` writes the summaries; None: the model itself. `counter` counts the model's tokens; None: what the
-        configuration says of tokenizers. Raises `ConfigError` for a policy that is none.
+        `call_bound_seconds` is how long a control waits for a running model call before it interrupts the call.
+        `summariser` writes the summaries; None: the model itself. `counter` counts the model's tokens; None: the
+        configured tokenizer. Raises `ConfigError` if the policy is invalid.
         """
         super().__init__(
             config.gateway,
@@ -95,13 +97,9 @@ class Agent(Participant):
             window=resolve_window(chosen.limit_tokens),
             model=config.model,
         )
-        self.conversation = Conversation(
-            model,
-            tracker,
-            store or MemoryStore(),
+        options = ConversationOptions(
             system_prompt=config.system_prompt or DEFAULT_SYSTEM_PROMPT.format(name=self._name),
             tools=self.tools.specs,
-            announce=self._announce,
             keep_newest_items=config.conversation_history_length,
             call_bound_seconds=call_bound_seconds,
             result_bound=ResultBound(config.max_result_tokens, config.long_results),
@@ -109,67 +107,70 @@ class Agent(Participant):
             load_counter=lambda: counter or chosen_counter(config.tokenizer, config.tokenizer_settings),
             windows=config.windows,
         )
-        self.conversation.events.listeners.append(lambda event: self.listeners.emit(None, event))
-        concerns = Concerns(
+        self.conversation = Conversation(model, tracker, store or MemoryStore(), options)
+        self.conversation.events.subscribe(self._on_conversation_event)
+        self.context_view = ContextView(self.conversation)
+        """How full the agent's own context is, and was."""
+        self._context_handlers: list[ContextEventHandler] = []
+        address_filter = AddressFilter(
             (self._name, config.id),
             config.answer_broadcasts,
-            self.conversation,
+            self.conversation.calls,
             self.tools.specs,
-            about=config.system_prompt or "",
+            purpose=config.system_prompt or "",
         )
-        self._inbox = Inbox(config.id, concerns, answers=config.auto_respond)
-        self.gauge = ContextGauge(self.conversation)
-        self._parts: Parts | None = None
-        offered = self.conversation.remedies.offers_reminders if config.reminders is None else config.reminders
-        if offered:
+        self._inbox = Inbox(config.id, address_filter, answers=config.auto_respond)
+        self._resources: AgentResources | None = None
+        needs_reminders = self.conversation.needs_reminder_tools
+        if needs_reminders if config.reminders is None else config.reminders:
             self.tools.add(self.conversation.context_tools)
         if config.board_tools:
             self.tools.add(BoardTools(self))
-        self.tools.add(RecallTools(self.conversation.transcript))
+        self.tools.add(RecallTools(self.conversation.state))
         self.tools.add(ResourceTools(self))
-        self.tools.add(PeerTools(self, self._names_of_others))
+        self.tools.add(PeerTools(self, self._reserved_tool_names))
         self.control.conversation = self.conversation
         self._turn: Turn | None = None
-        self._later_questions = 0
+        self._window_retries = 0
         self._was_joined = False
 
     @classmethod
-    def of(cls, config: AgentConfig) -> Self:
-        """An agent with the model and the session that its configuration names; leaving it closes them.
+    def from_config(cls, config: AgentConfig) -> Self:
+        """Create an agent with the model and the session store of its configuration; leaving it closes both.
 
-        Its session is taken up when it is entered. Raises `ConfigError` for a policy that is none.
+        Entering it loads the session. Raises `ConfigError` if the policy is invalid.
         """
         if config.base_url == REHEARSAL:
             config = config.model_copy(update={"model": REHEARSAL})
-        parts = parts_of(config)
-        agent = cls(config, parts.model, parts.store, summariser=parts.summariser)
-        agent._parts = parts
+        resources = open_resources(config)
+        agent = cls(config, resources.model, resources.store, summariser=resources.summariser)
+        agent._resources = resources
         return agent
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None, **settings: Any) -> Self:
-        """The agent that the environment names, with `settings` of yours (the keys of `AgentConfig`) above it.
+        """Create an agent from environment variables; `settings` (keys of `AgentConfig`) override them.
 
-        The environment is `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN`, which `mew up` and
-        `mew run` set, `OPENAI_API_KEY`, `OPENAI_BASE_URL` and `OPENAI_MODEL`, and `MEW_AGENT_CONFIG` (JSON of any
-        keys). `base_url="rehearsal"` thinks without a provider. Raises `ConfigError` naming what is missing or wrong.
+        Reads `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN`, which `mew up` and `mew run` set,
+        `OPENAI_API_KEY`, `OPENAI_BASE_URL` and `OPENAI_MODEL`, and `MEW_AGENT_CONFIG` (JSON with any keys).
+        `base_url="rehearsal"` needs no provider. Raises `ConfigError` that names what is missing or wrong.
         """
         config, notices = load_agent_config(flags=settings, environ=os.environ if environ is None else environ)
         for notice in notices:
             logger.warning("%s", notice)
         check_model_source(config, where="environment")
-        return cls.of(config)
+        return cls.from_config(config)
 
     async def __aenter__(self) -> Self:
-        """Join. Raises what joining raises, and `ConfigError` for a policy that is for another provider than ours."""
+        """Join. Raises the errors of joining, and `ConfigError` if the policy is for another provider."""
         try:
             await check_provider(self.config, self._model)
-            if self._parts is not None:
+            if self._resources is not None:
                 await self.conversation.load()
             return await super().__aenter__()
         except BaseException:
-            if self._parts is not None:
-                await self._parts.aclose()
+            if self._resources is not None:
+                await self._resources.aclose()
             raise
 
     async def __aexit__(
@@ -178,24 +179,24 @@ class Agent(Participant):
         try:
             return await super().__aexit__(kind, error, trace)
         finally:
-            if self._parts is not None:
-                await self._parts.aclose()
+            if self._resources is not None:
+                await self._resources.aclose()
 
     async def take_part(self) -> None:
-        """Join, answer until the connection ends for good, and leave: a whole program is `run(me.take_part)`.
+        """Join, answer chats until the connection ends for good, and leave. A program: `run(me.take_part)`.
 
-        Raises what joining raises, `ConfigError`, and the `GatewayError` that ended it.
+        Raises the errors of joining, `ConfigError`, and the `GatewayError` that ended the connection.
         """
         async with self:
             await self.run()
 
     def on_context_event(self, handler: ContextEventHandler) -> ContextEventHandler:
-        """Decorator: call the function with all that happens to our own context: levels, redlines, clears, compactions.
+        """Decorator: call the function with each event of the agent's own context, such as `LevelChanged`.
 
-        `on(LevelChanged)`, `on(ContextCompacted)` and so on hear one of them, in order with everything else. Here each
-        call runs beside the answer that it is about, so that a slow handler holds nothing up.
+        Each call runs as a task of its own, so that a slow handler delays nothing. `on(LevelChanged)` receives one
+        class of events instead, in order with all other events.
         """
-        self.conversation.events.listeners.append(lambda event: self.start_soon(handler, event))
+        self._context_handlers.append(handler)
         return handler
 
     async def run(self) -> None:
@@ -205,34 +206,48 @@ class Agent(Participant):
             tasks.start_soon(self._answer_chats)
             await self.until_ended()
             tasks.cancel_scope.cancel()
-        await self.run_forever()  # outside the task group, which would wrap what it raises
+        await self.run_forever()  # outside the task group, which would wrap the error
 
-    # -- what arrives ------------------------------------------------------------------------------------
+    # -- what the participant and the conversation call --------------------------------------------------
 
     async def joined(self) -> None:
-        """Right after the welcome everybody learns how full we are; after a lost connection, also that it was lost."""
-        self.start_soon(self._announce, "rejoined" if self._was_joined else None)
+        """Send the status right after the welcome; after a lost connection it says so."""
+        self.start_soon(self.control.announce, "rejoined" if self._was_joined else None)
         self._was_joined = True
 
     async def receive(self, envelope: Envelope) -> None:
-        """Sort what arrives: chats to answer, chats to remember, cancellations."""
+        """Queue chats, and cancel what a participant cancels."""
         if envelope.sender == self.id:
             return
         turn = self._turn
         match envelope.kind:
             case kinds.CHAT:
-                told = self._inbox.take(envelope, is_busy=turn is not None or self.control.is_paused)
-                if told is not None:
-                    self.start_soon(self._acknowledge, envelope, told)
+                answer = self._inbox.add(envelope, is_busy=turn is not None or self.control.is_paused)
+                if answer is not None:
+                    self.start_soon(self._acknowledge, envelope, answer)
             case kinds.CHAT_CANCEL:
-                self._inbox.take_back(envelope)
+                self._inbox.cancel(envelope)
                 if turn is not None and is_about(envelope, turn.chat):
-                    turn.cancel(_why(envelope))
+                    turn.cancel(_cancel_reason(envelope))
             case kinds.REASONING_CANCEL if turn is not None and turn.reasoning_id is not None:
                 if envelope.context == turn.reasoning_id:
-                    turn.cancel(_why(envelope))
+                    turn.cancel(_cancel_reason(envelope))
             case _:
                 return
+
+    async def close_streams(self, reason: str) -> None:
+        """Close the stream of the running turn."""
+        if self._turn is not None:
+            await self._turn.close_stream(reason)
+
+    async def _on_conversation_event(self, event: ConversationEvent) -> None:
+        """Send a status to everyone; pass other events of the context on to handlers."""
+        if isinstance(event, StatusChanged):
+            await self.control.broadcast(event.status, event.word)
+        elif isinstance(event, ContextEvent):
+            self.listeners.emit(None, event)
+            for handler in self._context_handlers:
+                self.start_soon(handler, event)
 
     # -- work --------------------------------------------------------------------------------------------
 
@@ -243,9 +258,9 @@ class Agent(Participant):
             try:
                 await self._answer(self._turn)
             except (GatewayError, NotPermitted) as error:
-                logger.warning("an answer to '%s' was not sent: %s", chat.sender, error)
-            except Exception:  # one chat must not end the others
-                logger.exception("the work on a chat of '%s' failed", chat.sender)
+                logger.warning("answer to '%s' not sent: %s", chat.sender, error)
+            except Exception:  # a failure in one chat must not end the others
+                logger.exception("failed to answer a chat from '%s'", chat.sender)
             finally:
                 self._turn = None
 
@@ -262,23 +277,24 @@ class Agent(Participant):
         )
 
     async def _answer(self, turn: Turn) -> None:
-        """Answer one chat, after what was said around it was heard, and put the context in order behind it."""
-        for remark in self._inbox.overheard():
+        """Add what was said before a chat, answer the chat, and then carry out what the policy decided."""
+        state = self.conversation.state
+        for remark in self._inbox.take_overheard():
             text = str(remark.body["text"])
-            await self.conversation.transcript.hear(text, sender=remark.sender, envelope_id=remark.id)
+            await state.add_user_message(text, sender=remark.sender, envelope_id=remark.id)
         await self.discovery.wait_for_first_answers(DISCOVERY_SECONDS)
-        if self.conversation.lacks_window:
+        if state.window_unknown:
             await self._discover_window()
-        had_trouble = self.conversation.trouble is not None
+        had_failed = self.conversation.calls.last_error_status is not None
         await turn.run()
-        if self._may_tell_its_window_now(had_trouble=had_trouble):
+        if self._should_ask_window_again(had_failed=had_failed):
             await self._discover_window()
-        await self.conversation.settle()
+        await self.conversation.apply_pending()
         if self.config.upkeep and not self._inbox and not self.control.is_paused:
-            await keep_up(self.conversation, max_iterations=self.config.max_iterations)
+            await run_maintenance(self.conversation, max_iterations=self.config.max_iterations)
 
-    def _names_of_others(self) -> frozenset[str]:
-        """Names of tools that no peer's tool may have."""
+    def _reserved_tool_names(self) -> frozenset[str]:
+        """Names of the agent's own tools, which no peer's tool may have."""
         own = (spec.name for spec in self.conversation.context_tools.specs())
         return frozenset((*self.toolbox.tools, *BOARD_TOOLS, *RESOURCE_TOOLS, RECALL_RESULT, *own))
 
@@ -286,41 +302,35 @@ class Agent(Participant):
         if self.may_send(kinds.CHAT_ACKNOWLEDGE):
             await self.send(kinds.CHAT_ACKNOWLEDGE, {"status": status}, to=(chat.sender,), correlation_id=(chat.id,))
 
-    async def _close_streams(self, reason: str) -> None:
-        if self._turn is not None:
-            await self._turn.close_stream(reason)
-
-    async def _announce(self, word: str | None = None) -> None:
-        await self.control.announce(word)
-
-    def _may_tell_its_window_now(self, *, had_trouble: bool) -> bool:
-        """A server that was down or still loading knows its window later; some load a model only when it is called."""
-        if self.conversation.trouble is not None or self.conversation.tracker.window.basis in ("configured", "loaded"):
+    def _should_ask_window_again(self, *, had_failed: bool) -> bool:
+        """Whether the server may know its window by now: it was down before, or loads a model with the first call."""
+        conversation = self.conversation
+        if conversation.calls.last_error_status or conversation.tracker.window.basis in ("configured", "loaded"):
             return False
-        if had_trouble:
+        if had_failed:
             return True
-        self._later_questions += 1
-        return self._later_questions <= MAX_LATER_QUESTIONS
+        self._window_retries += 1
+        return self._window_retries <= MAX_WINDOW_RETRIES
 
     async def _discover_window(self) -> None:
-        """Ask the model's server how large its window is, unless the user said so."""
+        """Ask the model's server for its window unless the window is configured."""
         if self._window_is_configured:
             return
         try:
             window = await self._model.discover_window()
         except MewAgentError as error:
-            logger.info("the model's server did not tell its window: %s", error)
+            logger.info("the model's server did not report its window: %s", error)
             window = None
         if window is not None:
-            await self.conversation.window_found(window)
-        elif self.conversation.lacks_window:
-            await self._announce(f"policy_stopped:{NO_WINDOW.format(model=self.config.model)}")
+            await self.conversation.change_window(window)
+        elif self.conversation.state.window_unknown:
+            await self.control.announce(f"policy_stopped:{NO_WINDOW.format(model=self.config.model)}")
 
 
-def _why(cancel: Envelope) -> str:
+def _cancel_reason(cancel: Envelope) -> str:
     return str(cancel.body.get("reason") or f"cancelled by {cancel.sender}")
 
 
 async def run_agent(config: AgentConfig) -> None:
-    """Run an agent until it is shut down. Raises a `GatewayError` when the gateway refuses it or it was superseded."""
-    await Agent.of(config).take_part()
+    """Run an agent until it is shut down. Raises a `GatewayError` if the gateway refuses it or it is superseded."""
+    await Agent.from_config(config).take_part()

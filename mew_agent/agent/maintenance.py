@@ -1,60 +1,61 @@
-"""A generation that nobody asked for: the model puts its context in order because a prompt of its policy waits.
+"""Idle maintenance: the model puts its own context in order because a prompt of its policy is due.
 
-Owns that nothing is said to anybody meanwhile and that only the tools over its own context are carried out. When it
-is worth one is the conversation's matter.
+Owns that no chat is sent meanwhile, and that only the tools over the agent's own context run. Does not know when
+maintenance is due; the conversation does.
 """
 
 import logging
 
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.model_calls import CallInterrupted
-from mew_agent.conversation.prompts import CANCELLED_RESULT
+from mew_agent.conversation.texts import CANCELLED_RESULT
 from mew_agent.errors import ModelError, PolicyStopped
 from mew_agent.model.interface import ModelEvent, ToolCall
 from mew_agent.tools.results import ToolResult, prompt_texts
 
 logger = logging.getLogger("mew_agent.agent.maintenance")
 
-NOT_NOW = "only the tools for reminders and clear_mind can be called now; nobody has asked anything."
+NOT_AVAILABLE = "only the tools for reminders and clear_mind can be called now; there is no request to answer."
 
 
-async def keep_up(conversation: Conversation, *, max_iterations: int) -> bool:
-    """Let the model put its context in order, if a prompt waits for that. Returns whether it was asked.
+async def run_maintenance(conversation: Conversation, *, max_iterations: int) -> bool:
+    """Let the model put its context in order if a prompt is due. Returns whether the model was called.
 
-    Ends when it answers without tools, when its mind is cleared, or after so many calls. Failures of the model are told
-    like any other and change nothing.
+    Ends when the model answers without tools, when its mind is cleared, or after `max_iterations` calls. Failures are
+    announced in the status and change nothing.
     """
-    if not await conversation.wants_upkeep():
+    if not await conversation.needs_maintenance():
         return False
-    await conversation.begin_turn(is_upkeep=True)
+    state = conversation.state
+    await conversation.begin_turn(is_maintenance=True)
     try:
         for _ in range(max_iterations):
-            reply = await conversation.call(_nobody_listens, _nothing_to_hear)
+            reply = await conversation.call(_ignore_event, _prepare_nothing)
             if not reply.tool_calls:
                 break
-            results = {call.id: await _run(conversation, call) for call in reply.tool_calls}
-            await conversation.weigh_results(reply.tool_calls, results)
-            await conversation.transcript.close_open_calls(CANCELLED_RESULT, prompt_texts(results))
-            await conversation.settle()
+            results = {call.id: await _run_tool(conversation, call) for call in reply.tool_calls}
+            await conversation.check_results(reply.tool_calls, results)
+            await state.close_open_calls(CANCELLED_RESULT, prompt_texts(results))
+            await conversation.apply_pending()
             if not len(conversation.history):
                 break
     except (ModelError, PolicyStopped, CallInterrupted) as error:
-        logger.warning("the context was not put in order: %s", error)
-        await conversation.transcript.close_open_calls(CANCELLED_RESULT)
-        await conversation.announce()
+        logger.warning("idle maintenance failed: %s", error)
+        await state.close_open_calls(CANCELLED_RESULT)
+        await conversation.emit_status()
     finally:
         conversation.end_turn()
     return True
 
 
-async def _run(conversation: Conversation, call: ToolCall) -> ToolResult:
+async def _run_tool(conversation: Conversation, call: ToolCall) -> ToolResult:
     tools = conversation.context_tools
-    return await tools.run(call) if tools.has(call.name) else ToolResult(NOT_NOW, is_error=True)
+    return await tools.run(call) if tools.has(call.name) else ToolResult(NOT_AVAILABLE, is_error=True)
 
 
-async def _nobody_listens(_event: ModelEvent) -> None:
+async def _ignore_event(_event: ModelEvent) -> None:
     return None
 
 
-async def _nothing_to_hear() -> None:
+async def _prepare_nothing() -> None:
     return None

@@ -5,7 +5,7 @@ Offered from the first time that there is something to recall: before that a mod
 
 from typing import Final
 
-from mew_agent.conversation.transcript import Transcript
+from mew_agent.conversation.context_state import ContextState
 from mew_agent.errors import MewAgentError
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.tokens.sizes import in_thread
@@ -27,17 +27,17 @@ class NotKept(MewAgentError):
 class RecallTools:
     """The source of this tool; see `ToolSource`."""
 
-    def __init__(self, transcript: Transcript) -> None:
-        self._transcript = transcript
+    def __init__(self, state: ContextState) -> None:
+        self._state = state
         self._is_offered = False
         self._toolbox = Toolbox()
         self._toolbox.add(Tool.of(self.recall_result))
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`. Once offered it stays: a list that comes and goes makes prompts incomparable."""
-        history = self._transcript.history
+        history = self._state.history
         self._is_offered = (
-            self._is_offered or self._transcript.has_cut_results or any(item.stubbed for item in history.items)
+            self._is_offered or self._state.has_cut_results or any(item.stubbed for item in history.items)
         )
         return self._toolbox.specs() if self._is_offered else ()
 
@@ -50,8 +50,8 @@ class RecallTools:
 
         It begins at the character `start`, or at the first place after that where the text `find` stands.
         """
-        transcript = self._transcript
-        item = await transcript.store.recall(id)
+        state = self._state
+        item = await state.store.recall(id)
         if item is None or item.role != "tool":
             raise NotKept(f"no result is kept as '{id}'")
         whole = item.content
@@ -59,12 +59,12 @@ class RecallTools:
         if place < 0 or place >= len(whole):
             what = f"the text is not in it after character {start:,}" if find else "that is behind its end"
             raise NotKept(f"'{id}' has {len(whole):,} characters; {what}")
-        room = transcript.room()
+        room = state.room()
 
         def read() -> str:
-            limits = transcript.result_bound.limits({id: transcript.project(whole)}, room)
-            heading_tokens = transcript.project(HEADING.format(id=id, start=place, end=len(whole), whole=len(whole)))
-            return beginning(whole[place:], limits[id] - heading_tokens - SLACK_TOKENS, transcript.project)
+            limits = state.result_bound.limits({id: state.project(whole)}, room)
+            heading_tokens = state.project(HEADING.format(id=id, start=place, end=len(whole), whole=len(whole)))
+            return beginning(whole[place:], limits[id] - heading_tokens - SLACK_TOKENS, state.project)
 
         part = await in_thread(read)  # a result may have many megabytes
         return HEADING.format(id=id, start=place, end=place + len(part), whole=len(whole)) + part

@@ -1,6 +1,6 @@
-"""What an agent is made of, from its configuration: its model, who summarises, where its session is kept.
+"""What an agent opens from its configuration: its model, the model that summarises, and the store of its session.
 
-Owns which model and store a configuration means, and that they are closed together. It knows no space.
+Owns which model and store a configuration means, and that they are closed together. Does not know any space.
 """
 
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ CLOSE_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts of one agent. `summariser` None: the model itself writes summaries."""
+class AgentResources:
+    """What one agent opened. `summariser` None: the model itself writes summaries."""
 
     model: Model
     store: Store
     summariser: Model | None = None
 
     async def aclose(self) -> None:
-        """Close them, also when we are being cancelled."""
+        """Close them, even in a cancelled task."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
             await self.model.aclose()
             if self.summariser is not None:
@@ -34,19 +34,19 @@ class Parts:
             await self.store.aclose()
 
 
-def parts_of(config: AgentConfig) -> Parts:
-    """The parts that a configuration means. `base_url: rehearsal` is a rehearsal model in this process."""
+def open_resources(config: AgentConfig) -> AgentResources:
+    """Open what a configuration names. `base_url: rehearsal` is a rehearsal model in this process."""
     key = config.api_key.get_secret_value() if config.api_key else None
     store: Store = SqliteStore(config.store) if config.store else MemoryStore()
     summariser: Model | None = None
     if (named := config.summariser_model()) is not None:
         own_key = named.api_key.get_secret_value() if named.api_key else key
         summariser = _model(named.model, named.base_url or config.base_url, own_key, config.context_token_limit)
-    return Parts(_model(config.model, config.base_url, key, config.context_token_limit), store, summariser)
+    return AgentResources(_model(config.model, config.base_url, key, config.context_token_limit), store, summariser)
 
 
 async def check_provider(config: AgentConfig, model: Model) -> None:
-    """Refuse a policy that is for another provider than the one that serves the model. Raises `ConfigError`."""
+    """Raise `ConfigError` if the policy is for another provider than the one that serves the model."""
     policy = chosen_policy(config).policy
     if policy.scope is None or config.policy_scope == "any" or config.provider is not None:
         return
@@ -58,7 +58,7 @@ async def check_provider(config: AgentConfig, model: Model) -> None:
         policy, provider=None, scope=None, endpoint=model.identity.endpoint or "this server", window=window
     )
     if refusal is not None:
-        raise ConfigError("policy", refusal, f"`provider: {policy.scope}` where the server cannot be asked")
+        raise ConfigError("policy", refusal, f"`provider: {policy.scope}` if the server cannot be asked")
 
 
 def _model(name: str, base_url: str | None, key: str | None, window_tokens: int | None) -> Model:

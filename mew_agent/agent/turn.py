@@ -1,7 +1,8 @@
-"""One turn: a chat, the thinking about it, the answer. Owns the order of the envelopes that peers see.
+"""One turn: answers a chat with model calls and tools.
 
-acknowledge, reasoning/start, then per model call thoughts and tool results, reasoning/conclusion (exactly one), and
-the final chat, correlated with the question. What is in context, and whether it fits, is the conversation's matter.
+Owns the order of the envelopes that peers see: acknowledge, reasoning/start, the thoughts of each model call, exactly
+one reasoning/conclusion, and the final chat, correlated with the question. Does not know what is in context or whether
+it fits; the conversation does.
 """
 
 import logging
@@ -14,10 +15,10 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 
 from mew_agent.conversation.conversation import Conversation
+from mew_agent.conversation.events import ConversationEvent, ReplyNotice
 from mew_agent.conversation.model_calls import CallInterrupted
-from mew_agent.conversation.notices import Notice
-from mew_agent.conversation.overflow import why_cut
-from mew_agent.conversation.prompts import (
+from mew_agent.conversation.overflow import cut_reason
+from mew_agent.conversation.texts import (
     CANCELLED_RESULT,
     EMPTY_ANSWER,
     TOO_LONG,
@@ -25,7 +26,7 @@ from mew_agent.conversation.prompts import (
     context_sentence,
     cut_short_text,
     does_not_fit_text,
-    failure_text,
+    failed_call_text,
 )
 from mew_agent.errors import ContextOverflow, GatewayError, ModelError, NotConnected, NotPermitted, PolicyStopped
 from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
@@ -38,18 +39,18 @@ logger = logging.getLogger("mew_agent.agent.turn")
 
 MAX_INTERRUPTIONS = 3
 ANSWER_SECONDS = 300.0
-"""How long an answer waits for a gateway that is gone; then nobody hears it."""
+"""How long an answer waits for a lost gateway to return; then it is dropped."""
 
-ASIDE_SECONDS = 5.0
-"""The same for what is said around the answer."""
+OPTIONAL_SECONDS = 5.0
+"""The same for acknowledgements and reasoning envelopes."""
 
-LONGEST_REASON_CHARS = 120
+MAX_REASON_CHARS = 120
 NO_ROOM = "I could not make room either ({problem}), so I left your message out; please send it again later."
 INTERNAL_FAILURE = "Something inside me failed ({name}); my log says more."
 
 
 class Turn:
-    """Answers one chat. `run` returns when the answer is out, or the turn was cancelled."""
+    """Answers one chat. `run` returns when the answer is sent or the turn is cancelled."""
 
     def __init__(
         self,
@@ -63,10 +64,10 @@ class Turn:
         max_seconds: float = math.inf,
         prefix: str = "",
     ) -> None:
-        """`prefix` is put before the question, where the model reads it."""
+        """`prefix` precedes the question in the context."""
         self._participant = participant
         self._conversation = conversation
-        self._transcript = conversation.transcript
+        self._state = conversation.state
         self._tools = tools
         self.chat = chat
         self._max_iterations = max_iterations
@@ -76,11 +77,11 @@ class Turn:
         self._scope = anyio.CancelScope()
         self._cancel_reason: str | None = None
         self._stream: ReasoningStream | None = None
-        self._turn = self._heard_seq = -1
+        self._turn = self._question_seq = -1
         self.reasoning_id: str | None = None
 
     def cancel(self, reason: str) -> None:
-        """Stop thinking: the model call is cut, open tool calls get a result that says so."""
+        """Stop the turn: the model call is cancelled, and open tool calls get a result that says so."""
         self._cancel_reason = reason
         self._scope.cancel()
 
@@ -90,25 +91,11 @@ class Turn:
             await self._stream.aclose(reason)
 
     async def run(self) -> None:
-        """Answer the chat. Raises a `GatewayError` when there is nobody left to answer."""
-        await self._say(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"})
-        self._turn = await self._conversation.begin_turn(self._show)
-        answer: str | None = None
-        try:
-            await self._start_reasoning()
-            self._scope.deadline = anyio.current_time() + self._max_seconds
-            with self._scope:
-                answer = await self._think()
-            if self._scope.cancelled_caught and self._cancel_reason is None:
-                answer = await self._out_of_time()
-        except GatewayError:
-            raise
-        except Exception as error:  # whatever happened, the asker is waiting for an answer
-            answer = await self._failed(error)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await self._transcript.close_open_calls(CANCELLED_RESULT)
-            self._conversation.end_turn()
+        """Answer the chat. Raises a `GatewayError` if the connection is lost for good."""
+        await self._send_optional(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"})
+        self._turn = await self._conversation.begin_turn()
+        with self._conversation.events.subscribed(self._show_notice):
+            answer = await self._answer()
         await self._conclude(answer)
         if answer is not None:
             await self._participant.send(
@@ -119,49 +106,69 @@ class Turn:
                 wait_seconds=ANSWER_SECONDS,
             )
 
-    # -- thinking ----------------------------------------------------------------------------------------
+    # -- model calls and tools ---------------------------------------------------------------------------
 
-    async def _think(self) -> str:
+    async def _answer(self) -> str | None:
+        """The answer, or the report of a failure; None if the turn was cancelled."""
+        answer: str | None = None
+        try:
+            await self._start_reasoning()
+            self._scope.deadline = anyio.current_time() + self._max_seconds
+            with self._scope:
+                answer = await self._call_until_answered()
+            if self._scope.cancelled_caught and self._cancel_reason is None:
+                answer = await self._timed_out()
+        except GatewayError:
+            raise
+        except Exception as error:  # the sender waits for an answer, whatever failed
+            answer = await self._failed(error)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._state.close_open_calls(CANCELLED_RESULT)
+            self._conversation.end_turn()
+        return answer
+
+    async def _call_until_answered(self) -> str:
         interruptions = 0
         for _ in range(self._max_iterations):
             await self._participant.control.until_active()
             try:
-                reply = await self._conversation.call(self._mirror, self._hear_question)
+                reply = await self._conversation.call(self._mirror, self._ensure_question)
             except CallInterrupted:
                 interruptions += 1
                 if interruptions > MAX_INTERRUPTIONS:
                     raise
-                if self._stream is not None:  # what it showed of the call so far is no answer
+                if self._stream is not None:  # what the stream showed of this call is not the answer
                     await self._stream.write("notice", event="call_again")
                 continue
             if not reply.tool_calls:
-                return await self._whole(reply)
-            await self._thought(reply)
+                return await self._complete(reply)
+            await self._show_thoughts(reply)
             await self._run_tools(reply)
-            await self._conversation.settle()
-        logger.warning("a turn was stopped after %d model calls", self._max_iterations)
-        await self._conversation.announce(f"turn_stopped:after {self._max_iterations} steps")
+            await self._conversation.apply_pending()
+        logger.warning("turn stopped after %d model calls", self._max_iterations)
+        await self._conversation.emit_status(f"turn_stopped:after {self._max_iterations} steps")
         return TOO_MANY_STEPS.format(count=self._max_iterations)
 
-    async def _whole(self, reply: ModelReply) -> str:
-        """The answer; one that was cut short says so, in the status, too."""
-        why = why_cut(reply, self._conversation.tracker)
-        if why is None:
+    async def _complete(self, reply: ModelReply) -> str:
+        """The text of the answer. An incomplete reply is marked, in the status too."""
+        reason = cut_reason(reply, self._conversation.tracker)
+        if reason is None:
             return reply.text
-        logger.warning("the model's reply was cut short: %s", why)
-        await self._conversation.announce(f"reply_cut:{why}")
-        return cut_short_text(reply.text, why)
+        logger.warning("the model's reply is incomplete: %s", reason)
+        await self._conversation.emit_status(f"reply_cut:{reason}")
+        return cut_short_text(reply.text, reason)
 
-    async def _hear_question(self) -> None:
-        """Put the question into the history, first or again after a control cleared it: it is never lost."""
-        # Envelope ids are no help here: clients exist that count from 1 again after every start.
-        if not any(item.seq == self._heard_seq for item in self._conversation.history.items):
+    async def _ensure_question(self) -> None:
+        """Add the question to the history unless it is there; a control may have removed it."""
+        # The envelope id does not identify it: some clients restart their ids with every start.
+        if not any(item.seq == self._question_seq for item in self._conversation.history.items):
             text = self._prefix + str(self.chat.body.get("text") or "")
-            item = await self._transcript.hear(text, sender=self.chat.sender, envelope_id=self.chat.id)
-            self._heard_seq = item.seq
+            item = await self._state.add_user_message(text, sender=self.chat.sender, envelope_id=self.chat.id)
+            self._question_seq = item.seq
 
     async def _run_tools(self, reply: ModelReply) -> None:
-        """Run the calls of one reply side by side; results enter in the order of the calls, whatever happens."""
+        """Run the calls of one reply concurrently. Their results enter in the order of the calls, whatever fails."""
         results: dict[str, ToolResult] = {}
         context = CallContext(self.chat.id, self.reasoning_id)
 
@@ -172,54 +179,54 @@ class Turn:
             async with anyio.create_task_group() as tasks:
                 for call in reply.tool_calls:
                     tasks.start_soon(run, call)
-            await self._conversation.weigh_results(reply.tool_calls, results)
+            await self._conversation.check_results(reply.tool_calls, results)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._transcript.close_open_calls(CANCELLED_RESULT, prompt_texts(results))
+                await self._state.close_open_calls(CANCELLED_RESULT, prompt_texts(results))
         for call in reply.tool_calls:
             if results[call.id].is_error:
-                await self._tell_failure(call, results[call.id].text)
+                await self._report_tool_failure(call, results[call.id].text)
 
-    async def _tell_failure(self, call: ToolCall, problem: str) -> None:
-        """A call failed: the model reads it all, the log has it all, the status says it in short."""
-        logger.warning("the call of '%s' failed: %s", call.name, problem)
+    async def _report_tool_failure(self, call: ToolCall, problem: str) -> None:
+        """Log a failed call in full, and announce it briefly in the status."""
+        logger.warning("call of '%s' failed: %s", call.name, problem)
         line = " ".join(problem.split())
-        short = line if len(line) <= LONGEST_REASON_CHARS else f"{line[:LONGEST_REASON_CHARS]}..."
-        await self._conversation.announce(f"tool_failed:{call.name}: {short}")
+        short = line if len(line) <= MAX_REASON_CHARS else f"{line[:MAX_REASON_CHARS]}..."
+        await self._conversation.emit_status(f"tool_failed:{call.name}: {short}")
 
-    async def _out_of_time(self) -> str:
-        logger.warning("a turn was stopped after %g seconds", self._max_seconds)
-        await self._conversation.announce(f"turn_stopped:after {self._max_seconds:g} seconds")
+    async def _timed_out(self) -> str:
+        logger.warning("turn stopped after %g seconds", self._max_seconds)
+        await self._conversation.emit_status(f"turn_stopped:after {self._max_seconds:g} seconds")
         return TOO_LONG.format(seconds=self._max_seconds)
 
     async def _failed(self, error: Exception) -> str:
-        """Tell everybody the state of things, and find the words for the asker."""
+        """Announce a failure in the status. Returns what the sender of the chat reads."""
         conversation = self._conversation
         match error:
             case ModelError():
-                logger.warning("%s [request %s]", error, error.request_id or "without an id")
+                logger.warning("%s [request %s]", error, error.request_id or "id unknown")
             case CallInterrupted():
                 return f"{error}; please ask again."
             case PolicyStopped():
-                await conversation.announce(f"policy_stopped:{error.problem}")
-                return failure_text(error, conversation.status())
+                await conversation.emit_status(f"policy_stopped:{error.problem}")
+                return failed_call_text(error, conversation.status())
             case _:
                 logger.exception("a turn failed")
-                said = INTERNAL_FAILURE.format(name=type(error).__name__)
-                return f"{said} {context_sentence(conversation.status())}"
-        await conversation.announce()
+                text = INTERNAL_FAILURE.format(name=type(error).__name__)
+                return f"{text} {context_sentence(conversation.status())}"
+        await conversation.emit_status()
         if not isinstance(error, ContextOverflow):
-            return failure_text(error, conversation.status())
+            return failed_call_text(error, conversation.status())
         result_tokens = self._result_tokens()
-        await conversation.withdraw_turn(self._turn)
-        await conversation.announce()
-        problem = conversation.compaction_problem
+        await conversation.remove_turn(self._turn)
+        await conversation.emit_status()
+        problem = conversation.compaction_error
         if problem is not None:
-            return f"{failure_text(error, conversation.status())} {NO_ROOM.format(problem=problem)}"
+            return f"{failed_call_text(error, conversation.status())} {NO_ROOM.format(problem=problem)}"
         return does_not_fit_text(error, conversation.tracker.window.max_tokens, result_tokens=result_tokens)
 
     def _result_tokens(self) -> int:
-        """What the results of this turn's tools take, if they take most of it."""
+        """Projected size of this turn's tool results if they are most of the turn; else 0."""
         prices = self._conversation.tracker.ledger.item_prices()
         items = [item for item in self._conversation.history.items if item.turn == self._turn]
         results = sum(prices.get(item.seq, 0) for item in items if item.role == "tool")
@@ -250,13 +257,13 @@ class Turn:
             case ModelReply():
                 return
 
-    async def _show(self, notice: Notice) -> None:
-        """What becomes of the context is seen where the reply is: between what came before it and what follows."""
-        if self._stream is not None:
-            kind = "status" if notice.kind == "size" else "notice"
-            await self._stream.write(kind, event=f"context_{notice.kind}", **notice.values())
+    async def _show_notice(self, event: ConversationEvent) -> None:
+        """Show notices about the context in the stream, at their place in the reply."""
+        if isinstance(event, ReplyNotice) and self._stream is not None:
+            kind = "status" if event.kind == "size" else "notice"
+            await self._stream.write(kind, event=f"context_{event.kind}", **event.values())
 
-    async def _thought(self, reply: ModelReply) -> None:
+    async def _show_thoughts(self, reply: ModelReply) -> None:
         for call in reply.tool_calls:
             message = reply.text or f"I call {call.name}."
             thought: dict[str, Any] = {
@@ -266,7 +273,7 @@ class Turn:
                 "actionInput": {"tool": call.name, "arguments": call.arguments, "toolCallId": call.id},
             }
             if self.reasoning_id is not None:
-                await self._say(kinds.REASONING_THOUGHT, thought, in_reasoning=True)
+                await self._send_optional(kinds.REASONING_THOUGHT, thought, in_reasoning=True)
             if self._stream is not None:
                 await self._stream.write("thought", value=thought)
 
@@ -278,17 +285,14 @@ class Turn:
             payload = {"cancelled": True, "reason": self._cancel_reason or "cancelled", "message": "cancelled"}
         else:
             thought = {"message": "I answer.", "reasoning": "I answer.", "action": "respond"}
-            await self._say(kinds.REASONING_THOUGHT, thought, in_reasoning=True)
-        await self._say(kinds.REASONING_CONCLUSION, payload, in_reasoning=True)
+            await self._send_optional(kinds.REASONING_THOUGHT, thought, in_reasoning=True)
+        await self._send_optional(kinds.REASONING_CONCLUSION, payload, in_reasoning=True)
         if self._stream is not None:
             await self._stream.write("status", event="conclusion", cancelled=answer is None)
             self._participant.start_soon(self._stream.aclose, "cancelled" if answer is None else "complete")
 
-    async def _say(self, kind: str, payload: dict[str, Any], *, in_reasoning: bool = False) -> None:
-        """Send one of the envelopes around the answer; an agent that may not is still allowed to answer.
-
-        Nor does an answer depend on a gateway being there meanwhile; it only has to be there in the end.
-        """
+    async def _send_optional(self, kind: str, payload: dict[str, Any], *, in_reasoning: bool = False) -> None:
+        """Send an acknowledgement or a reasoning envelope. Without capability or gateway the answer still follows."""
         with suppress(NotPermitted, NotConnected):
             await self._participant.send(
                 kind,
@@ -296,5 +300,5 @@ class Turn:
                 to=() if in_reasoning else (self.chat.sender,),
                 correlation_id=(self.chat.id,),
                 context=self.reasoning_id if in_reasoning else None,
-                wait_seconds=ASIDE_SECONDS,
+                wait_seconds=OPTIONAL_SECONDS,
             )

@@ -1,14 +1,14 @@
-"""Carries out a compaction plan: asks the model for the summary, checks it, and only then changes anything.
+"""Carries out a compaction plan: gets the summary from a model, checks it, and applies the plan.
 
-A failed or rejected summary leaves the history as it was. The request always fits: what does not fit at once is
-summarised piece by piece, each piece together with the summary so far. It knows no envelopes and no policy.
+Owns how a summary is written within any window: what does not fit into one request is summarised in parts, each
+together with the summary so far. Nothing changes before the summary is accepted. Does not know envelopes or policies.
 """
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mew_agent.compaction.planner import Plan
+from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary, checked_summary, clipped, summary_messages, transcript_entry
 from mew_agent.context.history import Item, Summary
 from mew_agent.context.measures import kept_reply_tokens
@@ -19,18 +19,19 @@ from mew_agent.model.interface import ModelReply, ModelRequest
 from mew_agent.tokens.projection import Calibration, features, most_tokens
 
 INPUT_SHARE = (7, 10)
-"""How much of the room beside instructions and answer the material may fill; the rest absorbs projection errors."""
+"""Share of the room left by instructions and answer that the material may fill; the rest absorbs projection errors."""
 
 MIN_ROOM_TOKENS = 64
 
 MAX_HALVINGS = 4
 MIN_CLIPPED_CHARS = 200
-Call = Callable[[ModelRequest], Awaitable[ModelReply]]
+SummaryCall = Callable[[ModelRequest], Awaitable[ModelReply]]
+"""Makes one summary call."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
-    """What a compaction did: the booked outcome, and what left."""
+class CompactionResult:
+    """What a compaction did: the recorded outcome, and the items that left."""
 
     outcome: CutOutcome
     evicted: tuple[Item, ...]
@@ -38,56 +39,71 @@ class Compacted:
     summary: Summary | None
 
 
-async def carry_out(
-    plan: Plan, tracker: Tracker, call: Call, *, trigger: str, count: Callable[[str], int | None] = lambda _text: None
-) -> Compacted:
-    """Run a plan. `call` makes one summary call; `count` counts the tokens of a short text, where somebody can.
+async def write_summary(plan: CompactionPlan, tracker: Tracker, call: SummaryCall) -> Summary | None:
+    """Write the summary that a plan needs; None if it needs none. Changes nothing.
 
-    Raises `RejectedSummary` when the result would not shrink anything, or a `ModelError`; both before any change.
+    Raises `RejectedSummary` if the summary would not make the history smaller, or a `ModelError`.
+    """
+    if plan.evict is None or not plan.summary_budget_tokens:
+        return None
+    history = tracker.history
+    first, last = plan.evict
+    items = [item for item in history.items if first <= item.seq <= last]
+    revision = history.revision
+    summary = await _summarise(items, history.summary, plan.summary_budget_tokens, tracker, call)
+    if history.revision != revision:
+        raise RejectedSummary("the history changed meanwhile")
+    _refuse_growth(summary, plan, tracker)
+    return summary
+
+
+def apply_plan(
+    plan: CompactionPlan,
+    summary: Summary | None,
+    tracker: Tracker,
+    *,
+    trigger: str,
+    count: Callable[[str], int | None] = lambda _text: None,
+) -> CompactionResult:
+    """Clear and evict what the plan says, and put the summary in its place.
+
+    Without a `summary` the present one stays. `count` counts the tokens of a short text; None if it cannot.
     """
     history = tracker.history
     originals = {item.seq: item for item in history.items}
-    summary = history.summary
-    evict = plan.evict
-    if evict is not None and plan.summary_budget_tokens:
-        items = [item for item in history.items if evict[0] <= item.seq <= evict[1]]
-        revision = history.revision
-        summary = await _summarise(items, history.summary, plan.summary_budget_tokens, tracker, call)
-        if history.revision != revision:
-            raise RejectedSummary("the history changed meanwhile")
-        _refuse_growth(summary, plan, tracker)
     outcomes: list[CutOutcome] = []
     stubs = history.stub(plan.stub_seqs) if plan.stub_seqs else []
     if stubs:
         counts = {item.seq: count(item.text()) for item in stubs}
         counted = {seq: tokens for seq, tokens in counts.items() if tokens is not None}
         outcomes.append(tracker.stubbed(stubs, trigger=trigger, counted=counted))
-    gone: list[Item] = []
-    if evict is not None:
-        gone = history.evict(evict[0], evict[1], summary)
-        outcomes.append(tracker.cut(evict[0], evict[1], trigger=trigger, freed_messages=len(gone)))
-    return Compacted(
-        outcome=_together(outcomes, trigger),
-        evicted=tuple(gone),
+    evicted: list[Item] = []
+    if plan.evict is not None:
+        summary = history.summary if summary is None else summary
+        evicted = history.evict(plan.evict[0], plan.evict[1], summary)
+        outcomes.append(tracker.cut(plan.evict[0], plan.evict[1], trigger=trigger, freed_messages=len(evicted)))
+    return CompactionResult(
+        outcome=_combined(outcomes, trigger),
+        evicted=tuple(evicted),
         stubbed=tuple(originals[item.seq] for item in stubs),
-        summary=summary if gone else None,
+        summary=summary if evicted else None,
     )
 
 
 async def _summarise(
-    items: Sequence[Item], previous: Summary | None, budget_tokens: int, tracker: Tracker, call: Call
+    items: Sequence[Item], previous: Summary | None, budget_tokens: int, tracker: Tracker, call: SummaryCall
 ) -> Summary:
-    """Summarise piece by piece; each piece fits, and takes the summary so far along."""
+    """Summarise in parts that fit, each together with the summary so far."""
     room = _room(tracker.window.max_tokens, budget_tokens, tracker)
     halvings = 0
     rest, summary = deque(items), previous
     while rest:
         if room < MIN_ROOM_TOKENS:
             raise RejectedSummary(f"a window of {tracker.window.max_tokens:,} tokens is too small to summarise in")
-        piece, used = _piece(rest, summary, room, tracker)
+        part, used = _next_part(rest, summary, room, tracker)
         try:
             reply = await call(
-                ModelRequest(messages=summary_messages(piece, summary, budget_tokens), max_output_tokens=budget_tokens)
+                ModelRequest(messages=summary_messages(part, summary, budget_tokens), max_output_tokens=budget_tokens)
             )
         except ContextOverflow as overflow:
             halvings += 1
@@ -97,7 +113,7 @@ async def _summarise(
             if overflow.limit_tokens:
                 room = min(room, _room(overflow.limit_tokens, budget_tokens, tracker))
             continue
-        summary = _accepted(reply, [rest.popleft() for _ in piece], summary)
+        summary = _accepted(reply, [rest.popleft() for _ in part], summary)
         if rest and tracker.size_of_summary(summary) * 2 > room:
             raise RejectedSummary("the model's summary is so long that there is no room to go on with the rest")
     if summary is None:
@@ -117,31 +133,33 @@ def _accepted(reply: ModelReply, items: Sequence[Item], previous: Summary | None
 
 
 def _room(window_tokens: int, budget_tokens: int, tracker: Tracker) -> int:
-    """Tokens that a window leaves for what is to be summarised."""
+    """Tokens that a window leaves for the material of a summary."""
     numerator, denominator = INPUT_SHARE
     instructions = sum(features(message.content) for message in summary_messages((), None, budget_tokens))
     taken = budget_tokens + tracker.ledger.calibration.project(instructions, messages=2)
     return (window_tokens - taken) * numerator // denominator
 
 
-def _piece(rest: Iterable[Item], summary: Summary | None, room_tokens: int, tracker: Tracker) -> tuple[list[Item], int]:
-    """As many items as fit, at least one, and what they take with the summary; a single one too long is clipped."""
+def _next_part(
+    rest: Iterable[Item], summary: Summary | None, room_tokens: int, tracker: Tracker
+) -> tuple[list[Item], int]:
+    """As many items as fit, at least one, and their size with the summary. A single item that is too long is cut."""
     calibration = tracker.ledger.calibration
     used = calibration.project(features(summary.text)) if summary else 0
-    piece: list[Item] = []
+    part: list[Item] = []
     for item in rest:
         cost = calibration.project(features(transcript_entry(item)))
-        if piece and used + cost > room_tokens:
+        if part and used + cost > room_tokens:
             break
         if used + cost > room_tokens:
             item, cost = _clipped_to(item, cost, room_tokens - used, calibration)
-        piece.append(item)
+        part.append(item)
         used += cost
-    return piece, used
+    return part, used
 
 
 def _clipped_to(item: Item, cost_tokens: int, room_tokens: int, calibration: Calibration) -> tuple[Item, int]:
-    """Clip until it fits by projection; the ends of a text may be denser than its middle, so ask more than once."""
+    """Clip an item until it fits by projection. Its ends may be denser than its middle, so one step may not do."""
     short, cost, chars = item, cost_tokens, len(transcript_entry(item))
     while cost > room_tokens and chars > MIN_CLIPPED_CHARS:
         chars = max(MIN_CLIPPED_CHARS, min(chars // 2, chars * max(1, room_tokens) // cost))
@@ -150,7 +168,7 @@ def _clipped_to(item: Item, cost_tokens: int, room_tokens: int, calibration: Cal
     return short, cost
 
 
-def _refuse_growth(summary: Summary, plan: Plan, tracker: Tracker) -> None:
+def _refuse_growth(summary: Summary, plan: CompactionPlan, tracker: Tracker) -> None:
     replaced = plan.evicted_tokens + tracker.ledger.summary_tokens
     size = tracker.size_of_summary(summary)
     if size >= replaced:
@@ -159,7 +177,7 @@ def _refuse_growth(summary: Summary, plan: Plan, tracker: Tracker) -> None:
         )
 
 
-def _together(outcomes: Sequence[CutOutcome], trigger: str) -> CutOutcome:
+def _combined(outcomes: Sequence[CutOutcome], trigger: str) -> CutOutcome:
     first, last = outcomes[0], outcomes[-1]
     return CutOutcome(
         trigger=trigger,

@@ -34,14 +34,14 @@ takes.
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class NothingToDo:
     """Why there is nothing to do: `no_history` or `already_below_target`."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CompactionPlan:
     """What to take out.
 
     `stub_seqs` are tool results to replace by notes; `evict` is the inclusive range of items to take out, and
@@ -57,7 +57,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Desk:
+class _PlanningInput:
     """What planning works on. `old` are the turns before the one being answered."""
 
     method: CompactionMethod
@@ -84,16 +84,16 @@ class _Desk:
         """What notes in place of these tool results save."""
         return sum(self.prices[item.seq] - STUB_TOKENS for item in batch)
 
-    def evicting(self, turns: Sequence[list[Item]]) -> Plan | Nothing:
+    def evicting(self, turns: Sequence[list[Item]]) -> CompactionPlan | NothingToDo:
         """The plan that takes out these turns and nothing else."""
         items = [item for turn in turns for item in turn]
         if not items:
-            return Nothing("no_history")
+            return NothingToDo("no_history")
         gross = sum(self.prices[item.seq] for item in items)
-        return Plan((), (items[0].seq, items[-1].seq), gross, self.budget(gross), self.after(gross))
+        return CompactionPlan((), (items[0].seq, items[-1].seq), gross, self.budget(gross), self.after(gross))
 
 
-def plan(
+def plan_compaction(
     history: History,
     prices: Prices,
     *,
@@ -103,7 +103,7 @@ def plan(
     summary_tokens: int = 0,
     answering_turn: int | None = None,
     method: CompactionMethod = "staged",
-) -> Plan | Nothing:
+) -> CompactionPlan | NothingToDo:
     """Plan a compaction, in time linear in the history's length.
 
     `present_tokens` is the size of the next prompt, `summary_tokens` the part of it that the present summary
@@ -115,66 +115,70 @@ def plan(
     turns are touched only where all others are not enough, and then their tool outputs go before they do.
     """
     if target_tokens is not None and target_tokens >= present_tokens:
-        return Nothing("already_below_target")
+        return NothingToDo("already_below_target")
     old = _segments_before(answering_turn, history.items, lambda left, right: left.turn == right.turn)
     if method == "drop_oldest" and answering_turn is None:
         old = old[:-1]  # what was said last stays, even if it alone is too much
-    desk = _Desk(method, history.items, old, prices, present_tokens, window_tokens, summary_tokens)
+    inputs = _PlanningInput(method, history.items, old, prices, present_tokens, window_tokens, summary_tokens)
     unprotected = max(0, len(old) - PROTECTED_TURNS)
     if target_tokens is None:
-        return desk.evicting(old[:unprotected])
-    results = _long_results(desk) if method == "staged" else []
+        return inputs.evicting(old[:unprotected])
+    results = _long_results(inputs) if method == "staged" else []
     tail_from = old[unprotected][0].seq if unprotected < len(old) else None
     outside = [batch for batch in results if tail_from is not None and batch[-1].seq < tail_from]
     return (
-        _fewest_turns(desk, range(unprotected + 1), outside, target_tokens)
-        or _fewest_turns(desk, range(len(old) + 1), results, target_tokens)
-        or _as_much_as_helps(desk, results)
+        _fewest_turns(inputs, range(unprotected + 1), outside, target_tokens)
+        or _fewest_turns(inputs, range(len(old) + 1), results, target_tokens)
+        or _as_much_as_helps(inputs, results)
     )
 
 
-def _sizes(desk: _Desk, results: Sequence[Batch]) -> list[tuple[int, int]]:
+def _sizes(inputs: _PlanningInput, results: Sequence[Batch]) -> list[tuple[int, int]]:
     """For each number of turns evicted: the size without clearing outputs, and with all that are left cleared."""
-    saving = sum(desk.saving(batch) for batch in results)
-    sizes = [(desk.present_tokens, desk.present_tokens - saving)]
+    saving = sum(inputs.saving(batch) for batch in results)
+    sizes = [(inputs.present_tokens, inputs.present_tokens - saving)]
     waiting, gross = 0, 0
-    for turn in desk.old:
-        gross += sum(desk.prices[item.seq] for item in turn)
+    for turn in inputs.old:
+        gross += sum(inputs.prices[item.seq] for item in turn)
         while waiting < len(results) and results[waiting][-1].seq <= turn[-1].seq:
-            saving -= desk.saving(results[waiting])
+            saving -= inputs.saving(results[waiting])
             waiting += 1
-        sizes.append((desk.after(gross), desk.after(gross) - saving))
+        sizes.append((inputs.after(gross), inputs.after(gross) - saving))
     return sizes
 
 
-def _fewest_turns(desk: _Desk, counts: Iterable[int], results: Sequence[Batch], target_tokens: int) -> Plan | None:
+def _fewest_turns(
+    inputs: _PlanningInput, counts: Iterable[int], results: Sequence[Batch], target_tokens: int
+) -> CompactionPlan | None:
     """Evict as few turns as reach the target, and clear the oldest outputs left as far as needed; None: not enough."""
-    sizes = _sizes(desk, results)
+    sizes = _sizes(inputs, results)
     for count in counts:
         bare, cleared = sizes[count]
         if cleared <= target_tokens:
-            return _with_notes(desk, count, bare, results, target_tokens)
+            return _with_notes(inputs, count, bare, results, target_tokens)
     return None
 
 
-def _as_much_as_helps(desk: _Desk, results: Sequence[Batch]) -> Plan | Nothing:
+def _as_much_as_helps(inputs: _PlanningInput, results: Sequence[Batch]) -> CompactionPlan | NothingToDo:
     """The target is out of reach: come as close to it as possible."""
-    sizes = _sizes(desk, results)
+    sizes = _sizes(inputs, results)
     count = min(range(len(sizes)), key=lambda count: sizes[count][1])
-    return _with_notes(desk, count, sizes[count][0], results, 0) or Nothing("no_history")
+    return _with_notes(inputs, count, sizes[count][0], results, 0) or NothingToDo("no_history")
 
 
-def _with_notes(desk: _Desk, count: int, size: int, results: Sequence[Batch], target_tokens: int) -> Plan | None:
-    gone_up_to = desk.old[count - 1][-1].seq if count else -1
+def _with_notes(
+    inputs: _PlanningInput, count: int, size: int, results: Sequence[Batch], target_tokens: int
+) -> CompactionPlan | None:
+    gone_up_to = inputs.old[count - 1][-1].seq if count else -1
     chosen: list[int] = []
     for batch in results:
         if size > target_tokens and batch[0].seq > gone_up_to:
-            size -= desk.saving(batch)
+            size -= inputs.saving(batch)
             chosen += (item.seq for item in batch)
-    evicting = desk.evicting(desk.old[:count])
-    if isinstance(evicting, Plan):
+    evicting = inputs.evicting(inputs.old[:count])
+    if isinstance(evicting, CompactionPlan):
         return replace(evicting, stub_seqs=tuple(chosen), expected_tokens=size)
-    return Plan(tuple(chosen), None, 0, 0, size) if chosen else None
+    return CompactionPlan(tuple(chosen), None, 0, 0, size) if chosen else None
 
 
 def summary_budget_tokens(evicted_tokens: int, window_tokens: int, summary_tokens: int = 0) -> int:
@@ -186,15 +190,15 @@ def summary_budget_tokens(evicted_tokens: int, window_tokens: int, summary_token
     return min((evicted_tokens + summary_tokens) // 2, max(128, window_tokens // 10), SUMMARY_MAX_TOKENS)
 
 
-def _long_results(desk: _Desk) -> list[Batch]:
+def _long_results(inputs: _PlanningInput) -> list[Batch]:
     """Tool results longer than the note that would replace them, except those the model has not answered yet."""
     found: list[Batch] = []
     unread: list[Batch] = []
-    for item in desk.items:
+    for item in inputs.items:
         if item.role == "assistant":
             found += unread
             unread = []
-        elif item.role == "tool" and not item.stubbed and desk.prices[item.seq] > 2 * STUB_TOKENS:
+        elif item.role == "tool" and not item.stubbed and inputs.prices[item.seq] > 2 * STUB_TOKENS:
             if unread and unread[-1][-1].turn == item.turn:
                 unread[-1].append(item)
             else:

@@ -1,6 +1,6 @@
-"""How full an agent's context is, for programs in the same process: room, marks, suggestions, the past, compressing.
+"""A read-only view of an agent's context, for programs in the same process: how full it is, and how full it was.
 
-Owns no figure: all of them are the report's and the policy's. What is not known is None.
+Owns no figure: all of them come from the report and the policy. Unknown figures are None.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ PAST_CALLS = 500
 
 @dataclass(frozen=True, slots=True)
 class UsagePoint:
-    """One main call for a plot: when, the total it reported, the level it led to and the window of that time."""
+    """One main call for a plot: when, the total it reported, the level it led to, and the window at that time."""
 
     at: str
     tokens: int
@@ -23,8 +23,8 @@ class UsagePoint:
     max_tokens: int | None
 
 
-class ContextGauge:
-    """What a conversation's policy says of its context now."""
+class ContextView:
+    """The context of one conversation."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -32,36 +32,36 @@ class ContextGauge:
 
     @property
     def occupancy(self) -> Occupancy | None:
-        """How full it is by the policy's measure; None while that or the window is not known."""
+        """How full the context is by the policy's measure; None while that or the window is unknown."""
         snapshot = self._tracker.snapshot()
         if snapshot.used_tokens is None or snapshot.limit_tokens is None:
             return None
         return occupancy_of(self._tracker.policy, snapshot.used_tokens, snapshot.limit_tokens)
 
     def has_room_for(self, tokens: int) -> bool | None:
-        """Whether so many tokens more fit; None while nobody knows."""
+        """Whether this many more tokens fit; None if unknown."""
         occupancy = self.occupancy
         return None if occupancy is None else occupancy.has_room_for(tokens)
 
     def tokens_until(self, level: str) -> int | None:
-        """How many tokens may come before a level begins, never below 0; None for unknown figures and levels."""
+        """Tokens left before a level begins, at least 0; None for unknown figures and levels."""
         found, used = self._tracker.policy.level_named(level), self.occupancy
         mark = None if found is None else found.at.first_tokens(self._tracker.limit_tokens)
         return None if mark is None or used is None else max(0, mark - used.used_tokens)
 
     def tokens_until_redline(self) -> int | None:
-        """How many tokens may come before the policy's redline; None if it has none, or nobody knows."""
+        """Tokens left before the policy's redline; None if it has none or figures are unknown."""
         occupancy, redline = self.occupancy, self._tracker.policy.redline
         return None if occupancy is None or redline is None else occupancy.tokens_until(redline)
 
     @property
     def suggestions(self) -> tuple[Suggestion, ...]:
-        """Ways to save tokens, by the policy; what they save is projected."""
+        """What the policy suggests in order to save tokens; the savings are projected."""
         return self._tracker.suggestions
 
     async def past(self, newest: int = PAST_CALLS) -> list[UsagePoint]:
-        """What the newest main calls reported, oldest first; also from before a restart, a clear or a compaction."""
-        calls = await self._conversation.transcript.store.calls(newest)
+        """What the newest main calls reported, oldest first, including calls before a restart or a clear."""
+        calls = await self._conversation.state.store.calls(newest)
         return [
             UsagePoint(call.at, call.usage.total_tokens, call.level, call.limit_tokens)
             for call in calls
@@ -69,11 +69,11 @@ class ContextGauge:
         ]
 
     async def compress_to(self, percent: int) -> Compression:
-        """Drop the oldest turns until at most so many percent of the window are in the next prompt.
+        """Drop the oldest turns until the next prompt takes at most this percentage of the window.
 
-        The newest turn stays. `missed_by_tokens` of the answer is 0 where the target was reached. Raises `ValueError`
-        for a percentage that is none.
+        The newest turn stays. `missed_by_tokens` of the result is 0 if the target was reached. Raises `ValueError` for
+        a percentage outside 1 to 100.
         """
         if not 0 < percent <= 100:
-            raise ValueError(f"{percent} is no percentage between 1 and 100")
+            raise ValueError(f"{percent} is not a percentage between 1 and 100")
         return await self._conversation.compress_to(Fraction(numerator=percent, denominator=100))

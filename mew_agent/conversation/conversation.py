@@ -1,287 +1,467 @@
-"""An agent's conversation with its model: turns, calls, and the controls of peers.
+"""An agent's conversation with its model: turns, calls, controls, and what its policy decides.
 
-Owns the rule that the history changes only between model calls: a call holds the lock, a control waits for it and,
-past a bound, cancels the call. What the policy says about it all is the matter of `decisions`. It knows nothing of
-chats, reasoning envelopes or who asked.
+Owns the order of things: the question enters, the policy is asked, the model is called, the status is emitted, and what
+the policy decided is carried out between two calls. Does not know chats, reasoning envelopes or who sent a control.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from mew_protocol.payloads import participant as wire
 from mew_protocol.payloads.participant import CompactDone, Status
 
-from mew_agent.context.history import History, Pin
+from mew_agent.compaction.planner import CompactionPlan, NothingToDo
+from mew_agent.context.history import History
 from mew_agent.context.message_counts import Compression
-from mew_agent.context.policy import GenerationFlags
+from mew_agent.context.policy import AbortAction, Action, CompactAction, ErrorAction, GenerationFlags, Phase, level_of
+from mew_agent.context.policy.rules import InjectRule, RemindRule
 from mew_agent.context.policy.threshold import Fraction
-from mew_agent.context.store import CallRole, Store
+from mew_agent.context.store import Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation import texts
-from mew_agent.conversation.calls import NO_WINDOWS, Calls
-from mew_agent.conversation.compactions import Announce, CompactionRunner
+from mew_agent.conversation.compactions import (
+    COMPACTION_FAILURES,
+    compacted_answer,
+    run_compaction,
+    run_compaction_or_drop,
+    skipped_answer,
+)
+from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.context_tools import ContextTools
-from mew_agent.conversation.decisions import FOR_A_PERSON, Decisions, ReplyStopped
-from mew_agent.conversation.events import Events
-from mew_agent.conversation.history_lock import HistoryLock
-from mew_agent.conversation.model_calls import Listener
-from mew_agent.conversation.notices import Notify, ignore_notice
-from mew_agent.conversation.overflow import is_overflow, learn_window, overflow_compaction
-from mew_agent.conversation.policy_executor import Remedies
-from mew_agent.conversation.tool_results import ToolResults
-from mew_agent.conversation.transcript import Transcript
-from mew_agent.errors import ModelError, ToolsUnsupported
-from mew_agent.model.interface import Model, ModelReply, ModelRequest, ToolCall, ToolSpec, Window
-from mew_agent.tokens.sizes import Sizes, no_counter
-from mew_agent.tokens.tokenizers import TextCounter
-from mew_agent.tools.bounds import ResultBound
+from mew_agent.conversation.events import (
+    ContextCleared,
+    ConversationEvent,
+    ConversationEvents,
+    ItemAdded,
+    LevelChanged,
+    ReplyNotice,
+    StatusChanged,
+)
+from mew_agent.conversation.model_calls import ModelCalls, ReplyListener
+from mew_agent.conversation.options import ConversationOptions
+from mew_agent.conversation.overflow import halved, is_overflow, overflow_compaction, window_after
+from mew_agent.conversation.policy_actions import PendingActions, carry_out
+from mew_agent.conversation.stream_projection import StreamProjection
+from mew_agent.conversation.tool_results import make_room_for_results, withhold_results
+from mew_agent.errors import MewAgentError, ModelError, PolicyStopped, ToolsUnsupported
+from mew_agent.model.interface import Model, ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall, Window
+from mew_agent.tokens.sizes import Sizes
 from mew_agent.tools.results import ToolResult
 
 logger = logging.getLogger("mew_agent.conversation.conversation")
 
-CALL_BOUND_SECONDS = 30.0
-"""How long a control waits for the running model call before it is cancelled."""
+AWAITING_USER = GenerationFlags(user_prompt=True)
+"""Unless a reply asks for tools, the next call answers the next message of a participant."""
 
 Prepare = Callable[[], Awaitable[None]]
 
 
+@dataclass(eq=False)
+class ReplyStopped(MewAgentError):
+    """The policy stopped a running reply, at this projected size."""
+
+    pending: PendingActions
+    tokens: int
+
+    def __str__(self) -> str:
+        return f"stopped by the policy when the context held about {self.tokens:,} tokens"
+
+
 class Conversation:
-    """See the module. `announce(word)` broadcasts the status of this moment; None: its own word.
+    """One conversation. Read its context from `state`, its calls from `calls`; subscribe to `events`."""
 
-    `transcript` holds what is in context; only what enters may be written to it from outside. `summariser` writes
-    summaries; None: the model itself. `load_counter` gets the model's tokenizer, if there is one; it is called once, in
-    a thread. `windows` are those of models that may answer in place of the one asked for.
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        tracker: Tracker,
-        store: Store,
-        *,
-        system_prompt: str,
-        tools: Callable[[], tuple[ToolSpec, ...]],
-        announce: Announce,
-        keep_newest_items: int | None = None,
-        call_bound_seconds: float = CALL_BOUND_SECONDS,
-        summariser: Model | None = None,
-        result_bound: ResultBound | None = None,
-        load_counter: Callable[[], TextCounter | None] = no_counter,
-        windows: Mapping[str, int] = NO_WINDOWS,
-    ) -> None:
-        self.transcript = Transcript(tracker, store, result_bound, Sizes(load_counter))
-        self.tracker = tracker
-        self.events = Events()
-        self.remedies = Remedies(self.transcript, self.events)
-        self.context_tools = ContextTools(self.remedies)
-        self._calls = Calls(
-            model,
-            self.transcript,
-            system_prompt=system_prompt,
-            tools=tools,
-            note=lambda: self.remedies.note,
-            summariser=summariser,
-            windows=windows,
+    def __init__(self, model: Model, tracker: Tracker, store: Store, options: ConversationOptions) -> None:
+        self.events = ConversationEvents()
+        self.state = ContextState(
+            tracker, store, self.events, result_bound=options.result_bound, sizes=Sizes(options.load_counter)
         )
-        self._keep_newest_items = keep_newest_items
-        self._lock = HistoryLock(self._calls.interrupt, call_bound_seconds)
-        self._compactions = CompactionRunner(
-            self.transcript, self._lock.lock, self._calls.summary, announce, self.events
-        )
-        self._decisions = Decisions(self.transcript, self.remedies, self._compactions, self._lock, announce)
-        self._results = ToolResults(self.transcript, self.remedies, self._decisions.compact)
+        self.calls = ModelCalls(model, self.state, options)
+        self.context_tools = ContextTools(self.state)
+        self.compaction_error: str | None = None
+        """Why the newest compaction by the policy failed; None if it did not, or had nothing to remove."""
+        self._keep_newest_items = options.keep_newest_items
+        self._is_compacting = False
+        self._pending_compaction: CompactAction | None = None
         self._calls_in_turn = 0
-        self._is_upkeep = False
+        self._is_maintenance = False
+        self._level = "unknown"
+        if tracker.policy.counts_messages:
+            self.events.subscribe(self._after_item_added)
+
+    @property
+    def tracker(self) -> Tracker:
+        """The accounts of the context, to read."""
+        return self.state.tracker
 
     @property
     def history(self) -> History:
-        """The items in context."""
-        return self.tracker.history
+        """The items in context, to read."""
+        return self.state.history
 
     @property
-    def trouble(self) -> str | None:
-        """The status word of the failure of the newest call; None while calls succeed."""
-        return self._calls.trouble
+    def needs_reminder_tools(self) -> bool:
+        """Whether the policy reminds or prompts, so that the model needs the tools these texts mention."""
+        return any(isinstance(rule, RemindRule | InjectRule) for rule in self.tracker.policy.rules)
 
-    @property
-    def lacks_window(self) -> bool:
-        """Whether the policy cannot work, because nobody told how large the window is."""
-        return self.tracker.limit_tokens is None and self.tracker.policy.limit_missing == "error"
+    async def load(self) -> None:
+        """Load the stored session, if there is one."""
+        self.calls.describe_prefix()
+        await self.state.load()
 
-    @property
-    def takes_tools(self) -> bool:
-        """False once the model's server has refused requests that offer tools."""
-        return self._calls.takes_tools
+    # -- status ------------------------------------------------------------------------------------------
 
-    @property
-    def compaction_problem(self) -> str | None:
-        """Why the newest compaction failed; None when it went well or there was nothing to take out."""
-        return self._compactions.problem
+    def status(self, word: str | None = None) -> Status:
+        """The present status. Its default word: compacting, else the error of the newest call, else active."""
+        if not self.calls.lock.locked():
+            self.calls.describe_prefix()  # the tools of peers may change between two calls
+        stalled = "compaction_stalled" if self.tracker.is_stalled else None
+        default = "compacting" if self.is_compacting else self.calls.last_error_status or stalled or "active"
+        return self.tracker.status(word or default, self.calls.latency_ms)
 
-    # -- controls (see `control.Controllable`) -----------------------------------------------------------
+    async def emit_status(self, word: str | None = None) -> None:
+        """Emit a new level, if there is one, and the present status; None: with its default word."""
+        await self._emit_level_change()
+        await self._emit_status(word)
+
+    async def _emit_status(self, word: str | None) -> None:
+        await self.events.emit(StatusChanged(self.status(word), word))
+
+    async def _emit_level_change(self) -> None:
+        tracker = self.tracker
+        level, severity = level_of(tracker.policy, tracker.snapshot())
+        if level == self._level:
+            return
+        before, self._level = self._level, level
+        status = tracker.status("")
+        basis = tracker.shown_basis[0]
+        await self.events.emit(LevelChanged(before, level, severity, status.tokens, status.max_tokens, basis))
+
+    # -- controls (see `Controllable`) -------------------------------------------------------------------
 
     @property
     def is_compacting(self) -> bool:
-        return self._compactions.is_running
+        """Whether a compaction runs or waits for the running call."""
+        return self._is_compacting
 
-    def status(self, word: str | None = None) -> Status:
-        """The status of this moment. Its own word: compacting, else what troubles it, else active."""
-        if not self._lock.lock.locked():
-            self._calls.describe_prefix()  # peers' tools come and go between two calls
-        stalled = "compaction_stalled" if self.tracker.is_stalled else None
-        own = "compacting" if self.is_compacting else self.trouble or stalled or "active"
-        return self.tracker.status(word or own, self._calls.latency_ms)
-
-    async def compact(self, request: wire.Compact, requester: str) -> CompactDone:
-        """Compact because somebody asked, at the next call bound."""
-        done = await self._compactions.requested(request.target_tokens, self._lock.between_calls)
-        if not done.skipped:
-            self._decisions.drop_compaction()
-        return done
+    async def compact(self, request: wire.Compact) -> CompactDone:
+        """Compact on request, after the running call. The answer contains failures."""
+        if self._is_compacting:
+            return skipped_answer("compaction_in_progress", self.tracker)
+        self._is_compacting = True
+        try:
+            async with self.calls.between_calls():
+                plan = self.state.plan_compaction(request.target_tokens)
+                if isinstance(plan, NothingToDo):
+                    return skipped_answer(plan.reason, self.tracker)
+                result = await run_compaction(plan, "requested", self.state, self.calls)
+                self.compaction_error = None
+        except COMPACTION_FAILURES as error:
+            return skipped_answer(str(error), self.tracker)
+        finally:
+            self._is_compacting = False
+        self._pending_compaction = None
+        return compacted_answer(result, self.tracker)
 
     async def compress_to(self, part: Fraction) -> Compression:
-        """Drop the oldest turns until at most this part of the window is used; the answer says by how much not."""
-        self._decisions.drop_compaction()
-        return await self._compactions.drop_to(part.floor_of(self.tracker.window.max_tokens), self._lock.between_calls)
+        """Drop the oldest turns until at most this part of the window is used, or only the newest turn remains."""
+        self._pending_compaction = None
+        target_tokens = part.floor_of(self.tracker.window.max_tokens)
+        ledger = self.tracker.ledger
+        async with self.calls.between_calls():
+            before = ledger.next_prompt_tokens
+            plan = self.state.plan_compaction(target_tokens, "drop_oldest")
+            removed = 0
+            if isinstance(plan, CompactionPlan):
+                removed = len((await run_compaction(plan, "requested", self.state, self.calls)).evicted)
+                self.compaction_error = None
+        if removed:
+            await self._emit_status("compacted")
+        return Compression(before, ledger.next_prompt_tokens, target_tokens, removed)
 
     async def forget(self, request: wire.Forget) -> int:
-        """Drop entries from one end, whole call/result pairs, never the turn being answered."""
-        async with self._lock.between_calls():
-            gone = await self.transcript.forget(request.direction, request.entries)
-            if gone:
-                self._decisions.drop_compaction()
-            return gone
+        """Remove entries from one end, never half of a call or the turn being answered. Returns how many."""
+        async with self.calls.between_calls():
+            removed = await self.state.forget(request.direction, request.entries)
+            if removed:
+                self._pending_compaction = None
+            return removed
 
     async def clear(self) -> None:
-        """Forget everything but reminders; a question being answered is heard anew before the next call."""
-        async with self._lock.between_calls():
-            await self._decisions.clear(None)
+        """Remove everything but reminders. A question being answered enters again before the next call."""
+        async with self.calls.between_calls():
+            await self._clear(None)
 
     # -- turns -------------------------------------------------------------------------------------------
 
-    async def announce(self, word: str | None = None) -> None:
-        """Tell everybody the status of this moment; `word` replaces its own word for what it is doing."""
-        await self._decisions.announce(word)
+    async def begin_turn(self, *, is_maintenance: bool = False) -> int:
+        """Begin to answer a message; drop the oldest items beyond the configured length. Returns the turn's number.
 
-    async def load(self) -> None:
-        """Take up a stored session, if there is one."""
-        self._calls.describe_prefix()
-        await self.transcript.load()
-        self.remedies.restored()
-
-    def pin(self, pin: Pin) -> None:
-        """Keep a text verbatim in every request."""
-        self.transcript.pin(pin)
-
-    async def begin_turn(self, notify: Notify = ignore_notice, *, is_upkeep: bool = False) -> int:
-        """A question is going to be answered; older items beyond the configured length leave now.
-
-        `notify` hears what people who watch the reply should see. `is_upkeep`: nobody asked, the model puts its own
-        context in order.
+        With `is_maintenance` the turn answers no one: the model puts its own context in order.
         """
-        await self.settle()
+        await self.apply_pending()
         limit = self._keep_newest_items
         if limit is not None and len(self.history) > limit:
-            async with self._lock.between_calls():
-                await self.transcript.forget("oldest", len(self.history) - limit)
-                self._decisions.drop_compaction()
-        self._calls_in_turn, self._is_upkeep = 0, is_upkeep
-        self._decisions.notify = notify
-        self.transcript.answering_turn = self.history.begin_turn()
-        return self.transcript.answering_turn
+            async with self.calls.between_calls():
+                await self.state.forget("oldest", len(self.history) - limit)
+                self._pending_compaction = None
+        self._calls_in_turn, self._is_maintenance = 0, is_maintenance
+        self.state.answering_turn = self.history.begin_turn()
+        return self.state.answering_turn
 
     def end_turn(self) -> None:
-        """The question is answered, or will not be."""
-        self.transcript.answering_turn = None
-        self._is_upkeep = False
-        self._decisions.notify = ignore_notice
+        """End the turn, answered or not."""
+        self.state.answering_turn = None
+        self._is_maintenance = False
 
-    async def withdraw_turn(self, turn: int) -> None:
-        """Take a whole turn out again (a message that can never be sent must not poison all later requests)."""
-        span = self.transcript.span_of_turn(turn)
+    async def remove_turn(self, turn: int) -> None:
+        """Remove a whole turn, so that a message that never fits does not fail all later requests."""
+        span = self.state.span_of_turn(turn)
         if span is not None:
-            async with self._lock.between_calls():
-                self._decisions.drop_compaction()
-                await self.transcript.remove(span)
+            async with self.calls.between_calls():
+                self._pending_compaction = None
+                await self.state.remove(span)
 
-    async def wants_upkeep(self) -> bool:
-        """Whether a prompt waits for a generation that is not for a person. If so it enters with the next call."""
-        return await self._decisions.wants_upkeep()
+    async def needs_maintenance(self) -> bool:
+        """Whether a prompt is due in a turn that answers no one. If so, it enters with the next call."""
+        state, pending = self.tracker.policy_state, self.state.pending_prompts
+        if not state.due or state.prompted or self.tracker.basis != "reported":
+            return False
+        await self._after_call(GenerationFlags())
+        return self.state.pending_prompts != pending
 
-    # -- calling the model -------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------------
 
-    async def call(self, listen: Listener, prepare: Prepare) -> ModelReply:
-        """Make one main call with everything in context, and keep its reply.
+    async def call(self, listener: ReplyListener, prepare: Prepare) -> ModelReply:
+        """Make one main call with everything in context, and add its reply.
 
-        `prepare` puts the question into the history unless it is there; it is called again when no control can
-        come between it and the request. Compacts first if the request would not fit; an overflow answer means
-        compact and try once more; a reply that the policy stops begins again as often as it allows. Raises a
-        `ModelError`, after which figures and history are as before, `PolicyStopped`, or `CallInterrupted`.
+        `prepare` adds the question unless it is in context. It runs again at a moment when no control can come between
+        it and the request. A request that would not fit is compacted first; after an overflow error it is compacted
+        and repeated once; a reply that the policy stops starts over as often as the policy allows. Raises a
+        `ModelError`, after which the context is as before, `PolicyStopped`, or `CallInterrupted`.
         """
         await self._enter(prepare)
-        await self._calls.count_if_close()
+        await self.calls.count_if_close()
         while True:
-            if await self._decisions.before_request(is_chained=self._calls_in_turn > 0):
+            if await self._before_request():
                 await self._enter(prepare)
             try:
-                return await self._call_fitting(listen, prepare)
+                return await self._call_fitting(listener, prepare)
             except ReplyStopped as stopped:
-                await self._decisions.after_stop(stopped)
+                await self._after_stop(stopped)
 
-    async def aside(self, request: ModelRequest, role: CallRole) -> ModelReply:
-        """Ask the model something beside the conversation, between calls; recorded apart, no figure moves."""
-        async with self._lock.lock:
-            return await self._calls.aside(request, role)
+    async def check_results(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> None:
+        """Decide what happens to the results of one reply's calls before they enter; changes `results` in place.
 
-    async def weigh_results(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> None:
-        """Decide what becomes of the results of one reply's calls before they enter; changes `results` in place.
-
-        Raises `PolicyStopped` when the reply cannot go on with them.
+        Raises `PolicyStopped` if the reply cannot continue with them.
         """
-        self._results.withhold(calls, results)
-        if self.context_tools.verdict(calls, results):
-            self.remedies.plan_clear(texts.CLEARED_ITSELF)
-        await self._results.fit(calls, results)
+        withhold_results(calls, results, self.state)
+        if self.context_tools.confirm_clear(calls, results):
+            self.state.plan_clear(texts.CLEARED_BY_AGENT)
+        await make_room_for_results(calls, results, self.state, self._compact)
 
-    async def settle(self) -> None:
-        """Do what was decided after the last call: before the next request, or when nothing waits any more."""
-        await self._decisions.settle()
+    async def apply_pending(self) -> None:
+        """Carry out what the policy decided after the last call: before the next one, or when the agent is idle."""
+        reason = self.state.planned_clear
+        if reason is not None:
+            async with self.calls.between_calls():
+                await self._clear(reason)
+            await self.emit_status(f"cleared:{reason}")
+        elif self._pending_compaction is not None:
+            await self._compact(self._pending_compaction)
 
-    async def window_found(self, window: Window) -> None:
-        """The server told how large its window is."""
-        if window != self.tracker.window:
-            self.tracker.window_changed(window)
-            await self._decisions.after_call(FOR_A_PERSON)
-
-    # -- inside ------------------------------------------------------------------------------------------
+    async def change_window(self, window: Window) -> None:
+        """Set the window that the server reported; levels follow at once."""
+        if self.state.change_window(window):
+            await self._after_call(AWAITING_USER)
 
     async def _enter(self, prepare: Prepare) -> None:
-        await self.remedies.enter_notices()
+        await self.state.enter_pending_prompts()
         await prepare()
 
-    async def _call_fitting(self, listen: Listener, prepare: Prepare) -> ModelReply:
+    async def _call_fitting(self, listener: ReplyListener, prepare: Prepare) -> ModelReply:
         try:
-            return await self._call_once(listen, prepare)
+            return await self._call_once(listener, prepare)
         except ToolsUnsupported as error:
-            if not self.takes_tools:
+            if not self.calls.stop_offering_tools():
                 raise
-            self._calls.takes_tools = False
-            logger.warning("%s; going on without tools", error)
-            await self.announce(error.status)
+            logger.warning("%s; continuing without tools", error)
+            await self.emit_status(error.status)
         except ModelError as error:
             if not is_overflow(error, self.tracker):
                 raise
-            learn_window(error, self.tracker)
-            if not await self._decisions.compact(overflow_compaction(self.tracker)):
+            self.state.change_window(window_after(error, self.tracker.window))
+            if not await self._compact(overflow_compaction(self.tracker)):
                 raise
-        return await self._call_once(listen, prepare)
+        return await self._call_once(listener, prepare)
 
-    async def _call_once(self, listen: Listener, prepare: Prepare) -> ModelReply:
-        async with self._lock.lock:
+    async def _call_once(self, listener: ReplyListener, prepare: Prepare) -> ModelReply:
+        async with self.calls.lock:
             await prepare()
-            reply = await self._calls.main(self._decisions.watching(listen))
+            reply = await self.calls.main(self._watched(listener))
         self._calls_in_turn += 1
         chained = bool(reply.tool_calls)
-        flags = GenerationFlags(user_chain=chained and not self._is_upkeep, user_prompt=not chained)
-        await self._decisions.after_call(flags)
+        await self._after_call(
+            GenerationFlags(user_chain=chained and not self._is_maintenance, user_prompt=not chained)
+        )
         return reply
+
+    # -- what the policy decides -------------------------------------------------------------------------
+
+    async def _before_request(self) -> bool:
+        """Make room if the request would not fit. Returns whether the context was cleared. Raises `PolicyStopped`."""
+        pending = await self._carry_out(
+            self.state.decide("pre_request", GenerationFlags(user_chain=self._calls_in_turn > 0))
+        )
+        await self._emit_words(pending)
+        if pending.stop is not None:
+            raise PolicyStopped(self.tracker.policy.name, await self._report_stop(pending.stop))
+        if self.state.planned_clear is not None:
+            await self.apply_pending()
+            return True
+        if pending.compact is not None:
+            await self._compact(pending.compact)
+        return False
+
+    def _watched(self, listener: ReplyListener) -> ReplyListener:
+        """The listener of a reply, followed by the policy if it watches replies. Raises `ReplyStopped`."""
+        tracker = self.tracker
+        if "stream" not in tracker.policy.phases and "stream" not in tracker.policy.rule_index.interventions:
+            return listener
+        limit = tracker.limit_tokens
+        projection = StreamProjection(tracker.next_prompt_tokens, limit, tracker.ledger.calibration)
+
+        async def watch(event: ModelEvent) -> None:
+            await listener(event)
+            if isinstance(event, TextDelta | ReasoningDelta):
+                tokens = projection.add(event.text)
+                if projection.crosses_step(tokens):
+                    await self.events.emit(ReplyNotice("size", tokens=tokens, max_tokens=limit, basis="projected"))
+                await self._during_reply(tokens)
+
+        return watch
+
+    async def _during_reply(self, tokens: int) -> None:
+        actions = self.state.decide_during("stream", tokens)
+        if not actions:
+            return
+        pending = await self._carry_out(actions)
+        await self._emit_words(pending)
+        if pending.stop is not None or pending.restart is not None:
+            raise ReplyStopped(pending, tokens)
+        self._pending_compaction = pending.compact or self._pending_compaction
+
+    async def _after_stop(self, stopped: ReplyStopped) -> None:
+        """CompactAction, so that the reply can start over. Raises `PolicyStopped` if it may not."""
+        stop = stopped.pending.stop
+        if stop is not None:
+            problem = await self._report_stop(stop, stopped.tokens, "projected")
+            raise PolicyStopped(self.tracker.policy.name, problem)
+        if stopped.pending.compact is not None:
+            await self._compact(halved(stopped.pending.compact, self.tracker.next_prompt_tokens))
+
+    async def _after_call(self, flags: GenerationFlags) -> None:
+        """Ask the policy about the new figures and emit the status. Interventions wait for `apply_pending`."""
+        before = (self.tracker.policy_state, self.state.persisted)
+        pending = await self._decide("after_call", flags)
+        self._pending_compaction = pending.compact
+        if pending.stop is not None:
+            pending.words.append(f"policy_stopped:{await self._report_stop(pending.stop)}")
+        if before != (self.tracker.policy_state, self.state.persisted):
+            await self.state.save()
+        if not pending.words and self.tracker.is_truncated_by_server:
+            pending.words.append("truncated_by_server")
+        if not pending.words:
+            await self.emit_status()
+        await self._emit_words(pending)
+
+    async def _after_item_added(self, event: ConversationEvent) -> None:
+        """Ask a policy that counts messages about each item that enters. Interventions wait for `apply_pending`."""
+        if isinstance(event, ItemAdded):
+            pending = await self._decide("message_added", GenerationFlags())
+            self._pending_compaction = pending.compact or self._pending_compaction
+            await self._emit_words(pending)
+
+    async def _decide(self, phase: Phase, flags: GenerationFlags) -> PendingActions:
+        self.state.refresh_suggestions()
+        return await self._carry_out(self.state.decide(phase, flags))
+
+    async def _carry_out(self, actions: Sequence[Action]) -> PendingActions:
+        return await carry_out(actions, self.state)
+
+    async def _emit_words(self, pending: PendingActions) -> None:
+        for word in pending.words:
+            await self.emit_status(word)
+
+    async def _report_stop(
+        self, stop: AbortAction | ErrorAction, used_tokens: int | None = None, basis: str = "reported"
+    ) -> str:
+        """Report that the policy stopped a reply. Returns why, with figures if the window is full."""
+        if isinstance(stop, ErrorAction):
+            logger.warning("context policy '%s': %s", self.tracker.policy.name, stop.problem)
+            return stop.problem
+        used = self.state.context_usage.used_tokens if used_tokens is None else used_tokens
+        limit = self.tracker.limit_tokens
+        logger.warning("%s: %s of %s tokens, %s", stop.reason, used, limit, basis)
+        text = texts.aborted(used, limit, basis)
+        await self.events.emit(ReplyNotice("aborted", text, tokens=used, max_tokens=limit, basis=basis))
+        return f"{stop.reason} ({texts.tokens_of_limit(used, limit, basis)})"
+
+    # -- clearing and compacting -------------------------------------------------------------------------
+
+    async def _clear(self, reason: str | None) -> None:
+        """Remove everything but reminders. The caller holds the history; the model reads a `reason`."""
+        tokens = self.tracker.tokens
+        self._pending_compaction = None
+        await self.state.clear(reason)
+        await self.events.emit(ContextCleared(tokens, reason))
+
+    async def _compact(self, action: CompactAction) -> bool:
+        """Compact by decision of the policy. Returns whether anything left the context.
+
+        People who watch a reply of a policy that stops replies see the compaction begin and end.
+        """
+        if not self._is_compacting:
+            self._pending_compaction = None
+        is_shown = "stream" in self.tracker.policy.rule_index.interventions
+        if is_shown:
+            await self.events.emit(ReplyNotice("compacting", texts.COMPACTING))
+        changed = await self._run_compaction(action)
+        await self._emit_level_change()
+        if is_shown and changed:
+            await self.events.emit(ReplyNotice("compacted", texts.COMPACTED))
+        elif is_shown:
+            problem = self.compaction_error or "nothing can be removed"
+            await self.events.emit(ReplyNotice("not_compacted", texts.NOT_COMPACTED.format(problem=problem)))
+        return changed
+
+    async def _run_compaction(self, action: CompactAction) -> bool:
+        """Compact with a status before and after. Emits failures. Returns whether anything changed."""
+        if self._is_compacting:
+            async with self.calls.lock:
+                return True
+        self._is_compacting = True
+        failure: Exception | None = None
+        plan: CompactionPlan | NothingToDo | None = None
+        try:
+            async with self.calls.lock:
+                plan = self.state.plan_compaction(action.target_tokens, action.method)
+                if isinstance(plan, CompactionPlan):
+                    await self._emit_status("compacting")
+                    await run_compaction_or_drop(plan, action, self.state, self.calls)
+                    self.compaction_error = None
+        except COMPACTION_FAILURES as error:
+            failure = error
+        finally:
+            self._is_compacting = False
+        if isinstance(plan, CompactionPlan) and failure is None:
+            await self._emit_status("compacted")
+            if self.tracker.is_stalled:
+                await self._emit_status("compaction_stalled:compacting does not free enough")
+            return True
+        problem = plan.reason if isinstance(plan, NothingToDo) else str(failure)
+        self.compaction_error = None if failure is None else problem
+        logger.warning("compaction (%s) changed nothing: %s", action.trigger, problem)
+        await self.state.record_failed_compaction()
+        await self._emit_status(f"{'compaction_stalled' if self.tracker.is_stalled else 'compaction_failed'}:{problem}")
+        return False

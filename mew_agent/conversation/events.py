@@ -1,20 +1,23 @@
-"""What happens to an agent's context, as typed events for whoever listens in the same process.
+"""What happens in a conversation, as typed events, and their delivery to listeners in the same process.
 
-Owns the events and their delivery: in order, without waiting for a listener, none being no error. Peers learn the
-same from `participant/status`.
+Owns the order: listeners run one after another and the conversation waits for each, so that what they send reaches the
+wire in the order of the events. Does not know any listener. Peers learn the same facts from `participant/status`.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
 
 from mew_protocol.context_report import Basis
+from mew_protocol.payloads.participant import Status
 
 from mew_agent.context.policy import Suggestion
 
 
 @dataclass(frozen=True, slots=True)
 class LevelChanged:
-    """Another level than before; `unknown` is one too. Tokens are the report's, None where they are not known."""
+    """The context has a new level, possibly `unknown`. Tokens are those of the report, None if not known."""
 
     before: str
     after: str
@@ -26,7 +29,7 @@ class LevelChanged:
 
 @dataclass(frozen=True, slots=True)
 class RedlineApproached:
-    """The last level before the redline was entered."""
+    """The context entered the last level before the redline."""
 
     used_tokens: int | None
     max_tokens: int | None
@@ -49,7 +52,7 @@ class SavingSuggested:
 
 @dataclass(frozen=True, slots=True)
 class ContextCleared:
-    """Everything was forgotten; so many tokens were in use, None where that was not known."""
+    """The context was emptied. `tokens` is the size before, None if not known."""
 
     tokens: int | None
     reason: str | None
@@ -57,25 +60,75 @@ class ContextCleared:
 
 @dataclass(frozen=True, slots=True)
 class ContextCompacted:
-    """A compaction ended. Tokens before and after, None where they are not known."""
+    """A compaction ended. Tokens before and after, None if not known."""
 
     tokens_before: int | None
     tokens_after: int | None
     trigger: str
 
 
+@dataclass(frozen=True, slots=True)
+class StatusChanged:
+    """Peers should receive this status. `word` is its status word, None if it is only the default one."""
+
+    status: Status
+    word: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAdded:
+    """An item that the model did not write entered the history."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyNotice:
+    """Something people who watch a reply should see: its context is compacted, a reply stops, how full it gets.
+
+    The kind `size` has figures and no text; `basis` says how `tokens` are known.
+    """
+
+    kind: Literal["size", "compacting", "compacted", "not_compacted", "aborted"]
+    text: str = ""
+    tokens: int | None = None
+    max_tokens: int | None = None
+    basis: str | None = None
+
+    def values(self) -> dict[str, object]:
+        """Everything but the kind, without empty fields."""
+        fields = {"text": self.text or None, "tokens": self.tokens, "max_tokens": self.max_tokens, "basis": self.basis}
+        return {key: value for key, value in fields.items() if value is not None}
+
+
 ContextEvent = LevelChanged | RedlineApproached | RedlineCrossed | SavingSuggested | ContextCleared | ContextCompacted
+"""What programs may subscribe to; see `Agent.on_context_event`."""
 
-Listener = Callable[[ContextEvent], None]
+ConversationEvent = ContextEvent | StatusChanged | ItemAdded | ReplyNotice
+
+EventListener = Callable[[ConversationEvent], Awaitable[None]]
 
 
-@dataclass
-class Events:
-    """Tells every listener. A listener must not block; one that fails is its owner's matter."""
+class ConversationEvents:
+    """Delivers each event to every listener, in the order of subscription. A listener's error reaches the emitter."""
 
-    listeners: list[Listener] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._listeners: list[EventListener] = []
 
-    def tell(self, event: ContextEvent) -> None:
-        """Tell all listeners, in the order in which they came."""
-        for listener in tuple(self.listeners):
-            listener(event)
+    def subscribe(self, listener: EventListener) -> None:
+        """Deliver all later events to this listener. It must return soon: the conversation waits for it."""
+        self._listeners.append(listener)
+
+    @contextmanager
+    def subscribed(self, listener: EventListener) -> Iterator[None]:
+        """Deliver events to this listener while the block runs."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    async def emit(self, event: ConversationEvent) -> None:
+        """Deliver an event and wait until every listener has handled it."""
+        for listener in tuple(self._listeners):
+            await listener(event)

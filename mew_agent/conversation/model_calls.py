@@ -1,63 +1,226 @@
-"""One call to the model at a time, from request to reply, that somebody else may interrupt.
+"""An agent's calls to its model: what they send, one at a time, and a record of each.
 
-Owns the interrupting, and that every text of a reply can be stored and sent. It knows no history, no figures and
-not what a call is for.
+Owns the request (system prompt, reminders, tools), the fingerprint of everything sent besides the items, the window of
+a fallback model, and the lock: the history changes only between two calls. A control waits for the running call and,
+past a bound, interrupts it. Does not know when to call, nor what a reply means.
 """
 
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import assert_never
+from uuid import uuid4
 
 import anyio
 
-from mew_agent.errors import MewAgentError, ModelStreamCut
-from mew_agent.model.interface import Model, ModelEvent, ModelReply, ModelRequest, ReasoningDelta, TextDelta, ToolCall
+from mew_agent.context.history import History, Pin
+from mew_agent.context.store import CallRecord, CallRole
+from mew_agent.conversation.context_state import ContextState
+from mew_agent.conversation.options import ConversationOptions
+from mew_agent.errors import MewAgentError, ModelError, ModelStreamCut
+from mew_agent.model.interface import (
+    Model,
+    ModelEvent,
+    ModelReply,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    ToolCall,
+    ToolSpec,
+    Window,
+)
+from mew_agent.participant.messenger import timestamp
 from mew_agent.tools.results import well_formed
 
-Listener = Callable[[ModelEvent], Awaitable[None]]
+ReplyListener = Callable[[ModelEvent], Awaitable[None]]
+"""Receives every event of a running reply."""
 
 
 class CallInterrupted(MewAgentError):
-    """A control could not wait any longer for this call; make it again."""
+    """A control interrupted this call; the caller may repeat it."""
 
 
-class ModelCaller:
-    """Runs calls to one model. The caller sees to it that they do not overlap."""
+class ModelCalls:
+    """The calls of one conversation. Hold `lock` during `main` and `summary`."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, state: ContextState, options: ConversationOptions) -> None:
+        self.lock = anyio.Lock()
+        """Held during a call, and by everything that changes the history."""
+        self.last_error_status: str | None = None
+        """The status word of the newest main call if it failed; None if it did not."""
+        self.latency_ms: int | None = None
+        self.supports_tools = True
+        """False once the server has refused a request because it offered tools."""
         self._model = model
+        self._summariser = options.summariser or model
+        self._state = state
+        self._options = options
         self._scope: anyio.CancelScope | None = None
+        self._requested_model = state.tracker.model
+        self._own_window: Window | None = None
+
+    # -- the lock ----------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def between_calls(self) -> AsyncIterator[None]:
+        """Hold the history between two calls; interrupt a call that runs past the bound."""
+        with anyio.move_on_after(self._options.call_bound_seconds) as wait:
+            await self.lock.acquire()
+        if wait.cancelled_caught:
+            self.interrupt()
+            await self.lock.acquire()
+        try:
+            yield
+        finally:
+            self.lock.release()
 
     def interrupt(self) -> None:
-        """Cancel the call that is running, at the server too; without one nothing happens."""
+        """Cancel the running call, also at the server; it raises `CallInterrupted`."""
         if self._scope is not None:
             self._scope.cancel()
 
-    async def run(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
-        """Make one call; `listen` hears every event of it. Raises `CallInterrupted` or a `ModelError`."""
+    # -- calls -------------------------------------------------------------------------------------------
+
+    async def main(self, listener: ReplyListener) -> ModelReply:
+        """Send everything in context and add the reply to it.
+
+        Raises a `ModelError` or `CallInterrupted`; then the context is as before. The call is recorded in any case.
+        """
+        history = self._state.history
+        request, fingerprint = self._request()
+        last_seq, revision, call_id = history.last_seq, history.revision, str(uuid4())
+        started = anyio.current_time()
+        try:
+            async with self._failures_recorded(call_id, "main", revision):
+                reply = with_unique_call_ids(await self._run(self._model, request, listener), history)
+        except ModelError as error:
+            self.last_error_status = error.status
+            raise
+        self.last_error_status = None
+        self.latency_ms = _milliseconds_since(started)
+        size = await self._state.size_of_reply(reply)
+        self._follow_served_model(reply.served_model)
+        record = _record(call_id, "main", revision, reply, self.latency_ms)
+        await self._state.add_reply(reply, record, size, last_seq=last_seq, fingerprint=fingerprint)
+        return reply
+
+    async def summary(self, request: ModelRequest) -> ModelReply:
+        """Make a summary call. It is recorded apart and changes no figure."""
+        return await self._recorded(self._summariser, request, "summary")
+
+    async def side_call(self, request: ModelRequest, role: CallRole) -> ModelReply:
+        """Make a call outside the conversation, between two of its calls. Recorded apart; it changes no figure."""
+        async with self.lock:
+            return await self._recorded(self._model, request, role)
+
+    def stop_offering_tools(self) -> bool:
+        """Offer no tools from now on. Returns False if none were offered before."""
+        offered, self.supports_tools = self.supports_tools, False
+        return offered
+
+    async def _recorded(self, model: Model, request: ModelRequest, role: CallRole) -> ModelReply:
+        call_id, started = str(uuid4()), anyio.current_time()
+        revision = self._state.history.revision
+        async with self._failures_recorded(call_id, role, revision):
+            reply = await self._run(model, request)
+        await self._state.save(call=_record(call_id, role, revision, reply, _milliseconds_since(started)))
+        return reply
+
+    async def _run(self, model: Model, request: ModelRequest, listener: ReplyListener | None = None) -> ModelReply:
         reply: ModelReply | None = None
         try:
             with anyio.CancelScope() as self._scope:
-                async with aclosing(self._model.stream(request)) as events:
-                    async for event in events:
-                        sound = _well_formed(event)
-                        if isinstance(sound, ModelReply):
-                            reply = sound
-                        if listen is not None:
-                            await listen(sound)
+                async with aclosing(model.stream(request)) as events:
+                    async for raw in events:
+                        event = _well_formed(raw)
+                        if isinstance(event, ModelReply):
+                            reply = event
+                        if listener is not None:
+                            await listener(event)
                 if reply is None:
-                    identity = self._model.identity
-                    raise ModelStreamCut(identity.endpoint, identity.model, "no reply")
+                    raise ModelStreamCut(model.identity.endpoint, model.identity.model, "no reply")
         finally:
             self._scope = None
         if reply is None:
             raise CallInterrupted("a control interrupted this call")
         return reply
 
+    @asynccontextmanager
+    async def _failures_recorded(self, call_id: str, role: CallRole, revision: int) -> AsyncIterator[None]:
+        """Record whatever ends a call without a reply: an error, an interrupt, a cancelled turn."""
+        model = self._model.identity.model
+        try:
+            yield
+        except MewAgentError as error:
+            model = error.model if isinstance(error, ModelError) else model
+            await self._state.save(call=_failure(call_id, role, revision, str(error), model))
+            raise
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._state.save(call=_failure(call_id, role, revision, "cancelled", model))
+            raise
+
+    # -- requests ----------------------------------------------------------------------------------------
+
+    def describe_prefix(self) -> None:
+        """Update the size of what is sent besides the items. Not during a call, which has sent its own already."""
+        self._prefix()
+
+    async def count_if_close(self) -> None:
+        """Let the server count the next request where the error of a projection could change a decision."""
+        request, _ = self._request()
+        if self._state.tracker.is_close_call:
+            tokens = await self._model.count_prompt(request)
+            if tokens is not None:
+                self._state.record_server_count(tokens)
+
+    def _request(self) -> tuple[ModelRequest, str]:
+        """The next main request, and the fingerprint of what it sends besides the items."""
+        history, system_prompt = self._state.history, self._options.system_prompt
+        tools, tools_text, reminders = self._prefix()
+        request = ModelRequest(history.request_messages(system_prompt, reminders), tools)
+        return request, _fingerprint(system_prompt, tools_text, history.pins, reminders)
+
+    def _prefix(self) -> tuple[tuple[ToolSpec, ...], str, str]:
+        """The tools, their text and the reminders of the next request; updates their size."""
+        reminders, tools = self._state.reminder_text, self._options.tools() if self.supports_tools else ()
+        tools_text = "".join(f"{tool.name}{tool.description}{tool.parameters}" for tool in tools)
+        self._state.describe_prefix(self._options.system_prompt, tools_text + reminders)
+        return tools, tools_text, reminders
+
+    # -- fallback models ---------------------------------------------------------------------------------
+
+    def _follow_served_model(self, served_model: str) -> None:
+        """Use the window of the model that answered.
+
+        Gateways fall back to another model when the requested one is busy, and the limit changes with it. Servers also
+        answer with longer names of the same model (`gpt-4o-2024-08-06`): only configured names count as a fallback.
+        """
+        windows, requested = self._options.windows, self._requested_model
+        tokens = None if served_model == requested else windows.get(served_model)
+        if tokens is not None:
+            if self._own_window is None:
+                self._own_window = self._state.tracker.window
+            self._state.change_window(Window(tokens, "configured", f"models.{served_model}"))
+        elif self._own_window is not None:
+            window, self._own_window = self._own_window, None
+            self._state.change_window(window)
+
+
+def with_unique_call_ids(reply: ModelReply, history: History) -> ModelReply:
+    """The reply with tool call ids that no other call of the history has; some servers count from 0 in each reply."""
+    taken = {call.id for item in history.items for call in item.tool_calls}
+    calls: list[ToolCall] = []
+    for call in reply.tool_calls:
+        new = call if call.id not in taken else replace(call, id=f"call_{uuid4().hex[:24]}")
+        taken.add(new.id)
+        calls.append(new)
+    return replace(reply, tool_calls=tuple(calls))
+
 
 def _well_formed(event: ModelEvent) -> ModelEvent:
-    """The event without half characters, which a model may write and nobody can send."""
+    """The event without lone surrogates, which a model may write and no one can send."""
     match event:
         case TextDelta(text):
             return TextDelta(well_formed(text))
@@ -72,3 +235,26 @@ def _well_formed(event: ModelEvent) -> ModelEvent:
             return replace(event, text=text, reasoning_text=thinking, tool_calls=calls)
         case _:
             assert_never(event)
+
+
+def _record(call_id: str, role: CallRole, revision: int, reply: ModelReply, latency_ms: int) -> CallRecord:
+    return CallRecord(
+        call_id, role, timestamp(), reply.served_model, revision, reply.usage, latency_ms, reply.finish_reason
+    )
+
+
+def _failure(call_id: str, role: CallRole, revision: int, problem: str, model: str) -> CallRecord:
+    return CallRecord(call_id, role, timestamp(), model, revision, failed=problem)
+
+
+def _milliseconds_since(started: float) -> int:
+    return round((anyio.current_time() - started) * 1000)
+
+
+def _fingerprint(system_prompt: str, tools_text: str, pins: Sequence[Pin], reminders: str) -> str:
+    """Identifies everything sent besides the items; prompts with different fingerprints are not comparable."""
+    digest = hashlib.blake2b(digest_size=16)
+    for text in (system_prompt, tools_text, *(pin.text for pin in pins), *([reminders] if reminders else [])):
+        digest.update(len(text).to_bytes(8, "big"))
+        digest.update(text.encode(errors="surrogatepass"))
+    return digest.hexdigest()

@@ -1,18 +1,18 @@
-"""[pure] What a policy suggests to save tokens, from the items of a history and what each probably takes.
+"""[pure] What a policy suggests in order to save tokens, from the items of a history and their sizes.
 
-Owns the sums behind the suggestions, so that asking costs the same however long the history is; they are made anew
-only when something left it.
+Owns the running sums behind the suggestions, so that the cost of a refresh does not grow with the history. The sums
+start over when items left the history.
 """
 
 from mew_agent.context.history import Item
 from mew_agent.context.measures import measure_of
-from mew_agent.context.message_counts import CountedConversation, Role
+from mew_agent.context.message_counts import CountedConversation
 from mew_agent.context.policy import Policy, Suggestion
 from mew_agent.context.policy.rules import SuggestRule
 from mew_agent.context.tracker import Tracker
 
 
-class Advice:
+class SavingSuggestions:
     """The suggestions of one agent's policy; none under a policy without rules for them."""
 
     def __init__(self, tracker: Tracker) -> None:
@@ -23,20 +23,20 @@ class Advice:
         self._revision = -1
         self._last_seq = -1
 
-    def renew(self) -> tuple[Suggestion, ...]:
-        """Look at what entered or left since, and tell the tracker what is suggested now."""
-        if self._suggests:
-            self._take_in()
-            self._counted.limit_tokens = self._tracker.limit_tokens or self._tracker.window.max_tokens
-            self._tracker.suggestions = self._counted.suggestions()
-        return self._tracker.suggestions
+    def refresh(self) -> tuple[Suggestion, ...]:
+        """Count what entered or left since the last time. Returns what is suggested now."""
+        if not self._suggests:
+            return ()
+        self._count_new_items()
+        self._counted.limit_tokens = self._tracker.limit_tokens or self._tracker.window.max_tokens
+        return self._counted.suggestions()
 
-    def _take_in(self) -> None:
+    def _count_new_items(self) -> None:
         history = self._tracker.history
         if history.revision != self._revision:
             self._counted = CountedConversation(self._policy, 1)
             self._revision, self._last_seq = history.revision, -1
-        new = []
+        new: list[Item] = []
         for item in reversed(history.items):
             if item.seq <= self._last_seq:
                 break
@@ -47,10 +47,6 @@ class Advice:
         prices = self._tracker.ledger.item_prices() if self._last_seq < 0 else {}
         for item in reversed(new):
             tokens = prices.get(item.seq)
-            self._counted.add(measure_of(item).project(calibration) if tokens is None else tokens, _role_of(item))
+            role = None if item.notice else item.role  # the policy's own prompts are not a participant's messages
+            self._counted.add(measure_of(item).project(calibration) if tokens is None else tokens, role)
         self._last_seq = history.last_seq
-
-
-def _role_of(item: Item) -> Role | None:
-    """A prompt of our own is nobody's message."""
-    return None if item.notice else item.role

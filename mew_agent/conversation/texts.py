@@ -1,119 +1,193 @@
-"""[pure] What an agent tells its own model about its context, and the notices people see while it is compacted.
+"""[pure] The texts of an agent: its default system prompt, prompts about its own context, and reports of failures.
 
-Each text for a model says that it is no request from anybody. Figures are the policy's measure at that moment; what is
-not known is said to be unknown.
+Texts for the model say that they are no request from a participant. Figures are the policy's measure at that moment;
+an unknown figure is called unknown.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
+
+from mew_protocol.context_report import ContextReport, Injection
+from mew_protocol.payloads.participant import Status
 
 from mew_agent.context.policy import AbortAction, ErrorAction, Policy
+from mew_agent.conversation.overflow import CutReason
 
-NOTICE = "[System notice about your context; nobody said this, and it is no new request.]"
+DEFAULT_SYSTEM_PROMPT = (
+    "You are {name}, a participant in a shared workspace with people and other agents. Messages carry the name of"
+    " their sender. Answer what is asked, briefly and truthfully; use the tools you are offered when they help."
+)
 
-TIDY = (
+# -- prompts about the context, for the model --------------------------------------------------------------
+
+NOTICE = "[System notice about your context. It is not a message from a participant and not a new request.]"
+
+CONTINUATION_PACKAGE = (
     "Call update_reminder (or add_reminder) at least once, so that a reminder holds a continuation package: the first"
     " step to take, where to look (files, names, search words), how to run and check, details that are easily lost."
 )
-NO_BARE_ANSWER = "An acknowledgement alone helps nobody."
+NO_BARE_ANSWER = "Do not answer with an acknowledgement alone."
 
-NEW_COURSE = (
-    f"{NOTICE} A new course begins: {{reason}}. What was said before is gone from your context; your reminders are"
-    " kept. Go on from them."
+CONTEXT_CLEARED = (
+    f"{NOTICE} A new course begins: {{reason}}. The earlier messages are gone from your context; your reminders are"
+    " kept. Continue from them."
 )
 
 CLEARED_RESULT = "Your mind is cleared: a new course begins with your reminders."
-REFUSED_CLEAR = (
-    "nothing was cleared, because {siblings} failed beside it. Look at the failure first, then call clear_mind"
-    " by itself."
+CLEAR_REFUSED = (
+    "nothing was cleared, because {siblings} failed in the same reply. Handle the failure first, then call"
+    " clear_mind by itself."
 )
-
-COMPACTING = "⚙️ Compacting conversation history..."
-COMPACTED = "✅ Context compacted, continuing..."
-NOT_COMPACTED = "⚠️ The context could not be compacted: {problem}"
-CLEARED_ITSELF = "the agent cleared its mind"
+CLEARED_BY_AGENT = "the agent cleared its mind"
 
 
 @dataclass(frozen=True, slots=True)
-class Fullness:
-    """What texts say of a context, in tokens by the policy's measure; None where it is not known."""
+class ContextUsage:
+    """How full a context is, in tokens by the policy's measure; None if not known."""
 
     used_tokens: int | None
     limit_tokens: int | None
 
     def sentence(self) -> str:
-        """How full it is."""
+        """The usage in one sentence for the model."""
         if self.used_tokens is None:
-            return "How much your context holds now is not known: your last call reported no usage."
+            return "The size of your context is unknown: your last call reported no usage."
         if self.limit_tokens is None:
-            return f"Your context holds {self.used_tokens:,} tokens; how much fits is not known."
+            return f"Your context holds {self.used_tokens:,} tokens; its limit is unknown."
         percent = self.used_tokens * 100 // self.limit_tokens
         return f"Your context holds {self.used_tokens:,} of {self.limit_tokens:,} tokens ({percent} %)."
 
 
-def prompt_text(policy: Policy, level: str, remaining: int | None, fullness: Fullness) -> str:
-    """The prompt that goes before a generation at a level; in a countdown it says how many follow."""
-    mark = _mark(policy, level, fullness.limit_tokens)
-    above = f" Its level is {level}{f', from {mark:,} tokens on' if mark else ''}."
+def prompt_text(policy: Policy, level: str, remaining: int | None, usage: ContextUsage) -> str:
+    """The prompt before a call at a level. In a countdown it says how many prompts follow."""
+    mark = _first_tokens(policy, level, usage.limit_tokens)
+    above = f" Its level is {level}{f', which starts at {mark:,} tokens' if mark else ''}."
     if remaining is None:
-        then = "As soon as that can be read at a glance, call clear_mind to go on with a fresh context."
+        then = "When the package is complete, call clear_mind to continue with a fresh context."
     elif remaining:
         more = "1 more notice follows" if remaining == 1 else f"{remaining} more notices follow"
         then = f"Then call clear_mind. {more}; after that your context is cleared without asking."
     else:
         then = "Then call clear_mind. This is the last notice: next, your context is cleared without asking."
-    return f"{NOTICE} {fullness.sentence()}{above} {TIDY} {then} {NO_BARE_ANSWER}"
+    return f"{NOTICE} {usage.sentence()}{above} {CONTINUATION_PACKAGE} {then} {NO_BARE_ANSWER}"
 
 
-def injection_line(level: str, remaining: int | None) -> str:
-    """The same in one line, for people."""
-    if remaining is None:
-        return f"at {level} the agent is asked to put its reminders in order and to clear its mind"
-    return f"at {level} its context is cleared after {remaining} more prompt{'' if remaining == 1 else 's'}"
-
-
-REMINDED = "every request reminds the agent that its context is large"
-
-
-def health_reminder(fullness: Fullness) -> str:
-    """The policy's own reminder, rendered from the newest figures."""
+def health_reminder(usage: ContextUsage) -> str:
+    """The policy's own reminder, with the newest figures."""
     return (
-        f"Context health: {fullness.sentence()} Distil what matters into your reminders, then call clear_mind; large"
+        f"Context health: {usage.sentence()} Distil what matters into your reminders, then call clear_mind; large"
         " contexts make answers worse."
     )
 
 
+def withheld_result(size_bytes: int, level: str, *, failed: bool) -> str:
+    """Replaces a tool result that is too large for a context at this level."""
+    outcome = "the call failed" if failed else "The call succeeded"
+    return (
+        f"{outcome}, but its result of {size_bytes:,} bytes was withheld, because your context is at level {level}."
+        " Update your reminders and call clear_mind, or request less at once."
+    )
+
+
+def oversized_result(tokens: int, limit_tokens: int) -> str:
+    """Replaces a tool result that cannot be sent."""
+    return f"a result of about {tokens:,} tokens does not fit a window of {limit_tokens:,}; it was left out."
+
+
+# -- notices about the context, for people -----------------------------------------------------------------
+
+COMPACTING = "⚙️ Compacting conversation history..."
+COMPACTED = "✅ Context compacted, continuing..."
+NOT_COMPACTED = "⚠️ The context could not be compacted: {problem}"
+
+REMINDER_INJECTION: Final = Injection(kind="reminder", text="every request reminds the agent that its context is large")
+
+
+def prompt_injection(level: str, remaining: int | None) -> Injection:
+    """What reports say while the prompts of a level are in force."""
+    if remaining is None:
+        text = f"at {level} the agent is asked to update its reminders and to clear its mind"
+        return Injection(kind="prompt", text=text)
+    text = f"at {level} its context is cleared after {remaining} more prompt{'' if remaining == 1 else 's'}"
+    return Injection(kind="countdown", remaining=remaining, text=text)
+
+
 def problem_of(stop: AbortAction | ErrorAction) -> str:
-    """Why a policy stops something."""
+    """Why a policy stops a reply."""
     return stop.problem if isinstance(stop, ErrorAction) else stop.reason
 
 
-def of_window(used_tokens: int | None, limit_tokens: int | None, basis: str) -> str:
+def tokens_of_limit(used_tokens: int | None, limit_tokens: int | None, basis: str) -> str:
     """So many of so many tokens, and how that is known."""
     if used_tokens is None:
-        return "how many tokens is not known"
+        return "unknown number of tokens"
     of = f" of {limit_tokens:,}" if limit_tokens else ""
     return f"{used_tokens:,}{of} tokens, {basis}"
 
 
 def aborted(used_tokens: int | None, limit_tokens: int | None, basis: str) -> str:
     """The notice of a reply that ends because the window is full."""
-    return f"⚠️ The context window is full: {of_window(used_tokens, limit_tokens, basis)}"
+    return f"⚠️ The context window is full: {tokens_of_limit(used_tokens, limit_tokens, basis)}"
 
 
-def withheld_result(size_bytes: int, level: str, *, failed: bool) -> str:
-    """What stands in place of a tool result that is too large for a context at this level."""
-    outcome = "the call failed" if failed else "The call succeeded"
+# -- answers that are not the model's ----------------------------------------------------------------------
+
+EMPTY_ANSWER = "(My model returned an empty answer.)"
+TOO_MANY_STEPS = "I stopped after {count} steps without reaching an answer. My steps so far are in my reasoning."
+TOO_LONG = "I stopped after {seconds:g} seconds without reaching an answer. My steps so far are in my reasoning."
+CANCELLED_RESULT = "[cancelled before it finished]"
+
+_CUT_REASONS: Final[Mapping[CutReason, str]] = {
+    "context_full": "my context window is full",
+    "max_tokens": "my model may not write more at a time",
+    "content_filter": "my model's provider withheld the rest",
+}
+
+
+def context_sentence(status: Status) -> str:
+    """The agent's own context in one sentence, from the report that everyone reads."""
+    report: ContextReport | None = status.context
+    if status.tokens is None or report is None:
+        reason = (report.reason or "unknown").replace("_", " ") if report else "unknown"
+        last = report.last_reported if report else None
+        known = f"; last reported {last.tokens:,} tokens" if last else ""
+        return f"The size of my context is not known ({reason}{known})."
+    of = f" of {status.max_tokens:,}" if status.max_tokens else ""
+    return f"My context is unchanged at {status.tokens:,}{of} tokens ({report.basis})."
+
+
+def failed_call_text(error: Exception, status: Status) -> str:
+    """The answer when a model call failed."""
+    return f"{_sentence(error)} {context_sentence(status)}"
+
+
+def cut_short_text(text: str, reason: CutReason) -> str:
+    """An incomplete answer, marked as such."""
+    return f"{text.rstrip()}\n\n[My answer ends here: {_CUT_REASONS[reason]}.]".lstrip()
+
+
+def does_not_fit_text(error: Exception, limit_tokens: int, *, result_tokens: int = 0) -> str:
+    """The answer when a single turn is larger than the window.
+
+    `result_tokens` is the projected size of the turn's tool results; with 0 the message itself is too large.
+    """
+    window = f"my window of {limit_tokens:,} tokens, even with everything else compacted"
+    if result_tokens:
+        return (
+            f"{_sentence(error)} What my tools returned for your message (about {result_tokens:,} tokens, projected)"
+            f" does not fit {window}; I left both out of my context. Please ask for less at a time."
+        )
     return (
-        f"{outcome}, but its result of {size_bytes:,} bytes was withheld, because your context is at level {level}."
-        " Put your reminders in order and call clear_mind, or ask for less at once."
+        f"{_sentence(error)} Your message alone does not fit {window}; I left it out of my context. Please send it in"
+        " smaller parts."
     )
 
 
-def oversized_result(tokens: int, limit_tokens: int) -> str:
-    """What stands in place of a tool result that cannot be sent."""
-    return f"a result of about {tokens:,} tokens does not fit a window of {limit_tokens:,}; it was left out."
+def _sentence(error: Exception) -> str:
+    return f"{str(error).rstrip('. ')}."
 
 
-def _mark(policy: Policy, level: str, limit_tokens: int | None) -> int | None:
+def _first_tokens(policy: Policy, level: str, limit_tokens: int | None) -> int | None:
     found = policy.level_named(level)
     return None if found is None else found.at.first_tokens(limit_tokens)

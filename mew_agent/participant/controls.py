@@ -1,11 +1,11 @@
-"""The `participant/*` controls: which envelopes answer which request, in which order.
+"""Carries out the `participant/*` controls, and sends a participant's status.
 
-Owns that order (the reference's, so that its clients understand us) and pausing. What a control does to a
-conversation is behind `Controllable`; a participant without one has nothing to compact and says so.
+Owns which envelopes answer a control, their order (that of the reference implementation, whose clients rely on it), and
+pausing. Does not know what a control does to a conversation; a participant without one answers that there is nothing to
+compact.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Protocol, assert_never
 
@@ -26,38 +26,48 @@ from mew_protocol.payloads.participant import (
     Shutdown,
     Status,
 )
-from mew_protocol.payloads.participant import Control as Asked
+from mew_protocol.payloads.participant import Control as ControlPayload
 from pydantic import BaseModel
 
 from mew_agent.errors import GatewayError, NotPermitted
+from mew_agent.participant.dispatcher import Subscriber
+from mew_agent.participant.events import EventReader
+from mew_agent.participant.messenger import Messenger, timestamp
+from mew_agent.participant.peers import PeerChanges, PeerContext
 
 logger = logging.getLogger("mew_agent.participant.controls")
 
 NOTHING_TO_DO = frozenset({"no_history", "compaction_in_progress", "already_below_target"})
-"""Why a compaction is skipped although nothing went wrong."""
+"""Reasons to skip a compaction that are not failures."""
 
 
 class Controllable(Protocol):
-    """A conversation that can be steered. `NoConversation` is the one of participants that have none."""
+    """A conversation that controls act on. See `NoConversation` for participants without one."""
 
     def status(self, word: str | None = None) -> Status:
-        """The status of this moment; `word` replaces its own word for what it is doing."""
+        """The present status; `word` replaces the default status word."""
         ...
-
-    async def compact(self, request: Compact, requester: str) -> CompactDone: ...
 
     @property
-    def is_compacting(self) -> bool: ...
-
-    async def forget(self, request: Forget) -> int:
-        """Returns how many entries were dropped."""
+    def is_compacting(self) -> bool:
+        """Whether a compaction runs or waits for the running call."""
         ...
 
-    async def clear(self) -> None: ...
+    async def compact(self, request: Compact) -> CompactDone:
+        """Compact; failures are in the answer."""
+        ...
+
+    async def forget(self, request: Forget) -> int:
+        """Remove entries from one end. Returns how many."""
+        ...
+
+    async def clear(self) -> None:
+        """Remove everything."""
+        ...
 
 
 class NoConversation:
-    """Nothing to count and nothing to forget."""
+    """The conversation of a participant without a model: nothing to count and nothing to remove."""
 
     @property
     def is_compacting(self) -> bool:
@@ -66,7 +76,7 @@ class NoConversation:
     def status(self, word: str | None = None) -> Status:
         return Status(messages_in_context=0, status=word or "active")
 
-    async def compact(self, request: Compact, requester: str) -> CompactDone:
+    async def compact(self, request: Compact) -> CompactDone:
         return CompactDone(status="skipped", skipped=True, reason="no_history")
 
     async def forget(self, request: Forget) -> int:
@@ -76,102 +86,116 @@ class NoConversation:
         return None
 
 
-Say = Callable[..., Awaitable[Envelope]]
-"""`say(kind, payload, to=..., correlation_id=...)`: send one envelope."""
+class ControlHooks(Protocol):
+    """What a participant does itself when a control asks for it."""
+
+    async def close_streams(self, reason: str) -> None:
+        """Close the participant's own streams."""
+        ...
 
 
-class Control:
+class Control(Subscriber):
     """Answers `participant/*` for one participant."""
 
     def __init__(
         self,
-        me: str,
-        say: Say,
-        close_streams: Callable[[str], Awaitable[None]],
-        leave: Callable[[], Awaitable[None]],
+        messenger: Messenger,
+        events: EventReader,
+        *,
+        hooks: ControlHooks,
         conversation: Controllable | None = None,
-        noted: Callable[[Status], None] = lambda status: None,
     ) -> None:
-        """`noted` hears every status that is announced to everybody, whether or not it can be sent."""
-        self._me = me
-        self._noted = noted
-        self._say = say
-        self._close_streams, self._leave = close_streams, leave
+        """`events` reports changes of the participant's own level."""
+        self._messenger = messenger
+        self._events = events
+        self._hooks = hooks
         self.conversation: Controllable = conversation or NoConversation()
+        self.context = PeerContext()
+        """The participant's own context as last announced."""
         self._active = anyio.Event()
         self._active.set()
         self._pauses = 0
 
     @property
     def is_paused(self) -> bool:
-        """Whether most of what we would say has to wait."""
+        """Whether envelopes other than answers to controls have to wait."""
         return not self._active.is_set()
 
     async def until_active(self) -> None:
-        """Wait until not paused. Bounded by the pause's own timeout or by whoever resumes us."""
-        while self.is_paused:  # a new pause may have come before we woke up
+        """Wait until not paused: until the pause times out or a participant sends a resume."""
+        while self.is_paused:  # a new pause may arrive before this task runs again
             await self._active.wait()
 
-    def is_for_us(self, envelope: Envelope) -> bool:
-        """Whether a control is ours to carry out."""
-        return is_control_for(envelope, self._me)
+    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
+        """Start to carry out an envelope if it is a control for this participant."""
+        if is_control_for(envelope, self._messenger.id):
+            self._messenger.start_soon(self.obey, envelope)
 
     async def obey(self, envelope: Envelope) -> None:
-        """Carry out one control and answer it. Never raises for what the envelope holds."""
+        """Carry out one control and answer it. Never raises, whatever the envelope contains."""
         try:
-            asked = read_control(envelope)
-            if asked is not None:
-                await self._carry_out(envelope, asked)
+            request = read_control(envelope)
+            if request is not None:
+                await self._carry_out(envelope, request)
         except PayloadError as error:
-            logger.warning("ignored a control of '%s': %s", envelope.sender, error)
+            logger.warning("ignored a control from '%s': %s", envelope.sender, error)
             if envelope.kind == kinds.PARTICIPANT_COMPACT:
                 await self._done(envelope, _skipped(str(error)))
             else:
                 await self.announce(f"refused:{error.field}: {error.problem}", (envelope.id,), to=(envelope.sender,))
         except GatewayError as error:
-            logger.warning("'%s' of '%s' stays unanswered: %s", envelope.kind, envelope.sender, error)
+            logger.warning("no reply sent to '%s' from '%s': %s", envelope.kind, envelope.sender, error)
 
-    async def _carry_out(self, envelope: Envelope, asked: Asked) -> None:
-        match asked:
+    async def _carry_out(self, envelope: Envelope, request: ControlPayload) -> None:
+        match request:
             case Pause():
-                await self._pause(envelope, asked)
+                await self._pause(envelope, request)
             case Resume():
                 await self._resume(envelope)
             case RequestStatus():
-                await self._request_status(envelope, asked)
+                await self._request_status(envelope, request)
             case Compact():
-                await self._compact(envelope, asked)
+                await self._compact(envelope, request)
             case Forget():
-                await self._forget(envelope, asked)
+                await self._forget(envelope, request)
             case Clear():
-                await self._clear(envelope, "cleared", asked.reason)
+                await self._clear(envelope, "cleared", request.reason)
             case Restart():
-                await self._close_streams("restart")
+                await self._hooks.close_streams("restart")
                 await self._clear(envelope, "restarted")
             case Shutdown():
-                await self._shutdown(envelope, asked)
+                await self._shutdown(envelope, request)
             case _:
-                assert_never(asked)
+                assert_never(request)
 
     async def announce(
         self, word: str | None = None, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
     ) -> None:
-        """Send the status of this moment, to everybody unless `to` names somebody. Never raises.
+        """Send the present status, to everyone unless `to` names participants. Never raises."""
+        await self._send_status(self.status(word), correlation_id, to)
 
-        Silent without the capability; without a gateway too, for a new welcome brings a new status.
-        """
-        status = self.status(word)
-        if not to:
-            self._noted(status)
-        with suppress(NotPermitted):
-            try:
-                await self._say(kinds.PARTICIPANT_STATUS, status, to=to, correlation_id=correlation_id)
-            except GatewayError as error:
-                logger.warning("a status was not sent: %s", error)
+    async def broadcast(self, status: Status, word: str | None = None) -> None:
+        """Send this status to everyone. While paused, "paused" replaces its default word. Never raises."""
+        if word is None and self.is_paused:
+            status = status.model_copy(update={"status": "paused"})
+        await self._send_status(status)
 
     def status(self, word: str | None = None) -> Status:
-        """The status of this moment; being paused is said before anything else."""
+        """The present status. While paused its default word is "paused"."""
         return self.conversation.status(word or ("paused" if self.is_paused else None))
+
+    async def _send_status(
+        self, status: Status, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
+    ) -> None:
+        """Send a status. A missing capability or gateway is no error: after a new welcome a new status follows."""
+        if not to:
+            before, self.context = self.context, PeerContext.from_status(status, timestamp())
+            self._events.emit_own_level_change(self.context, before)
+        with suppress(NotPermitted):
+            try:
+                await self._messenger.send(kinds.PARTICIPANT_STATUS, status, to=to, correlation_id=correlation_id)
+            except GatewayError as error:
+                logger.warning("status not sent: %s", error)
 
     async def _pause(self, envelope: Envelope, pause: Pause) -> None:
         self._pauses += 1
@@ -201,23 +225,23 @@ class Control:
             return
         await self.announce("compacting", (envelope.id,))
         try:
-            done = await self.conversation.compact(request, envelope.sender)
-        except Exception as error:  # whatever happened, the asker is waiting for an answer
-            logger.exception("a compaction for '%s' failed", envelope.sender)
+            done = await self.conversation.compact(request)
+        except Exception as error:  # the sender waits for an answer, whatever failed
+            logger.exception("compaction for '%s' failed", envelope.sender)
             done = _skipped(f"{type(error).__name__}: {error}")
         await self._done(envelope, done)
         if done.skipped and done.reason not in NOTHING_TO_DO:
             await self.announce(f"compaction_failed:{done.reason}", (envelope.id,))
-        elif not self.conversation.is_compacting:  # else another one runs, and will say when it is done
+        elif not self.conversation.is_compacting:  # otherwise the running compaction sends its own status
             await self.announce("compacted", (envelope.id,))
 
     async def _done(self, envelope: Envelope, done: CompactDone) -> None:
         await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, done)
 
     async def _answer(self, envelope: Envelope, kind: str, payload: BaseModel | dict[str, Any]) -> None:
-        """Answer whoever sent a control; without the capability it stays unanswered."""
+        """Answer the sender of a control, if our capabilities allow it."""
         with suppress(NotPermitted):
-            await self._say(kind, payload, to=(envelope.sender,), correlation_id=(envelope.id,))
+            await self._messenger.send(kind, payload, to=(envelope.sender,), correlation_id=(envelope.id,))
 
     async def _forget(self, envelope: Envelope, request: Forget) -> None:
         await self.announce("compacting", (envelope.id,))
@@ -230,8 +254,8 @@ class Control:
 
     async def _shutdown(self, envelope: Envelope, request: Shutdown) -> None:
         await self.announce(_with_reason("shutting_down", request.reason), (envelope.id,))
-        await self._close_streams("shutdown")
-        await self._leave()
+        await self._hooks.close_streams("shutdown")
+        await self._messenger.session.client.aclose()
 
 
 def _with_reason(word: str, reason: str | None) -> str:
@@ -243,13 +267,13 @@ def _skipped(reason: str) -> CompactDone:
 
 
 def narrowed(status: Status, fields: tuple[str, ...] | None) -> dict[str, Any]:
-    """A status with only the asked keys. What qualifies `tokens` stays with it: its basis and when it was measured."""
+    """A status with only the requested keys. `tokens` keeps its basis and the time of its measurement."""
     whole: dict[str, Any] = status.model_dump(mode="json", exclude_none=True)
     if fields is None:
         return whole
-    asked = {"latency_ms" if name == "latency" else name for name in fields}
-    kept = {key: value for key, value in whole.items() if key in asked | {"messages_in_context", "status"}}
-    if "tokens" in asked and "context" in whole and "context" not in asked:
+    wanted = {"latency_ms" if name == "latency" else name for name in fields}
+    kept = {key: value for key, value in whole.items() if key in wanted | {"messages_in_context", "status"}}
+    if "tokens" in wanted and "context" in whole and "context" not in wanted:
         about = ("basis", "reason", "measured_at")
         kept["context"] = {key: whole["context"][key] for key in about if key in whole["context"]}
     return kept

@@ -22,7 +22,7 @@ from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS, Agen
 from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client, Credentials
 from mew_agent.participant.controls import Control, Controllable
 from mew_agent.participant.discovery import Discovery
-from mew_agent.participant.dispatcher import Dispatcher, Subscriber
+from mew_agent.participant.dispatcher import Dispatcher
 from mew_agent.participant.events import (
     ChatReceived,
     ContextReported,
@@ -38,7 +38,7 @@ from mew_agent.participant.mcp_client import McpClient, Timeouts
 from mew_agent.participant.mcp_server import McpServer
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.messenger import timestamp as timestamp
-from mew_agent.participant.peers import Peer, PeerChanges, PeerContext, Peers
+from mew_agent.participant.peers import Peer, PeerContext, Peers
 from mew_agent.participant.requests import CompactionRequest, PendingRequest, read_answer
 from mew_agent.participant.session import Session
 from mew_agent.tools.catalog import LocalOffers, Offers
@@ -85,25 +85,21 @@ class Participant:
         """
         self.id = id
         self.space = space
-        self.context = PeerContext()
-        """Our own context as last announced; without figures if we have none."""
         own = LocalOffers()
         self.toolbox, self.resources = own.toolbox, own.resources
         self.listeners = Listeners()
         client = Client(Credentials(gateway, space, id, token), first_connect_seconds=first_connect_seconds)
         self.session = Session(client, self.listeners)
         self.messenger = Messenger(id, self.session, until_active=self._until_active)
-        self.control = Control(
-            id, self.send, self._close_streams, self.aclose, conversation, noted=self._note_own_status
-        )
+        self.events = EventReader(self.messenger, self.listeners)
+        self.control = Control(self.messenger, self.events, hooks=self, conversation=conversation)
         self.mcp = McpClient(self.messenger, timeouts or Timeouts())
         self.mcp_server = McpServer(self.messenger, offers or own, lambda: self.control.is_paused)
         self.discovery = Discovery(self.messenger, self.mcp, is_on=discover)
         self.answers = AgentAnswers(self.messenger)
-        self.events = EventReader(self.messenger, self.listeners)
         self.dispatcher = Dispatcher(
             self.messenger,
-            (_ControlSubscriber(self.control, self.session), self.mcp_server, self.discovery, self.answers),
+            (self.control, self.mcp_server, self.discovery, self.answers),
             hooks=self,
             events=self.events,
         )
@@ -156,6 +152,11 @@ class Participant:
     async def aclose(self) -> None:
         """Leave the space."""
         await self.session.client.aclose()
+
+    @property
+    def context(self) -> PeerContext:
+        """Our own context as last announced; without figures if we have none."""
+        return self.control.context
 
     @property
     def is_joined(self) -> bool:
@@ -417,26 +418,10 @@ class Participant:
     async def joined(self) -> None:
         """Hook: the gateway welcomed us, on the first or a later connection."""
 
-    async def _close_streams(self, reason: str) -> None:
+    async def close_streams(self, reason: str) -> None:
         """Hook: close the streams that the subclass owns."""
 
     # -- internal ----------------------------------------------------------------------------------------
 
     async def _until_active(self) -> None:
         await self.control.until_active()
-
-    def _note_own_status(self, status: Status) -> None:
-        before, self.context = self.context, PeerContext.from_status(status, timestamp())
-        self.events.emit_own_level_change(self.context, before)
-
-
-class _ControlSubscriber(Subscriber):
-    """Carries out the controls that are for this participant."""
-
-    def __init__(self, control: Control, session: Session) -> None:
-        self._control = control
-        self._session = session
-
-    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
-        if self._control.is_for_us(envelope):
-            self._session.start_soon(self._control.obey, envelope)

@@ -205,7 +205,7 @@ TABLE = (
         options={"window_tokens": 2048},
         answer="[My answer ends here: my context window is full.]",
         status="reply_cut:context_full",
-        log="cut short: context_full",
+        log="incomplete: context_full",
     ),
     Row(
         "the model does not come to an end",
@@ -213,7 +213,7 @@ TABLE = (
         options={"chunk_delay_seconds": 5.0},
         answer="I stopped after 0.3 seconds",
         status="turn_stopped:after 0.3 seconds",
-        log="a turn was stopped",
+        log="turn stopped",
     ),
     Row(
         "the model calls tools for ever",
@@ -221,14 +221,14 @@ TABLE = (
         agent={"max_iterations": 3},
         answer="I stopped after 3 steps",
         status="turn_stopped:after 3 steps",
-        log="a turn was stopped after 3 model calls",
+        log="turn stopped after 3 model calls",
     ),
     Row(
         "the model takes no tools",
         options={"refuse_tools": True},
         answer="",
         status="model_tools_unsupported",
-        log="going on without tools",
+        log="continuing without tools",
     ),
     Row(
         "the model calls a tool that does not exist",
@@ -304,9 +304,9 @@ TABLE = (
         "nobody fulfils a proposal",
         call("tools__where"),
         agent={"proposal_timeout_seconds": 0.2},
-        result="Error: 'tools' did not answer 'mcp/proposal' within 0.2 seconds (nobody fulfilled it)",
+        result="Error: 'tools' did not answer 'mcp/proposal' within 0.2 seconds",
         status="tool_failed:tools__where: 'tools' did not answer 'mcp/proposal'",
-        log="nobody fulfilled it",
+        log="no participant fulfilled the proposal",
     ),
     Row(
         "somebody rejects a proposal",

@@ -15,6 +15,8 @@ from mew_agent.context.store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation, Prepare
+from mew_agent.conversation.events import ConversationEvent, StatusChanged
+from mew_agent.conversation.options import ConversationOptions
 from mew_agent.model.interface import ModelEvent, ModelReply, ModelRequest, ToolSpec, Window
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.usage import Usage
@@ -81,7 +83,7 @@ class Talk:
 
         async def prepare() -> None:
             if not any(item.envelope_id == number for item in self.history.items):
-                await self.conversation.transcript.hear(text, sender="ada", envelope_id=number)
+                await self.conversation.state.add_user_message(text, sender="ada", envelope_id=number)
 
         await self.conversation.begin_turn()
         await prepare()
@@ -93,10 +95,10 @@ class Talk:
         reply = await self.call(prepare)
         while reply.tool_calls:
             for call in reply.tool_calls:
-                await self.conversation.transcript.observe(call, f"the sum of {call.arguments} is known")
+                await self.conversation.state.add_tool_result(call, f"the sum of {call.arguments} is known")
             reply = await self.call(prepare)
         self.conversation.end_turn()
-        await self.conversation.settle()
+        await self.conversation.apply_pending()
 
     async def call(self, prepare: Prepare) -> ModelReply:
         """One call of the conversation, counted by the server beforehand."""
@@ -128,12 +130,13 @@ def talking(server: LlamaServer) -> Talking:
         tracker = Tracker(History(), PRESETS["mew"], resolve_window(None, found), "tiny")
         talk: Talk
 
-        async def announce(word: str | None) -> None:
-            talk.statuses.append(talk.conversation.status(word))
+        async def record(event: ConversationEvent) -> None:
+            if isinstance(event, StatusChanged):
+                talk.statuses.append(event.status)
 
-        conversation = Conversation(
-            model, tracker, MemoryStore(), system_prompt=SYSTEM, tools=lambda: (ADD,), announce=announce
-        )
+        options = ConversationOptions(system_prompt=SYSTEM, tools=lambda: (ADD,))
+        conversation = Conversation(model, tracker, MemoryStore(), options)
+        conversation.events.subscribe(record)
         talk = Talk(conversation, model)
         with anyio.fail_after(PATIENCE_SECONDS):
             yield talk
@@ -227,7 +230,7 @@ async def test_a_requested_compaction_announces_about_what_the_next_report_lacks
     async with talking() as t:
         await t.talk(12, PLAIN)
         before = t.usages[-1].total_tokens
-        done = await t.conversation.compact(Compact(), "ada")
+        done = await t.conversation.compact(Compact())
         assert (done.skipped, done.tokens_before, done.basis) == (False, before, "projected")
         assert done.tokens_after is not None
         assert done.freed_tokens == before - done.tokens_after > 1000

@@ -14,6 +14,8 @@ from mew_agent.context.store import MemoryStore, Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation
+from mew_agent.conversation.events import ConversationEvent, StatusChanged
+from mew_agent.conversation.options import ConversationOptions
 from mew_agent.errors import ContextOverflow
 from mew_agent.model.interface import ModelEvent, ModelReply, ToolSpec
 from mew_agent.model.openai_client import OpenAIModel
@@ -38,8 +40,9 @@ class Talk:
     statuses: list[Status] = field(default_factory=list)
     turns: int = 0
 
-    async def announce(self, word: str | None) -> None:
-        self.statuses.append(self.conversation.status(word))
+    async def record_status(self, event: ConversationEvent) -> None:
+        if isinstance(event, StatusChanged):
+            self.statuses.append(event.status)
 
     @property
     def words(self) -> list[str | None]:
@@ -57,16 +60,16 @@ class Talk:
 
         async def prepare() -> None:
             if not any(item.envelope_id == f"q{number}" for item in self.conversation.history.items):
-                await self.conversation.transcript.hear(text, sender="ada", envelope_id=f"q{number}")
+                await self.conversation.state.add_user_message(text, sender="ada", envelope_id=f"q{number}")
 
         try:
             return await self.conversation.call(ignore, prepare)
         except ContextOverflow:
-            await self.conversation.withdraw_turn(turn)
+            await self.conversation.remove_turn(turn)
             raise
         finally:
             self.conversation.end_turn()
-            await self.conversation.settle()
+            await self.conversation.apply_pending()
 
 
 class Talking(Protocol):
@@ -110,22 +113,16 @@ def made_talks() -> Talking:
                 model="rehearsal",
             )
             talk: Talk
-
-            async def announce(word: str | None) -> None:
-                await talk.announce(word)
-
-            conversation = Conversation(
-                model,
-                tracker,
-                store or MemoryStore(),
+            conversation_options = ConversationOptions(
                 system_prompt=system_prompt,
                 tools=lambda: talk.tools,
-                announce=announce,
                 keep_newest_items=keep_newest_items,
                 call_bound_seconds=call_bound_seconds,
                 load_counter=lambda: counter,
             )
+            conversation = Conversation(model, tracker, store or MemoryStore(), conversation_options)
             talk = Talk(server, conversation, tools)
+            conversation.events.subscribe(talk.record_status)
             try:
                 with anyio.fail_after(30):
                     yield talk

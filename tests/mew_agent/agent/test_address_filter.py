@@ -6,7 +6,7 @@ import anyio
 import pytest
 from mew_protocol.envelope import Envelope
 
-from mew_agent.agent.address_filter import MOST_CHARS, AnswerBroadcasts, Concerns
+from mew_agent.agent.address_filter import MAX_CHARS, AddressFilter, AnswerBroadcasts
 from tests.support.talk import TOOL, Talk, Talking
 
 
@@ -25,8 +25,10 @@ def chat(text: str, *, to: tuple[str, ...] = (), correlation_id: tuple[str, ...]
     )
 
 
-def concerns(talk: Talk, how: AnswerBroadcasts = "model", **options: Any) -> Concerns:
-    return Concerns(("Pump Master", "coder"), how, talk.conversation, lambda: (TOOL,), about="Pumps.", **options)
+def address_filter(talk: Talk, how: AnswerBroadcasts = "model", **options: Any) -> AddressFilter:
+    return AddressFilter(
+        ("Pump Master", "coder"), how, talk.conversation.calls, lambda: (TOOL,), purpose="Pumps.", **options
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ async def test_the_rules_decide_what_names_us_and_leave_the_rest_to_the_model_if
 ) -> None:
     async with talking() as talk:
         ways: tuple[AnswerBroadcasts, ...] = ("rules", "model", "never")
-        assert tuple(concerns(talk, how).by_rules(said) for how in ways) == verdicts
+        assert tuple(address_filter(talk, how).check_rules(said) for how in ways) == verdicts
         assert not talk.server.requests
 
 
@@ -63,7 +65,7 @@ async def test_the_model_is_asked_in_a_call_of_its_own(talking: Talking, reply: 
         await talk.turn("One.")
         before = talk.now
         text = "The north pump stands still. " * 200
-        assert await concerns(talk).confirmed(chat(text)) is answers
+        assert await address_filter(talk).is_for_us(chat(text)) is answers
         assert talk.now == before
         request: Any = talk.server.requests[-1].body
         system, message = (str(one["content"]) for one in request["messages"])
@@ -71,9 +73,9 @@ async def test_the_model_is_asked_in_a_call_of_its_own(talking: Talking, reply: 
         assert "Pumps." in system
         assert TOOL.name in system
         assert "One." not in str(request)
-        assert len(message) < MOST_CHARS + 100
+        assert len(message) < MAX_CHARS + 100
         assert request["max_completion_tokens" if "max_completion_tokens" in request else "max_tokens"] == 512
-        calls = await talk.conversation.transcript.store.calls()
+        calls = await talk.conversation.state.store.calls()
         assert [(call.role, call.failed) for call in calls] == [("main", None), ("classification", None)]
 
 
@@ -83,14 +85,14 @@ async def test_where_the_model_does_not_say_the_rules_decide(
     talking: Talking, options: dict[str, Any], text: str, answers: bool
 ) -> None:
     async with talking(**options) as talk:
-        assert await concerns(talk).confirmed(chat(text)) is answers
-        assert talk.conversation.trouble is None
+        assert await address_filter(talk).is_for_us(chat(text)) is answers
+        assert talk.conversation.calls.last_error_status is None
 
 
 async def test_a_model_that_takes_too_long_is_not_waited_for(talking: Talking) -> None:
     async with talking(chunk_delay_seconds=60.0) as talk:
         with anyio.fail_after(15):
-            assert await concerns(talk, ask_seconds=1.5).confirmed(chat("Who is there?"))
-        calls = await talk.conversation.transcript.store.calls()
+            assert await address_filter(talk, ask_seconds=1.5).is_for_us(chat("Who is there?"))
+        calls = await talk.conversation.state.store.calls()
         assert [(call.role, call.failed) for call in calls] == [("classification", "cancelled")]
         await talk.server.wait_until(lambda: talk.server.requests[0].is_disconnected)

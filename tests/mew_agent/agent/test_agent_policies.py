@@ -12,6 +12,8 @@ from mew_agent.context.store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation
+from mew_agent.conversation.events import ConversationEvent, StatusChanged
+from mew_agent.conversation.options import ConversationOptions
 from mew_agent.model.interface import ModelEvent
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
@@ -43,23 +45,24 @@ async def test_mew_reference_warns_and_compacts_at_its_own_marks(
         model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
         tracker = Tracker(History(), PRESETS["mew-reference"], resolve_window(8192), "rehearsal")
 
-        async def announce(word: str | None) -> None:
-            announced.extend([word] if word else [])
+        async def record(event: ConversationEvent) -> None:
+            if isinstance(event, StatusChanged) and event.word:
+                announced.append(event.word)
 
-        conversation = Conversation(
-            model, tracker, MemoryStore(), system_prompt="You keep records.", tools=tuple, announce=announce
-        )
+        options = ConversationOptions(system_prompt="You keep records.")
+        conversation = Conversation(model, tracker, MemoryStore(), options)
+        conversation.events.subscribe(record)
         with anyio.fail_after(30):
             for number in range(len(usage)):
                 await conversation.begin_turn()
 
                 async def prepare(asked: str = text(300), envelope: str = f"q{number}") -> None:
                     if not any(item.envelope_id == envelope for item in conversation.history.items):
-                        await conversation.transcript.hear(asked, sender="ada", envelope_id=envelope)
+                        await conversation.state.add_user_message(asked, sender="ada", envelope_id=envelope)
 
                 await conversation.call(ignore, prepare)
                 conversation.end_turn()
-                await conversation.settle()
+                await conversation.apply_pending()
         await model.aclose()
     assert announced == words
     if "compacted" in words:

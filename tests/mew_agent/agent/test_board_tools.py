@@ -59,7 +59,7 @@ class Made(Controllable):
             figures["tokens"] = self.tokens
         return Status.model_validate({**figures, "context": {**report, **rest, "compactions": 0}})
 
-    async def compact(self, request: Compact, requester: str) -> CompactDone:
+    async def compact(self, request: Compact) -> CompactDone:
         return self.done
 
     async def forget(self, request: Forget) -> int:

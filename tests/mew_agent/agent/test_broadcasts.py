@@ -33,9 +33,9 @@ async def test_a_broadcast_that_is_not_for_it_is_heard_and_neither_figures_nor_b
         assert not [e for e in s.ear.heard[said:] if e.sender == "coder" and e.kind != "participant/status"]
         await s.ask("Two.")
         assert "north pump" in str(s.server.requests[-1].body["messages"])
-        roles = [call.role for call in await s.agent.conversation.transcript.store.calls()]
+        roles = [call.role for call in await s.agent.conversation.state.store.calls()]
         assert roles == ["main", "classification", "main"]
-        spent = [call.usage.total_tokens for call in await s.agent.conversation.transcript.store.calls()]
+        spent = [call.usage.total_tokens for call in await s.agent.conversation.state.store.calls()]
         assert (await s.status())["tokens"] == spent[-1]
 
 

@@ -13,6 +13,8 @@ from mew_agent.context.store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation
+from mew_agent.conversation.events import ConversationEvent, StatusChanged
+from mew_agent.conversation.options import ConversationOptions
 from mew_agent.model.interface import ModelEvent
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
@@ -35,16 +37,16 @@ async def ask(window_tokens: int, **options: Any) -> tuple[list[str | None], Tra
         model = OpenAIModel("rehearsal", server.base_url, "none")
         tracker = Tracker(History(), MEW, resolve_window(window_tokens), "rehearsal")
 
-        async def announce(word: str | None) -> None:
-            words.append(conversation.status(word).status)
+        async def record(event: ConversationEvent) -> None:
+            if isinstance(event, StatusChanged):
+                words.append(event.status.status)
 
         async def prepare() -> None:
             if not len(conversation.history):
-                await conversation.transcript.hear(TEXT, sender="ada", envelope_id="q1")
+                await conversation.state.add_user_message(TEXT, sender="ada", envelope_id="q1")
 
-        conversation = Conversation(
-            model, tracker, MemoryStore(), system_prompt=SYSTEM, tools=lambda: (), announce=announce
-        )
+        conversation = Conversation(model, tracker, MemoryStore(), ConversationOptions(system_prompt=SYSTEM))
+        conversation.events.subscribe(record)
         await conversation.begin_turn()
         with anyio.fail_after(20):
             await conversation.call(ignore, prepare)

@@ -85,7 +85,7 @@ async def test_what_tools_answer_is_counted_too(talking: Talking) -> None:
         await talk.turn("One.")
         await talk.turn("Two.")
         reply = await talk.turn('call look_up with {"q": "pump"}')
-        await talk.conversation.transcript.close_open_calls("-", {reply.tool_calls[0].id: RESULTS["log"]})
+        await talk.conversation.state.close_open_calls("-", {reply.tool_calls[0].id: RESULTS["log"]})
         item = talk.conversation.history.items[-1]
         price = talk.conversation.tracker.ledger.unsent_price(item.seq)
         assert abs(price - count(RESULTS["log"]) - TOKENS_PER_MESSAGE) <= 4
@@ -126,7 +126,7 @@ async def test_a_result_whose_call_was_cleared_while_it_was_counted_does_not_ent
         reply = await talk.turn('call look_up with {"q": "pump"}')
         results = {reply.tool_calls[0].id: "word and word " * 1000}
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(talk.conversation.transcript.close_open_calls, "-", results)
+            tasks.start_soon(talk.conversation.state.close_open_calls, "-", results)
             await anyio.to_thread.run_sync(counter.begun.wait)
             await talk.conversation.clear()
             counter.may_go_on.set()
@@ -152,11 +152,11 @@ async def test_notes_in_place_of_old_results_are_counted(talking: Talking) -> No
     async with talking(tools=(TOOL,), counter=chosen_rehearsal(), window_tokens=16_000) as talk:
         for number in range(5):
             reply = await talk.turn(f'call look_up with {{"q": "pump {number}"}}')
-            await talk.conversation.transcript.close_open_calls("-", {reply.tool_calls[0].id: RESULTS["log"]})
+            await talk.conversation.state.close_open_calls("-", {reply.tool_calls[0].id: RESULTS["log"]})
             await talk.turn(f"And pump {number}?")
         tracker = talk.conversation.tracker
         present = tracker.ledger.next_prompt_tokens
-        await talk.conversation.compact(Compact(target_tokens=present - 600), "ada")
+        await talk.conversation.compact(Compact(target_tokens=present - 600))
         stubs = [item for item in tracker.history.items if item.stubbed]
         assert stubs
         counted = {measure.seq: measure.counted_tokens for measure in tracker.ledger._intervals.items}
@@ -169,7 +169,7 @@ async def test_mistrals_vocabulary_prices_what_enters(talking: Talking) -> None:
     assert counter is not None
     async with talking(counter=counter) as talk:
         await talk.turn("One.")
-        item = await talk.conversation.transcript.hear(RESULTS["Chinese"], sender="ada", envelope_id="q")
+        item = await talk.conversation.state.add_user_message(RESULTS["Chinese"], sender="ada", envelope_id="q")
         ledger = talk.conversation.tracker.ledger
         assert ledger.unsent_price(item.seq) == counter.count(item.text()) + round(ledger.calibration.overhead_tokens)
 
@@ -206,5 +206,5 @@ async def test_counting_never_asks_the_network(talking: Talking, monkeypatch: py
     counter = chosen_counter("auto", TokenizerSettings("mistral-nemo"))
     monkeypatch.setattr(socket, "create_connection", refuse)
     async with talking(counter=counter) as talk:
-        await talk.conversation.transcript.hear("word " * 10_000, sender="ada", envelope_id="q")
+        await talk.conversation.state.add_user_message("word " * 10_000, sender="ada", envelope_id="q")
         assert talk.now.messages_in_context == 1

@@ -103,7 +103,7 @@ async def test_the_reminder_says_the_newest_figures_and_that_they_are_unknown(st
         assert (await s.status())["context"]["injection"]["kind"] == "reminder"
         await asked(s, 2)
         assert "130,000 of 200,000" in reminded(s.main_requests[2])
-        assert "not known" in reminded(s.main_requests[3])
+        assert "unknown" in reminded(s.main_requests[3])
         assert "120,000" not in reminded(s.main_requests[3])
         assert all("120,000" not in item.content for item in s.agent.conversation.history.items)
 
@@ -277,7 +277,7 @@ async def test_a_cleared_mind_begins_anew_with_its_note_and_the_question_is_answ
         sent = [str(m["content"]) for m in s.main_requests[-1].body["messages"]]
         assert sent[-1] == "Where is the gauge?"
         assert not any("Remember the gauge" in text for text in sent)
-        note_, package = s.agent.conversation.remedies.reminders.all
+        note_, package = s.agent.conversation.state.reminders.all
         assert (note_.package.created_by, note_.package.level) == ("context_health", "critical")
         assert package.package.created_by == "clear_mind"
         assert "First step: read the gauge." in reminded(s.main_requests[-1])
@@ -301,7 +301,7 @@ async def test_a_mind_is_not_cleared_beside_a_failed_call(stage: Staged, order: 
         assert await s.ask("Go on.") == "I see."
         results = {m["content"] for m in s.main_requests[1].body["messages"] if m["role"] == "tool"}
         assert any("nothing was cleared, because explode failed" in text for text in results)
-        assert not s.agent.conversation.remedies.reminders.all
+        assert not s.agent.conversation.state.reminders.all
         assert not any(word.startswith("cleared") for word in s.ear.words("coder"))
 
 
@@ -362,4 +362,4 @@ async def test_reminders_may_be_offered_under_any_policy_and_are_not_by_default(
         await s.ask('call add_reminder with {"content": "The pier is long."}')
         await s.ask("Go on.")
         assert "The pier is long." in reminded(s.main_requests[-1])
-        assert s.agent.conversation.remedies.reminders.all[0].package is None
+        assert s.agent.conversation.state.reminders.all[0].package is None

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from mew_protocol.envelope import Envelope
 
-from mew_agent.agent.address_filter import AnswerBroadcasts, Concerns
+from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.inbox import MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS, Inbox, is_about
 from tests.support.talk import Talk, Talking
 
@@ -20,7 +20,7 @@ def cancel(*names: str, sender: str = "ada") -> Envelope:
 
 
 def inbox(talk: Talk, how: AnswerBroadcasts = "rules", *, answers: bool = True) -> Inbox:
-    return Inbox("coder", Concerns(("coder",), how, talk.conversation, tuple), answers=answers)
+    return Inbox("coder", AddressFilter(("coder",), how, talk.conversation.calls, tuple), answers=answers)
 
 
 async def at_once() -> None:
@@ -30,21 +30,21 @@ async def at_once() -> None:
 async def test_chats_wait_in_order_and_whoever_has_to_wait_is_told(talking: Talking) -> None:
     async with talking() as talk:
         box = inbox(talk)
-        assert box.take(chat("One."), is_busy=False) is None
-        assert box.take(chat("Two.", name="q2"), is_busy=False) == "queued"
+        assert box.add(chat("One."), is_busy=False) is None
+        assert box.add(chat("Two.", name="q2"), is_busy=False) == "queued"
         assert len(box) == 2
         assert [(await box.next(at_once)).body["text"] for _ in range(2)] == ["One.", "Two."]
-        assert box.take(chat("Three."), is_busy=True) == "queued"
+        assert box.add(chat("Three."), is_busy=True) == "queued"
 
 
 async def test_a_full_queue_takes_no_more_and_says_so(talking: Talking) -> None:
     async with talking() as talk:
         box = inbox(talk, "model")
         for number in range(MAX_QUEUED_CHATS):
-            box.take(chat(f"{number}?", name=str(number)), is_busy=False)
-        assert box.take(chat("More?"), is_busy=False) == f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
-        assert box.take(chat("Somebody?", to=()), is_busy=False) is None
-        assert [remark.body["text"] for remark in box.overheard()] == ["Somebody?"]
+            box.add(chat(f"{number}?", name=str(number)), is_busy=False)
+        assert box.add(chat("More?"), is_busy=False) == f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
+        assert box.add(chat("Somebody?", to=()), is_busy=False) is None
+        assert [remark.body["text"] for remark in box.take_overheard()] == ["Somebody?"]
         assert len(box) == MAX_QUEUED_CHATS
 
 
@@ -52,10 +52,10 @@ async def test_only_who_asked_takes_a_chat_back(talking: Talking) -> None:
     async with talking() as talk:
         box = inbox(talk)
         for name in ("q1", "q2"):
-            box.take(chat("Go.", name=name), is_busy=False)
-        box.take_back(cancel("q1", sender="bob"))
+            box.add(chat("Go.", name=name), is_busy=False)
+        box.cancel(cancel("q1", sender="bob"))
         assert len(box) == 2
-        box.take_back(cancel("q1"))
+        box.cancel(cancel("q1"))
         assert (await box.next(at_once)).id == "q2"
         assert not is_about(cancel("q2", sender="bob"), chat("Go.", name="q2"))
 
@@ -71,13 +71,13 @@ async def test_the_next_chat_is_waited_for_until_we_are_active_and_may_be_gone_t
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(give)
                 await anyio.wait_all_tasks_blocked()
-                box.take(chat("Go.", name="q1"), is_busy=True)
+                box.add(chat("Go.", name="q1"), is_busy=True)
                 await anyio.wait_all_tasks_blocked()
-                box.take_back(cancel("q1"))
+                box.cancel(cancel("q1"))
                 active.set()
                 await anyio.wait_all_tasks_blocked()
                 assert given == []
-                box.take(chat("Go on.", name="q2"), is_busy=True)
+                box.add(chat("Go on.", name="q2"), is_busy=True)
         assert given == ["q2"]
 
 
@@ -85,11 +85,11 @@ async def test_remarks_are_given_once_and_the_oldest_of_too_many_are_forgotten(t
     async with talking() as talk:
         box = inbox(talk)
         for number in range(MAX_OVERHEARD_CHATS + 1):
-            box.take(chat(f"Remark {number}.", to=()), is_busy=False)
-        box.take(chat("Not for you?", to=("bob",)), is_busy=False)
-        remarks = [remark.body["text"] for remark in box.overheard()]
+            box.add(chat(f"Remark {number}.", to=()), is_busy=False)
+        box.add(chat("Not for you?", to=("bob",)), is_busy=False)
+        remarks = [remark.body["text"] for remark in box.take_overheard()]
         assert (remarks[0], len(remarks)) == ("Remark 1.", MAX_OVERHEARD_CHATS)
-        assert list(box.overheard()) == []
+        assert list(box.take_overheard()) == []
         assert len(box) == 0
 
 
@@ -97,13 +97,13 @@ async def test_remarks_are_given_once_and_the_oldest_of_too_many_are_forgotten(t
 async def test_what_says_nothing_is_no_chat(talking: Talking, text: object) -> None:
     async with talking() as talk:
         box = inbox(talk)
-        assert box.take(chat(text), is_busy=True) is None
+        assert box.add(chat(text), is_busy=True) is None
         assert len(box) == 0
-        assert list(box.overheard()) == []
+        assert list(box.take_overheard()) == []
 
 
 async def test_where_nothing_is_answered_everything_is_a_remark(talking: Talking) -> None:
     async with talking() as talk:
         box = inbox(talk, answers=False)
-        assert box.take(chat("Coder?"), is_busy=True) is None
-        assert [remark.body["text"] for remark in box.overheard()] == ["Coder?"]
+        assert box.add(chat("Coder?"), is_busy=True) is None
+        assert [remark.body["text"] for remark in box.take_overheard()] == ["Coder?"]

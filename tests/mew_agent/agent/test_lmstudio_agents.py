@@ -17,7 +17,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 from mew_agent.agent.agent import Agent, run_agent
 from mew_agent.agent.resources import check_provider
 from mew_agent.config.agent_config import AgentConfig
-from mew_agent.conversation.events import ContextCompacted, ContextEvent
+from mew_agent.conversation.events import ContextCompacted, ConversationEvent
 from mew_agent.errors import ConfigError
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
@@ -172,7 +172,7 @@ async def test_a_streaming_reply_is_stopped_compacted_and_begins_again_in_the_sa
         assert len(s.ear.of("coder", "chat", about=question)) == 1
         assert len(s.ear.of("coder", "reasoning/start", about=question)) == 1
         assert len(s.ear.of("coder", "reasoning/conclusion", about=question)) == 1
-        calls = await s.agent.conversation.transcript.store.calls()
+        calls = await s.agent.conversation.state.store.calls()
         assert [call.role for call in calls[-3:]] == ["main", "summary", "main"]
         assert calls[-3].failed is not None
         assert calls[-3].failed.startswith("stopped by the policy")
@@ -189,8 +189,8 @@ async def test_o11_three_restarts_and_then_an_error(
         await viewer.concluded()
         assert len(s.main_requests) == 4
         assert viewer.story == [*["text", "context_compacting", "context_not_compacted"] * 3, "text"]
-        assert [r.getMessage() for r in caplog.records if "begins again" in r.getMessage()] == [
-            f"the reply begins again ({number} of 3)" for number in (1, 2, 3)
+        assert [r.getMessage() for r in caplog.records if "starts over" in r.getMessage()] == [
+            f"the reply starts over (attempt {number} of 3)" for number in (1, 2, 3)
         ]
         s.server.change(script=(NOTED,))
         assert await s.ask("And in short?") == "Noted."
@@ -226,7 +226,10 @@ async def test_where_no_summary_can_be_had_the_oldest_turns_leave_without_one(
 
 async def test_room_is_made_for_a_tool_result_that_would_not_fit_and_it_stays(stage: Staged, text: Text) -> None:
     report = text(2300)
-    happened: list[ContextEvent] = []
+    happened: list[ConversationEvent] = []
+
+    async def record(event: ConversationEvent) -> None:
+        happened.append(event)
 
     def fetch() -> str:
         """Fetch the report."""
@@ -235,7 +238,7 @@ async def test_room_is_made_for_a_tool_result_that_would_not_fit_and_it_stays(st
     async with stage(agent=lmstudio(), tools=[fetch], reply_tokens=60) as s, watching(s) as viewer:
         await fill(s, text, 1800)
         viewer.frames.clear()
-        s.agent.conversation.events.listeners.append(happened.append)
+        s.agent.conversation.events.subscribe(record)
         s.server.change(script=({"tool_calls": [{"name": "fetch"}]}, {"text": "Read."}))
         assert await s.ask("Fetch it.") == "Read."
         assert next(e.trigger for e in happened if isinstance(e, ContextCompacted)) == "tool_result"
@@ -263,7 +266,7 @@ async def test_o10_a_tool_result_larger_than_the_window_is_an_error_without_rest
 
 async def test_o14_an_agent_that_is_not_told_its_window_says_so_and_asks_no_model(stage: Staged) -> None:
     async with stage(agent=lmstudio(None), report_window=False) as s:
-        word = "policy_stopped:the context window of 'rehearsal' is not known; `context_token_limit` tells it"
+        word = "policy_stopped:the context window of 'rehearsal' is unknown; set `context_token_limit`"
         await s.ear.until(lambda: word in s.ear.words("coder"))
         assert "cannot work without a known context window" in await s.ask("Hello?")
         assert s.server.requests == []

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.agent.maintenance import NOT_NOW, keep_up
+from mew_agent.agent.maintenance import NOT_AVAILABLE, run_maintenance
 from mew_agent.context.policy import DOMINDS_V3
 from tests.support.talk import Talking
 
@@ -19,14 +19,14 @@ def calling(name: str, arguments: str = "{}") -> dict[str, Any]:
 async def test_without_a_prompt_that_waits_there_is_none(talking: Talking) -> None:
     async with talking(policy=DOMINDS_V3, window=200_000, fixed_usage=((50_000, 10, 50_010),)) as talk:
         await talk.turn("One.")
-        assert not await keep_up(talk.conversation, max_iterations=3)
+        assert not await run_maintenance(talk.conversation, max_iterations=3)
         assert len(talk.server.requests) == 1
 
 
 async def test_under_mew_there_is_none_however_full(talking: Talking) -> None:
     async with talking(fixed_usage=((7400, 10, 7410),)) as talk:
         await talk.turn("One.")
-        assert not await keep_up(talk.conversation, max_iterations=3)
+        assert not await run_maintenance(talk.conversation, max_iterations=3)
 
 
 @pytest.mark.parametrize("usage_after", [LARGE, None])
@@ -34,8 +34,8 @@ async def test_the_model_is_asked_once_for_a_prompt(talking: Talking, usage_afte
     options: dict[str, Any] = {"script": (NOTED, NOTED), "fixed_usage": (LARGE, usage_after)}
     async with talking(policy=DOMINDS_V3, window=200_000, **options) as talk:
         await talk.turn("One.")
-        assert await keep_up(talk.conversation, max_iterations=3)
-        assert not await keep_up(talk.conversation, max_iterations=3)
+        assert await run_maintenance(talk.conversation, max_iterations=3)
+        assert not await run_maintenance(talk.conversation, max_iterations=3)
         roles = [(item.role, item.notice) for item in talk.conversation.history.items]
         assert roles == [("user", False), ("assistant", False), ("user", True), ("assistant", False)]
 
@@ -44,16 +44,16 @@ async def test_only_tools_over_the_own_context_are_carried_out(talking: Talking)
     script = (NOTED, calling("look_up"), calling("add_reminder", '{"content": "The pier."}'), NOTED)
     async with talking(policy=DOMINDS_V3, window=200_000, script=script, fixed_usage=(LARGE,) * 2) as talk:
         await talk.turn("One.")
-        assert await keep_up(talk.conversation, max_iterations=5)
+        assert await run_maintenance(talk.conversation, max_iterations=5)
         results = [item.content for item in talk.conversation.history.items if item.role == "tool"]
-        assert results == [f"Error: {NOT_NOW}", "Kept as r1."]
+        assert results == [f"Error: {NOT_AVAILABLE}", "Kept as r1."]
 
 
 async def test_it_ends_after_so_many_calls(talking: Talking) -> None:
     script = (NOTED, *[calling("look_up")] * 9)
     async with talking(policy=DOMINDS_V3, window=200_000, script=script, fixed_usage=(LARGE,) * 9) as talk:
         await talk.turn("One.")
-        assert await keep_up(talk.conversation, max_iterations=2)
+        assert await run_maintenance(talk.conversation, max_iterations=2)
         assert len(talk.server.requests) == 3
         assert talk.conversation.history.open_calls() == frozenset()
 
@@ -62,7 +62,7 @@ async def test_a_model_that_fails_changes_nothing(talking: Talking) -> None:
     async with talking(policy=DOMINDS_V3, window=200_000, script=(NOTED,), fixed_usage=(LARGE,)) as talk:
         await talk.turn("One.")
         talk.server.change(status=500)
-        assert await keep_up(talk.conversation, max_iterations=2)
+        assert await run_maintenance(talk.conversation, max_iterations=2)
         assert talk.now.tokens == 150_010
         assert talk.now.status == "model_error"
-        assert talk.conversation.transcript.answering_turn is None
+        assert talk.conversation.state.answering_turn is None

@@ -9,7 +9,7 @@ import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.agent.agent import Agent
-from mew_agent.agent.resources import parts_of
+from mew_agent.agent.resources import open_resources
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.store import MemoryStore, SqliteStore
 from mew_agent.conversation.events import LevelChanged
@@ -32,15 +32,15 @@ def environment(gateway: RunningGateway, **more: str) -> dict[str, str]:
 
 
 def test_a_configuration_means_its_model_its_store_and_its_summariser(tmp_path: Path) -> None:
-    plain = parts_of(config(base_url="http://127.0.0.1:1/v1"))
+    plain = open_resources(config(base_url="http://127.0.0.1:1/v1"))
     assert isinstance(plain.model, OpenAIModel)
     assert isinstance(plain.store, MemoryStore)
     assert plain.summariser is None
-    kept = parts_of(config(base_url="rehearsal", store=tmp_path / "s.db", summariser="small"))
+    kept = open_resources(config(base_url="rehearsal", store=tmp_path / "s.db", summariser="small"))
     assert isinstance(kept.model, EmbeddedRehearsal)
     assert isinstance(kept.store, SqliteStore)
     assert isinstance(kept.summariser, EmbeddedRehearsal)
-    elsewhere = parts_of(config(base_url="rehearsal", summariser={"model": "small", "base_url": "http://h/v1"}))
+    elsewhere = open_resources(config(base_url="rehearsal", summariser={"model": "small", "base_url": "http://h/v1"}))
     assert isinstance(elsewhere.summariser, OpenAIModel)
     assert elsewhere.summariser.identity.endpoint == "http://h/v1"
 
@@ -88,7 +88,7 @@ async def test_what_happens_to_its_own_context_is_heard_as_typed_events(
 
 
 async def test_an_agent_that_is_left_or_refused_closes_what_it_opened(gateway: RunningGateway, tmp_path: Path) -> None:
-    refused = Agent.of(config(gateway=gateway.ws_url, base_url="rehearsal", store=tmp_path / "s.db"))
+    refused = Agent.from_config(config(gateway=gateway.ws_url, base_url="rehearsal", store=tmp_path / "s.db"))
     with anyio.fail_after(10), pytest.raises(Unauthorized):
         await refused.take_part()
     (tmp_path / "s.db").rename(tmp_path / "t.db")  # nobody holds it

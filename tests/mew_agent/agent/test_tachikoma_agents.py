@@ -72,9 +72,9 @@ async def test_states_and_what_there_is_room_for(
     stage: Staged, total: int, level: str, until_warning: int, until_redline: int, room: int
 ) -> None:
     async with stage(agent=tachikoma(), fixed_usage=totals(total)) as s:
-        assert s.agent.gauge.occupancy is None or s.agent.gauge.occupancy.level == "nominal"
+        assert s.agent.context_view.occupancy is None or s.agent.context_view.occupancy.level == "nominal"
         await asked(s, 1)
-        gauge = s.agent.gauge
+        gauge = s.agent.context_view
         assert s.statuses[-1]["context"]["level"] == level
         assert gauge.occupancy.level == level
         assert gauge.occupancy.needs_reset == (level == "redlined")
@@ -140,9 +140,9 @@ async def test_t10_more_than_ten_messages_of_people_are_worth_a_suggestion(stage
     async with stage(agent=tachikoma(10_000), reply_tokens=10) as s:
         heard = listening(s)
         await asked(s, 10)
-        assert s.agent.gauge.suggestions == ()
+        assert s.agent.context_view.suggestions == ()
         await asked(s, 1)
-        (suggestion,) = s.agent.gauge.suggestions
+        (suggestion,) = s.agent.context_view.suggestions
         assert suggestion.text == "remove the 6 oldest user messages"
         assert suggestion.impact == "low"
         prices = s.agent.conversation.tracker.ledger.item_prices()
@@ -156,7 +156,7 @@ async def test_t10_more_than_ten_messages_of_people_are_worth_a_suggestion(stage
 async def test_long_answers_are_worth_a_summary(stage: Staged, text: Text) -> None:
     async with stage(agent=tachikoma(1500), script=[{"text": text(300)}] * 2) as s:
         await asked(s, 2)
-        (suggestion,) = s.agent.gauge.suggestions
+        (suggestion,) = s.agent.context_view.suggestions
         assert (suggestion.text, suggestion.impact) == ("summarise the assistant messages", "medium")
 
 
@@ -168,16 +168,16 @@ async def test_t14_the_past_outlives_a_clear_and_a_restart(stage: Staged, tmp_pa
         await s.control("clear")
         await s.ear.first("coder", "participant/status", status="cleared")
         assert [event for event in heard if isinstance(event, ContextCleared)] == [ContextCleared(120_000, None)]
-        assert len(await s.agent.gauge.past()) == 2
+        assert len(await s.agent.context_view.past()) == 2
     async with stage(agent=tachikoma(), store=SqliteStore(path), fixed_usage=totals(130_000)) as s:
         await asked(s, 1)
-        past = await s.agent.gauge.past()
+        past = await s.agent.context_view.past()
         assert [(point.tokens, point.level, point.max_tokens) for point in past] == [
             (90_000, "nominal", 200_000),
             (120_000, "elevated", 200_000),
             (130_000, "elevated", 200_000),
         ]
-        assert len(await s.agent.gauge.past(newest=1)) == 1
+        assert len(await s.agent.context_view.past(newest=1)) == 1
 
 
 async def test_compressing_drops_the_oldest_and_reports_a_missed_target(stage: Staged, text: Text) -> None:
@@ -185,24 +185,24 @@ async def test_compressing_drops_the_oldest_and_reports_a_missed_target(stage: S
         for _ in range(4):
             await s.ask(text(300))
         heard = listening(s)
-        reached = await s.agent.gauge.compress_to(30)
+        reached = await s.agent.context_view.compress_to(30)
         assert reached.removed_messages in (2, 4)
         assert reached.missed_by_tokens == 0
         assert reached.tokens_after <= reached.target_tokens == 1200 < reached.tokens_before
-        missed = await s.agent.gauge.compress_to(2)
+        missed = await s.agent.context_view.compress_to(2)
         assert missed.missed_by_tokens == missed.tokens_after - 80 > 0
         assert len(s.agent.conversation.history) == 2
-        again = await s.agent.gauge.compress_to(2)
+        again = await s.agent.context_view.compress_to(2)
         assert (again.removed_messages, again.tokens_before) == (0, again.tokens_after)
         await s.ear.until(lambda: s.ear.words("coder").count("compacted") == 2)
         assert len([event for event in heard if isinstance(event, ContextCompacted)]) == 2
-        with pytest.raises(ValueError, match="no percentage"):
-            await s.agent.gauge.compress_to(0)
+        with pytest.raises(ValueError, match="not a percentage"):
+            await s.agent.context_view.compress_to(0)
 
 
 async def test_t9_the_only_message_stays(stage: Staged, text: Text) -> None:
     async with stage(agent=tachikoma(1000), reply_tokens=20) as s:
         await s.ask(text(600))
-        left = await s.agent.gauge.compress_to(50)
+        left = await s.agent.context_view.compress_to(50)
         assert left.removed_messages == 0
         assert left.missed_by_tokens > 0

@@ -76,7 +76,7 @@ async def test_two_questions_under_one_id_are_two_questions(stage: Staged) -> No
         for number, text in enumerate(("What is known about water?", "And what about stones?")):
             chat = {"text": text}
             twin = Envelope.write("chat", id="ada-1", ts="t", sender="ada", payload=chat, to=("coder",))
-            await s.ada._client.send(twin)
+            await s.ada.session.client.send(twin)
             await s.ear.first("coder", "chat", nth=number)
         assert "And what about stones?" in str(s.main_requests[-1].body["messages"])
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mew_agent.compaction.compactor import MAX_HALVINGS, Compacted, carry_out
-from mew_agent.compaction.planner import Nothing, Plan, plan
+from mew_agent.compaction.compactor import MAX_HALVINGS, CompactionResult, SummaryCall, apply_plan, write_summary
+from mew_agent.compaction.planner import CompactionPlan, NothingToDo, plan_compaction
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.history import History, Summary
 from mew_agent.context.measures import kept_reply_tokens
@@ -106,9 +106,9 @@ class Talk:
         self.tracker.reply_added(item)
         return prompt
 
-    def planned(self, target: int | None = None) -> Plan:
+    def planned(self, target: int | None = None) -> CompactionPlan:
         ledger = self.tracker.ledger
-        found = plan(
+        found = plan_compaction(
             self.history,
             ledger.item_prices(),
             present_tokens=ledger.next_prompt_tokens,
@@ -116,11 +116,15 @@ class Talk:
             target_tokens=target,
             summary_tokens=ledger.summary_tokens,
         )
-        assert not isinstance(found, Nothing)
+        assert not isinstance(found, NothingToDo)
         return found
 
-    async def compact(self, target: int | None = None) -> Compacted:
+    async def compact(self, target: int | None = None) -> CompactionResult:
         return await carry_out(self.planned(target), self.tracker, self.server, trigger="requested")
+
+
+async def carry_out(plan: CompactionPlan, tracker: Tracker, call: SummaryCall, *, trigger: str) -> CompactionResult:
+    return apply_plan(plan, await write_summary(plan, tracker, call), tracker, trigger=trigger)
 
 
 def long_talk(
@@ -309,7 +313,7 @@ async def test_a_server_with_a_smaller_window_than_believed_gets_smaller_pieces(
     server = Server(window=1_500, names_limit=names_limit)
     talk = long_talk(server, turns=12, window=128_000)
     plan_ = talk.planned()
-    small = Plan(plan_.stub_seqs, plan_.evict, plan_.evicted_tokens, 200, plan_.expected_tokens)
+    small = CompactionPlan(plan_.stub_seqs, plan_.evict, plan_.evicted_tokens, 200, plan_.expected_tokens)
     done = await carry_out(small, talk.tracker, server, trigger="requested")
     assert 0 < server.refused <= (1 if names_limit else MAX_HALVINGS)
     assert done.summary is not None

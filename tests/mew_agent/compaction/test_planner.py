@@ -11,9 +11,9 @@ from mew_agent.compaction.planner import (
     MIN_SUMMARISABLE_TOKENS,
     STUB_TOKENS,
     SUMMARY_MAX_TOKENS,
-    Nothing,
-    Plan,
-    plan,
+    CompactionPlan,
+    NothingToDo,
+    plan_compaction,
     plan_forget,
     summary_budget_tokens,
 )
@@ -28,9 +28,9 @@ WINDOW = 20_000
 
 def planned(
     history: History, prices: Mapping[int, int], target: int | None, *, answering: int | None = None, **more: Any
-) -> Plan | Nothing:
+) -> CompactionPlan | NothingToDo:
     summary = more.pop("summary", 0)
-    return plan(
+    return plan_compaction(
         history,
         prices,
         present_tokens=PREFIX + summary + sum(prices[item.seq] for item in history.items),
@@ -45,12 +45,14 @@ def flat(history: History, tokens: int) -> dict[int, int]:
     return {item.seq: tokens for item in history.items}
 
 
-def left(history: History, found: Plan) -> list[int]:
+def left(history: History, found: CompactionPlan) -> list[int]:
     first, last = found.evict or (0, -1)
     return [item.seq for item in history.items if not first <= item.seq <= last]
 
 
-def after(history: History, prices: dict[int, int], found: Plan, summary: int) -> tuple[History, dict[int, int], int]:
+def after(
+    history: History, prices: dict[int, int], found: CompactionPlan, summary: int
+) -> tuple[History, dict[int, int], int]:
     """Carry the plan out with a summary that uses its whole budget."""
     prices = dict(prices)
     if found.stub_seqs:
@@ -74,9 +76,9 @@ def test_without_a_target_exactly_the_newest_two_turns_and_the_question_being_an
     found = planned(history, flat(history, 50), None, answering=history.turn if answering else None)
     kept = {item.seq for item in history.items if item.turn > turns - 2}
     if turns <= 2:
-        assert found == Nothing("no_history")
+        assert found == NothingToDo("no_history")
     else:
-        assert isinstance(found, Plan)
+        assert isinstance(found, CompactionPlan)
         assert set(left(history, found)) == kept
         assert found.stub_seqs == ()
 
@@ -84,27 +86,27 @@ def test_without_a_target_exactly_the_newest_two_turns_and_the_question_being_an
 @pytest.mark.parametrize("price", [1, 50, 5_000])
 def test_without_a_target_it_does_not_matter_how_full_the_window_is(price: int) -> None:
     history = history_of([MadeTurn()] * 5)
-    assert isinstance(planned(history, flat(history, price), None, window=10**6), Plan)
+    assert isinstance(planned(history, flat(history, price), None, window=10**6), CompactionPlan)
 
 
 # -- nothing to do --------------------------------------------------------------------------------------------
 
 
 def test_an_empty_history_has_nothing_to_take_out() -> None:
-    assert planned(History(), {}, None) == Nothing("no_history")
-    assert planned(History(), {}, 0) == Nothing("no_history")
+    assert planned(History(), {}, None) == NothingToDo("no_history")
+    assert planned(History(), {}, 0) == NothingToDo("no_history")
 
 
 @pytest.mark.parametrize(("target", "nothing"), [(499, False), (500, True), (501, True), (10**9, True)])
 def test_a_target_at_or_above_the_present_size_is_reached_already(target: int, nothing: bool) -> None:
     history = history_of([MadeTurn()] * 3)
-    assert (planned(history, flat(history, 50), target) == Nothing("already_below_target")) is nothing
+    assert (planned(history, flat(history, 50), target) == NothingToDo("already_below_target")) is nothing
 
 
 def test_the_only_turn_being_answered_leaves_nothing_to_take_out() -> None:
     history = history_of([MadeTurn(answered=False)])
     for target in (None, 0):
-        assert planned(history, flat(history, 900), target, answering=history.turn) == Nothing("no_history")
+        assert planned(history, flat(history, 900), target, answering=history.turn) == NothingToDo("no_history")
 
 
 # -- cheapest first -------------------------------------------------------------------------------------------
@@ -118,7 +120,7 @@ def with_results(turns: int, result_tokens: int) -> tuple[History, dict[int, int
 def test_old_tool_outputs_are_cleared_before_anything_is_summarised() -> None:
     history, prices = with_results(5, 1_000)
     found = planned(history, prices, 4_000)
-    assert isinstance(found, Plan)
+    assert isinstance(found, CompactionPlan)
     assert found.evict is None
     assert found.stub_seqs == (2, 6)
     assert found.expected_tokens <= 4_000
@@ -128,7 +130,7 @@ def test_the_results_of_one_batch_are_cleared_together() -> None:
     history = history_of([MadeTurn((3, 2))] * 4)
     prices = {item.seq: 1_000 if item.role == "tool" else 20 for item in history.items}
     found = planned(history, prices, PREFIX + sum(prices.values()) - 1)
-    assert isinstance(found, Plan)
+    assert isinstance(found, CompactionPlan)
     assert found.stub_seqs == (2, 3, 4)
 
 
@@ -136,7 +138,7 @@ def test_only_as_many_outputs_are_cleared_as_the_target_needs() -> None:
     history, prices = with_results(6, 1_000)
     present = PREFIX + sum(prices.values())
     found = planned(history, prices, present - 1)
-    assert isinstance(found, Plan)
+    assert isinstance(found, CompactionPlan)
     assert found.stub_seqs == (2,)
 
 
@@ -144,12 +146,12 @@ def test_where_clearing_is_not_enough_the_oldest_turns_leave_and_as_few_as_possi
     history = history_of([MadeTurn()] * 20)
     prices = flat(history, 100)  # present: 4,200
     found = planned(history, prices, 3_200)
-    assert isinstance(found, Plan)
+    assert isinstance(found, CompactionPlan)
     assert (found.evict, found.stub_seqs) == ((0, 19), ())
     assert (found.evicted_tokens, found.summary_budget_tokens, found.expected_tokens) == (2_000, 1_000, 3_200)
     assert planned(history, prices, 3_201) == found
     one_more = planned(history, prices, 3_199)
-    assert isinstance(one_more, Plan)
+    assert isinstance(one_more, CompactionPlan)
     assert one_more.evict == (0, 21)
 
 
@@ -157,14 +159,14 @@ def test_turns_and_outputs_leave_together_where_neither_is_enough() -> None:
     history = history_of([MadeTurn()] * 8 + [MadeTurn((1,))] * 4)
     prices = {item.seq: 1_000 if item.role == "tool" else 100 for item in history.items}
     found = planned(history, prices, 4_300)  # present: 7,000; clearing all but the newest two saves 1,904
-    assert isinstance(found, Plan)
+    assert isinstance(found, CompactionPlan)
     assert (found.evict, found.stub_seqs, found.expected_tokens) == ((0, 15), (18, 22), 4_296)
 
 
 def test_the_newest_turns_lose_their_outputs_before_they_leave_themselves() -> None:
     history, prices = with_results(2, 5_000)
     found = planned(history, prices, 1_000)
-    assert isinstance(found, Plan)
+    assert isinstance(found, CompactionPlan)
     assert (found.evict, found.stub_seqs) == (None, (2, 6))
 
 
@@ -172,7 +174,7 @@ def test_a_result_that_no_reply_has_read_is_never_cleared() -> None:
     history = history_of([MadeTurn((1, 2), answered=False)])
     prices = {item.seq: 1_000 for item in history.items}
     found = planned(history, prices, 0, answering=history.turn)
-    assert isinstance(found, Plan)
+    assert isinstance(found, CompactionPlan)
     assert found.stub_seqs == (2,)  # the first result; the batch of two after it waits for its reply
 
 
@@ -180,14 +182,14 @@ def test_a_cleared_result_is_not_cleared_again() -> None:
     history, prices = with_results(5, 1_000)
     history.stub([2, 6])
     found = planned(history, prices, 1)
-    assert isinstance(found, Plan)
+    assert isinstance(found, CompactionPlan)
     assert not {2, 6} & set(found.stub_seqs)
 
 
 def test_turns_too_small_for_a_summary_leave_without_one() -> None:
     history = history_of([MadeTurn()] * 3)
     found = planned(history, flat(history, 10), None)
-    assert isinstance(found, Plan)
+    assert isinstance(found, CompactionPlan)
     assert (found.summary_budget_tokens, found.evicted_tokens) == (0, 20)
 
 
@@ -195,8 +197,8 @@ def test_a_previous_summary_is_merged_into_a_budget_that_has_room_for_it() -> No
     history = history_of([MadeTurn()] * 4)
     alone = planned(history, flat(history, 60), None)
     merged = planned(history, flat(history, 60), None, summary=1_000)
-    assert isinstance(alone, Plan)
-    assert isinstance(merged, Plan)
+    assert isinstance(alone, CompactionPlan)
+    assert isinstance(merged, CompactionPlan)
     assert merged.summary_budget_tokens > 600 > alone.summary_budget_tokens
     assert merged.expected_tokens == PREFIX + 4 * 60 + merged.summary_budget_tokens
 
@@ -245,7 +247,7 @@ def test_no_plan_splits_a_pair_or_a_turn_or_touches_the_question_being_answered(
 ) -> None:
     history, prices, target, answering, summary = case
     found = planned(history, prices, target, answering=answering, summary=summary)
-    if isinstance(found, Nothing):
+    if isinstance(found, NothingToDo):
         return
     by_seq = {item.seq: item for item in history.items}
     if found.evict is not None:
@@ -269,7 +271,7 @@ def test_the_target_is_reached_whenever_any_number_of_turns_and_notes_reaches_it
 ) -> None:
     history, prices, target, answering, summary = case
     found = planned(history, prices, target, answering=answering, summary=summary)
-    if target is None or found == Nothing("already_below_target"):
+    if target is None or found == NothingToDo("already_below_target"):
         return
     present = PREFIX + summary + sum(prices.values())
     turns = sorted({item.turn for item in history.items if item.turn != answering})
@@ -286,7 +288,7 @@ def test_the_target_is_reached_whenever_any_number_of_turns_and_notes_reaches_it
             if item not in gone and item.role == "tool" and item.seq < unread and prices[item.seq] > 2 * STUB_TOKENS
         )
         sizes.append(size)
-    if isinstance(found, Plan):
+    if isinstance(found, CompactionPlan):
         assert found.expected_tokens <= max(target, min(sizes))
         assert found.expected_tokens < present
     else:
@@ -301,7 +303,7 @@ def test_carrying_out_a_plan_again_and_again_comes_to_rest(
     history, prices, target, answering, summary = case
     for _ in range(len(history.items) + 2):
         found = planned(history, prices, target, answering=answering, summary=summary)
-        if isinstance(found, Nothing):
+        if isinstance(found, NothingToDo):
             break
         expected = found.expected_tokens
         history, prices, summary = after(history, prices, found, summary)
@@ -309,8 +311,8 @@ def test_carrying_out_a_plan_again_and_again_comes_to_rest(
         assert PREFIX + summary + sum(prices.values()) == expected
         if target is not None and expected <= target:
             again = planned(history, prices, target, answering=answering, summary=summary)
-            assert again == Nothing("already_below_target")
-    assert isinstance(planned(history, prices, target, answering=answering, summary=summary), Nothing)
+            assert again == NothingToDo("already_below_target")
+    assert isinstance(planned(history, prices, target, answering=answering, summary=summary), NothingToDo)
 
 
 class CountedPrices(Mapping[int, int]):
@@ -335,7 +337,7 @@ def test_planning_reads_each_price_a_bounded_number_of_times_however_long_the_hi
     for turns in (10, 500):
         history = history_of([MadeTurn((2, 1))] * turns)
         prices = CountedPrices({item.seq: 100 + item.seq % 50 for item in history.items})
-        plan(
+        plan_compaction(
             history,
             prices,
             present_tokens=10**6,
@@ -428,7 +430,7 @@ def test_only_a_staged_compaction_clears_tool_outputs_first(method: Any) -> None
     prices = flat(history, 400)
     target = PREFIX + 400 * len(history.items) - 1000
     staged = planned(history, prices, target)
-    other = plan(
+    other = plan_compaction(
         history,
         prices,
         present_tokens=PREFIX + sum(prices.values()),
@@ -436,8 +438,8 @@ def test_only_a_staged_compaction_clears_tool_outputs_first(method: Any) -> None
         target_tokens=target,
         method=method,
     )
-    assert isinstance(staged, Plan)
-    assert isinstance(other, Plan)
+    assert isinstance(staged, CompactionPlan)
+    assert isinstance(other, CompactionPlan)
     assert staged.stub_seqs
     assert not other.stub_seqs
     assert other.evict is not None
@@ -449,12 +451,14 @@ def test_dropping_leaves_the_newest_turn_even_if_it_alone_is_too_much() -> None:
     history = history_of([MadeTurn()] * 3)
     prices = flat(history, 900)
     present = PREFIX + sum(prices.values())
-    found = plan(history, prices, present_tokens=present, window_tokens=WINDOW, target_tokens=1, method="drop_oldest")
-    assert isinstance(found, Plan)
+    found = plan_compaction(
+        history, prices, present_tokens=present, window_tokens=WINDOW, target_tokens=1, method="drop_oldest"
+    )
+    assert isinstance(found, CompactionPlan)
     newest = max(item.turn for item in history.items)
     assert left(history, found) == [item.seq for item in history.items if item.turn == newest]
     alone = history_of([MadeTurn()])
-    nothing = plan(
+    nothing = plan_compaction(
         alone, flat(alone, 900), present_tokens=2000, window_tokens=WINDOW, target_tokens=1, method="drop_oldest"
     )
-    assert nothing == Nothing("no_history")
+    assert nothing == NothingToDo("no_history")

@@ -78,11 +78,11 @@ async def test_a_summary_that_fails_changes_nothing_and_two_stop_the_loop(
             await talk.turn(text(120))
         assert len(conversation.history) == 4
         assert conversation.history.revision == 0
-        assert conversation.compaction_problem
-        assert talk.words[-1] == f"compaction_failed:{conversation.compaction_problem}"
+        assert conversation.compaction_error
+        assert talk.words[-1] == f"compaction_failed:{conversation.compaction_error}"
         assert talk.now.status == "active"
         await talk.turn(text(120))
-        assert f"compaction_stalled:{conversation.compaction_problem}" in talk.words
+        assert f"compaction_stalled:{conversation.compaction_error}" in talk.words
         calls = len([r for r in talk.server.requests if r.is_summary])
         await talk.turn(text(120))
         assert len([r for r in talk.server.requests if r.is_summary]) == calls, "it must not try for ever"
@@ -130,7 +130,7 @@ async def test_a_due_compaction_waits_for_a_requested_one_and_is_not_made_twice(
         answers: list[CompactDone] = []
 
         async def compact() -> None:
-            answers.append(await talk.conversation.compact(Compact(target_tokens=2000), "ada"))
+            answers.append(await talk.conversation.compact(Compact(target_tokens=2000)))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(talk.turn, text(250))
@@ -170,7 +170,7 @@ async def test_a_request_without_a_target_compacts_at_any_fill(talking: Talking)
         for question in ("Hi.", "Who are you?", "Fine.", "And you?"):
             await talk.turn(question)
         before = talk.server.requests[-1].prompt_tokens
-        done = await talk.conversation.compact(Compact(), "ada")
+        done = await talk.conversation.compact(Compact())
         assert not done.skipped
         assert done.freed_messages == 4
         assert done.freed_tokens is not None
@@ -190,7 +190,7 @@ async def test_a_request_without_a_target_compacts_at_any_fill(talking: Talking)
 async def test_a_target_is_reached(talking: Talking, text: Callable[[int], str]) -> None:
     async with talking(window_tokens=8192) as talk:
         await filled(talk, text, below=0.5)
-        done = await talk.conversation.compact(Compact(target_tokens=2000), "ada")
+        done = await talk.conversation.compact(Compact(target_tokens=2000))
         assert not done.skipped
         await talk.turn("Go on.")
         assert talk.server.requests[-1].prompt_tokens <= 2000 + asked_tokens("Go on.") + 16
@@ -200,12 +200,12 @@ async def test_what_cannot_be_compacted_is_skipped_with_its_reason(
     talking: Talking, text: Callable[[int], str]
 ) -> None:
     async with talking() as talk:
-        assert (await talk.conversation.compact(Compact(), "ada")).reason == "no_history"
+        assert (await talk.conversation.compact(Compact())).reason == "no_history"
         await talk.turn("One.")
         await talk.turn("Two.")
-        assert (await talk.conversation.compact(Compact(), "ada")).reason == "no_history"
+        assert (await talk.conversation.compact(Compact())).reason == "no_history"
         await talk.turn(text(100))
-        done = await talk.conversation.compact(Compact(target_tokens=8000), "ada")
+        done = await talk.conversation.compact(Compact(target_tokens=8000))
         assert (done.skipped, done.status, done.reason) == (True, "skipped", "already_below_target")
         assert done.tokens_before == done.tokens_after == talk.now.tokens
 
@@ -217,7 +217,7 @@ async def test_a_second_request_while_one_runs_is_skipped(talking: Talking, text
         answers: list[CompactDone] = []
 
         async def compact() -> None:
-            answers.append(await talk.conversation.compact(Compact(), "ada"))
+            answers.append(await talk.conversation.compact(Compact()))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(compact)
@@ -237,15 +237,15 @@ async def test_a_compaction_that_was_due_is_dropped_when_a_requested_one_came_fi
 
         async def prepare() -> None:
             if talk.conversation.history.last_seq < 4:
-                await talk.conversation.transcript.hear(text(250), sender="ada", envelope_id="q")
+                await talk.conversation.state.add_user_message(text(250), sender="ada", envelope_id="q")
 
         await talk.conversation.call(ignore, prepare)
         assert turn
         talk.conversation.end_turn()
-        done = await talk.conversation.compact(Compact(target_tokens=1000), "ada")
+        done = await talk.conversation.compact(Compact(target_tokens=1000))
         assert not done.skipped
         words = list(talk.words)
-        await talk.conversation.settle()
+        await talk.conversation.apply_pending()
         assert talk.words == words, "nothing is due any more"
         assert not talk.conversation.tracker.is_stalled
 
@@ -259,7 +259,7 @@ async def test_a_failed_summary_answers_the_request_and_leaves_everything(
         items, tokens = list(talk.conversation.history.items), talk.now.tokens
         for behaviour in ("fail", "empty"):
             talk.server.change(summary_behaviour=behaviour)
-            done = await talk.conversation.compact(Compact(), "ada")
+            done = await talk.conversation.compact(Compact())
             assert done.skipped
             assert done.reason
             assert talk.conversation.history.items == items
@@ -279,7 +279,7 @@ async def test_where_the_policy_says_so_the_oldest_turns_leave_without_a_summary
         assert talk.words[-2:] == ["compacting", "compacted"]
         assert talk.conversation.history.summary is None
         assert 0 < len(talk.conversation.history) < 6
-        assert talk.conversation.compaction_problem is None
+        assert talk.conversation.compaction_error is None
         last = talk.conversation.tracker.last_compaction
         assert last is not None
         assert (last.summary_tokens, last.trigger) == (0, "threshold")

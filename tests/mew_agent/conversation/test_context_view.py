@@ -3,13 +3,13 @@
 import pytest
 
 from mew_agent.context.policy import DOMINDS_V1, LMSTUDIO, MEW, TACHIKOMA
-from mew_agent.conversation.context_view import ContextGauge
+from mew_agent.conversation.context_view import ContextView
 from tests.support.talk import Talking
 
 
 async def test_before_the_first_call_and_without_usage_nothing_is_known(talking: Talking) -> None:
     async with talking(usage_on="none") as talk:
-        gauge = ContextGauge(talk.conversation)
+        gauge = ContextView(talk.conversation)
         for _ in range(2):
             assert gauge.occupancy is None
             assert gauge.has_room_for(1) is None
@@ -22,7 +22,7 @@ async def test_before_the_first_call_and_without_usage_nothing_is_known(talking:
 async def test_marks_are_the_policys_own(talking: Talking) -> None:
     async with talking(policy=MEW, window=1000, fixed_usage=((780, 20, 800),)) as talk:
         await talk.turn("One.")
-        gauge = ContextGauge(talk.conversation)
+        gauge = ContextView(talk.conversation)
         assert gauge.tokens_until("near_limit") == 100
         assert gauge.tokens_until("redlined") is None
         assert gauge.tokens_until_redline() is None
@@ -35,7 +35,7 @@ async def test_marks_are_the_policys_own(talking: Talking) -> None:
 async def test_a_prompt_measure_counts_the_prompt(talking: Talking) -> None:
     async with talking(policy=DOMINDS_V1, window=1000, fixed_usage=((480, 100, 580),)) as talk:
         await talk.turn("One.")
-        assert ContextGauge(talk.conversation).tokens_until("caution") == 21
+        assert ContextView(talk.conversation).tokens_until("caution") == 21
 
 
 @pytest.mark.parametrize("policy", [LMSTUDIO, TACHIKOMA])
@@ -46,6 +46,6 @@ async def test_a_call_without_usage_leaves_the_last_figure_where_the_policy_keep
     async with talking(**options) as talk:  # type: ignore[arg-type]
         await talk.turn("One.")
         await talk.turn("Two.")
-        occupancy = ContextGauge(talk.conversation).occupancy
+        occupancy = ContextView(talk.conversation).occupancy
         assert occupancy is not None
         assert occupancy.used_tokens >= 960

@@ -7,8 +7,7 @@ import anyio
 import pytest
 from mew_protocol.payloads.participant import Compact, CompactDone
 
-from mew_agent.conversation.calls import with_own_ids
-from mew_agent.conversation.model_calls import CallInterrupted
+from mew_agent.conversation.model_calls import CallInterrupted, with_unique_call_ids
 from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
 from mew_agent.model.interface import Window
 from mew_agent.rehearsal.tokenizer import encode
@@ -87,7 +86,7 @@ async def test_a_cut_stream_changes_no_figure(talking: Talking, style: str, chun
         assert (after.context.basis, after.context.call_id) == ("reported", before.context.call_id)
         assert after.context.stale_messages == before.context.stale_messages + 1
         assert after.status == "model_stream_cut" or chunks == 0
-        assert [call.failed is None for call in await talk.conversation.transcript.store.calls()] == [True, False]
+        assert [call.failed is None for call in await talk.conversation.state.store.calls()] == [True, False]
 
 
 async def test_an_overflow_teaches_the_window_and_the_call_is_made_again(
@@ -123,7 +122,7 @@ async def test_an_empty_stream_of_a_window_with_room_is_a_failed_call(talking: T
     async with talking(cut_after_chunks=0, cut_style="end_of_stream") as talk:
         with pytest.raises(ModelStreamCut):
             await talk.turn("A word.")
-        assert talk.conversation.trouble == "model_stream_cut"
+        assert talk.conversation.calls.last_error_status == "model_stream_cut"
 
 
 async def test_one_message_larger_than_the_window_does_not_spoil_the_next(
@@ -157,7 +156,7 @@ async def test_a_control_past_the_bound_cancels_the_call_at_the_server(talking: 
             await interrupted.wait()
         await talk.server.wait_until(lambda: talk.server.requests[0].is_disconnected)
         assert talk.now.messages_in_context == 0
-        assert talk.conversation.trouble is None
+        assert talk.conversation.calls.last_error_status is None
 
 
 async def test_a_control_within_the_bound_waits_for_the_call(talking: Talking) -> None:
@@ -204,7 +203,7 @@ async def test_a_control_past_the_bound_also_cancels_a_summary(talking: Talking,
         answers: list[CompactDone] = []
 
         async def compact() -> None:
-            answers.append(await talk.conversation.compact(Compact(), "ada"))
+            answers.append(await talk.conversation.compact(Compact()))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(compact)
@@ -238,10 +237,10 @@ async def test_tool_calls_that_repeat_an_id_get_ids_of_their_own(talking: Talkin
         conversation = talk.conversation
         reply = await talk.turn('call look_up with {"q": "a"}, and call look_up with {"q": "b"}')
         assert len(reply.tool_calls) == 2
-        await conversation.transcript.close_open_calls(
+        await conversation.state.close_open_calls(
             "?", {call.id: f"found {call.arguments}" for call in reply.tool_calls}
         )
-        again = with_own_ids(reply, conversation.history)
+        again = with_unique_call_ids(reply, conversation.history)
         ids = [call.id for call in (*reply.tool_calls, *again.tool_calls)]
         assert len(set(ids)) == 4
         assert [item.content for item in conversation.history.items if item.role == "tool"] == [

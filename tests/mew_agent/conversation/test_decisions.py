@@ -13,7 +13,7 @@ async def asked_once(talk: Talk, question: str) -> None:
     """A question and its answer, without what the policy wants afterwards."""
 
     async def prepare() -> None:
-        await talk.conversation.transcript.hear(question, sender="ada", envelope_id="q")
+        await talk.conversation.state.add_user_message(question, sender="ada", envelope_id="q")
 
     await talk.conversation.begin_turn()
     await talk.conversation.call(ignore, prepare)
@@ -37,9 +37,9 @@ async def test_a_compaction_that_was_decided_waits_until_nothing_runs(
     async with talking(window_tokens=2048, fixed_usage=NEARLY_FULL) as talk:
         await nearly_full(talk, text)
         assert "compacting" not in talk.words
-        await talk.conversation.settle()
+        await talk.conversation.apply_pending()
         assert talk.words.count("compacting") == 1
-        await talk.conversation.settle()
+        await talk.conversation.apply_pending()
         assert talk.words.count("compacting") == 1
 
 
@@ -51,10 +51,10 @@ async def test_a_compaction_that_was_decided_is_dropped_where_somebody_made_room
         await nearly_full(talk, text)
         conversation = talk.conversation
         if make_room == "compact":
-            assert not (await conversation.compact(Compact(), "ada")).skipped
+            assert not (await conversation.compact(Compact())).skipped
         else:
             assert await conversation.forget(Forget(direction="oldest", entries=2))
-        await conversation.settle()
+        await conversation.apply_pending()
         assert "compacting" not in talk.words
 
 
@@ -74,13 +74,13 @@ async def test_a_found_window_moves_the_threshold_at_once(talking: Talking) -> N
     async with talking() as talk:
         await talk.turn("One.")
         tokens = talk.now.tokens
-        await talk.conversation.window_found(Window(4000, "loaded", "server"))
+        await talk.conversation.change_window(Window(4000, "loaded", "server"))
         status = talk.statuses[-1]
         assert (status.tokens, status.max_tokens) == (tokens, 4000)
         assert status.context is not None
         assert (status.context.compact_at_tokens, status.context.max_tokens_basis) == (3600, "loaded")
         count = len(talk.statuses)
-        await talk.conversation.window_found(Window(4000, "loaded", "server"))
+        await talk.conversation.change_window(Window(4000, "loaded", "server"))
         assert len(talk.statuses) == count
 
 

@@ -1,11 +1,18 @@
-"""Which failed calls are overflows, what window they teach, and what is compacted to before the next try."""
+"""Which failed calls are overflows, what window they reveal, and how far the next compaction goes."""
 
 import pytest
 
 from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, CompactAction
 from mew_agent.context.tracker import Tracker
-from mew_agent.conversation.overflow import Cut, is_overflow, learn_window, overflow_compaction, why_cut
+from mew_agent.conversation.overflow import (
+    CutReason,
+    cut_reason,
+    halved,
+    is_overflow,
+    overflow_compaction,
+    window_after,
+)
 from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
 from mew_agent.model.interface import ModelReply, Window
 from mew_agent.model.usage import Usage
@@ -35,7 +42,7 @@ def overflow(limit_tokens: int | None = None) -> ContextOverflow:
         pytest.param(ModelError("http://server", "m", "bad"), 999, False, id="another error"),
     ],
 )
-def test_an_overflow_is_named_or_an_empty_stream_of_a_nearly_full_window(
+def test_overflow_errors_and_empty_streams_of_a_full_window_are_overflows(
     error: ModelError, prompt_tokens: int, is_one: bool
 ) -> None:
     assert is_overflow(error, full(prompt_tokens, Window(1000, "configured"))) is is_one
@@ -52,19 +59,17 @@ def test_an_overflow_is_named_or_an_empty_stream_of_a_nearly_full_window(
         (Window(8192, "configured"), cut(0), Window(8192, "configured")),
     ],
 )
-def test_an_error_that_names_the_limit_is_believed(window: Window, error: ModelError, learnt: Window) -> None:
-    tracker = full(10, window)
-    learn_window(error, tracker)
-    assert tracker.window == learnt
+def test_an_overflow_error_reveals_the_window(window: Window, error: ModelError, learnt: Window) -> None:
+    assert window_after(error, window) == learnt
 
 
 @pytest.mark.parametrize(("prompt_tokens", "target"), [(3000, 500), (600, 300)])
-def test_before_the_next_try_half_of_the_window_or_of_the_request_is_aimed_at(prompt_tokens: int, target: int) -> None:
+def test_the_compaction_aims_at_half_of_the_window_or_of_the_request(prompt_tokens: int, target: int) -> None:
     assert overflow_compaction(full(prompt_tokens, Window(1000, "loaded"))) == CompactAction("overflow_error", target)
 
 
 @pytest.mark.parametrize(
-    ("finish_reason", "total_tokens", "why"),
+    ("finish_reason", "total_tokens", "reason"),
     [
         ("stop", 1000, None),
         ("tool_calls", 1000, None),
@@ -75,9 +80,14 @@ def test_before_the_next_try_half_of_the_window_or_of_the_request_is_aimed_at(pr
         ("content_filter", 1000, "content_filter"),
     ],
 )
-def test_a_reply_without_its_end_was_cut_by_the_window_only_if_that_is_full(
-    finish_reason: str, total_tokens: int | None, why: Cut | None
+def test_an_incomplete_reply_blames_the_window_only_if_it_is_full(
+    finish_reason: str, total_tokens: int | None, reason: CutReason | None
 ) -> None:
     usage = None if total_tokens is None else Usage(900, total_tokens - 900, total_tokens)
     reply = ModelReply("text", (), finish_reason, usage, "m")
-    assert why_cut(reply, full(990, Window(1000, "configured"))) == why
+    assert cut_reason(reply, full(990, Window(1000, "configured"))) == reason
+
+
+@pytest.mark.parametrize(("target", "prompt", "expected"), [(900, 1000, 500), (300, 1000, 300), (900, 1, 0)])
+def test_at_most_half_of_a_prompt_without_room_remains(target: int, prompt: int, expected: int) -> None:
+    assert halved(CompactAction("stream", target), prompt).target_tokens == expected

@@ -1,10 +1,10 @@
-"""Suggestions follow what is in the history, and cost the same however long it is."""
+"""Suggestions follow the history, and the cost of a refresh does not grow with it."""
 
 from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, TACHIKOMA, Policy
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
-from mew_agent.conversation.suggestions import Advice
+from mew_agent.conversation.suggestions import SavingSuggestions
 
 
 def filled(messages: int, role: str = "user", *, policy: Policy = TACHIKOMA, limit: int = 10_000) -> Tracker:
@@ -21,40 +21,39 @@ def add(tracker: Tracker, role: str, text: str, *, notice: bool = False) -> None
     tracker.item_added(item)
 
 
-def test_nothing_is_suggested_where_no_rule_says_so() -> None:
-    assert Advice(filled(40, policy=MEW)).renew() == ()
+def test_policies_without_suggestion_rules_suggest_nothing() -> None:
+    assert SavingSuggestions(filled(40, policy=MEW)).refresh() == ()
 
 
-def test_prompts_of_our_own_are_nobodys_messages() -> None:
+def test_prompts_of_the_policy_do_not_count_as_user_messages() -> None:
     tracker = filled(10)
-    advice = Advice(tracker)
-    assert advice.renew() == ()
+    suggestions = SavingSuggestions(tracker)
+    assert suggestions.refresh() == ()
     add(tracker, "user", "a prompt", notice=True)
-    assert advice.renew() == ()
+    assert suggestions.refresh() == ()
     add(tracker, "user", "the eleventh")
-    (one,) = advice.renew()
+    (one,) = suggestions.refresh()
     assert one.text == "remove the 6 oldest user messages"
-    assert tracker.suggestions == (one,)
 
 
-def test_what_left_is_suggested_no_more() -> None:
+def test_evicted_messages_are_no_longer_suggested() -> None:
     tracker = filled(11)
-    advice = Advice(tracker)
-    assert advice.renew()
+    suggestions = SavingSuggestions(tracker)
+    assert suggestions.refresh()
     gone = tracker.history.evict(0, 3, None)
     tracker.cut(0, 3, trigger="forget", freed_messages=len(gone))
-    assert advice.renew() == ()
+    assert suggestions.refresh() == ()
 
 
-def test_long_answers_are_measured_against_the_window() -> None:
+def test_the_impact_of_long_answers_depends_on_the_window() -> None:
     tracker = filled(1, "assistant", limit=30)
     tracker.history.items.clear()
     add(tracker, "assistant", "word " * 40)
-    (one,) = Advice(tracker).renew()
+    (one,) = SavingSuggestions(tracker).refresh()
     assert one.impact == "medium"
 
 
-def test_only_what_entered_since_is_looked_at() -> None:
+def test_a_refresh_reads_only_new_items() -> None:
     class Looking(list):  # type: ignore[type-arg]
         """Counts the items that were read from the newest end."""
 
@@ -66,9 +65,9 @@ def test_only_what_entered_since_is_looked_at() -> None:
                 yield item
 
     tracker = filled(500)
-    advice = Advice(tracker)
-    advice.renew()
+    suggestions = SavingSuggestions(tracker)
+    suggestions.refresh()
     add(tracker, "user", "one more")
     tracker.history.items = Looking(tracker.history.items)
-    advice.renew()
+    suggestions.refresh()
     assert Looking.looked == 2

@@ -409,7 +409,7 @@ async def test_whoever_interrupts_every_attempt_is_told_in_the_end(stage: Staged
 async def test_a_participant_without_a_conversation_has_nothing_to_forget(joined: Joined) -> None:
     empty = NoConversation()
     assert not empty.is_compacting
-    assert (await empty.compact(Compact(), "ada")).reason == "no_history"
+    assert (await empty.compact(Compact())).reason == "no_history"
     assert await empty.forget(Forget(direction="oldest")) == 0
     await empty.clear()
     assert empty.status().status == "active"

@@ -10,6 +10,7 @@ from mew_protocol.payloads.participant import Compact, Forget
 from mew_agent.context.history import Pin
 from mew_agent.context.policy import LMSTUDIO, MEW
 from mew_agent.context.store import SqliteStore
+from mew_agent.conversation.events import ConversationEvent, ItemAdded
 from mew_agent.model.interface import ModelEvent, TextDelta
 from tests.support.talk import TOOL, Talking
 
@@ -54,10 +55,10 @@ async def test_open_calls_are_closed_in_their_order(talking: Talking) -> None:
     async with talking(tools=(TOOL,)) as talk:
         reply = await talk.turn('call look_up with {"q": "a"}, and call look_up with {"q": "b"}')
         first, second = reply.tool_calls
-        await talk.conversation.transcript.close_open_calls("cancelled", {second.id: "b was there"})
+        await talk.conversation.state.close_open_calls("cancelled", {second.id: "b was there"})
         results = [(i.tool_call_id, i.content) for i in talk.conversation.history.items if i.role == "tool"]
         assert results == [(first.id, "cancelled"), (second.id, "b was there")]
-        await talk.conversation.transcript.close_open_calls("cancelled")
+        await talk.conversation.state.close_open_calls("cancelled")
         assert len(talk.conversation.history) == 4
 
 
@@ -73,10 +74,10 @@ async def test_a_configured_length_drops_the_oldest_before_each_question(talking
 
 async def test_pins_stay_in_every_request(talking: Talking, text: Callable[[int], str]) -> None:
     async with talking() as talk:
-        talk.conversation.pin(Pin("p", "The house rule is quiet."))
+        talk.conversation.state.pin(Pin("p", "The house rule is quiet."))
         for _ in range(4):
             await talk.turn(text(100))
-        await talk.conversation.compact(Compact(), "ada")
+        await talk.conversation.compact(Compact())
         await talk.conversation.clear()
         await talk.turn("Still?")
         assert "The house rule is quiet." in str(talk.server.requests[-1].body["messages"])
@@ -89,7 +90,7 @@ async def test_a_stored_session_goes_on_where_it_was(
     async with talking(store=SqliteStore(path), tools=(TOOL,)) as talk:
         for _ in range(4):
             await talk.turn(text(150))
-        await talk.conversation.compact(Compact(), "ada")
+        await talk.conversation.compact(Compact())
         reply = await talk.turn('call look_up with {"q": "a"}')
         assert reply.tool_calls
         kept, tokens = list(talk.conversation.history.items), talk.now.tokens
@@ -126,7 +127,7 @@ async def test_text_with_half_a_character_is_kept_as_text_that_can_be_sent(talki
     async with talking() as talk:
         conversation = talk.conversation
         await conversation.begin_turn()
-        await conversation.transcript.hear("Say it.", sender="ada", envelope_id="q")
+        await conversation.state.add_user_message("Say it.", sender="ada", envelope_id="q")
 
         async def nothing_to_prepare() -> None: ...
 
@@ -137,18 +138,19 @@ async def test_text_with_half_a_character_is_kept_as_text_that_can_be_sent(talki
 
 async def test_a_notice_is_an_item_of_its_own_kind_and_everything_that_enters_is_told(talking: Talking) -> None:
     async with talking() as talk:
-        transcript = talk.conversation.transcript
-        seen: list[int] = []
+        state = talk.conversation.state
+        added: list[int] = []
 
-        async def entered() -> None:
-            seen.append(transcript.history.last_seq)
+        async def record(event: ConversationEvent) -> None:
+            if isinstance(event, ItemAdded):
+                added.append(event.seq)
 
-        transcript.on_entered = entered
-        await transcript.hear("One.", sender="ada", envelope_id="e")
-        notice = await transcript.notice("A prompt of our own.")
+        state.events.subscribe(record)
+        await state.add_user_message("One.", sender="ada", envelope_id="e")
+        notice = await state.add_prompt("A prompt of our own.")
         assert (notice.notice, notice.role, notice.name, notice.envelope_id) == (True, "user", None, None)
-        assert seen == [0, 1]
-        loaded = await transcript.store.load()
+        assert added == [0, 1]
+        loaded = await state.store.load()
         assert loaded is not None
         assert [item.notice for item in loaded.items] == [False, True]
 
@@ -159,6 +161,6 @@ async def test_results_stay_whole_under_a_policy_that_makes_room_for_them(talkin
             reply = await talk.turn('call look_up with {"q": "a"}')
             (call,) = reply.tool_calls
             result = "a long result " * 400
-            await talk.conversation.transcript.close_open_calls("?", {call.id: result})
+            await talk.conversation.state.close_open_calls("?", {call.id: result})
             kept = talk.conversation.history.items[-1].content
             assert (kept == result) == whole

@@ -1,0 +1,411 @@
+"""What is in an agent's context, how much it takes, and what of it survives a restart.
+
+Owns the history, its accounts (`Tracker`), the reminders and the prompts of the policy, and is the only writer of all
+of them: every change is counted and stored in the same step, so that they never disagree. Calls no model, takes no
+decision, and does not wait for a running call (see `ModelCalls.between_calls`).
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+from mew_agent.compaction.compactor import CompactionResult, apply_plan
+from mew_agent.compaction.planner import CompactionPlan, NothingToDo, plan_compaction, plan_forget
+from mew_agent.context.history import History, Item, Pin, Summary
+from mew_agent.context.measures import kept_reply_tokens
+from mew_agent.context.persisted_state import PersistedState
+from mew_agent.context.policy import (
+    NO_FLAGS,
+    Action,
+    CompactionMethod,
+    GenerationFlags,
+    Phase,
+    PolicyState,
+    compact_at_tokens,
+    level_of,
+    output_reserve_tokens,
+)
+from mew_agent.context.reminders import Reminders
+from mew_agent.context.store import CallRecord, Session, Store
+from mew_agent.context.tracker import Tracker
+from mew_agent.conversation import texts
+from mew_agent.conversation.events import ConversationEvents, ItemAdded
+from mew_agent.conversation.suggestions import SavingSuggestions
+from mew_agent.model.interface import ModelReply, ToolCall, Window
+from mew_agent.participant.messenger import timestamp
+from mew_agent.tokens.sizes import INLINE_CHARS, Size, Sizes, in_thread
+from mew_agent.tools.bounds import ResultBound, Room
+
+RESTARTED_RESULT = "[the agent restarted before this tool answered]"
+
+
+class ContextState:
+    """The state of one context. Others read `tracker`, `history` and `store`, and write through these methods.
+
+    Emits `ItemAdded` for each item that the model did not write. Texts are measured before they enter, so that the
+    history never holds an item without its size.
+    """
+
+    def __init__(
+        self,
+        tracker: Tracker,
+        store: Store,
+        events: ConversationEvents,
+        *,
+        result_bound: ResultBound | None = None,
+        sizes: Sizes | None = None,
+    ) -> None:
+        self.tracker = tracker
+        self.store = store
+        self.events = events
+        self.sizes = sizes or Sizes()
+        self.result_bound = result_bound or ResultBound()
+        self.reminders = Reminders()
+        self.pending_prompts: tuple[str, ...] = ()
+        """Prompts of the policy that enter the history before the next call."""
+        self.planned_clear: str | None = None
+        """Why the context is cleared before the next call; None if it is not."""
+        self.answering_turn: int | None = None
+        """The turn being answered, which nothing may remove; None between turns."""
+        self.has_cut_results = False
+        """Whether the history holds a shortened tool result, whose full text is in the store."""
+        self._suggestions = SavingSuggestions(tracker)
+
+    @property
+    def history(self) -> History:
+        """The items in context."""
+        return self.tracker.history
+
+    @property
+    def window_unknown(self) -> bool:
+        """Whether the policy cannot work because the size of the window is not known."""
+        return self.tracker.limit_tokens is None and self.tracker.policy.limit_missing == "error"
+
+    # -- loading and storing -----------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Load the stored session, if there is one, and give its open tool calls a result.
+
+        No provider accepts a history with a tool call that has no result; a process that dies during a tool call leaves
+        one. Raises `ConfigError` if the configured tokenizer is not available.
+        """
+        await self.sizes.load()
+        session = await self.store.load()
+        if session is None:
+            return
+        counted = await self.sizes.counts({item.seq: item.text() for item in session.items})
+        history = self.history
+        history.items, history.summary = list(session.items), session.summary
+        history.revision, history.next_seq, history.turn = session.revision, session.next_seq, session.turn
+        self.tracker.restored(session.context, counted)
+        self._restore(session.persisted)
+        await self.close_open_calls(RESTARTED_RESULT)
+
+    def _restore(self, persisted: PersistedState) -> None:
+        """Restore what the policy decided; after a change of policy only the agent's own reminders remain."""
+        if persisted.policy not in (None, self.tracker.policy.name):
+            own = tuple(reminder for reminder in persisted.reminders if reminder.owner is None)
+            persisted = PersistedState(own, persisted.reminders_made)
+            self.tracker.policy_state = PolicyState()
+        self.reminders = Reminders(persisted.reminders, persisted.reminders_made)
+        self.pending_prompts, self.planned_clear = persisted.pending_prompts, persisted.planned_clear
+        self.tracker.injection = persisted.injection
+
+    @property
+    def persisted(self) -> PersistedState:
+        """What survives a restart in addition to the history and its accounts."""
+        return PersistedState(
+            reminders=self.reminders.all,
+            reminders_made=self.reminders.made,
+            pending_prompts=self.pending_prompts,
+            planned_clear=self.planned_clear,
+            injection=self.tracker.injection,
+            policy=self.tracker.policy.name,
+        )
+
+    async def save(
+        self,
+        *,
+        added: Sequence[Item] = (),
+        call: CallRecord | None = None,
+        evicted: Sequence[int] = (),
+        replaced: Sequence[Item] = (),
+    ) -> None:
+        """Store what changed (see `Store.keep`) together with the whole state."""
+        history = self.history
+        session = Session(
+            summary=history.summary,
+            revision=history.revision,
+            next_seq=history.next_seq,
+            turn=history.turn,
+            context=self.tracker.saved(),
+            persisted=self.persisted,
+        )
+        await self.store.keep(session, added=added, call=call, evicted=evicted, replaced=replaced)
+
+    # -- what enters -------------------------------------------------------------------------------------
+
+    def pin(self, pin: Pin) -> None:
+        """Keep a text verbatim in every request."""
+        self.history.pins.append(pin)
+
+    async def add_user_message(self, text: str, *, sender: str, envelope_id: str) -> Item:
+        """Add what a participant said."""
+        size = await self.sizes.measure(text)
+        item = self.history.append("user", text, id=envelope_id, at=timestamp(), name=sender, envelope_id=envelope_id)
+        return await self._enter(item, size)
+
+    async def add_prompt(self, text: str) -> Item:
+        """Add a prompt of the policy: a user message that is marked as a notice."""
+        size = await self.sizes.measure(text)
+        return await self._enter(self.history.append("user", text, id=str(uuid4()), at=timestamp(), notice=True), size)
+
+    async def enter_pending_prompts(self) -> None:
+        """Move the pending prompts into the history."""
+        prompts, self.pending_prompts = self.pending_prompts, ()
+        for text in prompts:
+            await self.add_prompt(text)
+
+    async def add_tool_result(
+        self, call: ToolCall, result: str, limit_tokens: int | None = None, size: Size | None = None
+    ) -> Item:
+        """Add the result of a tool call. A result longer than `limit_tokens` is shortened; the store keeps all of it.
+
+        `size` is the size of the full result, if it is known already.
+        """
+        item_id = str(uuid4())
+        part = None if limit_tokens is None else await self._shortened(result, limit_tokens, item_id)
+        content = result if part is None else part
+        if size is None or part is not None:
+            size = await self.sizes.measure(content)
+        item = self.history.append("tool", content, id=item_id, at=timestamp(), tool_call_id=call.id)
+        if part is None:
+            return await self._enter(item, size)
+        self.has_cut_results = True
+        self.tracker.item_added(item, size.counted_tokens, size.units)
+        await self.save(added=(replace(item, content=result),), replaced=(item,))
+        await self.events.emit(ItemAdded(item.seq))
+        return item
+
+    async def close_open_calls(self, default: str, results: Mapping[str, str] | None = None) -> None:
+        """Give every open tool call its result by call id, in the order of the calls; `default` where there is none."""
+        given = results or {}
+        sizes = {
+            call_id: await self.sizes.measure(given[call_id]) for call_id in self.history.open_calls() & given.keys()
+        }
+        still_open = self.history.open_calls()  # a control may have changed the history while texts were measured
+        waiting = [call for item in self.history.items for call in item.tool_calls if call.id in still_open]
+        calibration = self.tracker.ledger.calibration
+        tokens = {call.id: sizes[call.id].tokens(calibration) for call in waiting if call.id in sizes}
+        is_bounded = self.result_bound.max_tokens is not None or not self._policy_makes_room
+        limits = self.result_bound.limits(tokens, self.room()) if tokens and is_bounded else {}
+        for call in waiting:
+            await self.add_tool_result(call, given.get(call.id, default), limits.get(call.id), sizes.get(call.id))
+
+    async def size_of_reply(self, reply: ModelReply) -> Size:
+        """The size of a reply as an item of the history."""
+        calls = "".join(f"{call.name}{call.arguments}" for call in reply.tool_calls)
+        return await self.sizes.measure(f"{reply.text}{calls}")
+
+    async def add_reply(
+        self, reply: ModelReply, call: CallRecord, size: Size, *, last_seq: int, fingerprint: str
+    ) -> Item:
+        """Add the reply of a main call, with its reported usage and the record of the call.
+
+        `last_seq` is the newest item that the call sent, `fingerprint` identifies everything else it sent.
+        """
+        tracker = self.tracker
+        tracker.call_kept(
+            reply.usage,
+            call_id=call.id,
+            at=call.at,
+            last_seq=last_seq,
+            revision=call.revision,
+            served_model=reply.served_model,
+            fingerprint=fingerprint,
+        )
+        call = replace(call, level=level_of(tracker.policy, tracker.snapshot())[0], limit_tokens=tracker.limit_tokens)
+        thinking = bool(reply.reasoning_text)
+        item = self.history.append(
+            "assistant",
+            reply.text,
+            id=str(uuid4()),
+            at=timestamp(),
+            tool_calls=reply.tool_calls,
+            known_tokens=kept_reply_tokens(reply.usage, thinking_seen=thinking),
+            thinking=thinking,
+        )
+        tracker.reply_added(item, size.counted_tokens, size.units)
+        await self.save(added=(item,), call=call)
+        return item
+
+    async def _enter(self, item: Item, size: Size) -> Item:
+        self.tracker.item_added(item, size.counted_tokens, size.units)
+        await self.save(added=(item,))
+        await self.events.emit(ItemAdded(item.seq))
+        return item
+
+    # -- what leaves -------------------------------------------------------------------------------------
+
+    def plan_compaction(
+        self, target_tokens: int | None, method: CompactionMethod = "staged"
+    ) -> CompactionPlan | NothingToDo:
+        """Plan a compaction to `target_tokens`; None: everything but the protected tail."""
+        ledger = self.tracker.ledger
+        return plan_compaction(
+            self.history,
+            ledger.item_prices(),
+            present_tokens=ledger.next_prompt_tokens,
+            window_tokens=self.tracker.window.max_tokens,
+            target_tokens=target_tokens,
+            summary_tokens=ledger.summary_tokens,
+            answering_turn=self.answering_turn,
+            method=method,
+        )
+
+    async def apply_compaction(self, plan: CompactionPlan, summary: Summary | None, trigger: str) -> CompactionResult:
+        """Carry out a plan with the summary written for it, and record it as the last compaction."""
+        tracker = self.tracker
+        result = apply_plan(plan, summary, tracker, trigger=trigger, count=self.sizes.count)
+        threshold = compact_at_tokens(tracker.policy, tracker.window.max_tokens) or tracker.window.max_tokens
+        progressed = result.outcome.freed_tokens > 0 and tracker.ledger.next_prompt_tokens < threshold
+        tracker.compacted(result.outcome, at=timestamp(), at_seconds=time.time(), progressed=progressed)
+        stubbed = {item.seq for item in result.stubbed}
+        stubs = [item for item in self.history.items if item.seq in stubbed]
+        await self.save(evicted=[item.seq for item in result.evicted], replaced=stubs)
+        return result
+
+    async def record_failed_compaction(self) -> None:
+        """Record that a compaction changed nothing; the policy stops after several of them."""
+        self.tracker.compaction_failed(at_seconds=time.time())
+        await self.save()
+
+    async def forget(self, direction: str, entries: int | None) -> int:
+        """Remove entries from one end, never the turn being answered or half of a call. Returns how many."""
+        return await self.remove(plan_forget(self.history, direction, entries, answering_turn=self.answering_turn))
+
+    async def remove(self, span: tuple[int, int] | None) -> int:
+        """Remove the items from the first to the last of these seqs. Returns how many."""
+        if span is None:
+            return 0
+        removed = self.history.evict(span[0], span[1], self.history.summary)
+        self.tracker.cut(span[0], span[1], trigger="forget", freed_messages=len(removed))
+        await self.save(evicted=[item.seq for item in removed])
+        return len(removed)
+
+    def span_of_turn(self, turn: int) -> tuple[int, int] | None:
+        """The first and the last seq of a turn's items; None if there are none."""
+        seqs = [item.seq for item in self.history.items if item.turn == turn]
+        return (seqs[0], seqs[-1]) if seqs else None
+
+    async def clear(self, reason: str | None) -> None:
+        """Remove all items and pending prompts; reminders stay. The model reads a `reason` with the next call."""
+        removed = [item.seq for item in self.history.items]
+        self.history.clear()
+        self.tracker.cleared()
+        self.renew_injection()
+        self.pending_prompts = (texts.CONTEXT_CLEARED.format(reason=reason),) if reason else ()
+        self.planned_clear = None
+        await self.save(evicted=removed)
+
+    # -- sizes and room ----------------------------------------------------------------------------------
+
+    def project(self, text: str) -> int:
+        """Tokens that a text will probably take, by what was learnt about the model."""
+        return self.sizes.project(text, self.tracker.ledger.calibration)
+
+    def room(self) -> Room:
+        """The free tokens now, and after everything removable has been removed."""
+        tracker, window_tokens = self.tracker, self.tracker.window.max_tokens
+        usable_tokens = window_tokens - output_reserve_tokens(window_tokens)
+        parts = tracker.ledger.parts
+        fixed_tokens = parts.prefix + parts.summary + parts.pins
+        turn = self.answering_turn
+        span = None if turn is None else self.span_of_turn(turn)
+        if span is not None:
+            fixed_tokens += tracker.ledger.price(*span).tokens
+        free_tokens = usable_tokens - tracker.next_prompt_tokens
+        return Room(window_tokens, max(0, free_tokens), max(0, usable_tokens - fixed_tokens))
+
+    async def _shortened(self, result: str, limit_tokens: int, item_id: str) -> str | None:
+        """What enters instead of a result that is too long; None if it is not."""
+        calibration = self.tracker.ledger.calibration
+
+        def shorten() -> str | None:
+            return self.result_bound.bounded(
+                result, limit_tokens, lambda text: self.sizes.project(text, calibration), kept_as=item_id
+            )
+
+        return shorten() if len(result) <= INLINE_CHARS else await in_thread(shorten)
+
+    @property
+    def _policy_makes_room(self) -> bool:
+        """Whether the policy itself makes room for tool results, so that they enter whole."""
+        return "tool_result" in self.tracker.policy.rule_index.interventions
+
+    # -- window and requests -----------------------------------------------------------------------------
+
+    def change_window(self, window: Window) -> bool:
+        """Set the context window. Returns whether it is a different one."""
+        if window == self.tracker.window:
+            return False
+        self.tracker.window_changed(window)
+        return True
+
+    def describe_prefix(self, system_prompt: str, other_text: str) -> None:
+        """Set what the next request sends besides the items: system prompt, tools and reminders."""
+        self.tracker.describe_prefix(system_prompt, other_text)
+
+    def record_server_count(self, tokens: int) -> None:
+        """Record the server's count of the next request."""
+        self.tracker.server_counted(tokens)
+
+    # -- policy ------------------------------------------------------------------------------------------
+
+    def decide(self, phase: Phase, flags: GenerationFlags = NO_FLAGS) -> Sequence[Action]:
+        """Ask the policy what to do now, and keep its state."""
+        return self.tracker.decide(phase, time.time(), flags).actions
+
+    def decide_during(
+        self, phase: Phase, used_tokens: int, *, tool_result_tokens: int | None = None
+    ) -> Sequence[Action]:
+        """Ask the policy during a reply or before a tool result enters, at this projected size."""
+        return self.tracker.decide_while(phase, used_tokens, tool_result_tokens=tool_result_tokens).actions
+
+    def refresh_suggestions(self) -> None:
+        """Recompute what the policy suggests in order to save tokens."""
+        self.tracker.suggestions = self._suggestions.refresh()
+
+    @property
+    def context_usage(self) -> texts.ContextUsage:
+        """How full the context is, by the policy's measure and from the sources it trusts."""
+        snapshot = self.tracker.snapshot()
+        known = snapshot.basis in self.tracker.policy.bases
+        return texts.ContextUsage(snapshot.used_tokens if known else None, snapshot.limit_tokens)
+
+    @property
+    def reminder_text(self) -> str:
+        """The reminders as they appear in the next request; empty without any."""
+        return self.reminders.shown(lambda _owner: texts.health_reminder(self.context_usage))
+
+    def queue_prompt(self, level: str, remaining: int | None) -> None:
+        """Queue the prompt of a level before the next call. In a countdown, `remaining` prompts follow it."""
+        text = texts.prompt_text(self.tracker.policy, level, remaining, self.context_usage)
+        self.pending_prompts = (*self.pending_prompts, text)
+        self.tracker.injection = texts.prompt_injection(level, remaining)
+
+    def drop_pending_prompts(self) -> None:
+        """Drop the pending prompts; their cadence or countdown goes on as if the model had read them."""
+        self.pending_prompts = ()
+
+    def plan_clear(self, reason: str) -> None:
+        """Clear the context before the next call, also after a restart."""
+        self.planned_clear = reason
+
+    def renew_injection(self) -> None:
+        """Update the injection of the report: a prompt lasts as long as its level, a reminder as long as it exists."""
+        tracker, current = self.tracker, self.tracker.injection
+        if current is not None and current.kind != "reminder" and tracker.policy_state.prompting is not None:
+            return
+        tracker.injection = texts.REMINDER_INJECTION if any(one.owner for one in self.reminders.all) else None
