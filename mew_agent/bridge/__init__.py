@@ -1,7 +1,7 @@
-"""An MCP server as a participant: its tools, resources and prompts, offered to everybody in a space.
+"""An MCP server as a participant: its tools, resources and prompts are available to everyone in a space.
 
-`run_bridge` starts or reaches the server, keeps it running, and joins. Names are loaded when they are first used:
-only `mew_agent.bridge.session` needs the extra `mcp`.
+`run_bridge` starts or reaches the server, joins the space, and restarts the server if it fails. Names are loaded at
+first use: `mew_agent.bridge.session` needs the extra `mcp`.
 """
 
 from importlib import import_module

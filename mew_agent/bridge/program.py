@@ -1,6 +1,6 @@
-"""An MCP server as a process: lines in, lines out, what it says on standard error, and an end that leaves nothing.
+"""Run an MCP server as a child process: read and write its lines, log its standard error, and end it completely.
 
-Owns the process and its group. What the lines mean is `session`'s matter.
+Owns the process and its process group. Does not know what the lines mean; see `session`.
 """
 
 import logging
@@ -22,44 +22,44 @@ from mew_agent.errors import MewAgentError
 logger = logging.getLogger("mew_agent.bridge")
 
 CLOSE_SECONDS: Final = 1.0
-"""How long a server may take to end once its input was closed, and again once it was asked to terminate."""
+"""Grace period after each step of the shutdown: closed input, SIGTERM, SIGKILL."""
 
 MAX_LINE_BYTES: Final = 32 * 1024 * 1024
 _TAIL_LINES: Final = 5
-_SHOWN_CHARS: Final = 400
-_LAST_WORDS_SECONDS: Final = 3.0
+_TAIL_CHARS: Final = 400
+_EXIT_WAIT_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.01
 
 
 @dataclass(eq=False)
 class ServerFailed(MewAgentError):
-    """An MCP server that cannot be used. `said` is the end of what it wrote to standard error."""
+    """An MCP server that cannot be used. `stderr` is the end of its standard error."""
 
     server: str
     problem: str
-    said: str = ""
+    stderr: str = ""
 
     def __str__(self) -> str:
-        tail = f"; it said: {self.said}" if self.said else ""
+        tail = f"; stderr: {self.stderr}" if self.stderr else ""
         return f"the MCP server '{self.server}' {self.problem}{tail}"
 
 
 @dataclass
 class ServerProgram:
-    """A running server."""
+    """A running server process."""
 
     name: str
     process: Process
-    _said: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
-    _has_said_all: anyio.Event = field(default_factory=anyio.Event)
+    _stderr_lines: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
+    _stderr_ended: anyio.Event = field(default_factory=anyio.Event)
 
     @property
-    def said(self) -> str:
-        """The end of what it wrote to standard error, on one line."""
-        return " / ".join(self._said)[-_SHOWN_CHARS:]
+    def stderr_tail(self) -> str:
+        """The end of its standard error, in one line."""
+        return " / ".join(self._stderr_lines)[-_TAIL_CHARS:]
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """What it writes to standard output, line by line. Raises `ServerFailed` for a line without end."""
+        """The lines of its standard output. Raises `ServerFailed` for a line of more than 32 MiB."""
         assert self.process.stdout is not None
         async for line in _lines(self.process.stdout):
             if len(line) > MAX_LINE_BYTES:
@@ -67,39 +67,39 @@ class ServerProgram:
             yield line
 
     async def write_line(self, line: str) -> None:
-        """Write a line to its standard input. Raises anyio's errors of a broken stream."""
+        """Write a line to its standard input. Raises anyio's stream errors."""
         assert self.process.stdin is not None
         await self.process.stdin.send(line.encode() + b"\n")
 
-    async def how_it_ended(self) -> str:
-        """Why its output ended, in words. Timeouts a moment for the process to end too, and for what it said last."""
-        with anyio.move_on_after(_LAST_WORDS_SECONDS):
+    async def exit_reason(self) -> str:
+        """Why its output ended, as a predicate. Waits a few seconds for the process and its standard error to end."""
+        with anyio.move_on_after(_EXIT_WAIT_SECONDS):
             await self.process.wait()
-            await self._has_said_all.wait()
+            await self._stderr_ended.wait()
         match self.process.returncode:
             case None:
                 return "closed its output"
             case code if code < 0:
-                return f"was ended by signal {-code}"
+                return f"was terminated by signal {-code}"
             case code:
-                return f"ended with exit code {code}"
+                return f"exited with code {code}"
 
-    async def keep_words(self) -> None:
-        """Log what it writes to standard error, and keep the end of it."""
+    async def read_stderr(self) -> None:
+        """Log its standard error and keep the last lines."""
         assert self.process.stderr is not None
         async for line in _lines(self.process.stderr):
             text = line.decode(errors="replace").rstrip()
             if text:
-                self._said.append(text)
+                self._stderr_lines.append(text)
                 logger.info("server: %s", text)
-        self._has_said_all.set()
+        self._stderr_ended.set()
 
 
 @asynccontextmanager
 async def running_program(server: StdioServer, environ: Mapping[str, str]) -> AsyncIterator[ServerProgram]:
-    """A started server; when the block is left it has ended, with everything it started in its process group.
+    """Start a server. Leaving the block ends it, with everything in its process group.
 
-    Raises `ServerFailed` when it cannot be started.
+    Raises `ServerFailed` if it cannot be started.
     """
     try:
         process = await anyio.open_process(
@@ -115,7 +115,7 @@ async def running_program(server: StdioServer, environ: Mapping[str, str]) -> As
     program = ServerProgram(server.command, process)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(program.keep_words)
+            tasks.start_soon(program.read_stderr)
             try:
                 yield program
             finally:
@@ -128,7 +128,7 @@ async def running_program(server: StdioServer, environ: Mapping[str, str]) -> As
 
 
 async def _end(process: Process) -> None:
-    """Close its input, then terminate its group, then kill it; each with its bound."""
+    """Close its input, then send SIGTERM to its group, then SIGKILL; wait after each step."""
     assert process.stdin is not None
     with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         await process.stdin.aclose()
@@ -138,20 +138,20 @@ async def _end(process: Process) -> None:
         _signal(process, number)
         if await _is_gone(process):
             return
-    logger.warning("the MCP server's process %d does not end", process.pid)
+    logger.warning("MCP server process %d did not exit", process.pid)
 
 
 async def _is_gone(process: Process) -> bool:
-    """Whether the process and its group end within the bound. Not `wait`, which also waits for inherited pipes."""
+    """Whether the process and its group exit in time. `wait` is no help: it also waits for inherited pipes."""
     with anyio.move_on_after(CLOSE_SECONDS):
-        while process.returncode is None or _signal(process, 0):  # noqa: ASYNC110 - a group has no event of its end
+        while process.returncode is None or _signal(process, 0):  # noqa: ASYNC110 - a process group has no exit event
             await anyio.sleep(_POLL_SECONDS)
         return True
     return False
 
 
 def _signal(process: Process, number: int) -> bool:
-    """Signal the server's process group (0: only ask). Returns whether there is one."""
+    """Signal the process group; signal 0 only tests it. Returns whether the group exists."""
     try:
         if hasattr(os, "killpg"):
             os.killpg(process.pid, number)
@@ -165,7 +165,7 @@ def _signal(process: Process, number: int) -> bool:
 
 
 async def _lines(stream: ByteReceiveStream) -> AsyncIterator[bytes]:
-    """Lines without their ends; one that grows past the bound is given as it is then."""
+    """Lines without their line ends. A line that exceeds the limit is yielded incomplete."""
     rest = bytearray()
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         async for chunk in stream:

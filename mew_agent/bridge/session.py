@@ -1,7 +1,7 @@
-"""A conversation with an MCP server: the one module of the bridge that imports the official `mcp` package.
+"""A session with an MCP server. The only module of the bridge that imports the official `mcp` package.
 
-Owns the handshake, requests with their time-outs, and what the server tells without being asked. Vendor errors become
-`RequestFailed` and `ServerFailed` here. Restarts are `keeping`'s matter.
+Owns the handshake, requests and their timeouts, and notifications of the server. Translates errors of the package into
+`RequestFailed` and `ServerFailed`. Does not restart anything; see `supervisor`.
 """
 
 import logging
@@ -33,7 +33,7 @@ from mew_agent.tools.catalog import INTERNAL_ERROR, METHOD_NOT_FOUND, UNAVAILABL
 logger = logging.getLogger("mew_agent.bridge")
 
 Notify = Callable[[str, dict[str, Any]], Awaitable[None]]
-"""Takes what a server tells without being asked: method and params."""
+"""Receives a notification of the server: its method and params."""
 
 METHODS: Final = frozenset(
     {
@@ -42,11 +42,11 @@ METHODS: Final = frozenset(
         *("resources/subscribe", "resources/unsubscribe"),
     }
 )
-"""What is passed on. The rest of MCP belongs to the connection between the bridge and its server."""
+"""Methods that are forwarded. The rest of MCP concerns only the connection between bridge and server."""
 
 MAX_RESULT_BYTES: Final = DEFAULT_MAX_BYTES - 64 * 1024
 
-_PASSED_ON: Final = (
+_FORWARDED: Final = (
     types.ToolListChangedNotification,
     types.ResourceListChangedNotification,
     types.PromptListChangedNotification,
@@ -56,17 +56,17 @@ _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "notice": loggin
 _HTTP_TIMEOUT: Final = httpx2.Timeout(30.0, read=300.0)
 _OLDEST_VERSION: Final = HANDSHAKE_PROTOCOL_VERSIONS[0]
 _SESSION_GONE: Final = "Session terminated"
-"""What the package makes of a server that does not know its session any more, as after its restart."""
+"""The package's message for a server that no longer knows the session, for example after a restart."""
 _Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
 class _AnyResult(BaseModel, extra="allow"):
-    """A result with whatever is in it: what a server says that the package does not know yet is passed on too."""
+    """A result with any keys, so that results unknown to the package are forwarded, too."""
 
 
 @dataclass
 class ServerSession:
-    """An initialised server. `ended` is set when it can answer nothing any more."""
+    """An initialised server. `ended` is set when the server can no longer answer."""
 
     name: str
     version: str
@@ -75,7 +75,7 @@ class ServerSession:
     ended: anyio.Event = field(default_factory=anyio.Event)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Pass a request on and return the result as the server gave it. Raises `RequestFailed`."""
+        """Forward a request and return the server's result unchanged. Raises `RequestFailed`."""
         if method == "ping":
             return {}
         if method not in METHODS:
@@ -86,54 +86,57 @@ class ServerSession:
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED or error.message == _SESSION_GONE:
                 self.ended.set()
-                raise RequestFailed(UNAVAILABLE, f"the MCP server '{self.name}' went away meanwhile") from None
+                raise RequestFailed(UNAVAILABLE, f"the MCP server '{self.name}' closed the connection") from None
             if method == "tools/list" and error.code == METHOD_NOT_FOUND and self._other_lists():
                 return with_other_lists({"tools": []}, self._other_lists())
             raise RequestFailed(error.code, error.message, error.error.data) from None
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             problem = f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"
-            raise RequestFailed(INTERNAL_ERROR, f"the MCP server's answer is no MCP: {problem}") from None
+            raise RequestFailed(INTERNAL_ERROR, f"invalid answer of the MCP server: {problem}") from None
         result = answer.model_extra or {}
         if method == "tools/list":
             result = with_other_lists(result, self._other_lists())
         size = len(to_json(result))
         if size > MAX_RESULT_BYTES:
-            raise RequestFailed(INTERNAL_ERROR, f"the answer has {size:,} bytes, more than an envelope may have")
+            raise RequestFailed(
+                INTERNAL_ERROR, f"the answer of {size:,} bytes exceeds the limit of {MAX_RESULT_BYTES:,}"
+            )
         return result
 
     def _other_lists(self) -> list[str]:
-        """What the server said at the handshake that it has beside tools."""
-        told = self._session.server_capabilities
-        return [] if told is None else [name for name in ("resources", "prompts") if getattr(told, name) is not None]
+        """The lists other than tools that the server announced in the handshake."""
+        capabilities = self._session.server_capabilities
+        names = ("resources", "prompts")
+        return [] if capabilities is None else [name for name in names if getattr(capabilities, name) is not None]
 
 
 @asynccontextmanager
 async def connected(settings: BridgeSettings, notify: Notify) -> AsyncIterator[ServerSession]:
-    """Start or reach the server, and shake hands. Raises `ServerFailed`, possibly inside an exception group."""
+    """Start or reach the server and initialise it. Raises `ServerFailed`, possibly inside an exception group."""
     server = settings.server
     if isinstance(server, HttpServer):
         async with (
             httpx2.AsyncClient(headers=server.headers, timeout=_HTTP_TIMEOUT) as client,
             streamable_http_client(server.url, http_client=client) as (read, write),
-            _Session(read, write, message_handler=_Listener(notify)) as session,
+            _BridgeClientSession(read, write, message_handler=_NotificationHandler(notify)) as session,
         ):
             ready = await _ready(session, settings)
-            async with _followed(session):
+            async with _subscribed(session):
                 yield ready
     else:
         async with running_program(server, os.environ) as program, _streams(program) as (streams, ended):
-            async with _Session(*streams, message_handler=_Listener(notify)) as session:
+            async with _BridgeClientSession(*streams, message_handler=_NotificationHandler(notify)) as session:
                 try:
                     ready = await _ready(session, settings)
                 except ServerFailed as error:
-                    how = f"{await program.how_it_ended()} before it was ready" if ended.is_set() else error.problem
-                    raise ServerFailed(server.command, how, program.said) from None
+                    reason = f"{await program.exit_reason()} before it was ready" if ended.is_set() else error.problem
+                    raise ServerFailed(server.command, reason, program.stderr_tail) from None
                 ready.ended = ended
-                async with _followed(session):
+                async with _subscribed(session):
                     yield ready
             if ended.is_set():
-                raise ServerFailed(server.command, await program.how_it_ended(), program.said)
+                raise ServerFailed(server.command, await program.exit_reason(), program.stderr_tail)
 
 
 async def _ready(session: ClientSession, settings: BridgeSettings) -> ServerSession:
@@ -146,9 +149,9 @@ async def _ready(session: ClientSession, settings: BridgeSettings) -> ServerSess
         raise ServerFailed(name, f"did not answer `initialize` within {waited}") from None
     except (MCPError, ValidationError, RuntimeError) as error:
         raise ServerFailed(name, f"refused `initialize`: {error}") from None
-    told = session.server_info
+    info = session.server_info
     return ServerSession(
-        name if told is None else f"{told.name} {told.version}".strip(),
+        name if info is None else f"{info.name} {info.version}".strip(),
         str(session.protocol_version),
         settings.request_timeout_seconds,
         session,
@@ -156,9 +159,9 @@ async def _ready(session: ClientSession, settings: BridgeSettings) -> ServerSess
 
 
 async def _shake_hands(session: ClientSession) -> None:
-    """`initialize`, which all servers know but the newest ones; those are asked in their own way.
+    """Initialise the session: by `initialize`, or by discovery for the newest servers, which no longer have it.
 
-    A server that answers with a version of its own invention is taken at its word: small servers do.
+    An unknown protocol version in the answer is accepted and read as the oldest one: some small servers send one.
     """
     params = types.InitializeRequestParams(
         protocol_version=LATEST_HANDSHAKE_VERSION,
@@ -173,74 +176,74 @@ async def _shake_hands(session: ClientSession) -> None:
         await session.discover()
         return
     if result.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
-        logger.info("the MCP server speaks version '%s'; read as %s", result.protocol_version, _OLDEST_VERSION)
+        logger.info(
+            "the MCP server announced the unknown protocol version '%s'; reading it as %s",
+            result.protocol_version,
+            _OLDEST_VERSION,
+        )
         result = result.model_copy(update={"protocol_version": _OLDEST_VERSION})
     session.adopt(result)
     await session.send_notification(types.InitializedNotification())
 
 
-class _Session(ClientSession):
-    """Refuses in words what a server asks of its client: sampling, elicitation, roots. It is told of none of them."""
+class _BridgeClientSession(ClientSession):
+    """Refuses requests of the server to its client: sampling, elicitation and roots. The bridge announces none."""
 
     async def dispatch_input_request(
         self, ctx: ClientRequestContext, request: types.InputRequest
     ) -> types.InputResponse | types.ErrorData:
-        """Answer a request of the server's."""
-        logger.warning(
-            "the MCP server asked for '%s': refused, a space has nothing that could answer it", request.method
-        )
-        said = (
-            f"'{request.method}' is not offered: this client passes on the requests of many and acts for none of them"
-        )
-        return types.ErrorData(code=METHOD_NOT_FOUND, message=said)
+        """Refuse a request of the server."""
+        logger.warning("refused '%s' of the MCP server: a bridge cannot answer it", request.method)
+        message = f"'{request.method}' is not offered: this client forwards requests and cannot answer any"
+        return types.ErrorData(code=METHOD_NOT_FOUND, message=message)
 
 
-class _Listener:
-    """Hears what a server tells by itself: logs its log, passes on what its users should know."""
+class _NotificationHandler:
+    """Handles notifications of the server: writes its log messages to our log, forwards changes to `notify`."""
 
     def __init__(self, notify: Notify) -> None:
         self._notify = notify
 
     async def __call__(self, message: types.ServerNotification | Exception) -> None:
         match message:
-            case types.LoggingMessageNotification(params=said):
-                logger.log(_LEVELS.get(said.level, logging.ERROR), "server: %s", said.data)
+            case types.LoggingMessageNotification(params=entry):
+                logger.log(_LEVELS.get(entry.level, logging.ERROR), "server: %s", entry.data)
             case Exception():
-                logger.warning("the MCP server sent something unreadable: %s", message)
+                logger.warning("unreadable message from the MCP server: %s", message)
             case _:
-                told = message.model_dump(by_alias=True, mode="json", exclude_none=True)
-                if isinstance(message, _PASSED_ON):
-                    await self._notify(told["method"], told.get("params") or {})
-                else:  # progress, for instance: it is about a call, and whoever made it only waits for its result
-                    logger.debug("server: %s %s", told["method"], told.get("params") or {})
+                fields = message.model_dump(by_alias=True, mode="json", exclude_none=True)
+                if isinstance(message, _FORWARDED):
+                    await self._notify(fields["method"], fields.get("params") or {})
+                else:  # for example progress: callers wait for the result only
+                    logger.debug("server: %s %s", fields["method"], fields.get("params") or {})
 
 
 @asynccontextmanager
-async def _followed(session: ClientSession) -> AsyncIterator[None]:
-    """While the block runs, changes are told: older servers do so by themselves, newer ones only on request."""
+async def _subscribed(session: ClientSession) -> AsyncIterator[None]:
+    """Receive change notifications while the block runs. Older servers send them anyway, newer ones on request."""
     if session.discover_result is None:
         yield
         return
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stay_told, session)
+        tasks.start_soon(_listen_for_changes, session)
         yield
         tasks.cancel_scope.cancel()
 
 
-async def _stay_told(session: ClientSession) -> None:
+async def _listen_for_changes(session: ClientSession) -> None:
     try:
         async with listen(
             session, tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
         ) as changes:
             async for _ in changes:
-                pass  # each also goes to the session's message handler
+                pass  # the session's message handler receives each change, too
     except (MCPError, RuntimeError, TimeoutError) as error:
-        logger.info("the MCP server does not tell of changes: %s", error)
+        logger.info("the MCP server sends no change notifications: %s", error)
 
 
 @asynccontextmanager
 async def _streams(program: ServerProgram) -> AsyncIterator[tuple[_Streams, anyio.Event]]:
-    """A program's lines as the package's streams of messages, and the event of their end."""
+    """The lines of a program as message streams for the package, and an event for their end."""
     to_session, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)
     ended = anyio.Event()
@@ -253,7 +256,7 @@ async def _streams(program: ServerProgram) -> AsyncIterator[tuple[_Streams, anyi
                     if message is not None:
                         await to_session.send(message)
         except anyio.BrokenResourceError:
-            pass  # the session is over
+            pass  # the session has ended
         except ServerFailed as error:
             logger.error("%s", error)
         ended.set()
@@ -263,7 +266,7 @@ async def _streams(program: ServerProgram) -> AsyncIterator[tuple[_Streams, anyi
             async for message in from_session:
                 await program.write_line(message.message.model_dump_json(by_alias=True, exclude_unset=True))
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            to_session.close()  # nobody reads: requests must not wait for answers
+            to_session.close()  # the server reads no more: pending requests must fail
             ended.set()
 
     async with to_session, from_server, to_server, from_session, anyio.create_task_group() as tasks:
@@ -274,11 +277,13 @@ async def _streams(program: ServerProgram) -> AsyncIterator[tuple[_Streams, anyi
 
 
 def _message_in(line: bytes) -> SessionMessage | None:
-    """A line's message; None for a line that is none, such as a greeting that strayed onto standard output."""
+    """The message in a line; None for other output, such as a greeting on standard output."""
     if not line.strip():
         return None
     try:
         return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValidationError:
-        logger.warning("the MCP server wrote a line that is no message: %s", line[:200].decode(errors="replace"))
+        logger.warning(
+            "ignored a line of the MCP server that is not a message: %s", line[:200].decode(errors="replace")
+        )
         return None

@@ -1,6 +1,7 @@
-"""What a bridge is told: which MCP server, and how patient to be with it.
+"""The settings of a bridge: which MCP server it runs, and its timeouts and retries.
 
-Owns the keys and their defaults, and what a server may see of the environment. Starts nothing and imports no `mcp`.
+Owns the keys, their defaults, and which environment variables a server inherits. Starts nothing and does not import
+`mcp`.
 """
 
 from collections.abc import Mapping
@@ -12,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from mew_agent.errors import ConfigError
 
 BRIDGE_CONFIG: Final = "MEW_BRIDGE_CONFIG"
-"""Environment variable with the settings as JSON: they may hold keys, which are nobody's business in `ps`."""
+"""Environment variable with the settings as JSON. Not an argument, because `ps` would show the keys in it."""
 
-_PASSED_ON: Final = frozenset(
+_INHERITED: Final = frozenset(
     {
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "TMPDIR", "LANG", "LANGUAGE"),
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
@@ -23,22 +24,22 @@ _PASSED_ON: Final = frozenset(
         *("HOMEDRIVE", "HOMEPATH", "PROCESSOR_ARCHITECTURE"),
     }
 )
-"""What programs need to run at all. Keys and tokens are not among them: a server gets those in `env`."""
+"""Variables that programs need to run. Keys and tokens are not among them: set those in `env`."""
 
 
 class MissingExtra(ConfigError):
-    """A package that only an extra installs is not there. `where` is what needs it, `expected` how to get it."""
+    """The package of an extra is not installed. `where` needs it, `expected` installs it."""
 
     def __str__(self) -> str:
         return f"{self.where} needs the extra {self.problem}: {self.expected}"
 
 
-class _Settings(BaseModel):
+class _BridgeModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class StdioServer(_Settings):
-    """An MCP server that is started as a program and spoken to over its standard input and output."""
+class StdioServer(_BridgeModel):
+    """An MCP server that runs as a child process and uses standard input and output."""
 
     command: str = Field(min_length=1)
     args: tuple[str, ...] = ()
@@ -50,13 +51,13 @@ class StdioServer(_Settings):
         return self.command
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """What the program sees: what programs need of `environ`, and its own `env`."""
-        needed = {key: value for key, value in environ.items() if key in _PASSED_ON or key.startswith("LC_")}
-        return {**needed, **self.env}
+        """The environment of the server: the inherited part of `environ`, and `env`."""
+        inherited = {key: value for key, value in environ.items() if key in _INHERITED or key.startswith("LC_")}
+        return {**inherited, **self.env}
 
 
-class HttpServer(_Settings):
-    """An MCP server that runs somewhere and is reached over streamable HTTP. `headers` go with every request."""
+class HttpServer(_BridgeModel):
+    """An MCP server at a URL, over streamable HTTP. `headers` are sent with every request."""
 
     url: str = Field(pattern=r"^https?://[^/]")
     headers: dict[str, str] = Field(default_factory=dict)
@@ -66,11 +67,11 @@ class HttpServer(_Settings):
         return self.url.partition("?")[0]
 
 
-class BridgeSettings(_Settings):
-    """A bridge. Times in seconds.
+class BridgeSettings(_BridgeModel):
+    """The settings of one bridge. Timeouts are in seconds.
 
-    A server that ends is started again, after pauses that double, at most `max_reconnects` times in a row; one that
-    ran for a minute starts a new row.
+    A server that fails is restarted at most `max_reconnects` times in a row, with delays that double. A run of a
+    minute resets the count.
     """
 
     server: Annotated[StdioServer | HttpServer, Field(discriminator="transport")]
@@ -81,6 +82,6 @@ class BridgeSettings(_Settings):
 
 
 def require_mcp(what: str = "the MCP bridge") -> None:
-    """Raises `MissingExtra` unless the official `mcp` package is installed."""
+    """Raise `MissingExtra` unless the official `mcp` package is installed."""
     if find_spec("mcp") is None:
         raise MissingExtra(what, "'mcp'", "pip install 'mew-agent[mcp]'")

@@ -79,7 +79,7 @@ async def test_a_server_that_was_killed_comes_back(folder: Folder) -> None:
         os.kill(server, signal.SIGKILL)
         log = folder.path / "logs" / "clock.log"
         await until(lambda: log.read_text().count("is ready (MCP") == 2)
-        assert "was ended by signal 9; next try in 1 s (1 of 3)" in log.read_text()
+        assert "was terminated by signal 9; restart in 1 s (1 of 3)" in log.read_text()
         assert await ask_the_time(folder) == "UTC"
     finally:
         await folder.mew("down")
@@ -135,7 +135,7 @@ participants:
     (folder.path / "space.yaml").write_text(broken)
     try:
         shown = await folder.mew("up", "--detach", "--port", "0", code=1)
-        assert "ended with exit code 1 before it was ready; it said: no licence here" in shown
+        assert "exited with code 1 before it was ready; stderr: no licence here" in shown
     finally:
         await folder.mew("down")
 

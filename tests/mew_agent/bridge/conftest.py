@@ -1,4 +1,4 @@
-"""MCP servers to bridge to: real ones as programs and over HTTP, and small ones that misbehave."""
+"""MCP servers for the bridge: a full one as a program and over HTTP, and small ones that misbehave."""
 
 import socket
 import sys
@@ -22,7 +22,7 @@ Running = Callable[..., AbstractAsyncContextManager[Bridge]]
 
 
 def settings(*command: str, **more: Any) -> BridgeSettings:
-    """A bridge's settings for a program."""
+    """Bridge settings for a program."""
     first, *rest = command
     server = {
         "transport": "stdio",
@@ -56,14 +56,14 @@ def script(body: str, **more: Any) -> BridgeSettings:
 
 
 @asynccontextmanager
-async def running(told: BridgeSettings, **more: Any) -> AsyncIterator[Bridge]:
-    """A bridge whose server is ready; what `keep` raises comes out as it is."""
-    bridge = Bridge(told, **more)
+async def running(configured: BridgeSettings, **more: Any) -> AsyncIterator[Bridge]:
+    """A bridge with a ready server. Raises what `keep_running` raises, outside its exception group."""
+    bridge = Bridge(configured, **more)
     failure: BaseException | None = None
     try:
         async with anyio.create_task_group() as tasks:
             with anyio.fail_after(PATIENCE_SECONDS):
-                await tasks.start(bridge.keep)
+                await tasks.start(bridge.keep_running)
             yield bridge
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
@@ -95,30 +95,30 @@ async def workshop_over_http(port: int = 0) -> AsyncIterator[str]:
 
 @pytest.fixture
 def held_port() -> Iterator[int]:
-    """A port that refuses connections until somebody listens there with SO_REUSEPORT; nobody else gets it meanwhile."""
+    """A reserved port that refuses connections until a test listens there with SO_REUSEPORT."""
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         holder.bind(("127.0.0.1", 0))
         yield holder.getsockname()[1]
 
 
-class Ear:
-    """What a bridge tells, and waiting for it."""
+class Recorder:
+    """Records the notifications and statuses of a bridge."""
 
     def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.words: list[str] = []
+        self.notifications: list[str] = []
+        self.statuses: list[str] = []
         self._changed = anyio.Event()
 
-    async def note(self, method: str, params: dict[str, Any]) -> None:
-        self.notes.append(method)
-        self._tell()
+    async def record_notification(self, method: str, params: dict[str, Any]) -> None:
+        self.notifications.append(method)
+        self._wake()
 
-    async def word(self, word: str) -> None:
-        self.words.append(word)
-        self._tell()
+    async def record_status(self, status: str) -> None:
+        self.statuses.append(status)
+        self._wake()
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
@@ -129,8 +129,8 @@ class Ear:
 
 
 @pytest.fixture
-def ear() -> Ear:
-    return Ear()
+def recorder() -> Recorder:
+    return Recorder()
 
 
 async def call(bridge: Bridge, name: str, **arguments: Any) -> dict[str, Any]:

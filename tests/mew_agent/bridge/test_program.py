@@ -1,4 +1,4 @@
-"""An MCP server's process: its words, its environment, and its end."""
+"""The process of an MCP server: its lines, its standard error, and its end."""
 
 import os
 import sys
@@ -40,14 +40,14 @@ async def test_the_last_lines_of_stderr_are_kept() -> None:
     async with running_program(talker, os.environ) as program:
         with anyio.fail_after(PATIENCE_SECONDS):
             assert [line async for line in program.lines()] == []
-            assert await program.how_it_ended() == "ended with exit code 4"
-        assert program.said == "line 4 / line 5 / line 6 / line 7 / line 8"
+            assert await program.exit_reason() == "exited with code 4"
+        assert program.stderr_tail == "line 4 / line 5 / line 6 / line 7 / line 8"
 
 
 async def test_a_signal_is_reported_by_name() -> None:
     async with running_program(python("import os; os.kill(os.getpid(), 9)"), os.environ) as program:
         with anyio.fail_after(PATIENCE_SECONDS):
-            assert await program.how_it_ended() == "was ended by signal 9"
+            assert await program.exit_reason() == "was terminated by signal 9"
 
 
 async def test_a_line_without_end_is_an_error() -> None:
@@ -60,32 +60,32 @@ async def test_a_line_without_end_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "words"),
+    ("server", "problem"),
     [
         (StdioServer(command="no-such-program-here"), "cannot be started: no such file or directory"),
         (StdioServer(command=sys.executable, cwd="/no/such/folder"), "cannot be started: no such file or directory"),
         (StdioServer(command=__file__), "cannot be started: permission denied"),
     ],
 )
-async def test_a_program_that_cannot_start_is_reported(server: StdioServer, words: str) -> None:
-    with pytest.raises(ServerFailed, match=words):
+async def test_a_program_that_cannot_start_is_reported(server: StdioServer, problem: str) -> None:
+    with pytest.raises(ServerFailed, match=problem):
         async with running_program(server, os.environ):
             pass
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks into /proc")
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
 @pytest.mark.parametrize(
-    "manners",
+    "behaviour",
     [
         "",
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
     ],
-    ids=["deaf to the end of its input", "deaf to signals too"],
+    ids=["ignores closed input", "ignores SIGTERM"],
 )
-async def test_a_server_ends_with_all_its_children(manners: str) -> None:
+async def test_a_server_ends_with_all_its_children(behaviour: str) -> None:
     stubborn = python(
         "import os, signal, subprocess, sys, time\n"
-        f"{manners}\n"
+        f"{behaviour}\n"
         "child = subprocess.Popen([sys.executable, '-c', "
         "'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)'],"
         " stdout=subprocess.PIPE)\n"

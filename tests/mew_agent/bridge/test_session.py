@@ -1,4 +1,4 @@
-"""Talking to MCP servers: real ones of the official package, published ones, small ones with manners of their own."""
+"""Sessions with MCP servers: official, published, and small misbehaving ones."""
 
 import logging
 import shutil
@@ -14,7 +14,7 @@ from mew_agent.bridge.program import ServerFailed
 from mew_agent.bridge.settings import BridgeSettings
 from mew_agent.bridge.supervisor import Bridge
 from mew_agent.tools.catalog import INVALID_PARAMS, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed
-from tests.mew_agent.bridge.conftest import Ear, call, running, script, settings, workshop, workshop_over_http
+from tests.mew_agent.bridge.conftest import Recorder, call, running, script, settings, workshop, workshop_over_http
 
 BIN = Path(sys.executable).parent
 
@@ -48,8 +48,8 @@ async def test_a_program_serves_tools_resources_and_prompts() -> None:
 
 async def test_a_server_over_streamable_http_serves_the_same() -> None:
     async with workshop_over_http() as url:
-        told = BridgeSettings.model_validate({"server": {"transport": "http", "url": url}})
-        async with running(told) as bridge:
+        configured = BridgeSettings.model_validate({"server": {"transport": "http", "url": url}})
+        async with running(configured) as bridge:
             await everything_works(bridge)
 
 
@@ -114,9 +114,9 @@ async def test_requests_of_the_server_are_refused_with_a_message(
     method: str, asked: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(workshop()) as bridge:
-        said = (await call(bridge, "ask_back", method=method))["content"][0]["text"]
-        assert said.startswith(f"-32601: '{asked}' is not offered")
-    assert f"the MCP server asked for '{asked}': refused" in caplog.text
+        answer = (await call(bridge, "ask_back", method=method))["content"][0]["text"]
+        assert answer.startswith(f"-32601: '{asked}' is not offered")
+    assert f"refused '{asked}' of the MCP server" in caplog.text
 
 
 async def test_a_list_of_tools_names_the_other_lists() -> None:
@@ -163,16 +163,16 @@ async def test_an_error_of_the_server_is_forwarded_unchanged() -> None:
 
 async def test_an_answer_larger_than_an_envelope_is_an_error() -> None:
     async with running(workshop()) as bridge:
-        with pytest.raises(RequestFailed, match=r"the answer has \d\d,\d{3},\d{3} bytes, more than an envelope"):
+        with pytest.raises(RequestFailed, match=r"the answer of \d\d,\d{3},\d{3} bytes exceeds the limit of"):
             await call(bridge, "big", characters=9_000_000)
         assert (await call(bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
 
 
-async def test_a_change_of_the_tools_is_reported(ear: Ear) -> None:
-    async with running(workshop(), notify=ear.note) as bridge:
+async def test_a_change_of_the_tools_is_reported(recorder: Recorder) -> None:
+    async with running(workshop(), notify=recorder.record_notification) as bridge:
         assert "saw" not in str(await bridge.request("tools/list", {}))
         await call(bridge, "learn")
-        await ear.until(lambda: "notifications/tools/list_changed" in ear.notes)
+        await recorder.until(lambda: "notifications/tools/list_changed" in recorder.notifications)
         assert "saw" in str(await bridge.request("tools/list", {}))
 
 
@@ -197,7 +197,7 @@ async def test_an_unknown_protocol_version_is_accepted() -> None:
         assert await bridge.request("tools/list", {}) == {"tools": []}
 
 
-async def test_a_stateless_server_is_asked_and_reports_changes(ear: Ear) -> None:
+async def test_a_stateless_server_is_asked_and_reports_changes(recorder: Recorder) -> None:
     newest = (
         "stamp = 'io.modelcontextprotocol/'\n"
         "while (m := read()):\n"
@@ -219,8 +219,8 @@ async def test_a_stateless_server_is_asked_and_reports_changes(ear: Ear) -> None
         "        write(id=m['id'], result={'tools': [tool], 'resultType': 'complete', 'ttlMs': 0, "
         "'cacheScope': 'private'})\n"
     )
-    async with running(script(newest), notify=ear.note) as bridge:
-        await ear.until(lambda: ear.notes == ["notifications/tools/list_changed"])
+    async with running(script(newest), notify=recorder.record_notification) as bridge:
+        await recorder.until(lambda: recorder.notifications == ["notifications/tools/list_changed"])
         (tool,) = (await bridge.request("tools/list", {}))["tools"]
         assert tool["name"] == "seen-2026-07-28"
 
@@ -231,23 +231,23 @@ async def test_lines_that_are_not_messages_are_ignored(caplog: pytest.LogCapture
     )
     async with running(script(chatty)) as bridge:
         assert await bridge.request("tools/list", {}) == {"tools": []}
-    assert "a line that is no message: Welcome!" in caplog.text
+    assert "a line of the MCP server that is not a message: Welcome!" in caplog.text
 
 
 async def test_an_answer_that_is_not_mcp_is_an_internal_error() -> None:
     async with running(script("hello()\nwhile (m := read()): write(id=m['id'], result={'tools': 5})")) as bridge:
-        with pytest.raises(RequestFailed, match="the MCP server's answer is no MCP: tools: ") as failed:
+        with pytest.raises(RequestFailed, match="invalid answer of the MCP server: tools: ") as failed:
             await bridge.request("tools/list", {})
         assert failed.value.code == -32603
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("configured", "words"),
     [
         (settings("no-such-program-here"), "the MCP server 'no-such-program-here' cannot be started: no such file"),
         (
             script("sys.stderr.write('loading\\nno key given\\n'); sys.exit(3)"),
-            r"ended with exit code 3 before it was ready; it said: loading / no key given$",
+            r"exited with code 3 before it was ready; stderr: loading / no key given$",
         ),
         (script("time.sleep(600)", init_timeout_seconds=0.3), "did not answer `initialize` within 0.3 seconds"),
         (
@@ -256,22 +256,22 @@ async def test_an_answer_that_is_not_mcp_is_an_internal_error() -> None:
         ),
     ],
 )
-async def test_an_unusable_server_is_reported_with_its_cause(told: BridgeSettings, words: str) -> None:
+async def test_an_unusable_server_is_reported_with_its_cause(configured: BridgeSettings, words: str) -> None:
     with pytest.raises(ServerFailed, match=words):
-        async with running(told):
+        async with running(configured):
             pass
 
 
 async def test_a_url_without_a_server_is_reported(held_port: int) -> None:
-    told = {"server": {"transport": "http", "url": f"http://127.0.0.1:{held_port}/mcp"}, "max_reconnects": 0}
+    configured = {"server": {"transport": "http", "url": f"http://127.0.0.1:{held_port}/mcp"}, "max_reconnects": 0}
     with pytest.raises(ServerFailed, match=rf"the MCP server 'http://127.0.0.1:{held_port}/mcp' cannot be reached: "):
-        async with running(BridgeSettings.model_validate(told)):
+        async with running(BridgeSettings.model_validate(configured)):
             pass
 
 
 async def test_a_request_is_answered_when_its_server_exits() -> None:
     async with running(workshop()) as bridge:
-        with pytest.raises(RequestFailed, match="went away meanwhile") as failed:
+        with pytest.raises(RequestFailed, match="closed the connection") as failed:
             await call(bridge, "die", code=7)
         assert failed.value.code == UNAVAILABLE
 

@@ -1,4 +1,4 @@
-"""What a bridge is told."""
+"""The settings of a bridge."""
 
 from importlib.util import find_spec
 
@@ -25,8 +25,8 @@ def test_a_server_inherits_no_secret_variables() -> None:
 
 def test_settings_survive_json() -> None:
     for server in (StdioServer(command="npx", args=("-y", "a,b")), HttpServer(url="https://x/mcp", headers={"A": "b"})):
-        told = BridgeSettings(server=server, max_reconnects=7)
-        assert BridgeSettings.model_validate_json(told.model_dump_json()) == told
+        configured = BridgeSettings(server=server, max_reconnects=7)
+        assert BridgeSettings.model_validate_json(configured.model_dump_json()) == configured
 
 
 @pytest.mark.parametrize(

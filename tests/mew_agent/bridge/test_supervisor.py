@@ -1,4 +1,4 @@
-"""A bridge through the life of its server: restarts, giving up, and what the space sees of it."""
+"""Restarts of an MCP server, and what the space sees of them."""
 
 import logging
 import sys
@@ -20,7 +20,7 @@ from mew_agent.participant.participant import Participant
 from mew_agent.tools.catalog import UNAVAILABLE, RequestFailed
 from tests.mew_agent.bridge.conftest import (
     PATIENCE_SECONDS,
-    Ear,
+    Recorder,
     call,
     running,
     script,
@@ -29,55 +29,57 @@ from tests.mew_agent.bridge.conftest import (
     workshop_over_http,
 )
 
-RUNS_FOR = "open(sys.argv[-1], 'a').write('.')\nhello()\n"
+STARTS = "open(sys.argv[-1], 'a').write('.')\nhello()\n"
 
 
 def counted(body: str, marks: Path, **more: Any) -> BridgeSettings:
-    """A small server that leaves a mark for each of its starts."""
-    told = script(RUNS_FOR + body, **more)
-    server = told.server.model_copy(update={"args": (*told.server.args, str(marks))})  # type: ignore[union-attr]
-    return told.model_copy(update={"server": server})
+    """A small server that appends a mark at each start."""
+    configured = script(STARTS + body, **more)
+    server = configured.server.model_copy(update={"args": (*configured.server.args, str(marks))})  # type: ignore[union-attr]
+    return configured.model_copy(update={"server": server})
 
 
 async def test_a_bridge_refuses_requests_before_it_starts() -> None:
-    with pytest.raises(RequestFailed, match="is not started yet") as failed:
+    with pytest.raises(RequestFailed, match="has not started yet") as failed:
         await Bridge(workshop()).request("tools/list", {})
     assert failed.value.code == UNAVAILABLE
 
 
-async def test_a_server_that_exits_is_restarted_and_announced(ear: Ear) -> None:
-    async with running(workshop(), notify=ear.note, state=ear.word, first_pause_seconds=0.01) as bridge:
-        with pytest.raises(RequestFailed, match="went away meanwhile"):
+async def test_a_server_that_exits_is_restarted_and_announced(recorder: Recorder) -> None:
+    async with running(
+        workshop(), notify=recorder.record_notification, report_status=recorder.record_status, first_delay_seconds=0.01
+    ) as bridge:
+        with pytest.raises(RequestFailed, match="closed the connection"):
             await call(bridge, "die", code=7)
-        await ear.until(lambda: "ready" in ear.words)
-        assert ear.words == ["mcp_server_down: ended with exit code 7", "ready"]
+        await recorder.until(lambda: "ready" in recorder.statuses)
+        assert recorder.statuses == ["mcp_server_down: exited with code 7", "ready"]
         assert (await call(bridge, "add", a=1, b=2))["structuredContent"] == {"result": 3}
-        await ear.until(lambda: len(ear.notes) == 3)
-        assert ear.notes[0] == "notifications/tools/list_changed"
+        await recorder.until(lambda: len(recorder.notifications) == 3)
+        assert recorder.notifications[0] == "notifications/tools/list_changed"
 
 
-async def test_requests_fail_at_once_while_the_server_is_down(ear: Ear) -> None:
-    async with running(workshop(), state=ear.word, first_pause_seconds=600) as bridge:
+async def test_requests_fail_at_once_while_the_server_is_down(recorder: Recorder) -> None:
+    async with running(workshop(), report_status=recorder.record_status, first_delay_seconds=600) as bridge:
         with pytest.raises(RequestFailed):
             await call(bridge, "die", code=7)
-        await ear.until(lambda: bool(ear.words))
-        with pytest.raises(RequestFailed, match="ended with exit code 7 and is started again") as failed:
+        await recorder.until(lambda: bool(recorder.statuses))
+        with pytest.raises(RequestFailed, match="exited with code 7 and is being restarted") as failed:
             await bridge.request("tools/list", {})
         assert failed.value.code == UNAVAILABLE
 
 
 async def test_a_server_that_keeps_exiting_is_not_restarted(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
-    told = counted("print('bye', file=sys.stderr); sys.exit(5)", marks, max_reconnects=2)
-    with pytest.raises(ServerFailed, match=r"ended with exit code 5; it said: bye$"):
-        async with running(told, first_pause_seconds=0.01):
+    configured = counted("print('bye', file=sys.stderr); sys.exit(5)", marks, max_reconnects=2)
+    with pytest.raises(ServerFailed, match=r"exited with code 5; stderr: bye$"):
+        async with running(configured, first_delay_seconds=0.01):
             await anyio.sleep(PATIENCE_SECONDS)
     assert marks.read_text() == "..."
 
 
 async def test_a_bridge_without_reconnect_ends_with_its_server(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
-    with pytest.raises(ServerFailed, match="ended with exit code 0"):
+    with pytest.raises(ServerFailed, match="exited with code 0"):
         async with running(counted("", marks, reconnect=False)):
             await anyio.sleep(PATIENCE_SECONDS)
     assert marks.read_text() == "."
@@ -85,22 +87,22 @@ async def test_a_bridge_without_reconnect_ends_with_its_server(tmp_path: Path) -
 
 async def test_a_program_that_never_started_is_not_retried(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
-    told = script(f"open({str(marks)!r}, 'a').write('.'); sys.exit(1)")
+    configured = script(f"open({str(marks)!r}, 'a').write('.'); sys.exit(1)")
     with pytest.raises(ServerFailed, match="before it was ready"):
-        async with running(told, first_pause_seconds=0.01):
+        async with running(configured, first_delay_seconds=0.01):
             pass
     assert marks.read_text() == "."
 
 
-async def test_a_server_at_a_url_is_retried(held_port: int, ear: Ear) -> None:
+async def test_a_server_at_a_url_is_retried(held_port: int, recorder: Recorder) -> None:
     url = f"http://127.0.0.1:{held_port}/mcp"
-    told = BridgeSettings.model_validate({"server": {"transport": "http", "url": url}, "max_reconnects": 1000})
-    bridge = Bridge(told, state=ear.word, first_pause_seconds=0.02)
+    configured = BridgeSettings.model_validate({"server": {"transport": "http", "url": url}, "max_reconnects": 1000})
+    bridge = Bridge(configured, report_status=recorder.record_status, first_delay_seconds=0.02)
     async with anyio.create_task_group() as tasks:
         ready = anyio.Event()
 
         async def start() -> None:
-            await tasks.start(bridge.keep)
+            await tasks.start(bridge.keep_running)
             ready.set()
 
         tasks.start_soon(start)
@@ -114,7 +116,7 @@ async def test_a_server_at_a_url_is_retried(held_port: int, ear: Ear) -> None:
             await call(bridge, "add", a=1, b=2)
         assert failed.value.code == UNAVAILABLE
         async with workshop_over_http(held_port):
-            await ear.until(lambda: "ready" in ear.words)
+            await recorder.until(lambda: "ready" in recorder.statuses)
             assert (await call(bridge, "add", a=1, b=2))["structuredContent"] == {"result": 3}
             tasks.cancel_scope.cancel()
 
@@ -123,7 +125,7 @@ async def test_a_server_at_a_url_is_retried(held_port: int, ear: Ear) -> None:
 
 
 @asynccontextmanager
-async def bridged(gateway: RunningGateway, told: BridgeSettings, name: str = "bob") -> AsyncIterator[Bridge]:
+async def bridged(gateway: RunningGateway, configured: BridgeSettings, name: str = "bob") -> AsyncIterator[Bridge]:
     """A bridge that has joined the test's space."""
     found: list[Bridge] = []
     there = anyio.Event()
@@ -136,7 +138,7 @@ async def bridged(gateway: RunningGateway, told: BridgeSettings, name: str = "bo
         run_bridge, gateway=gateway.ws_url, space="demo", id=name, token=gateway.token_of(name), joined=joined
     )
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run, told)
+        tasks.start_soon(run, configured)
         with anyio.fail_after(PATIENCE_SECONDS):
             await there.wait()
         yield found[0]
@@ -219,7 +221,7 @@ async def test_a_bridge_leaves_when_its_server_stays_down(
                 failure.extend(group.exceptions)
             await left.wait()
     assert [str(one) for one in failure] == [
-        f"the MCP server '{sys.executable}' ended with exit code 7; it said: out of wood"
+        f"the MCP server '{sys.executable}' exited with code 7; stderr: out of wood"
     ]
 
 

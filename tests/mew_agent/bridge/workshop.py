@@ -1,6 +1,6 @@
-"""A real MCP server, made with the official package, that can do everything the bridge has to carry.
+"""An MCP server, built with the official package, with every feature that the bridge forwards.
 
-Run as a program it speaks over standard input and output.
+As a program it uses standard input and output.
 """
 
 import os
@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 
 def make_server() -> "MCPServer[None]":
-    """Tools, resources and prompts; a gate that one call waits at and another opens; a way to die."""
+    """Tools, resources and prompts; a call that waits for another; a call that ends the server."""
     server: MCPServer[None] = MCPServer("workshop", version="1.2", log_level="ERROR")
     gate = anyio.Event()
 
@@ -29,26 +29,26 @@ def make_server() -> "MCPServer[None]":
 
     @server.tool()
     async def wait_at_gate() -> str:
-        """Wait until somebody opens the gate."""
+        """Wait until the gate opens."""
         await gate.wait()
         return "through"
 
     @server.tool()
     async def open_gate() -> str:
-        """Let everybody through."""
+        """Open the gate."""
         gate.set()
         return "open"
 
     @server.tool()
     async def learn(context: Context[None]) -> str:
-        """Have one tool more from now on."""
+        """Add a tool."""
         server.add_tool(lambda: "sawn", name="saw", description="Saw.")
         await context.session.send_tool_list_changed()
         return "learnt to saw"
 
     @server.tool()
     def environment() -> dict[str, str]:
-        """What the process sees."""
+        """The environment variables of the process."""
         return dict(os.environ)
 
     @server.tool()
@@ -58,7 +58,7 @@ def make_server() -> "MCPServer[None]":
 
     @server.tool()
     def die(code: int) -> str:
-        """End without an answer."""
+        """Exit without an answer."""
         sys.stderr.write("out of wood\n")
         sys.stderr.flush()
         os._exit(code)
@@ -75,7 +75,7 @@ def make_server() -> "MCPServer[None]":
 
     @server.prompt()
     def greet(name: str) -> str:
-        """Greet somebody."""
+        """Greet a person."""
         return f"Say hello to {name}."
 
     add_conversations(server)
@@ -83,11 +83,11 @@ def make_server() -> "MCPServer[None]":
 
 
 def add_conversations(server: "MCPServer[None]") -> None:
-    """Tools that talk to their client before they answer."""
+    """Tools that send messages to their client before they answer."""
 
     @server.tool()
     async def work(context: Context[None]) -> str:
-        """Work for ever; leaves a word when it is stopped."""
+        """Work forever; write a line when cancelled."""
         try:
             sys.stderr.write("took the tools out\n")
             sys.stderr.flush()
@@ -100,7 +100,7 @@ def add_conversations(server: "MCPServer[None]") -> None:
 
     @server.tool()
     async def ask_back(method: str, context: Context[None]) -> str:
-        """Ask the client for something; the answer is what it said."""
+        """Send a request to the client and return its answer."""
         asking = {
             "sampling": lambda: context.session.create_message([], max_tokens=1),
             "elicitation": lambda: context.session.elicit_form("Your name?", {"type": "object", "properties": {}}),
