@@ -1,4 +1,4 @@
-"""What errors say to people."""
+"""The texts and the tree of errors."""
 
 import pytest
 
@@ -55,7 +55,7 @@ from mew_agent.errors import (
         (ModelRefused("http://h/v1", "m"), "My model refused my key at http://h/v1"),
     ],
 )
-def test_an_error_says_what_happened_where(error: MewAgentError, said: str) -> None:
+def test_error_text_says_what_happened_and_where(error: MewAgentError, said: str) -> None:
     assert str(error) == said
 
 
@@ -70,13 +70,13 @@ def test_an_error_says_what_happened_where(error: MewAgentError, said: str) -> N
         (ModelFailed, "model_error"),
     ],
 )
-def test_each_trouble_with_a_model_has_a_status_word(kind: type[ModelError], status: str) -> None:
+def test_each_model_error_has_a_status(kind: type[ModelError], status: str) -> None:
     error = kind("http://h/v1", "m")
     assert error.status == status
     assert isinstance(error, ModelError)
 
 
-def test_the_callers_the_gateways_and_the_peers_faults_are_told_apart() -> None:
+def test_caller_gateway_and_peer_errors_are_separate() -> None:
     assert issubclass(Unauthorized, GatewayError)
     assert issubclass(Refused, PeerError)
     assert not issubclass(NotPermitted, GatewayError | PeerError)

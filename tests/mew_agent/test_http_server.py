@@ -1,4 +1,4 @@
-"""A real server in this event loop: it answers while its block is open, and says when its port is taken."""
+"""The HTTP server on real sockets."""
 
 import httpx2
 import pytest
@@ -10,7 +10,7 @@ APP = PlainTextResponse("here")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-async def test_it_answers_until_its_block_is_left(host: str) -> None:
+async def test_server_answers_while_its_block_runs(host: str) -> None:
     stopped: list[str] = []
     async with httpx2.AsyncClient(trust_env=False) as client:
         async with serving(APP, host=host, port=0, stopping=lambda: stopped.append("now")) as url:
@@ -21,7 +21,7 @@ async def test_it_answers_until_its_block_is_left(host: str) -> None:
             await client.get(url)
 
 
-async def test_a_taken_port_is_told_before_anything_is_served() -> None:
+async def test_taken_port_is_reported_before_anything_is_served() -> None:
     with listen("127.0.0.1", 0) as taken:
         taken.listen()
         with pytest.raises(OSError, match="in use"):

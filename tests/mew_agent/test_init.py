@@ -1,4 +1,4 @@
-"""The package's root: everything is there, says what it is, and costs nothing before it is used."""
+"""The package's root: every name is there and documented, and nothing is loaded before it is used."""
 
 import ast
 import inspect
@@ -17,7 +17,7 @@ NAMES = sorted(set(mew_agent.__all__) - {"__version__"})
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_name_can_be_imported_and_says_what_it_is(name: str) -> None:
+def test_every_name_can_be_imported_and_is_documented(name: str) -> None:
     found = getattr(mew_agent, name)
     if isinstance(found, UnionType):
         assert all(inspect.getdoc(one) for one in found.__args__)
@@ -28,7 +28,7 @@ def test_every_name_can_be_imported_and_says_what_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if inspect.isclass(getattr(mew_agent, name))])
-def test_every_public_method_says_what_it_does(name: str) -> None:
+def test_every_public_method_is_documented(name: str) -> None:
     found = getattr(mew_agent, name)
     silent = [
         f"{name}.{key}"
@@ -49,14 +49,14 @@ def test_type_checkers_and_programs_see_the_same_names() -> None:
     assert dir(mew_agent) == sorted(mew_agent.__all__)
 
 
-def test_every_error_of_the_package_is_at_its_root() -> None:
+def test_every_error_is_importable_from_the_root() -> None:
     from mew_agent import errors
 
     ours = {name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)}
     assert ours <= set(NAMES)
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'mew_agent' has no attribute 'Agnet'"):
         _ = mew_agent.Agnet
 
@@ -73,7 +73,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
         ),
     ],
 )
-def test_what_is_not_used_is_not_loaded(program: str, heavy: set[str]) -> None:
+def test_import_loads_nothing_that_is_not_used(program: str, heavy: set[str]) -> None:
     code = f"{program}\nimport sys\nprint('LOADED', *sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=ROOT.parent

@@ -1,4 +1,4 @@
-"""How a whole program around a participant ends."""
+"""How a program run by `run` ends."""
 
 import signal
 import subprocess
@@ -50,7 +50,7 @@ def started(text: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize("what", ["anyio.sleep(60)", "ask()"], ids=["waiting", "asking a person"])
 @pytest.mark.skipif(sys.platform == "win32", reason="no signal to send to one process there")
-def test_an_interruption_ends_it_in_order_and_quietly(what: str) -> None:
+def test_ctrl_c_ends_a_program_in_order_and_quietly(what: str) -> None:
     with started(WAITING.format(what=what)) as program:
         assert program.stdout is not None
         assert program.stderr is not None
@@ -61,13 +61,13 @@ def test_an_interruption_ends_it_in_order_and_quietly(what: str) -> None:
         assert program.stderr.read() == ""
 
 
-def test_what_went_wrong_on_purpose_is_one_line() -> None:
+def test_expected_error_is_printed_as_one_line() -> None:
     with started(FAILING.format(error="PeerAbsent('ghost')")) as program:
         shown, told = program.communicate(timeout=PATIENCE_SECONDS)
     assert (program.returncode, shown, told) == (1, "", "'ghost' is not in the space\n")
 
 
-def test_what_nobody_expected_is_shown_with_its_place() -> None:
+def test_unexpected_error_shows_its_traceback() -> None:
     with started(FAILING.format(error="RuntimeError('mine')")) as program:
         _, told = program.communicate(timeout=PATIENCE_SECONDS)
     assert program.returncode == 1

@@ -1,4 +1,4 @@
-"""The connection: joining, coming back, giving up, and everything a gateway may send."""
+"""The connection to a gateway: joining, reconnecting, giving up, and everything a gateway may send."""
 
 import asyncio
 import contextlib
@@ -67,7 +67,7 @@ def chat(text: str, number: int = 1) -> Envelope:
 
 @asynccontextmanager
 async def running(client: Client, inbox: Inbox) -> AsyncIterator[None]:
-    """Run a client while the block runs; it must end by itself once it is closed."""
+    """Run a client while the block runs. It must end after it is closed."""
     with anyio.fail_after(15):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.run, inbox.receive)
@@ -77,7 +77,7 @@ async def running(client: Client, inbox: Inbox) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def foreign_gateway(talk: Callable[[ServerConnection], Awaitable[None]]) -> AsyncIterator[str]:
-    """A gateway of somebody else: `talk` has each connection to itself, after the join frame came."""
+    """A gateway of another implementation: `talk` handles each connection after its join frame."""
 
     async def handle(connection: ServerConnection) -> None:
         with contextlib.suppress(ConnectionClosed):
@@ -90,7 +90,7 @@ async def foreign_gateway(talk: Callable[[ServerConnection], Awaitable[None]]) -
         yield f"ws://127.0.0.1:{port}"
 
 
-async def test_joins_and_both_hears_and_says_things(gateway: RunningGateway) -> None:
+async def test_client_joins_then_receives_and_sends(gateway: RunningGateway) -> None:
     inbox = Inbox()
     client = Client(address(gateway.ws_url, gateway.token_of("ada")))
     async with running(client, inbox):
@@ -102,14 +102,14 @@ async def test_joins_and_both_hears_and_says_things(gateway: RunningGateway) -> 
     assert not client.is_joined
 
 
-async def test_a_wrong_token_is_refused_at_once_and_not_tried_again(gateway: RunningGateway) -> None:
+async def test_wrong_token_is_refused_without_a_retry(gateway: RunningGateway) -> None:
     client = Client(address(gateway.ws_url, "wrong"))
     with anyio.fail_after(5), pytest.raises(Unauthorized, match="refused this token for 'ada'"):
         await client.run(Inbox().receive)
     assert client.joins == 0
 
 
-async def test_a_refusal_by_close_code_alone_is_not_tried_again() -> None:
+async def test_refusal_by_close_code_alone_is_not_retried() -> None:
     connections = 0
 
     async def refuse(connection: ServerConnection) -> None:
@@ -123,7 +123,7 @@ async def test_a_refusal_by_close_code_alone_is_not_tried_again() -> None:
     assert connections == 1
 
 
-async def test_a_refusal_at_the_upgrade_is_a_refusal_of_the_token() -> None:
+async def test_refusal_at_the_upgrade_counts_as_a_refused_token() -> None:
     def refuse(connection: ServerConnection, _request: Request) -> Response:
         return connection.respond(401, "no\n")
 
@@ -136,13 +136,13 @@ async def test_a_refusal_at_the_upgrade_is_a_refusal_of_the_token() -> None:
             await Client(address(f"ws://127.0.0.1:{port}")).run(Inbox().receive)
 
 
-async def test_an_unknown_space_ends_it_with_the_gateways_words(gateway: RunningGateway) -> None:
+async def test_unknown_space_ends_the_client_with_the_gateways_message(gateway: RunningGateway) -> None:
     client = Client(Credentials(gateway.ws_url, "elsewhere", "ada", gateway.token_of("ada")))
     with anyio.fail_after(5), pytest.raises(GatewayError, match="no space 'elsewhere'"):
         await client.run(Inbox().receive)
 
 
-async def test_the_older_of_two_connections_of_an_agent_stops(gateway: RunningGateway) -> None:
+async def test_older_of_two_connections_of_an_agent_ends(gateway: RunningGateway) -> None:
     older, newer = (Client(address(gateway.ws_url, gateway.token_of("coder"), "coder")) for _ in range(2))
     inbox, stopped = Inbox(), anyio.Event()
 
@@ -161,13 +161,13 @@ async def test_the_older_of_two_connections_of_an_agent_stops(gateway: RunningGa
     assert (older.joins, newer.joins) == (1, 1)
 
 
-async def test_without_a_gateway_it_says_so_within_its_bound(free_port: int) -> None:
+async def test_missing_gateway_raises_not_connected_in_time(free_port: int) -> None:
     client = Client(address(f"ws://127.0.0.1:{free_port}"), first_connect_seconds=0.4)
     with anyio.fail_after(5), pytest.raises(NotConnected, match=r"not connected .*\(connection refused\)"):
         await client.run(Inbox().receive)
 
 
-async def test_a_gateway_that_never_answers_is_given_up_within_the_bound() -> None:
+async def test_gateway_that_never_answers_is_given_up_in_time() -> None:
     left = anyio.Event()
 
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -186,7 +186,7 @@ async def test_a_gateway_that_never_answers_is_given_up_within_the_bound() -> No
             await left.wait()
 
 
-async def test_a_gateway_that_never_welcomes_is_given_up_within_the_bound() -> None:
+async def test_gateway_that_never_welcomes_is_given_up_in_time() -> None:
     async def chatter(connection: ServerConnection) -> None:
         while True:
             await connection.send('{"kind":"chat","payload":{"text":"hi"}}')
@@ -197,7 +197,7 @@ async def test_a_gateway_that_never_welcomes_is_given_up_within_the_bound() -> N
             await client.run(Inbox().receive)
 
 
-async def test_what_comes_before_the_welcome_is_passed_on_in_order() -> None:
+async def test_messages_before_the_welcome_are_passed_on_in_order() -> None:
     async def early(connection: ServerConnection) -> None:
         await connection.send('{"kind":"chat","id":"e","ts":"t","from":"bob","payload":{"text":"early"}}')
         await connection.send(WELCOME.replace('"to":["ada"]', '"to":["bob"]'))
@@ -213,7 +213,7 @@ async def test_what_comes_before_the_welcome_is_passed_on_in_order() -> None:
     assert inbox.kinds == ["chat", "system/welcome", "frame", "system/welcome"]
 
 
-async def test_garbage_of_any_kind_does_not_end_the_connection() -> None:
+async def test_invalid_messages_do_not_end_the_connection() -> None:
     garbage: list[str | bytes] = [
         "", b"", "nonsense", "null", "[]", "7", '"text"', "{", "##", "#", b"\xff\xfe", b"#\xff#x", os.urandom(64),
         '{"kind":5}', '{"kind":"chat","to":{}}', '{"kind":"chat","payload":[]}', '{"protocol":"mew/v9","kind":"chat"}',
@@ -236,7 +236,7 @@ async def test_garbage_of_any_kind_does_not_end_the_connection() -> None:
     assert client.joins == 1
 
 
-async def test_comes_back_when_the_gateway_does(space: SpaceConfig, tokens: TokenBook) -> None:
+async def test_client_reconnects_when_the_gateway_returns(space: SpaceConfig, tokens: TokenBook) -> None:
     async def host(port: int, stop: anyio.Event, *, task_status: TaskStatus[RunningGateway]) -> None:
         async with serve_gateway(space, tokens=tokens, port=port) as gateway:
             task_status.started(gateway)
@@ -252,7 +252,7 @@ async def test_comes_back_when_the_gateway_does(space: SpaceConfig, tokens: Toke
             stop.set()
             while client.is_joined:
                 await anyio.wait_all_tasks_blocked()
-            # Said while nobody listens; it waits for the connection.
+            # Sent without a gateway; it waits for the connection.
             sending.start_soon(client.send, chat("said in between"))
             again = anyio.Event()
             await gateways.start(host, first.port, again)
@@ -269,25 +269,27 @@ async def test_sending_without_a_connection_waits_and_then_fails(free_port: int)
             await client.send(chat("nobody hears this"), wait_seconds=0.05)
 
 
-async def test_what_is_larger_than_any_gateway_takes_is_not_sent(free_port: int) -> None:
+async def test_message_above_the_protocol_limit_is_not_sent(free_port: int) -> None:
     client = Client(address(f"ws://127.0.0.1:{free_port}"))
     with pytest.raises(TooLarge, match=r"a message of 16,777,217 bytes exceeds the limit of 16,777,216"):
         await client.send(bytes(DEFAULT_MAX_BYTES + 1))
 
 
-async def test_what_a_gateway_finds_too_large_is_not_sent_for_ever(space: SpaceConfig, tokens: TokenBook) -> None:
+async def test_message_that_the_gateway_finds_too_large_is_not_resent_forever(
+    space: SpaceConfig, tokens: TokenBook
+) -> None:
     narrow = space.model_copy(update={"limits": space.limits.model_copy(update={"message_bytes": 40_000})})
     async with serve_gateway(narrow, tokens=tokens, port=0) as gateway:
         client, inbox = Client(address(gateway.ws_url, gateway.token_of("ada"))), Inbox()
         async with running(client, inbox):
             await inbox.until(lambda: "system/welcome" in inbox.kinds)
             with anyio.fail_after(10), pytest.raises(TooLarge, match="exceeds the gateway's limit"):
-                await client.send(chat("x" * 15_000_000))  # more than the sockets in between hold
+                await client.send(chat("x" * 15_000_000))  # more than the buffers of the sockets hold
             await client.send(chat("shorter"))
             await inbox.until(lambda: "chat" in inbox.kinds)
 
 
-async def test_whoever_waits_to_send_learns_at_once_that_it_is_over(gateway: RunningGateway) -> None:
+async def test_waiting_senders_fail_at_once_when_the_client_ends(gateway: RunningGateway) -> None:
     client = Client(address(gateway.ws_url, "wrong"))
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
@@ -304,7 +306,7 @@ async def test_whoever_waits_to_send_learns_at_once_that_it_is_over(gateway: Run
             tasks.start_soon(be_refused)
 
 
-async def test_closing_while_it_waits_to_connect_ends_it(free_port: int) -> None:
+async def test_closing_while_connecting_ends_the_client(free_port: int) -> None:
     client = Client(address(f"ws://127.0.0.1:{free_port}"), first_connect_seconds=600)
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
@@ -313,7 +315,7 @@ async def test_closing_while_it_waits_to_connect_ends_it(free_port: int) -> None
             await client.aclose()
 
 
-async def test_closing_before_the_welcome_ends_it() -> None:
+async def test_closing_before_the_welcome_ends_the_client() -> None:
     connected = anyio.Event()
 
     async def wait(_connection: ServerConnection) -> None:
@@ -329,7 +331,7 @@ async def test_closing_before_the_welcome_ends_it() -> None:
 
 
 @pytest.mark.parametrize("moment", ["before the welcome", "joined"])
-async def test_cancelling_leaves_no_task_and_no_socket_behind(moment: str) -> None:
+async def test_cancelling_leaves_no_task_and_no_socket(moment: str) -> None:
     arrived, gone = anyio.Event(), anyio.Event()
 
     async def talk(connection: ServerConnection) -> None:
@@ -357,27 +359,27 @@ async def test_cancelling_leaves_no_task_and_no_socket_behind(moment: str) -> No
     assert all(task.done() for task in ours)
 
 
-async def test_an_address_that_is_none_is_the_callers_mistake() -> None:
+async def test_invalid_gateway_url_raises_config_error() -> None:
     for url in ("localhost:8080", "http://localhost", "ws://", "ws://h:99999999", "ws://[::1"):
         with anyio.fail_after(5), pytest.raises(ConfigError, match="a URL such as ws://"):
             await Client(address(url)).run(Inbox().receive)
 
 
-async def test_a_host_that_does_not_exist_is_given_up_within_the_bound() -> None:
+async def test_unknown_host_is_given_up_in_time() -> None:
     client = Client(address(f"ws://{'a' * 70}.invalid"), first_connect_seconds=0.2)
     with anyio.fail_after(10), pytest.raises(NotConnected):
         await client.run(Inbox().receive)
 
 
-def test_the_token_stays_out_of_what_is_printed() -> None:
+def test_token_is_not_part_of_any_representation() -> None:
     assert "secret" not in repr(address("ws://h", "secret"))
 
 
 @given(st.integers(1, 10**9), st.floats(0, 1))
-def test_the_wait_between_tries_is_bounded_however_long_the_gateway_is_away(attempt: int, jitter: float) -> None:
+def test_delay_between_attempts_has_a_maximum(attempt: int, jitter: float) -> None:
     assert BACKOFF_FIRST_SECONDS / 2 <= backoff_seconds(attempt, jitter) <= BACKOFF_MAX_SECONDS
 
 
-def test_the_wait_between_tries_doubles_and_chance_takes_up_to_half() -> None:
+def test_delay_doubles_and_jitter_takes_up_to_half() -> None:
     assert [backoff_seconds(n, 1.0) for n in (1, 2, 3)] == [0.25, 0.5, 1.0]
     assert backoff_seconds(3, 0.0) == 0.5

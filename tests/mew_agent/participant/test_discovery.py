@@ -1,4 +1,4 @@
-"""Discovery: whom it asks, how often, and what it makes of answers and silence."""
+"""Discovery: which peers it asks, how often, and what it makes of answers and missing answers."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,7 +17,7 @@ from tests.support.peers import QUICK, space_of_peers, with_tools
 
 
 class Shelf:
-    """Offers of one peer, as a test wants them; counts what it was asked."""
+    """The offers of one peer; records the requests."""
 
     def __init__(self, *pages: list[str], silent_for: int = 0, error: int | None = None) -> None:
         self.pages = list(pages)
@@ -53,7 +53,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await anyio.sleep(0.005)
 
 
-async def test_peers_that_are_here_and_peers_that_come_are_asked() -> None:
+async def test_present_and_joining_peers_are_asked() -> None:
     async with space_of_peers() as (_, join), with_tools(join("tools")), join("asker", discover=True) as me:
         await until(lambda: names(me, "tools") == ["add", "fail", "where"])
         async with join("more", offers=Shelf(["late"])):
@@ -61,7 +61,7 @@ async def test_peers_that_are_here_and_peers_that_come_are_asked() -> None:
         await until(lambda: "more" not in me.peers)
 
 
-async def test_a_plain_participant_asks_nobody_unless_told_to() -> None:
+async def test_participant_without_discovery_asks_no_peer() -> None:
     async with space_of_peers() as (_, join), with_tools(join("tools")), join("asker") as me:
         await until(lambda: "tools" in me.peers)
         assert me.peers["tools"].tools is None
@@ -73,20 +73,20 @@ async def test_a_plain_participant_asks_nobody_unless_told_to() -> None:
         assert (peer.resources, peer.prompts) == ((), ())
 
 
-async def test_who_is_not_here_cannot_be_discovered() -> None:
+async def test_absent_peer_cannot_be_discovered() -> None:
     async with space_of_peers() as (_, join), join("asker") as me:
         with pytest.raises(PeerAbsent):
             await me.discover("ghost")
 
 
-async def test_a_list_is_read_page_by_page() -> None:
+async def test_lists_are_read_page_by_page() -> None:
     shelf = Shelf(["a", "b"], ["c"], ["d"])
     async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker") as me:
         await me.discover("more")
         assert names(me, "more") == ["a", "b", "c", "d"]
 
 
-async def test_a_peer_that_knows_no_tools_is_asked_once() -> None:
+async def test_peer_without_tools_is_asked_once() -> None:
     shelf = Shelf(error=METHOD_NOT_FOUND)
     async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker", discover=True) as me:
         me.discovery.pace = replace(QUICK, time_to_live_seconds=0.0)
@@ -98,7 +98,7 @@ async def test_a_peer_that_knows_no_tools_is_asked_once() -> None:
         assert shelf.asked == ["tools/list", *told]
 
 
-async def test_silence_is_asked_again_and_again_not_for_ever() -> None:
+async def test_silent_peer_is_asked_a_limited_number_of_times() -> None:
     patient, silent = Shelf(["late"], silent_for=2), Shelf(["never"], silent_for=99)
     async with (
         space_of_peers() as (_, join),
@@ -113,7 +113,7 @@ async def test_silence_is_asked_again_and_again_not_for_ever() -> None:
             await me.discover("tools")
 
 
-async def test_an_answer_is_asked_for_anew_when_it_has_become_old() -> None:
+async def test_outdated_answer_is_asked_for_again() -> None:
     shelf = Shelf(["one"])
     async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker", discover=True) as me:
         await until(lambda: names(me, "more") == ["one"])
@@ -125,7 +125,7 @@ async def test_an_answer_is_asked_for_anew_when_it_has_become_old() -> None:
         await until(lambda: names(me, "more") == ["two"])
 
 
-async def test_a_notice_that_the_list_changed_is_followed() -> None:
+async def test_list_changed_notification_leads_to_a_new_request() -> None:
     shelf = Shelf(["one"])
     async with space_of_peers() as (_, join), join("tools", offers=shelf) as tools, join("asker", discover=True) as me:
         await until(lambda: names(me, "tools") == ["one"])
@@ -134,7 +134,7 @@ async def test_a_notice_that_the_list_changed_is_followed() -> None:
         await until(lambda: names(me, "tools") == ["one", "two"])
 
 
-async def test_a_peer_that_comes_back_is_asked_anew() -> None:
+async def test_peer_that_joins_again_is_asked_again() -> None:
     async with space_of_peers() as (_, join), join("asker", discover=True) as me:
         async with join("more", offers=Shelf(["old"])):
             await until(lambda: names(me, "more") == ["old"])
@@ -142,7 +142,7 @@ async def test_a_peer_that_comes_back_is_asked_anew() -> None:
             await until(lambda: names(me, "more") == ["new"])
 
 
-async def test_who_may_ask_nothing_asks_nobody_until_it_may() -> None:
+async def test_participant_asks_only_after_it_gets_the_capability() -> None:
     async with space_of_peers() as (_, join), join("ada") as ada, join("more", offers=Shelf(["x"])):
         ear = Ear(ada)
         async with join("mute", discover=True) as me:
@@ -155,7 +155,7 @@ async def test_who_may_ask_nothing_asks_nobody_until_it_may() -> None:
         assert not ear.of("mute", "mcp/proposal")
 
 
-async def test_who_may_only_propose_proposes_once_to_each() -> None:
+async def test_participant_that_may_only_propose_proposes_once_to_each_peer() -> None:
     async with space_of_peers() as (_, join), join("ada") as ada, join("more", offers=Shelf(["x"])):
         ear = Ear(ada)
 
@@ -172,7 +172,7 @@ async def test_who_may_only_propose_proposes_once_to_each() -> None:
         assert sorted(p.addressees[0] for p in ear.of("proposer", "mcp/proposal")) == ["ada", "more"]
 
 
-# -- as little as possible ---------------------------------------------------------------------------------
+# -- few requests ---------------------------------------------------------------------------------
 
 
 def crowd(count: int) -> str:
@@ -182,8 +182,8 @@ def crowd(count: int) -> str:
     return f"space: {{id: demo}}\nparticipants:\n  ada: {{capabilities: [{{kind: '*'}}]}}\n{members}"
 
 
-async def test_a_list_that_somebody_else_was_told_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("random.random", lambda: 1.0)  # all but the first wait long enough to hear the answer to it
+async def test_list_sent_to_another_participant_is_not_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.random", lambda: 1.0)  # all but the first wait long enough to receive its answer
     async with space_of_peers(crowd(7)) as (_, join), join("ada") as ada, contextlib.AsyncExitStack() as stack:
         ear = Ear(ada)
         members = [await stack.enter_async_context(join(f"p{number}", discover=True)) for number in range(6)]
@@ -200,7 +200,7 @@ async def test_a_list_that_somebody_else_was_told_is_not_asked_for_again(monkeyp
         assert [(r.sender, r.body["method"]) for r in asked] == [("p0", "tools/list")]
 
 
-async def test_an_overheard_page_is_not_the_list() -> None:
+async def test_one_page_sent_to_another_participant_is_not_the_list() -> None:
     async with space_of_peers() as (_, join), join("asker", discover=True) as me, join("ada") as ada:
         me.discovery.pace = replace(QUICK, stagger_seconds=0.2)
         shelf = Shelf(["a"], ["b"])
@@ -210,7 +210,7 @@ async def test_an_overheard_page_is_not_the_list() -> None:
             await until(lambda: names(me, "more") == ["a", "b"])
 
 
-async def test_a_stranger_cannot_answer_for_a_peer_that_somebody_asked() -> None:
+async def test_third_participant_cannot_answer_for_a_peer() -> None:
     async with space_of_peers() as (_, join), join("asker", discover=True) as me, join("ada") as ada:
         me.discovery.pace = replace(QUICK, stagger_seconds=0.2)
         shelf = Shelf(["true"])
@@ -232,7 +232,7 @@ def _noting(note: Callable[[], None]) -> Callable[[Envelope], Awaitable[None]]:
     return handler
 
 
-async def test_resources_are_told_of_with_the_tools_and_asked_for_on_demand() -> None:
+async def test_resources_are_hinted_at_with_the_tools_and_listed_on_demand() -> None:
     async with space_of_peers() as (_, join), join("ada") as ada, join("asker", discover=True) as me:
         ear = Ear(ada)
         async with with_tools(join("tools")) as tools, join("more"):
@@ -256,7 +256,7 @@ async def test_resources_are_told_of_with_the_tools_and_asked_for_on_demand() ->
         await until(lambda: me.discovery.with_resources() == ())
 
 
-async def test_a_change_of_resources_is_followed_by_whoever_asked_for_them() -> None:
+async def test_change_of_resources_is_followed_if_they_were_listed() -> None:
     async with space_of_peers() as (_, join), join("asker") as me, join("tools") as tools:
         tools.resource("notes://one")(lambda: "1")
         await until(lambda: "tools" in me.peers)

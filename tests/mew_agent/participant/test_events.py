@@ -1,4 +1,4 @@
-"""What envelopes say as typed events, and what is done about them."""
+"""Envelopes as typed events, and what a program can do about them."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ def told(
         (None, UNKNOWN, False, False),
     ],
 )
-def test_a_change_is_another_level_and_low_is_a_worse_one(
+def test_level_change_is_low_only_if_the_severity_rises(
     before: Peer | None, after: Peer, is_change: bool, is_low: bool
 ) -> None:
     changes = PeerChanges(reported=after, context_before=before.context if before else PeerContext())
@@ -88,7 +88,7 @@ def test_a_change_is_another_level_and_low_is_a_worse_one(
         (("coder",), ("q",), False, False, True),
     ],
 )
-def test_a_chat_tells_whom_it_was_said_to(
+def test_chat_knows_its_addressees(
     to: tuple[str, ...], about: tuple[str, ...], is_to_me: bool, is_to_everybody: bool, is_answer: bool
 ) -> None:
     (heard,) = told(envelope("chat", {"text": "hi"}, to=to, correlation_id=about))
@@ -107,11 +107,11 @@ def test_a_chat_tells_whom_it_was_said_to(
         envelope("reasoning/start", {"text": "hm"}),
     ],
 )
-def test_our_own_words_and_what_cannot_be_read_are_no_events(silent: Envelope) -> None:
+def test_own_chats_and_unreadable_payloads_are_no_events(silent: Envelope) -> None:
     assert told(silent) == []
 
 
-def test_a_report_is_an_event_and_another_level_is_one_more() -> None:
+def test_report_is_an_event_and_a_new_level_is_another() -> None:
     status = envelope("participant/status", {}, sender="coder")
     reported, changed = told(status, NEAR, HEALTHY.context)
     assert reported == ContextReported(NEAR, HEALTHY.context)
@@ -130,7 +130,7 @@ def test_a_report_is_an_event_and_another_level_is_one_more() -> None:
         ({}, "None", None, {}),
     ],
 )
-def test_a_proposal_is_taken_apart_whatever_is_in_it(
+def test_proposal_is_read_whatever_its_payload_holds(
     payload: dict[str, Any], method: str, tool: str | None, arguments: dict[str, Any]
 ) -> None:
     (made,) = told(envelope("mcp/proposal", payload, to=("words",)))
@@ -139,7 +139,7 @@ def test_a_proposal_is_taken_apart_whatever_is_in_it(
     assert (made.method, made.tool, made.arguments) == (method, tool, arguments)
 
 
-def test_a_proposal_reads_as_who_wants_what_of_whom() -> None:
+def test_proposal_text_names_proposer_request_and_targets() -> None:
     call = {"method": "tools/call", "params": {"name": "add", "arguments": {"a": 1}}}
     (to_two,) = told(envelope("mcp/proposal", call, to=("words", "sums")))
     assert str(to_two) == "'bob' proposes to call 'add' on 'words' and 'sums' with {\"a\": 1}"
@@ -147,7 +147,7 @@ def test_a_proposal_reads_as_who_wants_what_of_whom() -> None:
     assert str(to_all) == "'bob' proposes 'tools/list' to everybody"
 
 
-def test_who_came_and_who_left_is_told_with_what_was_known() -> None:
+def test_joined_and_left_peers_are_events_with_what_was_known() -> None:
     goes, comes = peer("full", 3), Peer("comes")
     events = list(new_reader().events_in(PRESENCE, PeerChanges(joined=(comes,), left=(goes,))))
     assert events == [PeerLeft(goes), PeerJoined(comes)]
@@ -166,9 +166,7 @@ PROPOSAL = envelope("mcp/proposal", {"method": "tools/list"}, name="p", to=("wor
         ("mcp/withdraw", "bob", "withdrawn", "policy"),
     ],
 )
-def test_a_proposal_is_open_until_somebody_decides_or_it_is_withdrawn(
-    kind: str, sender: str, how: str, reason: str
-) -> None:
+def test_proposal_is_open_until_it_is_decided_or_withdrawn(kind: str, sender: str, how: str, reason: str) -> None:
     reader = new_reader()
     (made,) = told(PROPOSAL, reader=reader)
     assert isinstance(made, ProposalMade)
@@ -190,7 +188,7 @@ def test_a_proposal_is_open_until_somebody_decides_or_it_is_withdrawn(
         envelope("mcp/request", {"method": "tools/list"}),
     ],
 )
-def test_what_decides_nothing_leaves_a_proposal_open(other: Envelope) -> None:
+def test_unrelated_envelopes_leave_a_proposal_open(other: Envelope) -> None:
     reader = new_reader()
     (made,) = told(PROPOSAL, reader=reader)
     assert isinstance(made, ProposalMade)
@@ -198,7 +196,7 @@ def test_what_decides_nothing_leaves_a_proposal_open(other: Envelope) -> None:
     assert made.is_open
 
 
-def test_what_somebody_proposed_is_closed_when_they_leave() -> None:
+def test_proposals_close_when_their_proposer_leaves() -> None:
     reader = new_reader()
     (made,) = told(PROPOSAL, reader=reader)
     assert isinstance(made, ProposalMade)
@@ -209,7 +207,7 @@ def test_what_somebody_proposed_is_closed_when_they_leave() -> None:
     assert not made.is_open
 
 
-def test_proposals_that_nobody_ever_decides_are_forgotten_at_last() -> None:
+def test_oldest_undecided_proposals_are_forgotten() -> None:
     reader = new_reader()
     first, *_, last = [
         told(envelope("mcp/proposal", {"method": "ping"}, name=str(number)), reader=reader)[0]

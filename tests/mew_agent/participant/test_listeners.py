@@ -1,4 +1,4 @@
-"""Functions that listen: in order, one by one, and none of them stops another."""
+"""Event handlers: called in order, one at a time, and independent of each other's failures."""
 
 from collections.abc import Callable
 
@@ -41,14 +41,14 @@ def peer(level: str, severity: int | str) -> Peer:
 HEALTHY, NEAR = peer("healthy", 0), peer("near_limit", 2)
 
 
-class Ears(Participant):
+class Unjoined(Participant):
     """A participant that is not in a space."""
 
     def __init__(self) -> None:
         super().__init__("ws://h", space="demo", id="ada", token="t")
 
-    async def hear(self, *happened: tuple[object, ...]) -> None:
-        """Tell these (an envelope or None, then events) and run until all are heard."""
+    async def handle(self, *happened: tuple[object, ...]) -> None:
+        """Emit these (an envelope or None, then events) and run until all are handled."""
         self.listeners.open()
         done = anyio.Event()
 
@@ -67,50 +67,50 @@ class Ears(Participant):
         self.listeners.close()
 
 
-async def test_each_function_hears_what_it_asked_for_in_order() -> None:
-    ears, heard = Ears(), list[str]()
+async def test_each_handler_gets_what_it_registered_for_in_order() -> None:
+    me, seen = Unjoined(), list[str]()
 
-    @ears.on()
+    @me.on()
     async def every(envelope: Envelope) -> None:
-        heard.append(f"every {envelope.kind}")
+        seen.append(f"every {envelope.kind}")
 
-    @ears.on("chat")
+    @me.on("chat")
     async def chat(envelope: Envelope) -> None:
-        heard.append(f"chat {envelope.id}")
+        seen.append(f"chat {envelope.id}")
 
-    @ears.on_context
+    @me.on_context
     async def context(one: Peer, context: PeerContext) -> None:
-        heard.append(f"context {context.level}")
+        seen.append(f"context {context.level}")
 
-    @ears.on_context_level
+    @me.on_context_level
     async def level(one: Peer, now: PeerContext, before: PeerContext) -> None:
-        heard.append(f"level {before.level} {now.level}")
+        seen.append(f"level {before.level} {now.level}")
 
-    @ears.on_context_low
+    @me.on_context_low
     async def low(one: Peer, context: PeerContext) -> None:
-        heard.append(f"low {one.id}")
+        seen.append(f"low {one.id}")
 
-    @ears.on_join
+    @me.on_join
     async def came(one: Peer) -> None:
-        heard.append(f"came {one.id}")
+        seen.append(f"came {one.id}")
 
-    @ears.on_leave
+    @me.on_leave
     async def left(one: Peer) -> None:
-        heard.append(f"left {one.id}")
+        seen.append(f"left {one.id}")
 
-    @ears.on(SpaceEvent)
+    @me.on(SpaceEvent)
     async def event(one: SpaceEvent) -> None:
-        heard.append(type(one).__name__)
+        seen.append(type(one).__name__)
 
     status = CHAT.model_copy(update={"kind": "participant/status"})
-    await ears.hear(
+    await me.handle(
         (CHAT,),
         (status, ContextReported(NEAR, HEALTHY.context), PeerLevelChanged(NEAR, HEALTHY.context)),
         (None, PeerLevelChanged(HEALTHY, NEAR.context)),
         (None,),
         (None, PeerJoined(Peer("bob")), PeerLeft(Peer("bob"))),
     )
-    assert heard == [
+    assert seen == [
         *("chat 1", "every chat"),
         *("every participant/status", "context near_limit", "ContextReported"),
         *("level healthy near_limit", "low coder", "PeerLevelChanged"),
@@ -120,25 +120,25 @@ async def test_each_function_hears_what_it_asked_for_in_order() -> None:
     ]
 
 
-async def test_a_function_that_fails_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    ears, heard = Ears(), list[str]()
+async def test_failing_handler_stops_no_other_handler(caplog: pytest.LogCaptureFixture) -> None:
+    me, seen = Unjoined(), list[str]()
 
-    @ears.on(PeerJoined)
+    @me.on(PeerJoined)
     async def broken(_: PeerJoined) -> None:
         raise RuntimeError("mine")
 
-    @ears.on(PeerJoined)
+    @me.on(PeerJoined)
     async def sound(event: PeerJoined) -> None:
-        heard.append(event.peer.id)
+        seen.append(event.peer.id)
 
-    await ears.hear((None, PeerJoined(Peer("bob"))))
-    assert heard == ["bob"]
+    await me.handle((None, PeerJoined(Peer("bob"))))
+    assert seen == ["bob"]
     assert "event handler failed" in caplog.text
 
 
-async def test_what_slow_functions_leave_waiting_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+async def test_events_waiting_for_slow_handlers_are_limited(caplog: pytest.LogCaptureFixture) -> None:
     events = Listeners()
-    events.emit(CHAT)  # nobody runs yet: it is nobody's
+    events.emit(CHAT)  # dropped: not open yet
     events.open()
     for _ in range(EVENT_BUFFER + 1):
         events.emit(CHAT)
@@ -150,12 +150,12 @@ async def test_what_slow_functions_leave_waiting_is_bounded(caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("wrong", [5, lambda _: None])
-def test_listening_to_what_is_no_event_is_refused_with_the_right_way(wrong: object) -> None:
+def test_on_refuses_anything_but_a_kind_or_an_event_class(wrong: object) -> None:
     with pytest.raises(TypeError, match=r'a kind or an event class.*@me\.on\("chat"\), @me\.on\(ChatReceived\)'):
-        Ears().on(wrong)  # type: ignore[call-overload]
+        Unjoined().on(wrong)  # type: ignore[call-overload]
 
 
-async def test_a_reply_names_who_and_what_it_answers(joined: Joined) -> None:
+async def test_reply_goes_to_the_sender_and_refers_to_the_chat(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
 
         @bob.on_chat
@@ -168,7 +168,7 @@ async def test_a_reply_names_who_and_what_it_answers(joined: Joined) -> None:
         assert reply.addressees == ("ada",)
 
 
-async def test_who_comes_and_goes_is_told_but_not_who_was_here(joined: Joined) -> None:
+async def test_peers_that_join_or_leave_cause_events_but_not_those_present(joined: Joined) -> None:
     async with joined("bob"), joined("ada") as ada:
         seen: list[str] = []
         gone = anyio.Event()
@@ -189,7 +189,7 @@ async def test_who_comes_and_goes_is_told_but_not_who_was_here(joined: Joined) -
         assert seen == ["writer came", "writer left"]
 
 
-async def test_a_proposal_that_its_proposer_gives_up_is_told_and_not_open_any_more() -> None:
+async def test_withdrawn_proposal_causes_an_event_and_is_closed() -> None:
     async with space_of_peers() as (_, join), join("proposer") as me, join("ada") as ada, with_tools(join("tools")):
         closed = list[ProposalClosed]()
         done = anyio.Event()
@@ -210,7 +210,7 @@ async def test_a_proposal_that_its_proposer_gives_up_is_told_and_not_open_any_mo
         assert (event.proposal.method, event.proposal.is_open) == ("tools/list", False)
 
 
-async def test_a_proposal_is_fulfilled_or_rejected_by_a_function() -> None:
+async def test_handler_fulfils_or_rejects_a_proposal() -> None:
     async with space_of_peers() as (_, join), join("proposer") as me, join("ada") as ada, with_tools(join("tools")):
 
         @ada.on_proposal

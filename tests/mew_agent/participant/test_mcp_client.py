@@ -1,4 +1,4 @@
-"""Requests to peers and proposals: who may answer what, and how each of them ends."""
+"""Requests and proposals to peers: who may answer them, and how each of them ends."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ ADD = {"name": "add", "arguments": {"a": 2, "b": 3}}
 
 @asynccontextmanager
 async def scene(asker: str = "proposer") -> AsyncIterator[tuple[Participant, Participant, Ear, Join]]:
-    """Who asks; Ada, who may do everything; what Ada hears; and `tools`, who offers some."""
+    """The asking participant; `ada` with all capabilities and what she receives; and `tools`, which offers tools."""
     async with space_of_peers() as (_, join), join(asker) as me, join("ada") as ada, with_tools(join("tools")):
         await until(lambda: {"ada", "tools"} <= set(me.peers))
         yield me, ada, Ear(ada), join
@@ -32,7 +32,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def outcome(asking: Callable[[], Awaitable[Any]]) -> Any:
-    """What came of a request: its result, or the error."""
+    """The result of a request, or its error."""
     try:
         return await asking()
     except MewAgentError as error:
@@ -40,7 +40,7 @@ async def outcome(asking: Callable[[], Awaitable[Any]]) -> Any:
 
 
 def answering(peer: Participant, payload: dict[str, Any], *, to: str = "proposal") -> None:
-    """Let somebody answer each proposal, or each request, with this payload."""
+    """Answer each proposal, or each request, with this payload."""
 
     @peer.on(f"mcp/{to}")
     async def answer(asked: Envelope) -> None:
@@ -51,7 +51,7 @@ def answering(peer: Participant, payload: dict[str, Any], *, to: str = "proposal
 # -- requests ----------------------------------------------------------------------------------------------
 
 
-async def test_a_request_that_our_capabilities_cover_is_made_directly() -> None:
+async def test_permitted_request_is_sent_directly() -> None:
     async with scene("asker") as (me, _, ear, _join):
         result = await me.call_tool("tools", "add", {"a": 2, "b": 3})
         assert (result.text, result.is_error) == ("5", False)
@@ -61,7 +61,7 @@ async def test_a_request_that_our_capabilities_cover_is_made_directly() -> None:
         assert not ear.of("asker", "mcp/proposal")
 
 
-async def test_a_tool_that_fails_has_a_result_that_says_so() -> None:
+async def test_failing_tool_has_an_error_result() -> None:
     async with scene("asker") as (me, *_):
         result = await me.call_tool("tools", "fail")
         assert result.is_error
@@ -82,7 +82,7 @@ async def test_a_tool_that_fails_has_a_result_that_says_so() -> None:
         ({"error": "broken"}, "'bob' answered: broken"),
     ],
 )
-async def test_answers_of_any_shape_are_read(payload: dict[str, Any], expected: str) -> None:
+async def test_responses_of_any_shape_are_read(payload: dict[str, Any], expected: str) -> None:
     async with space_of_peers() as (_, join), join("asker") as me, join("bob") as bob:
         await until(lambda: "bob" in me.peers)
         answering(bob, payload, to="request")
@@ -92,14 +92,14 @@ async def test_answers_of_any_shape_are_read(payload: dict[str, Any], expected: 
 
 
 class _Silence:
-    """Offers that never answer, so that only the test does."""
+    """Offers that never answer; the test does."""
 
     async def request(self, method: str, params: Any) -> dict[str, Any]:
         await anyio.sleep_forever()
         raise AssertionError
 
 
-async def test_parallel_requests_each_get_their_own_answer() -> None:
+async def test_parallel_requests_each_get_their_own_response() -> None:
     async with scene("asker") as (me, *_):
         sums: dict[int, str] = {}
 
@@ -112,27 +112,27 @@ async def test_parallel_requests_each_get_their_own_answer() -> None:
         assert sums == {number: str(number) for number in range(20)}
 
 
-async def test_nobody_of_that_name_is_said_at_once() -> None:
+async def test_request_to_an_absent_peer_fails_at_once() -> None:
     async with scene("asker") as (me, *_):
         for ask in (me.request, me.propose):
             with pytest.raises(PeerAbsent, match="'ghost' is not in the space"):
                 await ask("ghost", "tools/list")
 
 
-async def test_without_the_capability_for_either_it_is_not_permitted() -> None:
+async def test_request_without_any_capability_is_not_permitted() -> None:
     async with scene("mute") as (me, *_):
         with pytest.raises(NotPermitted):
             await me.request("tools", "tools/list")
 
 
-async def test_a_peer_that_does_not_answer_is_waited_for_so_long() -> None:
+async def test_silent_peer_times_out() -> None:
     async with space_of_peers() as (_, join), join("asker") as me, join("bob", offers=_Silence()):
         await until(lambda: "bob" in me.peers)
         with pytest.raises(PeerTimeout, match=r"within 0\.05 seconds"):
             await me.request("bob", "tools/list", timeouts=Timeouts(answer_seconds=0.05))
 
 
-async def test_a_paused_peer_answers_that_it_is_and_a_silent_one_is_known_to_be_paused() -> None:
+async def test_timeout_names_a_paused_peer() -> None:
     async with scene("asker") as (me, ada, _, join):
         await ada.send("participant/pause", {}, to="tools")
         await until(lambda: me.peers["tools"].context.status == "paused")
@@ -147,7 +147,7 @@ async def test_a_paused_peer_answers_that_it_is_and_a_silent_one_is_known_to_be_
                 await me.request("more", "tools/list", timeouts=SOON)
 
 
-async def test_a_peer_that_leaves_fails_the_call_at_once() -> None:
+async def test_request_fails_at_once_when_its_peer_leaves() -> None:
     async with space_of_peers() as (_, join), join("asker") as me:
         async with anyio.create_task_group() as tasks, join("bob", offers=_Silence()) as bob:
             await until(lambda: "bob" in me.peers)
@@ -164,7 +164,7 @@ async def test_a_peer_that_leaves_fails_the_call_at_once() -> None:
 
 
 class _Bench:
-    """Offers a tool whose work ends only when it is stopped."""
+    """Offers a tool that runs until it is cancelled."""
 
     def __init__(self) -> None:
         self.begun, self.stopped = anyio.Event(), anyio.Event()
@@ -189,7 +189,7 @@ participants:
 
 
 @pytest.mark.parametrize("reason", ["timeout", "no_longer_needed"])
-async def test_a_request_that_nobody_waits_for_any_more_is_taken_back_and_its_work_stopped(reason: str) -> None:
+async def test_abandoned_request_is_cancelled_at_its_peer(reason: str) -> None:
     bench = _Bench()
     async with space_of_peers(NOTIFIERS) as (_, join), join("asker") as me, join("ada") as ada:
         ear = Ear(ada)
@@ -213,7 +213,7 @@ async def test_a_request_that_nobody_waits_for_any_more_is_taken_back_and_its_wo
         assert not ear.of("tools", "mcp/response")
 
 
-async def test_who_may_not_send_notices_only_stops_waiting() -> None:
+async def test_participant_without_the_capability_sends_no_cancellation() -> None:
     bench = _Bench()
     async with space_of_peers(NOTIFIERS) as (_, join), join("silent") as me, join("ada") as ada:
         ear = Ear(ada)
@@ -225,7 +225,7 @@ async def test_who_may_not_send_notices_only_stops_waiting() -> None:
         assert not ear.of("silent", "mcp/notification")
 
 
-async def test_an_answered_request_is_not_taken_back() -> None:
+async def test_answered_request_is_not_cancelled() -> None:
     async with space_of_peers(NOTIFIERS) as (_, join), join("asker") as me, join("ada") as ada:
         ear = Ear(ada)
         async with with_tools(join("tools")):
@@ -240,7 +240,7 @@ async def test_an_answered_request_is_not_taken_back() -> None:
 # -- proposals ---------------------------------------------------------------------------------------------
 
 
-async def test_what_may_not_be_requested_is_proposed_and_answered_through_the_request_that_fulfils_it() -> None:
+async def test_proposal_is_answered_through_the_request_that_fulfils_it() -> None:
     async with scene() as (me, ada, ear, _):
 
         @ada.on("mcp/proposal")
@@ -254,7 +254,7 @@ async def test_what_may_not_be_requested_is_proposed_and_answered_through_the_re
         assert not ear.of("proposer", "mcp/withdraw")
 
 
-async def test_a_peer_may_answer_a_proposal_itself_and_so_may_who_fulfilled_it() -> None:
+async def test_proposal_may_be_answered_by_its_peer_or_its_fulfiller() -> None:
     async with space_of_peers() as (_, join), join("proposer") as me, join("bob") as bob, join("ada") as ada:
         await until(lambda: {"bob", "ada"} <= set(me.peers))
         answering(bob, {"result": "from bob"})
@@ -271,14 +271,14 @@ async def test_a_peer_may_answer_a_proposal_itself_and_so_may_who_fulfilled_it()
         assert await me.request("ada", "tools/list") == "passed on"
 
 
-async def test_a_stranger_cannot_answer_a_proposal() -> None:
+async def test_third_participant_cannot_answer_a_proposal() -> None:
     async with scene() as (me, ada, *_):
         answering(ada, {"result": "forged"})
         with pytest.raises(PeerTimeout, match="no participant fulfilled the proposal"):
             await me.request("tools", "tools/list", timeouts=SOON)
 
 
-async def test_a_request_for_something_else_fulfils_nothing() -> None:
+async def test_request_for_something_else_does_not_fulfil_a_proposal() -> None:
     async with scene() as (me, ada, *_):
 
         @ada.on("mcp/proposal")
@@ -292,7 +292,7 @@ async def test_a_request_for_something_else_fulfils_nothing() -> None:
             await me.call_tool("tools", "add", {"a": 1, "b": 1}, timeouts=SOON)
 
 
-async def test_a_rejection_says_by_whom_and_why() -> None:
+async def test_rejection_names_its_sender_and_reason() -> None:
     async with scene() as (me, ada, ear, _):
 
         @ada.on("mcp/proposal")
@@ -304,7 +304,7 @@ async def test_a_rejection_says_by_whom_and_why() -> None:
         assert not ear.of("proposer", "mcp/withdraw")
 
 
-async def test_a_rejection_after_the_fulfilment_comes_too_late() -> None:
+async def test_rejection_after_the_fulfilment_is_ignored() -> None:
     async with scene() as (me, ada, *_):
 
         @ada.on("mcp/proposal")
@@ -316,7 +316,7 @@ async def test_a_rejection_after_the_fulfilment_comes_too_late() -> None:
         assert (await me.call_tool("tools", "where")).text == "tools"
 
 
-async def test_a_proposal_that_nobody_fulfils_is_withdrawn() -> None:
+async def test_unfulfilled_proposal_is_withdrawn() -> None:
     async with scene() as (me, _, ear, _join):
         with pytest.raises(PeerTimeout, match="no participant fulfilled the proposal"):
             await me.call_tool("tools", "add", timeouts=Timeouts(decision_seconds=0.05))
@@ -325,7 +325,7 @@ async def test_a_proposal_that_nobody_fulfils_is_withdrawn() -> None:
         assert withdrawn.body["reason"] == "timeout"
 
 
-async def test_a_caller_that_is_cancelled_withdraws_its_proposal() -> None:
+async def test_cancelled_caller_withdraws_its_proposal() -> None:
     async with scene() as (me, _, ear, _join):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(me.call_tool, "tools", "add")
@@ -335,7 +335,7 @@ async def test_a_caller_that_is_cancelled_withdraws_its_proposal() -> None:
         assert withdrawn.body["reason"] == "no_longer_needed"
 
 
-async def test_a_proposal_to_a_peer_that_leaves_fails_at_once_and_is_withdrawn() -> None:
+async def test_proposal_fails_and_is_withdrawn_when_its_peer_leaves() -> None:
     async with space_of_peers() as (_, join), join("proposer") as me, join("ada") as ada:
         ear, came = Ear(ada), list[Any]()
 
@@ -350,7 +350,7 @@ async def test_a_proposal_to_a_peer_that_leaves_fails_at_once_and_is_withdrawn()
         await ear.first("proposer", "mcp/withdraw", about=proposal)
 
 
-async def test_after_the_fulfilment_the_answer_has_its_own_time() -> None:
+async def test_answer_timeout_starts_at_the_fulfilment() -> None:
     async with space_of_peers() as (_, join), join("proposer") as me, join("ada") as ada, join("bob") as bob:
         await until(lambda: {"ada", "bob"} <= set(me.peers))
         bob.mcp_server.offers = _Silence()
@@ -365,7 +365,7 @@ async def test_after_the_fulfilment_the_answer_has_its_own_time() -> None:
         assert not ear.of("proposer", "mcp/withdraw")
 
 
-async def test_a_grant_in_the_middle_turns_proposals_into_requests() -> None:
+async def test_new_grant_turns_proposals_into_requests() -> None:
     async with scene() as (me, ada, ear, _):
         granted = {"recipient": "proposer", "capabilities": [{"kind": "mcp/request"}]}
         await ada.send("capability/grant", granted, to="proposer")
@@ -380,8 +380,8 @@ async def test_a_grant_in_the_middle_turns_proposals_into_requests() -> None:
         await ear.first("proposer", "mcp/proposal")
 
 
-async def test_a_capability_taken_away_unnoticed_becomes_a_proposal() -> None:
-    """Some gateways do not tell the holder: the first thing it hears is the refusal."""
+async def test_request_refused_by_the_gateway_becomes_a_proposal() -> None:
+    """Some gateways do not announce a revocation; the first sign is the refusal."""
     async with scene() as (me, ada, ear, _):
         me.messenger.capabilities = ada.capabilities
         with pytest.raises(PeerTimeout, match="'mcp/proposal'"):
@@ -389,7 +389,7 @@ async def test_a_capability_taken_away_unnoticed_becomes_a_proposal() -> None:
         await ear.first("proposer", "mcp/withdraw")
 
 
-async def test_an_unreadable_list_is_a_bad_answer() -> None:
+async def test_unreadable_list_raises_bad_answer() -> None:
     async with space_of_peers() as (_, join), join("asker") as me, join("bob") as bob:
         await until(lambda: "bob" in me.peers)
         bob.mcp_server.offers = _Silence()

@@ -1,4 +1,4 @@
-"""Answers to MCP requests of peers."""
+"""Responses to the MCP requests of peers."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -68,18 +68,18 @@ async def test_tools_are_listed_with_their_schemas() -> None:
     assert first["inputSchema"]["required"] == ["a", "b"]
 
 
-async def test_a_call_is_answered_with_content() -> None:
+async def test_tool_call_is_answered_with_content() -> None:
     result = (await ask("tools/call", {"name": "add", "arguments": {"a": 2, "b": 3}}))["result"]
     assert result == {"content": [{"type": "text", "text": "5"}]}
 
 
-async def test_a_result_in_mcp_shape_is_passed_on_as_it_is() -> None:
+async def test_result_in_mcp_shape_is_passed_on_unchanged() -> None:
     result = (await ask("tools/call", {"name": "page"}))["result"]
     assert result == {"content": [{"type": "text", "text": "from the tool"}], "structuredContent": {"n": 1}}
 
 
 @pytest.mark.parametrize("name", ["fails", "unsendable", "half_page"])
-async def test_a_tool_that_fails_is_an_error_result_that_can_be_sent(name: str) -> None:
+async def test_failing_tool_has_an_error_result_that_can_be_sent(name: str) -> None:
     reply = await ask("tools/call", {"name": name})
     assert reply["result"]["isError"] is True
     assert Envelope.write("mcp/response", id="a", ts="t", sender="ada", payload=reply).encode()
@@ -97,7 +97,7 @@ async def test_a_tool_that_fails_is_an_error_result_that_can_be_sent(name: str) 
         ("tools/call", {"name": "add", "arguments": {"a": "x", "b": 1}}, -32602),
     ],
 )
-async def test_a_request_that_cannot_be_served_gets_its_code(
+async def test_request_that_cannot_be_served_gets_its_error_code(
     method: str, params: dict[str, Any] | None, code: int
 ) -> None:
     reply = await ask(method, params)
@@ -105,13 +105,13 @@ async def test_a_request_that_cannot_be_served_gets_its_code(
     assert reply["id"] == 7
 
 
-async def test_a_request_without_a_method_is_invalid_and_an_absent_id_stays_absent() -> None:
+async def test_request_without_a_method_is_invalid_and_needs_no_id() -> None:
     reply = await answer(request({}), offers(), is_paused=False)
     assert reply == {"jsonrpc": "2.0", "error": {"code": -32600, "message": "payload.method is missing"}}
     assert (await answer(request({"method": "ping"}), offers(), is_paused=False)) == {"jsonrpc": "2.0", "result": {}}
 
 
-async def test_whoever_is_paused_says_so() -> None:
+async def test_paused_participant_answers_that_it_is_paused() -> None:
     reply = await ask("tools/list", is_paused=True)
     assert reply["error"] == {"code": -32000, "message": "paused"}
 
@@ -125,13 +125,13 @@ class Failing:
         raise KeyError("broken \ud800")
 
 
-async def test_an_error_of_the_offers_is_passed_on_with_its_code_and_data() -> None:
+async def test_error_of_the_offers_keeps_its_code_and_data() -> None:
     reply = await answer(request({"method": "on purpose", "id": "x"}), Failing(), is_paused=False)
     error = {"code": -32042, "message": "not today", "data": {"again_in_seconds": 5}}
     assert reply == {"jsonrpc": "2.0", "id": "x", "error": error}
 
 
-async def test_offers_that_break_are_an_internal_error_that_can_be_sent() -> None:
+async def test_broken_offers_give_an_internal_error_that_can_be_sent() -> None:
     reply = await answer(request({"method": "anything"}), Failing(), is_paused=False)
     assert reply["error"]["code"] == -32603
     assert "KeyError" in reply["error"]["message"]
@@ -139,7 +139,7 @@ async def test_offers_that_break_are_an_internal_error_that_can_be_sent() -> Non
 
 
 @given(st.dictionaries(st.sampled_from(["method", "params", "id", "jsonrpc"]), JSON))
-async def test_every_request_gets_an_answer_that_can_be_sent(payload: dict[str, Any]) -> None:
+async def test_every_request_gets_a_response_that_can_be_sent(payload: dict[str, Any]) -> None:
     reply = await answer(request(payload), offers(), is_paused=False)
     assert ("result" in reply) != ("error" in reply)
     assert Envelope.write("mcp/response", id="a", ts="t", sender="ada", payload=reply).encode()

@@ -1,4 +1,4 @@
-"""What a participant says and asks, what it may not say, and what waits while it is paused."""
+"""Sending and asking: permissions, answers, missing answers, and what waits during a pause."""
 
 from collections.abc import Awaitable, Callable
 
@@ -22,7 +22,7 @@ async def until_here(me: Participant, peer: str) -> None:
             await anyio.wait_all_tasks_blocked()
 
 
-async def test_asking_brings_the_answer_of_the_one_who_was_asked(joined: Joined) -> None:
+async def test_ask_returns_the_answer_of_the_peer_that_was_asked(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob, joined("writer") as writer:
 
         @writer.on("chat")
@@ -48,7 +48,7 @@ async def test_asking_brings_the_answer_of_the_one_who_was_asked(joined: Joined)
         assert answer.body["text"] == "the true answer"
 
 
-async def test_nobody_answering_is_told_after_the_bound(joined: Joined) -> None:
+async def test_ask_times_out_without_an_answer(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob"):
         await until_here(ada, "bob")
         with pytest.raises(PeerTimeout, match=r"'bob' did not answer 'chat' within 0\.05 seconds"):
@@ -72,25 +72,25 @@ Question = Callable[[Participant], Awaitable[object]]
     ],
     ids=["ask", "compact", "request_status", "request", "propose", "call_tool", "discover", "asking"],
 )
-async def test_whoever_is_not_here_is_told_at_once(joined: Joined, question: Question) -> None:
+async def test_ask_fails_at_once_for_an_absent_peer(joined: Joined, question: Question) -> None:
     async with joined("ada") as ada:
         with anyio.fail_after(10), pytest.raises(PeerAbsent, match="'ghost' is not in the space"):
             await question(ada)
 
 
-async def test_asking_oneself_is_no_question_to_somebody_absent(joined: Joined) -> None:
+async def test_participant_may_ask_itself(joined: Joined) -> None:
     async with joined("ada") as ada:
         assert (await ada.compact(ada.id, timeout_seconds=10)).reason == "no_history"
 
 
-async def test_a_refusal_of_the_gateway_ends_the_waiting_at_once(joined: Joined) -> None:
+async def test_refusal_of_the_gateway_ends_ask_at_once(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob"):
         await until_here(ada, "bob")
         with anyio.fail_after(10), pytest.raises(Refused, match=r"refused 'chat' to 'bob' \(invalid_payload\)"):
             await ada.ask("chat", {"text": ""}, to="bob", answer="chat", timeout_seconds=600)
 
 
-async def test_an_answer_that_cannot_be_read_is_the_peers_fault(gateway: RunningGateway, joined: Joined) -> None:
+async def test_unreadable_answer_raises_bad_answer(gateway: RunningGateway, joined: Joined) -> None:
     client = Client(Credentials(gateway.ws_url, "demo", "writer", gateway.token_of("writer")))
 
     async def answer(message: Envelope | StreamFrame) -> None:
@@ -116,7 +116,7 @@ async def test_an_answer_that_cannot_be_read_is_the_peers_fault(gateway: Running
         await client.aclose()
 
 
-async def test_what_we_may_not_say_is_not_sent(joined: Joined) -> None:
+async def test_envelope_without_a_capability_is_not_sent(joined: Joined) -> None:
     async with joined("mute") as mute:
         assert not mute.may_send("participant/status")
         with pytest.raises(NotPermitted, match="'mute' has no capability that covers 'participant/compact'"):
@@ -125,7 +125,7 @@ async def test_what_we_may_not_say_is_not_sent(joined: Joined) -> None:
             await mute.send("mcp/request", {"method": "tools/list"}, to="ada")
 
 
-async def test_while_paused_nothing_goes_out_that_should_wait(joined: Joined) -> None:
+async def test_envelopes_wait_during_a_pause(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
         heard: list[str] = []
 
@@ -147,7 +147,7 @@ async def test_while_paused_nothing_goes_out_that_should_wait(joined: Joined) ->
         assert heard == ["said while paused"]
 
 
-async def test_a_pause_right_behind_a_resume_lets_nothing_slip_through(joined: Joined) -> None:
+async def test_pause_right_after_a_resume_still_holds_envelopes(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
         await ada.ask("participant/pause", {}, to="bob", answer="participant/status", timeout_seconds=10)
         heard: list[str] = []
@@ -167,7 +167,7 @@ async def test_a_pause_right_behind_a_resume_lets_nothing_slip_through(joined: J
             await ada.send("participant/resume", to="bob")
 
 
-def test_a_timestamp_is_rfc_3339_with_milliseconds_in_utc() -> None:
+def test_timestamp_is_rfc_3339_with_milliseconds_in_utc() -> None:
     import re
 
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", timestamp())

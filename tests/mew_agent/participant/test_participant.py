@@ -1,4 +1,4 @@
-"""The library's front door: everything together, what becomes of what arrives, and everything that peers may send."""
+"""The public face: all parts together, on everything that peers may send."""
 
 import logging
 from collections.abc import Callable
@@ -26,8 +26,8 @@ REPORT = {"basis": "reported", "level": "near_limit", "severity": 2, "revision":
 FULL = {"messages_in_context": 4, "tokens": 98412, "max_tokens": 128000, "status": "active", "context": REPORT}
 
 
-async def test_a_peers_context_is_read_watched_and_acted_upon(joined: Joined) -> None:
-    """The story of the documentation: see who runs full, and have it compact."""
+async def test_program_reads_watches_and_acts_on_a_peers_context(joined: Joined) -> None:
+    """The first program of the documentation: find a peer that runs low and let it compact."""
     async with joined("bob") as coder:
 
         @coder.on("participant/compact")
@@ -57,11 +57,11 @@ async def test_a_peers_context_is_read_watched_and_acted_upon(joined: Joined) ->
             await coder.send("participant/status", FULL)
             with anyio.fail_after(10):
                 await me.run_forever()
-        # A base participant has nothing to compact and says so; the program's own answer came after it.
+        # The participant itself answers that it has nothing to compact, before the program's handler answers.
         assert printed[0][0] == "bob"
 
 
-async def test_handlers_that_fail_stop_nothing(joined: Joined, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_handlers_stop_nothing(joined: Joined, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "mew_agent")
     async with joined("ada") as ada, joined("bob") as bob:
         heard = anyio.Event()
@@ -108,7 +108,7 @@ async def test_stream_frames_reach_the_hook(gateway: RunningGateway, joined: Joi
     assert frames[0].data in ("a#b", b"a#b")
 
 
-async def test_a_rejoin_is_told_to_the_hook_and_the_peers_stay_known(space: SpaceConfig, tokens: TokenBook) -> None:
+async def test_hook_learns_of_a_new_connection_and_peers_stay_known(space: SpaceConfig, tokens: TokenBook) -> None:
     joins = 0
 
     class Counter(Participant):
@@ -136,8 +136,8 @@ async def test_a_rejoin_is_told_to_the_hook_and_the_peers_stay_known(space: Spac
     assert joins == 2
 
 
-async def test_what_a_later_welcome_shows_of_comings_and_goings_is_told(joined: Joined) -> None:
-    """After a reconnect nobody tells what happened meanwhile but the welcome."""
+async def test_later_welcome_causes_events_for_joined_and_left_peers(joined: Joined) -> None:
+    """After a reconnect, only the welcome shows what happened meanwhile."""
     async with joined("bob"), joined("ada") as ada:
         seen: list[str] = []
         told = anyio.Event()
@@ -161,7 +161,7 @@ async def test_what_a_later_welcome_shows_of_comings_and_goings_is_told(joined: 
         assert seen == ["PeerLeft bob", "PeerJoined ghost"]
 
 
-async def test_a_tool_may_have_another_name_and_description_than_its_function(joined: Joined) -> None:
+async def test_tool_name_and_description_can_be_overridden(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
 
         @bob.tool(name="upper", description="Say it louder.")
@@ -174,7 +174,7 @@ async def test_a_tool_may_have_another_name_and_description_than_its_function(jo
         assert (await ada.call_tool("bob", "upper", {"text": "a"})).text == "A"
 
 
-async def test_a_result_that_no_gateway_takes_is_answered_as_that(joined: Joined) -> None:
+async def test_result_above_the_size_limit_gets_an_error_response(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
 
         @bob.tool
@@ -189,14 +189,14 @@ async def test_a_result_that_no_gateway_takes_is_answered_as_that(joined: Joined
         assert bob.is_joined
 
 
-async def test_a_welcome_that_cannot_be_read_fails_the_joining(gateway: RunningGateway) -> None:
+async def test_unreadable_first_welcome_fails_the_joining(gateway: RunningGateway) -> None:
     ada = Participant(gateway.ws_url, space="demo", id="ada", token="t")
     broken = Envelope.write("system/welcome", id="w", ts="t", sender="system:gateway", payload={}, to=("ada",))
     with pytest.raises(GatewayError, match=r"cannot read the gateway's welcome: .*payload\.you"):
         await ada.dispatcher.dispatch(broken)
 
 
-async def test_a_welcome_that_is_not_ours_or_broken_changes_nothing(joined: Joined) -> None:
+async def test_welcome_for_another_or_unreadable_changes_nothing(joined: Joined) -> None:
     async with joined("ada") as ada:
         for to in (("bob",), ("ada",)):
             you = {"you": {"id": "bob", "capabilities": []}} if to == ("bob",) else {"you": 5}
@@ -249,7 +249,7 @@ PAYLOADS = st.none() | st.dictionaries(
 
 @st.composite
 def envelopes(draw: st.DrawFn, me: str = "ada") -> Envelope:
-    """Anything that decodes: known and unknown kinds, with payloads that mostly make no sense."""
+    """Anything that can be decoded: known and unknown kinds, mostly with invalid payloads."""
     values: dict[str, Any] = {
         "protocol": "mew/v0.4",
         "id": draw(st.text(max_size=6)),
@@ -270,7 +270,7 @@ def envelopes(draw: st.DrawFn, me: str = "ada") -> Envelope:
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(received=st.lists(envelopes(), min_size=1, max_size=12))
-async def test_nothing_a_peer_sends_ends_a_participant(gateway: RunningGateway, received: list[Envelope]) -> None:
+async def test_no_message_of_a_peer_ends_a_participant(gateway: RunningGateway, received: list[Envelope]) -> None:
     async with Participant(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada")) as ada:
         for envelope in received:
             await ada.dispatcher.dispatch(envelope)
@@ -281,7 +281,7 @@ async def test_nothing_a_peer_sends_ends_a_participant(gateway: RunningGateway, 
         assert ada.is_joined
 
 
-async def test_a_program_that_was_started_for_a_participant_finds_its_place_in_the_environment() -> None:
+async def test_from_environment_reads_the_variables_or_names_the_missing() -> None:
     place = {"MEW_GATEWAY": "ws://127.0.0.1:1", "MEW_SPACE": "demo", "MEW_PARTICIPANT_ID": "bob", "MEW_TOKEN": "t"}
     me = Participant.from_environment(place)
     assert (me.id, me.space) == ("bob", "demo")

@@ -1,4 +1,4 @@
-"""What a participant learns of the others from what it hears."""
+"""What a participant knows of its peers from what it receives."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def peers() -> Peers:
     return peers
 
 
-def test_a_welcome_names_everybody_but_me(peers: Peers) -> None:
+def test_welcome_lists_everyone_else(peers: Peers) -> None:
     assert list(peers) == ["coder", "bob"]
     assert len(peers) == 2
     assert "ada" not in peers
@@ -50,13 +50,13 @@ def test_a_welcome_names_everybody_but_me(peers: Peers) -> None:
     assert peers.get("ghost") is None
 
 
-def test_of_a_peer_that_said_nothing_nothing_is_known(peers: Peers) -> None:
+def test_peer_without_a_status_has_no_figures(peers: Peers) -> None:
     context = peers["coder"].context
     assert (context.tokens, context.max_tokens, context.messages, context.report) == (None, None, None, None)
     assert (context.basis, context.level, context.severity) == (None, "unknown", -1)
 
 
-def test_the_board_of_the_welcome_tells_what_was_said_before(peers: Peers) -> None:
+def test_board_in_the_welcome_brings_earlier_statuses(peers: Peers) -> None:
     board = [
         {"id": "coder", "connected": True, "status": WHOLE, "received_at": "2026-01-01T00:00:00Z"},
         {"id": "gone", "connected": False, "status": WHOLE},
@@ -67,7 +67,7 @@ def test_the_board_of_the_welcome_tells_what_was_said_before(peers: Peers) -> No
     assert "gone" not in peers
 
 
-def test_a_status_brings_the_whole_report(peers: Peers) -> None:
+def test_status_brings_the_whole_report(peers: Peers) -> None:
     told = peers.receive(status(WHOLE)).reported
     assert told is not None
     assert told is peers["coder"]
@@ -85,14 +85,14 @@ def test_a_status_brings_the_whole_report(peers: Peers) -> None:
         {"messages_in_context": 4, "status": "active", "max_tokens": 1000, "context": REPORT},
     ],
 )
-def test_a_narrowed_answer_to_somebody_replaces_nothing(peers: Peers, part: dict[str, Any]) -> None:
+def test_partial_status_replaces_nothing(peers: Peers, part: dict[str, Any]) -> None:
     peers.receive(status(WHOLE))
     assert peers.receive(status(part, to=("bob",))).reported is None
     assert peers["coder"].context.tokens == 900
     assert peers["coder"].context.severity == 2
 
 
-def test_a_whole_answer_to_somebody_else_is_news_for_me_too(peers: Peers) -> None:
+def test_whole_status_for_another_participant_is_used(peers: Peers) -> None:
     peers.receive(status(WHOLE))
     unknown = {
         "messages_in_context": 0,
@@ -103,18 +103,18 @@ def test_a_whole_answer_to_somebody_else_is_news_for_me_too(peers: Peers) -> Non
     assert peers["coder"].context.tokens is None
 
 
-def test_an_agent_without_reports_is_shown_as_it_says(peers: Peers) -> None:
+def test_status_without_a_report_is_used_as_it_is(peers: Peers) -> None:
     peers.receive(status({"messages_in_context": 2, "tokens": 50, "max_tokens": 20000, "status": "active"}))
     context = peers["coder"].context
     assert (context.tokens, context.max_tokens, context.basis) == (50, 20000, None)
 
 
-def test_my_own_status_is_no_peers(peers: Peers) -> None:
+def test_own_status_is_not_a_peers(peers: Peers) -> None:
     assert peers.receive(status(WHOLE, sender="ada")).reported is None
     assert "ada" not in peers
 
 
-def test_what_a_peer_may_send_is_read_from_what_the_gateway_told() -> None:
+def test_permissions_of_a_peer_come_from_its_announced_capabilities() -> None:
     pattern = {"kind": "chat", "to": ["ada"]}
     assert Peer("mute").may_send("chat", {"text": "hi"}, "ada")
     assert Peer("mute", (pattern,)).may_send("chat", {"text": "hi"}, "ada")
@@ -122,7 +122,7 @@ def test_what_a_peer_may_send_is_read_from_what_the_gateway_told() -> None:
     assert not Peer("mute", (pattern,)).may_send("participant/status", {}, "ada")
 
 
-def test_joins_and_leaves_are_followed_and_a_report_survives_a_rejoin(peers: Peers) -> None:
+def test_joins_and_leaves_are_followed_and_reports_survive_a_rejoin(peers: Peers) -> None:
     peers.receive(status(WHOLE))
     peers.receive(presence("join", "coder"))
     assert peers["coder"].context.tokens == 900
@@ -133,7 +133,7 @@ def test_joins_and_leaves_are_followed_and_a_report_survives_a_rejoin(peers: Pee
     assert list(peers) == ["coder", "new"]
 
 
-def test_a_welcome_for_somebody_else_changes_nothing(peers: Peers) -> None:
+def test_welcome_for_another_participant_changes_nothing(peers: Peers) -> None:
     peers.receive(welcome("x", to=("bob",)))
     assert list(peers) == ["coder", "bob"]
 
@@ -150,7 +150,7 @@ def test_a_welcome_for_somebody_else_changes_nothing(peers: Peers) -> None:
     ),
     st.sampled_from([(), ("ada",), ("bob",)]),
 )
-def test_nothing_that_arrives_breaks_it(kind: str, payload: dict[str, Any], to: tuple[str, ...]) -> None:
+def test_no_envelope_breaks_the_known_peers(kind: str, payload: dict[str, Any], to: tuple[str, ...]) -> None:
     peers = Peers("ada")
     heard = envelope(kind, payload, "coder", to)
     told = peers.receive(heard).reported
@@ -169,10 +169,10 @@ REPORTED = PeerContext.from_status(Status.model_validate(TOLD), "2026-01-01T00:0
         (REPORTED, "98,412 of 128,000 tokens (reported)"),
     ],
 )
-def test_a_context_reads_as_figures_with_how_they_are_known(context: PeerContext, text: str) -> None:
+def test_context_text_shows_figures_and_their_basis(context: PeerContext, text: str) -> None:
     assert str(context) == text
 
 
-def test_when_it_compacts_is_not_known_without_a_report() -> None:
+def test_turns_to_compaction_are_unknown_without_a_report() -> None:
     assert PeerContext().turns_to_compaction is None
     assert REPORTED.turns_to_compaction == 5

@@ -1,4 +1,4 @@
-"""Open requests: what answers them, and what ends them without an answer."""
+"""Pending requests: what answers them, and what ends them without an answer."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def asked(peer: str = "bob") -> tuple[PendingRequests, PendingRequest]:
     return PendingRequests("ada"), PendingRequest(envelope("mcp/request", "ada", name="q"), peer, "mcp/response")
 
 
-def test_only_who_was_asked_answers_and_only_the_first_time() -> None:
+def test_only_the_first_answer_of_the_peer_counts() -> None:
     requests, request = asked()
     with requests.tracking(request):
         requests.receive(envelope("mcp/response", "eve", "q"), NO_CHANGES)
@@ -34,7 +34,7 @@ def test_only_who_was_asked_answers_and_only_the_first_time() -> None:
     assert request.reply_or_raise(1.0) is first
 
 
-def test_the_gateways_refusal_is_an_answer_nobody_elses_is() -> None:
+def test_only_the_gateway_refuses_a_request() -> None:
     requests, request = asked()
     refusal = {"error": "capability_violation", "message": "no"}
     with requests.tracking(request):
@@ -45,13 +45,13 @@ def test_the_gateways_refusal_is_an_answer_nobody_elses_is() -> None:
         request.reply_or_raise(1.0)
 
 
-def test_without_an_answer_there_is_a_reason() -> None:
+def test_missing_answer_raises_a_timeout_with_the_detail() -> None:
     _, request = asked()
     with pytest.raises(PeerTimeout, match=r"'bob' did not answer 'mcp/request' within 2 seconds \(it is paused\)"):
         request.reply_or_raise(2.0, "it is paused")
 
 
-def test_who_leaves_will_not_answer() -> None:
+def test_request_fails_when_its_peer_leaves() -> None:
     requests, request = asked()
     with requests.tracking(request):
         requests.receive(*leaving("eve"))
@@ -62,7 +62,7 @@ def test_who_leaves_will_not_answer() -> None:
 
 
 @pytest.mark.parametrize(("is_sent", "is_echoed", "is_lost"), [(1, 0, 1), (1, 1, 0), (0, 0, 0)])
-def test_a_new_connection_loses_what_the_old_one_did_not_show(is_sent: int, is_echoed: int, is_lost: int) -> None:
+def test_unrelayed_requests_are_lost_with_their_connection(is_sent: int, is_echoed: int, is_lost: int) -> None:
     requests, request = asked()
     with requests.tracking(request):
         request.is_sent = bool(is_sent)
@@ -72,7 +72,7 @@ def test_a_new_connection_loses_what_the_old_one_did_not_show(is_sent: int, is_e
     assert isinstance(request.failure, AnswerLost) == bool(is_lost)
 
 
-def test_whoever_does_not_come_back_after_a_new_connection_will_not_answer() -> None:
+def test_request_fails_if_its_peer_does_not_return_after_a_reconnect() -> None:
     requests, request = asked()
     _, later = asked("eve")
     with requests.tracking(request):
@@ -85,13 +85,13 @@ def test_whoever_does_not_come_back_after_a_new_connection_will_not_answer() -> 
     assert isinstance(request.failure, PeerAbsent)
 
 
-def test_the_gateway_is_no_peer_that_could_stay_away() -> None:
+def test_gateway_is_not_a_peer_that_could_be_absent() -> None:
     requests, request = asked("gateway")
     with requests.tracking(request):
         assert requests.to_peers() == ()
 
 
-def test_a_closed_question_hears_nothing() -> None:
+def test_closed_request_receives_nothing() -> None:
     requests, request = asked()
     with requests.tracking(request):
         pass

@@ -1,4 +1,4 @@
-"""A participant's life: joining, staying, leaving, and what runs beside the connection."""
+"""A session: joining, staying joined, background tasks, leaving."""
 
 import logging
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from mew_agent.participant.participant import Participant
 Joined = Callable[..., Participant]
 
 
-async def test_entering_returns_when_welcomed_and_leaving_leaves(gateway: RunningGateway, joined: Joined) -> None:
+async def test_entering_returns_after_the_welcome_and_leaving_closes(gateway: RunningGateway, joined: Joined) -> None:
     async with joined("ada") as ada:
         assert ada.is_joined
         assert ada.may_send("chat")
@@ -26,7 +26,7 @@ async def test_entering_returns_when_welcomed_and_leaving_leaves(gateway: Runnin
             await anyio.wait_all_tasks_blocked()
 
 
-async def test_what_makes_joining_impossible_is_raised_as_it_is(gateway: RunningGateway, free_port: int) -> None:
+async def test_errors_that_prevent_joining_are_raised_unwrapped(gateway: RunningGateway, free_port: int) -> None:
     with anyio.fail_after(10):
         with pytest.raises(Unauthorized):
             async with Participant(gateway.ws_url, space="demo", id="ada", token="wrong"):
@@ -44,7 +44,7 @@ async def test_what_makes_joining_impossible_is_raised_as_it_is(gateway: Running
                 pass
 
 
-async def test_an_error_in_the_block_comes_out_as_it_is(joined: Joined) -> None:
+async def test_error_in_the_block_is_raised_unwrapped(joined: Joined) -> None:
     with pytest.raises(LookupError, match="mine"):
         async with joined("ada"):
             raise LookupError("mine")
@@ -67,7 +67,7 @@ async def test_cancelling_the_block_leaves_the_space(gateway: RunningGateway, jo
             await anyio.wait_all_tasks_blocked()
 
 
-async def test_running_for_ever_raises_what_ended_it(joined: Joined) -> None:
+async def test_run_forever_raises_the_error_that_ended_the_connection(joined: Joined) -> None:
     with anyio.fail_after(10):
         async with joined("coder") as first:
             async with joined("coder"):
@@ -77,7 +77,7 @@ async def test_running_for_ever_raises_what_ended_it(joined: Joined) -> None:
                 await first.chat("anybody?")
 
 
-async def test_what_runs_beside_the_connection_may_fail(joined: Joined, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_background_task_ends_nothing_else(joined: Joined, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "mew_agent")
     async with joined("ada") as ada:
 
@@ -91,7 +91,7 @@ async def test_what_runs_beside_the_connection_may_fail(joined: Joined, caplog: 
         assert "not connected to the gateway at ws://h" in caplog.text
 
 
-def test_a_whole_program_is_made_before_anything_runs(free_port: int) -> None:
+def test_participant_can_be_built_before_an_event_loop_runs(free_port: int) -> None:
     me = Participant(f"ws://127.0.0.1:{free_port}", space="demo", id="ada", token="t", first_connect_seconds=0.2)
 
     @me.tool
@@ -102,7 +102,7 @@ def test_a_whole_program_is_made_before_anything_runs(free_port: int) -> None:
         anyio.run(me.take_part)
 
 
-async def test_taking_part_lasts_until_somebody_ends_it(gateway: RunningGateway, joined: Joined) -> None:
+async def test_take_part_lasts_until_the_participant_leaves(gateway: RunningGateway, joined: Joined) -> None:
     me = joined("bob")
 
     @me.on_chat

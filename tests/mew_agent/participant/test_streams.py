@@ -1,4 +1,4 @@
-"""The reasoning stream: frames in order, before and after its opening, and whatever goes wrong."""
+"""The reasoning stream: frames before and after its opening, and everything that can fail."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -76,7 +76,7 @@ async def test_frames_written_before_the_opening_come_first_and_in_order(
         assert len(viewer.frames) == 8
 
 
-async def test_a_stream_closed_while_it_opens_is_closed_once_open(gateway: RunningGateway, joined: Joined) -> None:
+async def test_stream_closed_while_opening_is_closed_once_open(gateway: RunningGateway, joined: Joined) -> None:
     async with watched(gateway, joined) as (viewer, writer):
         stream = ReasoningStream(writer, "r-1")
         stream.start()
@@ -89,9 +89,7 @@ async def test_a_stream_closed_while_it_opens_is_closed_once_open(gateway: Runni
         assert not gateway.service.snapshot().active_streams
 
 
-async def test_without_the_capability_there_is_no_stream_and_no_complaint(
-    gateway: RunningGateway, joined: Joined
-) -> None:
+async def test_without_the_capability_there_is_no_stream_and_no_error(gateway: RunningGateway, joined: Joined) -> None:
     async with watched(gateway, joined, "mute") as (viewer, writer):
         stream = ReasoningStream(writer, "r-1")
         stream.start()
@@ -101,7 +99,7 @@ async def test_without_the_capability_there_is_no_stream_and_no_complaint(
         assert not viewer.frames
 
 
-async def test_what_waits_for_the_opening_is_bounded(joined: Joined) -> None:
+async def test_frames_waiting_for_the_opening_are_limited(joined: Joined) -> None:
     async with joined("coder") as writer:
         stream = ReasoningStream(writer, "r-1")
         for number in range(MAX_WAITING_FRAMES + 5):
@@ -109,7 +107,7 @@ async def test_what_waits_for_the_opening_is_bounded(joined: Joined) -> None:
         assert len(stream._waiting) == MAX_WAITING_FRAMES
 
 
-async def test_without_a_connection_frames_are_dropped_at_once(joined: Joined) -> None:
+async def test_frames_without_a_connection_are_dropped_at_once(joined: Joined) -> None:
     async with joined("coder") as first:
         stream = ReasoningStream(first, "r-1")
         stream.start()
@@ -122,7 +120,7 @@ async def test_without_a_connection_frames_are_dropped_at_once(joined: Joined) -
 
 
 @pytest.mark.parametrize("thinking", ["", "First I look around."])
-async def test_what_the_model_writes_is_mirrored_piece_by_piece(stage: Any, thinking: str) -> None:
+async def test_peers_receive_the_models_text_piece_by_piece(stage: Any, thinking: str) -> None:
     async with stage(visible_reasoning=thinking) as s:
         frames: list[dict[str, Any]] = []
 

@@ -28,7 +28,7 @@ participants:
 
 @asynccontextmanager
 async def scene(behaviour: str) -> AsyncIterator[tuple[Participant, Participant, Ear]]:
-    """Ada, who hears everything; Bob; and the simple one, with its behaviour."""
+    """`ada` and everything she receives, `bob`, and the simple agent with its behaviour."""
     async with serve_gateway(parse_space(SPACE)) as gateway:
 
         def person(name: str) -> Participant:
@@ -44,7 +44,7 @@ def text_of(response: Envelope) -> str:
     return str(response.body["result"]["content"][0]["text"])
 
 
-async def test_an_echo_repeats_what_is_for_it_and_names_what_it_repeats() -> None:
+async def test_echo_repeats_chats_for_it_and_refers_to_them() -> None:
     async with scene("echo") as (ada, _, ear):
         other = await ada.chat("for bob", to="bob")
         said = await ada.chat("hello")
@@ -53,7 +53,7 @@ async def test_an_echo_repeats_what_is_for_it_and_names_what_it_repeats() -> Non
         assert not ear.of("simple", "chat", about=other)
 
 
-async def test_two_echoes_do_not_talk_for_ever() -> None:
+async def test_two_echoes_do_not_answer_each_other_forever() -> None:
     async with scene("echo") as (ada, _, ear):
         first = await ada.chat("Echo: from the other one", correlation_id=("x",))
         last = await ada.chat("Echo: said by a person")
@@ -61,7 +61,7 @@ async def test_two_echoes_do_not_talk_for_ever() -> None:
         assert not ear.of("simple", "chat", about=first)
 
 
-async def test_a_calculator_answers_those_who_name_it_and_those_who_name_nobody() -> None:
+async def test_calculator_answers_requests_to_it_and_to_nobody() -> None:
     async with scene("calculator") as (ada, _, ear):
         listed = await ada.ask("mcp/request", {"method": "tools/list"}, to="simple", answer="mcp/response")
         assert [tool["name"] for tool in listed.body["result"]["tools"]] == ["add", "multiply", "evaluate"]
@@ -76,7 +76,7 @@ async def test_a_calculator_answers_those_who_name_it_and_those_who_name_nobody(
         assert len(ear.of("simple", "mcp/response")) == 4
 
 
-async def test_a_calculator_says_what_is_wrong() -> None:
+async def test_calculator_reports_what_is_wrong() -> None:
     async with scene("calculator") as (ada, _, _ear):
         payload = {"method": "tools/call", "params": {"name": "evaluate", "arguments": {"expression": "1/0"}}}
         answer = await ada.ask("mcp/request", payload, to="simple", answer="mcp/response")
@@ -84,7 +84,7 @@ async def test_a_calculator_says_what_is_wrong() -> None:
         assert "division by zero" in json.dumps(answer.as_dict())
 
 
-async def test_a_fulfiller_turns_a_proposal_into_a_request_and_rejects_what_it_may_not_do() -> None:
+async def test_fulfiller_sends_permitted_requests_and_rejects_others() -> None:
     async with scene("fulfiller") as (_, bob, ear):
         wanted = {"method": "tools/call", "params": {"name": "add", "arguments": {"a": 1}}}
         proposal = await bob.send("mcp/proposal", wanted, to="ada")
@@ -100,7 +100,7 @@ TOO_LARGE = ("9**9**9", "1e400", "(-8) ** 0.5", "(" * 300 + "1" + ")" * 300, "1"
 
 
 @pytest.mark.parametrize("expression", NO_ARITHMETIC + TOO_LARGE)
-def test_only_small_arithmetic_is_worked_out(expression: str) -> None:
+def test_only_small_arithmetic_is_evaluated(expression: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         number_text(evaluate_arithmetic(expression))
 
@@ -113,5 +113,5 @@ def test_integers_stay_integers(first: int, second: int, sign: str) -> None:
 
 
 @pytest.mark.parametrize(("value", "text"), [(3.0, "3"), (0.5, "0.5"), (2**60, str(2**60)), (1e300, "1e+300")])
-def test_numbers_are_written_as_people_do(value: float, text: str) -> None:
+def test_numbers_are_formatted_for_people(value: float, text: str) -> None:
     assert number_text(value) == text

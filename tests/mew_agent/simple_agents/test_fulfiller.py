@@ -31,7 +31,7 @@ participants:
 
 @asynccontextmanager
 async def scene(policy: dict[str, Any], **options: Any) -> AsyncIterator[tuple[Participant, Participant, Ear, Join]]:
-    """Who proposes; Ada, who may be asked; what she hears. The fulfiller is called `keeper`."""
+    """The proposer, `ada` who may be asked, and what she receives. The fulfiller is `keeper`."""
     async with space_of_peers(SPACE) as (_, join):
         keeper = join("keeper")
         Fulfiller(keeper, FulfillerPolicy.model_validate(policy), **options)
@@ -46,20 +46,20 @@ async def outcome(me: Participant, name: str = "where", **options: Any) -> str:
         return str(error)
 
 
-async def test_what_is_allowed_is_fulfilled_and_the_rest_rejected_with_the_reason() -> None:
+async def test_allowed_proposals_are_fulfilled_and_others_rejected_with_the_reason() -> None:
     async with scene({"allow": ["tools/where"], "otherwise": "reject", "reason": "house rules"}) as (me, *_):
         assert await outcome(me) == "tools"
         assert "'keeper' rejected the proposal of 'tools/call' to 'tools': house rules" in await outcome(me, "fail")
 
 
-async def test_what_its_own_capabilities_do_not_cover_is_rejected_as_incapable() -> None:
+async def test_proposal_beyond_its_capabilities_is_rejected_as_incapable() -> None:
     async with scene({}) as (me, *_):
         with pytest.raises(Rejected, match="incapable"):
             await me.request("ada", "tools/list")
 
 
-async def test_what_the_gateway_refuses_is_rejected_too() -> None:
-    """A gateway may have taken a capability away without telling."""
+async def test_proposal_whose_request_the_gateway_refuses_is_rejected() -> None:
+    """A gateway may revoke a capability without announcing it."""
     async with scene({}) as (me, _, ear, join):
         async with join("keeper") as other:
             other.messenger.capabilities = type(other.capabilities)([{"kind": "*"}])
@@ -73,7 +73,7 @@ async def test_what_the_gateway_refuses_is_rejected_too() -> None:
     ("answer", "expected"),
     [("yes", "tools"), ("no, not on a Friday", "not on a Friday"), ("no", "disagree")],
 )
-async def test_a_person_is_asked_in_the_space(answer: str, expected: str) -> None:
+async def test_person_is_asked_by_chat(answer: str, expected: str) -> None:
     async with scene({"ask": "ada"}) as (me, ada, _, _join):
 
         @ada.on("chat")
@@ -85,7 +85,7 @@ async def test_a_person_is_asked_in_the_space(answer: str, expected: str) -> Non
         assert expected in await outcome(me)
 
 
-async def test_an_unclear_answer_is_asked_about_and_others_words_do_not_count() -> None:
+async def test_unclear_answer_is_asked_again_and_other_chats_do_not_count() -> None:
     async with scene({"ask": "ada"}) as (me, ada, ear, _join):
         async with anyio.create_task_group() as tasks:
             said: list[str] = []
@@ -103,18 +103,18 @@ async def test_an_unclear_answer_is_asked_about_and_others_words_do_not_count() 
         assert said == ["tools"]
 
 
-async def test_whoever_does_not_answer_has_said_no() -> None:
+async def test_missing_answer_counts_as_no() -> None:
     async with scene({"ask": "ada", "ask_seconds": 0.05}) as (me, _, ear, _join):
         assert "timeout" in await outcome(me)
         assert (await ear.first("keeper", "chat", nth=1)).body["text"] == "This needs no answer any more."
 
 
-async def test_nobody_to_be_asked_is_a_no() -> None:
+async def test_absent_person_counts_as_no() -> None:
     async with scene({"ask": "ghost"}) as (me, *_):
         assert "'ghost' is not here to decide" in await outcome(me)
 
 
-async def test_proposals_are_asked_about_one_after_the_other() -> None:
+async def test_person_is_asked_about_one_proposal_at_a_time() -> None:
     async with scene({"ask": "ada"}) as (me, ada, ear, _):
         said: list[str] = []
 
@@ -133,7 +133,7 @@ async def test_proposals_are_asked_about_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("how", ["withdrawn", "left", "fulfilled", "rejected"])
-async def test_what_is_decided_elsewhere_is_asked_about_no_longer(how: str) -> None:
+async def test_proposal_decided_elsewhere_is_not_asked_about(how: str) -> None:
     async with scene({"ask": "ada"}) as (me, ada, ear, _):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(outcome, me)
@@ -154,7 +154,7 @@ async def test_what_is_decided_elsewhere_is_asked_about_no_longer(how: str) -> N
         assert not ear.of("keeper", "mcp/request", "mcp/reject")
 
 
-async def test_a_strangers_withdrawal_changes_nothing() -> None:
+async def test_withdrawal_by_another_participant_changes_nothing() -> None:
     async with scene({"ask": "ada"}) as (me, ada, ear, _join):
         async with anyio.create_task_group() as tasks:
             said: list[str] = []
@@ -170,7 +170,7 @@ async def test_a_strangers_withdrawal_changes_nothing() -> None:
         assert said == ["tools"]
 
 
-async def test_a_program_may_decide_in_its_own_way() -> None:
+async def test_program_can_decide_with_its_own_function() -> None:
     seen: list[str] = []
 
     async def decide(proposal: ProposalMade) -> str | None:
@@ -183,7 +183,7 @@ async def test_a_program_may_decide_in_its_own_way() -> None:
     assert seen == ["where: {}", "fail: {}"]
 
 
-async def test_proposers_that_do_not_concern_it_are_left_to_others() -> None:
+async def test_proposals_of_other_proposers_are_ignored() -> None:
     async with scene({"proposers": ["somebody-else"]}) as (me, *_):
         with pytest.raises(PeerTimeout):
             await me.call_tool("tools", "where", timeouts=Timeouts(0.1, 0.1))

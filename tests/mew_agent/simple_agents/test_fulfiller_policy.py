@@ -1,4 +1,4 @@
-"""Patterns of proposals, and people's answers."""
+"""The fulfiller's policy: patterns, and people's answers."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def test_deny_is_checked_before_allow_and_otherwise(
     assert FulfillerPolicy.model_validate(policy).decide(proposal.subjects) == verdict
 
 
-def test_only_some_proposers_may_concern_it() -> None:
+def test_policy_applies_to_matching_proposers() -> None:
     policy = FulfillerPolicy(proposers=("coder", "intern-*"))
     assert [policy.applies_to(name) for name in ("coder", "intern-7", "ada")] == [True, True, False]
 
@@ -56,12 +56,12 @@ def test_only_some_proposers_may_concern_it() -> None:
         ({"ask_seconds": 0}, "greater than 0"),
     ],
 )
-def test_what_makes_no_sense_is_refused(values: dict[str, Any], problem: str) -> None:
+def test_invalid_policy_is_refused(values: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         FulfillerPolicy.model_validate(values)
 
 
-def test_a_proposal_can_be_read_aloud_and_long_arguments_are_shortened() -> None:
+def test_proposal_text_shortens_long_arguments() -> None:
     assert str(proposed("files", path="a.txt")) == (
         "'coder' proposes to call 'read_file' on 'files' with {\"path\": \"a.txt\"}"
     )
@@ -70,7 +70,7 @@ def test_a_proposal_can_be_read_aloud_and_long_arguments_are_shortened() -> None
 
 
 @given(st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.dictionaries(st.text(), st.text())))
-def test_whatever_a_proposal_holds_it_can_be_decided(payload: dict[str, Any]) -> None:
+def test_every_proposal_can_be_decided(payload: dict[str, Any]) -> None:
     proposal = read_proposal(payload=payload)
     assert FulfillerPolicy(allow=("x/*",), otherwise="reject").decide(proposal.subjects) == "reject"
     assert str(proposal).startswith("'coder' proposes ")
@@ -87,12 +87,12 @@ def test_whatever_a_proposal_holds_it_can_be_decided(payload: dict[str, Any]) ->
         ("n - wrong file!", "wrong file!"),
     ],
 )
-def test_a_yes_is_a_yes_and_a_no_has_a_reason(text: str, reason: str | None) -> None:
+def test_yes_fulfils_and_no_carries_a_reason(text: str, reason: str | None) -> None:
     assert is_answer(text)
     assert read_answer(text) == reason
 
 
 @pytest.mark.parametrize("text", ["", "maybe", "nobody knows", "yesterday", "?"])
-def test_anything_else_is_no_answer_and_never_a_yes(text: str) -> None:
+def test_other_text_is_no_answer_and_never_a_yes(text: str) -> None:
     assert not is_answer(text)
     assert read_answer(text) == "disagree"

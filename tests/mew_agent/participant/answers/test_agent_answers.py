@@ -1,4 +1,4 @@
-"""Asking an agent from a program: a real agent on a rehearsal model, its pieces, its end, and an asker who leaves."""
+"""Asking an agent: a real agent on a rehearsal model, the answer as events, and a reader who leaves."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ from tests.mew_agent.conftest import Ear, Staged
 Joined = Callable[..., Participant]
 
 
-async def test_an_answer_comes_piece_by_piece_and_ends_with_the_whole_and_the_context(stage: Staged) -> None:
+async def test_answer_streams_as_events_and_ends_with_text_and_context(stage: Staged) -> None:
     async with stage() as played:
         pieces: list[AnswerEvent] = [piece async for piece in played.ada.ask_agent("coder", "What is the tide?")]
         *before, last = pieces
@@ -28,14 +28,14 @@ async def test_an_answer_comes_piece_by_piece_and_ends_with_the_whole_and_the_co
         assert last.context.tokens == played.reported[-1]["tokens"]
 
 
-async def test_awaiting_it_gives_the_answer_alone(stage: Staged) -> None:
+async def test_awaiting_the_stream_gives_the_answer(stage: Staged) -> None:
     async with stage() as played:
         answer = await played.ada.ask_agent("coder", "What is the tide?")
         assert "What is the tide?" in answer.text
         assert len(played.main_requests) == 1
 
 
-async def test_a_tool_call_is_a_piece_and_what_was_said_before_it_is_no_answer(stage: Staged) -> None:
+async def test_tool_call_is_an_event_and_text_before_it_is_no_answer(stage: Staged) -> None:
     def tide(place: str) -> str:
         """How high the tide is."""
         return f"high in {place}"
@@ -49,7 +49,7 @@ async def test_a_tool_call_is_a_piece_and_what_was_said_before_it_is_no_answer(s
     assert "high in Brest" in pieces[-1].text
 
 
-async def test_somebody_who_stops_reading_stops_the_agent(joined: Joined) -> None:
+async def test_leaving_the_loop_cancels_the_agents_work(joined: Joined) -> None:
     async with joined("ada") as ada, joined("coder") as coder:
         ear = Ear(coder)
 
@@ -78,7 +78,7 @@ async def test_somebody_who_stops_reading_stops_the_agent(joined: Joined) -> Non
         assert cancel.context == start.id
 
 
-async def test_each_way_to_get_no_answer_is_an_error_of_its_own(joined: Joined) -> None:
+async def test_each_missing_answer_raises_its_own_error(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
         with pytest.raises(PeerAbsent):
             await ada.ask_agent("ghost", "Hello?")
@@ -94,7 +94,7 @@ async def test_each_way_to_get_no_answer_is_an_error_of_its_own(joined: Joined) 
             await ada.ask_agent("bob", "Hello?")
 
 
-async def test_who_may_not_chat_cannot_ask(joined: Joined) -> None:
+async def test_participant_without_the_chat_capability_cannot_ask(joined: Joined) -> None:
     async with joined("mute") as mute, joined("ada") as ada:
         with anyio.fail_after(10):
             while "ada" not in mute.peers:

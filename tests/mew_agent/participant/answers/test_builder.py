@@ -1,4 +1,4 @@
-"""The order of an answer's pieces, and that no text comes twice."""
+"""The order of an answer's events, and that no text comes twice."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def live(**options: Any) -> AnswerBuilder:
     return AnswerBuilder(may_use_tools=False, **{"notices": "content"} | options)
 
 
-def test_tokens_are_shown_as_they_come_and_the_final_chat_adds_nothing() -> None:
+def test_streamed_text_is_shown_at_once_and_the_final_chat_adds_nothing() -> None:
     answer = live()
     assert answer.add_text("One ") == [Writing("One ")]
     assert answer.add_text("two.") == [Writing("two.")]
@@ -33,31 +33,31 @@ def test_tokens_are_shown_as_they_come_and_the_final_chat_adds_nothing() -> None
     assert answer.text == "One two."
 
 
-def test_a_final_chat_without_a_stream_is_one_piece() -> None:
+def test_final_chat_without_a_stream_is_one_event() -> None:
     assert live().finish("All of it.") == [Writing("All of it.")]
 
 
-def test_what_the_stream_lost_at_its_end_is_added() -> None:
+def test_text_missing_at_the_end_of_the_stream_is_added() -> None:
     events = told(live(), ("add_text", "One "), ("finish", "One two."))
     assert joined(events) == "One two."
 
 
-def test_white_space_that_an_agent_trims_is_no_other_text() -> None:
+def test_trimmed_white_space_does_not_make_another_text() -> None:
     assert joined(told(live(), ("add_text", "\n\nOne."), ("add_text", "\n"), ("finish", "One."))).strip() == "One."
     assert joined(told(live(), ("add_text", "\n\nOne "), ("finish", "One two."))).strip() == "One two."
 
 
-def test_another_final_chat_stands_apart_from_what_was_streamed() -> None:
+def test_different_final_chat_is_a_paragraph_of_its_own() -> None:
     events = told(live(), ("add_text", "The tide is"), ("finish", "My model's answer was cut off."))
     assert joined(events) == "The tide is\n\nMy model's answer was cut off."
 
 
-def test_a_call_that_was_made_twice_is_not_told_a_third_time() -> None:
+def test_text_of_a_repeated_call_is_not_shown_again() -> None:
     events = told(live(), ("add_text", "The ti"), ("add_text", "The tide rises."), ("finish", "The tide rises."))
     assert joined(events).count("The tide rises.") == 1
 
 
-def test_a_call_that_is_made_again_says_so_where_its_first_text_was_shown() -> None:
+def test_restarted_call_is_announced_if_its_text_was_shown() -> None:
     steps = [
         ("add_text", "The ti"),
         ("restart_call", "stopped there"),
@@ -70,7 +70,7 @@ def test_a_call_that_is_made_again_says_so_where_its_first_text_was_shown() -> N
     assert answer.notices == ["stopped there"]
 
 
-def test_what_was_held_of_a_call_that_is_made_again_is_thinking() -> None:
+def test_held_text_of_a_restarted_call_becomes_thinking() -> None:
     answer = AnswerBuilder(notices="content")
     events = told(
         answer, ("add_text", "The ti"), ("restart_call", "stopped there"), ("add_text", "Low."), ("finish", "Low.")
@@ -79,11 +79,11 @@ def test_what_was_held_of_a_call_that_is_made_again_is_thinking() -> None:
     assert answer.notices == []
 
 
-def test_a_call_that_had_said_nothing_is_made_again_without_a_word() -> None:
+def test_restarted_call_without_text_is_not_announced() -> None:
     assert told(live(), ("restart_call", "stopped there"), ("finish", "Low.")) == [Writing("Low.")]
 
 
-def test_text_before_a_tool_call_is_thinking() -> None:
+def test_text_before_a_tool_call_becomes_thinking() -> None:
     answer = AnswerBuilder(notices="content", hold_characters=50)
     events = told(answer, ("add_text", "Let me look."), ("add_tool_call", "read", '{"a": 1}'), ("add_text", "It is"))
     events += answer.finish("It is blue.")
@@ -91,20 +91,20 @@ def test_text_before_a_tool_call_is_thinking() -> None:
     assert joined(events, Thinking) == 'Let me look.\n→ read {"a": 1}\n'
 
 
-def test_text_longer_than_the_hold_is_shown_and_the_answer_stands_apart() -> None:
+def test_text_longer_than_the_hold_is_shown_and_the_answer_follows_apart() -> None:
     answer = AnswerBuilder(notices="content", hold_characters=10)
     events = told(answer, ("add_text", "I think I should look."), ("add_tool_call", "read", "{}"), ("finish", "Blue."))
     assert joined(events) == "I think I should look.\n\nBlue."
 
 
-def test_held_text_is_released_as_soon_as_it_is_too_long_for_a_remark() -> None:
+def test_held_text_is_released_once_it_exceeds_the_hold() -> None:
     answer = AnswerBuilder(notices="content", hold_characters=10)
     assert answer.add_text("0123456789") == []
     assert answer.add_text("X") == [Writing("0123456789X")]
     assert answer.add_text("Y") == [Writing("Y")]
 
 
-def test_an_agent_that_says_whether_its_model_has_tools_is_believed() -> None:
+def test_announced_tools_decide_whether_text_is_held() -> None:
     expected = AnswerBuilder(may_use_tools=False)
     expected.expect_tools(is_likely=True)
     assert expected.add_text("Let me look.") == []
@@ -113,7 +113,7 @@ def test_an_agent_that_says_whether_its_model_has_tools_is_believed() -> None:
     assert unexpected.add_text("Hello.") == [Writing("Hello.")]
 
 
-def test_after_a_first_tool_call_text_is_held_even_where_none_was_expected() -> None:
+def test_text_is_held_after_a_first_unexpected_tool_call() -> None:
     answer = live()
     told(answer, ("add_tool_call", "read", "{}"))
     assert answer.add_text("Now the other one.") == []
@@ -129,7 +129,7 @@ def test_parallel_calls_of_one_reply_repeat_no_remark() -> None:
     assert joined(events, Thinking) == "I read both.\n→ read {}\n→ read {}\n"
 
 
-def test_the_same_call_told_twice_is_one_call() -> None:
+def test_repeated_call_id_is_one_call() -> None:
     answer = AnswerBuilder(notices="content")
     assert answer.add_tool_call("read", "{}", call_id="a")
     assert answer.add_tool_call("read", "{}", call_id="a") == []
@@ -140,7 +140,7 @@ def test_long_arguments_are_cut() -> None:
     assert len(joined(events, Thinking)) < 300
 
 
-def test_a_notice_stands_in_its_own_paragraph_before_further_text() -> None:
+def test_notice_is_a_paragraph_of_its_own_before_further_text() -> None:
     answer = live()
     events = told(
         answer,
@@ -153,7 +153,7 @@ def test_a_notice_stands_in_its_own_paragraph_before_further_text() -> None:
     assert answer.notices == ["compacting 98,412 tokens ...", "freed 71,366 tokens"]
 
 
-def test_a_notice_splits_no_word_and_changes_no_text() -> None:
+def test_notice_splits_no_word_and_changes_no_text() -> None:
     events = told(
         live(),
         ("add_text", "The wat"),
@@ -164,14 +164,14 @@ def test_a_notice_splits_no_word_and_changes_no_text() -> None:
     assert joined(events) == "The water\n\n> compacting ...\n\nrises."
 
 
-def test_a_notice_that_waits_for_the_end_of_a_word_is_told_at_the_end() -> None:
+def test_notice_waiting_for_the_end_of_a_word_comes_at_the_end() -> None:
     events = told(live(), ("add_text", "Water"), ("add_notice", "compacting ..."), ("finish", "Water"))
     assert joined(events) == "Water\n\n> compacting ...\n\n"
     assert joined(told(live(), ("add_text", "Water"), ("add_notice", "left"), ("close",))) == "Water\n\n> left\n\n"
 
 
 @pytest.mark.parametrize(("place", "part"), [("reasoning", Thinking), ("off", None)])
-def test_notices_elsewhere_leave_the_content_alone(place: Any, part: type[Thinking] | None) -> None:
+def test_notices_elsewhere_leave_the_content_unchanged(place: Any, part: type[Thinking] | None) -> None:
     answer = live(notices=place)
     events = told(answer, ("add_thinking", "hm"), ("add_notice", "compacting ..."), ("finish", "Text."))
     assert joined(events) == "Text."
@@ -179,7 +179,7 @@ def test_notices_elsewhere_leave_the_content_alone(place: Any, part: type[Thinki
     assert answer.notices == ["compacting ..."]
 
 
-def test_an_agent_that_shows_its_text_whole_does_not_repeat_it() -> None:
+def test_text_sent_as_a_whole_is_not_repeated() -> None:
     assert joined(told(live(), ("add_whole_text", "All."), ("add_whole_text", "All."), ("finish", "All."))) == "All."
 
 
@@ -187,7 +187,7 @@ pieces = st.lists(st.text(alphabet="ab \n", min_size=1, max_size=6), max_size=12
 
 
 @given(pieces, st.integers(min_value=0, max_value=30), st.booleans())
-def test_however_it_is_cut_a_streamed_answer_is_the_final_chat(cut: list[str], hold: int, tools: bool) -> None:
+def test_answer_equals_the_final_chat_however_it_is_split(cut: list[str], hold: int, tools: bool) -> None:
     answer = AnswerBuilder(notices="content", hold_characters=hold, may_use_tools=tools)
     text = "".join(cut)
     events = told(answer, *(("add_text", piece) for piece in cut), ("finish", text))
@@ -195,7 +195,7 @@ def test_however_it_is_cut_a_streamed_answer_is_the_final_chat(cut: list[str], h
 
 
 @given(pieces, pieces)
-def test_remarks_within_the_hold_never_reach_the_content(remark: list[str], cut: list[str]) -> None:
+def test_remarks_shorter_than_the_hold_never_reach_the_content(remark: list[str], cut: list[str]) -> None:
     answer = AnswerBuilder(notices="content", hold_characters=1000)
     events = told(answer, *(("add_text", piece) for piece in remark), ("add_tool_call", "t", "{}"))
     events += told(answer, *(("add_text", piece) for piece in cut), ("finish", "".join(cut)))

@@ -1,4 +1,4 @@
-"""Usage as the agent's report has it: never 0 for unknown, never another answer's."""
+"""Usage from the agent's report: unknown is never 0, and only calls for this answer count."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def context(tokens: int | None, call_id: str | None = "c1", **report: Any) -> Pe
 UNAVAILABLE = {"basis": "unknown", "reason": "usage_unavailable", "prompt_tokens": None, "completion_tokens": None}
 
 
-def test_the_figures_are_those_of_the_report() -> None:
+def test_figures_are_those_of_the_report() -> None:
     assert openai_usage(context(120, cached_tokens=40, reasoning_tokens=5)) == {
         "prompt_tokens": 90,
         "completion_tokens": 10,
@@ -28,22 +28,22 @@ def test_the_figures_are_those_of_the_report() -> None:
     }
 
 
-def test_details_that_were_not_reported_are_left_out() -> None:
+def test_unreported_details_are_left_out() -> None:
     assert openai_usage(context(100)) == {"prompt_tokens": 90, "completion_tokens": 10, "total_tokens": 100}
 
 
-def test_where_the_measure_is_another_the_total_is_the_sum() -> None:
+def test_total_is_the_sum_if_the_measure_is_not_the_total() -> None:
     usage = openai_usage(context(90, measure="prompt"))
     assert usage is not None
     assert usage["total_tokens"] == 100
 
 
-def test_half_a_report_is_no_usage() -> None:
+def test_half_a_report_gives_no_usage() -> None:
     assert openai_usage(context(100, completion_tokens=None)) is None
     assert openai_usage(PeerContext(tokens=100)) is None
 
 
-def test_only_a_call_made_since_the_turn_began_counts() -> None:
+def test_only_calls_after_the_beginning_count() -> None:
     usage = CallUsage(context(100))
 
     def total() -> int | None:
@@ -59,7 +59,7 @@ def test_only_a_call_made_since_the_turn_began_counts() -> None:
     assert total() == 300
 
 
-def test_a_projection_after_a_compaction_keeps_the_calls_figures() -> None:
+def test_projection_after_a_compaction_keeps_the_calls_figures() -> None:
     usage = CallUsage(context(100))
     usage.update(context(200, "c2"))
     usage.update(context(50, "c2", basis="projected", prompt_tokens=None, completion_tokens=None))
@@ -67,14 +67,14 @@ def test_a_projection_after_a_compaction_keeps_the_calls_figures() -> None:
     assert usage.usage["total_tokens"] == 200
 
 
-def test_a_newest_call_without_usage_leaves_none() -> None:
+def test_newest_call_without_usage_clears_it() -> None:
     usage = CallUsage(context(100))
     usage.update(context(200, "c2"))
     usage.update(context(None, "c2", **UNAVAILABLE))
     assert usage.usage is None
 
 
-def test_the_mew_key_leaves_out_what_is_not_known() -> None:
+def test_mew_key_leaves_out_unknown_values() -> None:
     told = context_key("coder", context(None, None, **UNAVAILABLE), notices=["compacting ..."], ignored=["tools"])
     assert told["participant"] == "coder"
     assert told["basis"] == "unknown"
@@ -86,6 +86,6 @@ def test_the_mew_key_leaves_out_what_is_not_known() -> None:
     assert context_key("coder", PeerContext()) == {"participant": "coder", "basis": "unknown"}
 
 
-def test_a_figure_without_a_report_is_unlabelled() -> None:
+def test_figure_without_a_report_is_unlabelled() -> None:
     told = context_key("other", PeerContext(tokens=7, max_tokens=20_000))
     assert told == {"participant": "other", "basis": "unlabelled", "tokens": 7, "max_tokens": 20_000}

@@ -1,4 +1,4 @@
-"""What a reader is told of compactions."""
+"""The notices that a reader gets about an agent's compactions and pauses."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def status(word: str, tokens: int | None = 98_412, **report: Any) -> PeerContext
     )
 
 
-def test_a_compaction_is_told_when_it_begins_and_when_it_ends() -> None:
+def test_compaction_causes_a_notice_at_its_beginning_and_its_end() -> None:
     notices = ContextNotes()
     assert notices.update(status("active")) is None
     assert notices.update(status("compacting")) == ContextNote("begun", "compacting 98,412 tokens ...")
@@ -43,25 +43,25 @@ def test_a_compaction_is_told_when_it_begins_and_when_it_ends() -> None:
     assert not notices.is_compacting
 
 
-def test_freed_tokens_keep_their_own_label_where_the_size_has_none() -> None:
+def test_freed_tokens_are_labelled_if_the_size_is_not() -> None:
     unknown = ContextNotes().update(status("compacted", None, last_compaction=LAST))
     assert unknown == ContextNote("ended", "freed 71,366 tokens (projected)")
 
 
-def test_a_compaction_that_freed_nothing_does_not_show_the_one_before() -> None:
+def test_compaction_that_freed_nothing_does_not_show_an_earlier_one() -> None:
     notices = ContextNotes(status("active", last_compaction=LAST))
     notices.update(status("compacting", last_compaction=LAST))
     ended = notices.update(status("compacted", last_compaction=LAST))
     assert ended == ContextNote("ended", "compacting freed nothing; now 98,412 of 128,000")
 
 
-def test_a_beginning_that_is_announced_twice_is_told_once() -> None:
+def test_repeated_compacting_status_causes_one_notice() -> None:
     notices = ContextNotes()
     assert notices.update(status("compacting")) is not None
     assert notices.update(status("compacting")) is None
 
 
-def test_an_unknown_size_is_left_out() -> None:
+def test_unknown_size_is_left_out() -> None:
     assert ContextNotes().update(status("compacting", None)) == ContextNote("begun", "compacting ...")
 
 
@@ -72,14 +72,14 @@ def test_an_unknown_size_is_left_out() -> None:
         ("compaction_stalled", "compaction stalled: no reason given"),
     ],
 )
-def test_a_failed_compaction_says_why(word: str, text: str) -> None:
+def test_failed_compaction_shows_its_reason(word: str, text: str) -> None:
     notices = ContextNotes()
     notices.update(status("compacting"))
     assert notices.update(status(word)) == ContextNote("ended", text)
     assert not notices.is_compacting
 
 
-def test_an_agent_without_reports_is_told_of_as_unlabelled() -> None:
+def test_sizes_without_a_report_are_unlabelled() -> None:
     notices = ContextNotes()
     plain = PeerContext(tokens=900, max_tokens=1000, messages=3, status="compacting")
     assert notices.update(plain) == ContextNote("begun", "compacting 900 tokens (unlabelled) ...")
@@ -87,7 +87,7 @@ def test_an_agent_without_reports_is_told_of_as_unlabelled() -> None:
     assert notices.update(after) == ContextNote("ended", "compacted; now 500 of 1,000 (unlabelled)")
 
 
-def test_a_pause_is_told_once() -> None:
+def test_pause_causes_one_notice() -> None:
     notices = ContextNotes()
     notice = notices.update(status("paused:lunch"))
     assert notice is not None
@@ -98,5 +98,5 @@ def test_a_pause_is_told_once() -> None:
     assert not notices.is_paused
 
 
-def test_an_agent_that_was_compacting_before_is_known_to_be() -> None:
+def test_earlier_compacting_status_is_remembered() -> None:
     assert ContextNotes(status("compacting")).is_compacting

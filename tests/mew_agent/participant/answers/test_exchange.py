@@ -1,4 +1,4 @@
-"""Waiting for an answer: pieces, the end, and the bound on silence."""
+"""One exchange: events, the end, and the inactivity timeout."""
 
 import anyio
 import pytest
@@ -16,7 +16,7 @@ def exchange(silence_seconds: float = 10.0, status: str = "active") -> Exchange:
     return Exchange("coder", "chat-1", "Hello?", answer, CallUsage(context), silence_seconds, context)
 
 
-async def test_pieces_come_in_order_and_then_the_end() -> None:
+async def test_events_come_in_order_and_then_the_end() -> None:
     one = exchange()
     one.add(one.answer.add_text("Hi "))
     one.finish("Hi there.")
@@ -28,7 +28,7 @@ async def test_pieces_come_in_order_and_then_the_end() -> None:
     assert not one.needs_cancel
 
 
-async def test_a_reader_is_woken_by_what_comes() -> None:
+async def test_waiting_reader_is_woken_by_new_events() -> None:
     one = exchange()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
@@ -40,7 +40,7 @@ async def test_a_reader_is_woken_by_what_comes() -> None:
             assert await one.next_event() == Writing("Late.")
 
 
-async def test_what_came_before_a_failure_is_read_first() -> None:
+async def test_events_before_a_failure_are_read_first() -> None:
     one = exchange()
     one.add(one.answer.add_text("Half"))
     one.fail(NoAnswer("coder", "agent_left", "gone"))
@@ -51,7 +51,7 @@ async def test_what_came_before_a_failure_is_read_first() -> None:
     assert one.answer.text == ""
 
 
-async def test_silence_ends_it_and_leaves_the_agent_to_be_stopped() -> None:
+async def test_inactivity_ends_the_exchange_and_needs_a_cancel() -> None:
     one = exchange(0.01, status="paused:lunch")
     with anyio.fail_after(5), pytest.raises(NoAnswer, match=r"for 0\.01 seconds \(it is paused\)") as caught:
         await one.next_event()
@@ -59,7 +59,7 @@ async def test_silence_ends_it_and_leaves_the_agent_to_be_stopped() -> None:
     assert one.needs_cancel
 
 
-async def test_a_cancelled_wait_loses_nothing() -> None:
+async def test_cancelled_wait_loses_no_event() -> None:
     one = exchange()
     with anyio.move_on_after(0):
         await one.next_event()
@@ -67,7 +67,7 @@ async def test_a_cancelled_wait_loses_nothing() -> None:
     assert await one.next_event() == Writing("Still here.")
 
 
-async def test_it_is_about_its_own_reasoning_only() -> None:
+async def test_exchange_is_about_its_own_reasoning_only() -> None:
     one = exchange()
     assert not one.is_about(None)
     one.begin("r-1")

@@ -1,4 +1,4 @@
-"""Which envelope and which frame belongs to which question, also of agents that are not ours."""
+"""Which envelope and which frame belongs to which question, also for agents of other implementations."""
 
 import json
 from typing import Any
@@ -17,8 +17,8 @@ from mew_agent.participant.peers import Peers
 QUESTION = "How high is the tide?"
 
 
-class Heard:
-    """A listening of `bob` with one or more questions to `coder`, and short ways to let it hear things."""
+class Routed:
+    """A router for `bob` with one or more questions to `coder`, and shortcuts to route envelopes and frames."""
 
     def __init__(self, *, tools: bool = False) -> None:
         self.peers = Peers("bob")
@@ -72,7 +72,7 @@ class Heard:
 
 
 async def read(exchange: Exchange) -> tuple[str, str]:
-    """Content and thinking until the end."""
+    """The answer and the thinking, read to the end."""
     content, thinking = "", ""
     while (event := await exchange.next_event()) is not None:
         content += event.text if isinstance(event, Writing) else ""
@@ -86,55 +86,55 @@ async def problem_of(exchange: Exchange) -> NoAnswer:
     return caught.value
 
 
-async def test_frames_of_the_reasoning_are_the_answer() -> None:
-    heard = Heard()
-    exchange = heard.ask()
-    heard.start()
-    heard.frame({"type": "thinking", "value": "hm"})
-    heard.frame({"type": "token", "value": "It is "})
-    heard.frame({"type": "token", "value": "high."})
-    heard.say("coder", "chat", about="q-1", to="bob", text="It is high.")
+async def test_frames_of_the_reasoning_become_the_answer() -> None:
+    routed = Routed()
+    exchange = routed.ask()
+    routed.start()
+    routed.frame({"type": "thinking", "value": "hm"})
+    routed.frame({"type": "token", "value": "It is "})
+    routed.frame({"type": "token", "value": "high."})
+    routed.say("coder", "chat", about="q-1", to="bob", text="It is high.")
     assert await read(exchange) == ("It is high.", "hm")
 
 
-async def test_an_agent_that_correlates_nothing_is_understood() -> None:
-    heard = Heard()
-    exchange = heard.ask()
-    heard.start(about="", input=QUESTION)
-    heard.frame({"type": "token", "value": "It is high.", "final": True})
-    heard.say("coder", "chat", to="bob", text="It is high.")
+async def test_agent_that_does_not_correlate_is_followed() -> None:
+    routed = Routed()
+    exchange = routed.ask()
+    routed.start(about="", input=QUESTION)
+    routed.frame({"type": "token", "value": "It is high.", "final": True})
+    routed.say("coder", "chat", to="bob", text="It is high.")
     assert await read(exchange) == ("It is high.", "")
 
 
-async def test_a_reasoning_about_something_else_is_nobodys() -> None:
-    heard = Heard()
-    exchange = heard.ask()
-    heard.start(about="", input="Another question")
-    heard.frame({"type": "token", "value": "No."})
-    heard.start(about="somebody-elses", reasoning="r-2")
-    heard.frame({"type": "token", "value": "Neither."}, context="r-2")
-    heard.say("coder", "chat", about="somebody-elses", to="ada", text="For ada.")
-    heard.say("coder", "chat", text="To everybody.")
-    heard.say("writer", "chat", about="q-1", to="bob", text="Not asked.")
-    heard.say("coder", "chat", about="q-1", to="bob", text="Yes.")
+async def test_unrelated_reasonings_and_chats_are_ignored() -> None:
+    routed = Routed()
+    exchange = routed.ask()
+    routed.start(about="", input="Another question")
+    routed.frame({"type": "token", "value": "No."})
+    routed.start(about="somebody-elses", reasoning="r-2")
+    routed.frame({"type": "token", "value": "Neither."}, context="r-2")
+    routed.say("coder", "chat", about="somebody-elses", to="ada", text="For ada.")
+    routed.say("coder", "chat", text="To everybody.")
+    routed.say("writer", "chat", about="q-1", to="bob", text="Not asked.")
+    routed.say("coder", "chat", about="q-1", to="bob", text="Yes.")
     assert await read(exchange) == ("Yes.", "")
 
 
-async def test_only_the_owner_of_a_stream_speaks_in_it() -> None:
-    heard = Heard()
-    exchange = heard.ask()
-    heard.start()
-    heard.say("gateway", "stream/open", stream_id="s-2", owner="writer")
-    heard.say("writer", "stream/open", stream_id="s-3", owner="coder")
+async def test_only_frames_from_the_streams_owner_count() -> None:
+    routed = Routed()
+    exchange = routed.ask()
+    routed.start()
+    routed.say("gateway", "stream/open", stream_id="s-2", owner="writer")
+    routed.say("writer", "stream/open", stream_id="s-3", owner="coder")
     for stream in ("s-2", "s-3", "s-unknown"):
-        heard.frame({"type": "token", "value": "forged"}, stream=stream)
-    heard.say("coder", "chat", about="q-1", to="bob", text="Real.")
+        routed.frame({"type": "token", "value": "forged"}, stream=stream)
+    routed.say("coder", "chat", about="q-1", to="bob", text="Real.")
     assert await read(exchange) == ("Real.", "")
 
 
-async def test_a_stream_that_was_open_before_we_joined_is_known() -> None:
-    heard = Heard()
-    heard.router.receive(
+async def test_stream_opened_before_we_joined_is_known() -> None:
+    routed = Routed()
+    routed.router.receive(
         Envelope.write(
             "system/welcome",
             id="w",
@@ -144,158 +144,158 @@ async def test_a_stream_that_was_open_before_we_joined_is_known() -> None:
             payload={"active_streams": [{"stream_id": "s-9", "owner": "coder"}, "nonsense", {"owner": "x"}]},
         )
     )
-    exchange = heard.ask()
-    heard.start()
-    heard.frame({"type": "token", "value": "Early."}, stream="s-9")
-    heard.say("coder", "stream/close", stream_id="s-9")
-    heard.frame({"type": "token", "value": "Late."}, stream="s-9")
-    heard.say("coder", "chat", about="q-1", to="bob", text="Early.")
+    exchange = routed.ask()
+    routed.start()
+    routed.frame({"type": "token", "value": "Early."}, stream="s-9")
+    routed.say("coder", "stream/close", stream_id="s-9")
+    routed.frame({"type": "token", "value": "Late."}, stream="s-9")
+    routed.say("coder", "chat", about="q-1", to="bob", text="Early.")
     assert await read(exchange) == ("Early.", "")
 
 
 @pytest.mark.parametrize("data", ["no json", "[1]", b"\xff", '{"context": "r-1", "type": "token", "value": 3}'])
-async def test_frames_that_cannot_be_read_are_passed_over(data: Any) -> None:
-    heard = Heard()
-    exchange = heard.ask()
-    heard.start()
-    heard.frame(data)
-    heard.say("coder", "chat", about="q-1", to="bob", text="Fine.")
+async def test_unreadable_frames_are_ignored(data: Any) -> None:
+    routed = Routed()
+    exchange = routed.ask()
+    routed.start()
+    routed.frame(data)
+    routed.say("coder", "chat", about="q-1", to="bob", text="Fine.")
     assert await read(exchange) == ("Fine.", "")
 
 
-async def test_a_thought_with_a_tool_call_ends_the_text_before_it() -> None:
-    heard = Heard(tools=True)
-    exchange = heard.ask()
-    heard.start()
-    heard.frame({"type": "token", "value": "I look."})
+async def test_tool_call_in_a_thought_ends_the_text_before_it() -> None:
+    routed = Routed(tools=True)
+    exchange = routed.ask()
+    routed.start()
+    routed.frame({"type": "token", "value": "I look."})
     call = {"tool": "files/read", "arguments": {"path": "a"}, "toolCallId": "c-1"}
-    heard.frame({"type": "thought", "value": {"action": "tool", "reasoning": "I look.", "actionInput": call}})
-    heard.frame({"type": "thought", "value": {"action": "respond", "reasoning": "I answer."}})
-    heard.say("coder", "chat", about="q-1", to="bob", text="Found.")
+    routed.frame({"type": "thought", "value": {"action": "tool", "reasoning": "I look.", "actionInput": call}})
+    routed.frame({"type": "thought", "value": {"action": "respond", "reasoning": "I answer."}})
+    routed.say("coder", "chat", about="q-1", to="bob", text="Found.")
     assert await read(exchange) == ("Found.", 'I look.\n→ files/read {"path": "a"}\n')
-    assert heard.router.tool_users == {"coder"}
+    assert routed.router.tool_users == {"coder"}
 
 
-async def test_a_call_that_an_agent_makes_again_is_told() -> None:
-    heard = Heard()
-    exchange = heard.ask()
-    heard.start()
-    heard.frame({"type": "token", "value": "The ti"})
-    heard.frame({"type": "notice", "event": "call_again"})
-    heard.frame({"type": "token", "value": "Low."})
-    heard.say("coder", "chat", about="q-1", to="bob", text="Low.")
+async def test_restarted_call_is_announced() -> None:
+    routed = Routed()
+    exchange = routed.ask()
+    routed.start()
+    routed.frame({"type": "token", "value": "The ti"})
+    routed.frame({"type": "notice", "event": "call_again"})
+    routed.frame({"type": "token", "value": "Low."})
+    routed.say("coder", "chat", about="q-1", to="bob", text="Low.")
     told = "The ti\n\n> stopped there by a control; the answer begins again\n\nLow."
     assert await read(exchange) == (told, "")
 
 
-async def test_a_refusal_of_the_gateway_ends_the_question() -> None:
-    heard = Heard()
-    exchange = heard.ask()
-    heard.say("writer", "system/error", about="q-1", error="forged")
-    heard.say("system:gateway", "system/error", about="q-1", error="capability_violation")
+async def test_refusal_of_the_gateway_ends_the_question() -> None:
+    routed = Routed()
+    exchange = routed.ask()
+    routed.say("writer", "system/error", about="q-1", error="forged")
+    routed.say("system:gateway", "system/error", about="q-1", error="capability_violation")
     problem = await problem_of(exchange)
     assert problem.code == "refused"
     assert "capability_violation" in problem.problem
 
 
-async def test_an_agent_with_too_much_to_do_is_told_as_busy() -> None:
-    heard = Heard()
-    exchange = heard.ask()
-    heard.say("coder", "chat/acknowledge", about="q-1", status="refused: 100 chats are waiting already")
+async def test_refusal_of_a_busy_agent_ends_the_question() -> None:
+    routed = Routed()
+    exchange = routed.ask()
+    routed.say("coder", "chat/acknowledge", about="q-1", status="refused: 100 chats are waiting already")
     problem = await problem_of(exchange)
     assert problem.code == "agent_busy"
     assert "100 chats are waiting already" in problem.problem
 
 
-async def test_a_reasoning_that_somebody_cancelled_ends_the_question_with_the_reason() -> None:
-    heard = Heard()
-    exchange = heard.ask()
-    heard.start()
-    heard.say("coder", "reasoning/conclusion", context="r-2", cancelled=True, reason="another")
-    heard.say("coder", "reasoning/conclusion", context="r-1", cancelled=True, reason="cancelled by ada")
+async def test_cancelled_reasoning_ends_the_question_with_the_reason() -> None:
+    routed = Routed()
+    exchange = routed.ask()
+    routed.start()
+    routed.say("coder", "reasoning/conclusion", context="r-2", cancelled=True, reason="another")
+    routed.say("coder", "reasoning/conclusion", context="r-1", cancelled=True, reason="cancelled by ada")
     problem = await problem_of(exchange)
     assert problem.code == "cancelled"
     assert "cancelled by ada" in problem.problem
 
 
-async def test_only_the_agent_that_left_ends_its_questions() -> None:
-    heard = Heard()
-    coder, writer = heard.ask(), heard.ask("q-2", "writer")
-    heard.say("system:gateway", "system/presence", event="leave", participant={"id": "coder"})
+async def test_leaving_agent_ends_only_its_own_questions() -> None:
+    routed = Routed()
+    coder, writer = routed.ask(), routed.ask("q-2", "writer")
+    routed.say("system:gateway", "system/presence", event="leave", participant={"id": "coder"})
     assert (await problem_of(coder)).code == "agent_left"
-    heard.say("writer", "chat", about="q-2", to="bob", text="Here.")
+    routed.say("writer", "chat", about="q-2", to="bob", text="Here.")
     assert await read(writer) == ("Here.", "")
 
 
-async def test_a_status_for_one_asker_alone_is_no_news() -> None:
-    heard = Heard()
-    exchange = heard.ask()
-    heard.say("coder", "participant/status", to="ada", status="compacting", messages_in_context=1)
-    heard.say("coder", "chat", about="q-1", to="bob", text="Fine.")
+async def test_partial_status_for_another_participant_is_ignored() -> None:
+    routed = Routed()
+    exchange = routed.ask()
+    routed.say("coder", "participant/status", to="ada", status="compacting", messages_in_context=1)
+    routed.say("coder", "chat", about="q-1", to="bob", text="Fine.")
     assert await read(exchange) == ("Fine.", "")
 
 
-async def test_an_agent_that_compacts_when_it_is_asked_is_told_at_once() -> None:
-    heard = Heard()
-    heard.say("coder", "participant/status", status="compacting", messages_in_context=9)
-    exchange = heard.ask()
-    heard.say("coder", "participant/status", status="compacted", messages_in_context=3)
-    heard.say("coder", "chat", about="q-1", to="bob", text="Now.")
+async def test_running_compaction_is_announced_at_once() -> None:
+    routed = Routed()
+    routed.say("coder", "participant/status", status="compacting", messages_in_context=9)
+    exchange = routed.ask()
+    routed.say("coder", "participant/status", status="compacted", messages_in_context=3)
+    routed.say("coder", "chat", about="q-1", to="bob", text="Now.")
     assert await read(exchange) == ("> compacting ...\n\n> compacted\n\nNow.", "")
 
 
-async def test_a_paused_agent_is_told_of() -> None:
-    heard = Heard()
-    heard.say("coder", "participant/status", status="paused", messages_in_context=1)
-    exchange = heard.ask()
-    heard.say("coder", "chat", about="q-1", to="bob", text="Back.")
+async def test_pause_of_the_agent_is_announced() -> None:
+    routed = Routed()
+    routed.say("coder", "participant/status", status="paused", messages_in_context=1)
+    exchange = routed.ask()
+    routed.say("coder", "chat", about="q-1", to="bob", text="Back.")
     content, _ = await read(exchange)
     assert content.startswith("> paused; the answer comes after the agent is resumed\n\n")
 
 
-async def test_a_reasoning_that_begins_after_its_asker_left_is_unwanted_once() -> None:
-    heard = Heard()
-    exchange = heard.ask()
-    del heard.router.exchanges["q-1"]
-    heard.router.abandon(exchange)
-    assert heard.start()
-    assert not heard.start()
+async def test_reasoning_about_an_abandoned_question_is_unwanted_once() -> None:
+    routed = Routed()
+    exchange = routed.ask()
+    del routed.router.exchanges["q-1"]
+    routed.router.abandon(exchange)
+    assert routed.start()
+    assert not routed.start()
 
 
-async def test_what_was_abandoned_long_ago_is_forgotten() -> None:
-    heard = Heard()
+async def test_oldest_abandoned_questions_are_forgotten() -> None:
+    routed = Routed()
     for number in range(MAX_ABANDONED + 1):
-        exchange = heard.ask(f"q-{number}")
-        del heard.router.exchanges[exchange.chat_id]
-        heard.router.abandon(exchange)
-    assert not heard.start(about="q-0")
-    assert heard.start(about=f"q-{MAX_ABANDONED}")
+        exchange = routed.ask(f"q-{number}")
+        del routed.router.exchanges[exchange.chat_id]
+        routed.router.abandon(exchange)
+    assert not routed.start(about="q-0")
+    assert routed.start(about=f"q-{MAX_ABANDONED}")
 
 
-async def test_what_a_queued_question_waits_for_counts_as_a_sign_of_life() -> None:
-    heard = Heard()
-    exchange = heard.ask()
-    heard.say("coder", "chat/acknowledge", about="q-1", status="queued")
+async def test_activity_of_the_agent_extends_the_deadline_of_a_queued_question() -> None:
+    routed = Routed()
+    exchange = routed.ask()
+    routed.say("coder", "chat/acknowledge", about="q-1", status="queued")
     before = exchange.deadline
-    heard.say("coder", "reasoning/thought", context="of-somebody-else")
+    routed.say("coder", "reasoning/thought", context="of-somebody-else")
     assert exchange.deadline > before
-    heard.say("coder", "chat/acknowledge", about="q-1", status="processing")
+    routed.say("coder", "chat/acknowledge", about="q-1", status="processing")
     began = exchange.deadline
-    heard.say("coder", "reasoning/thought", context="of-somebody-else")
+    routed.say("coder", "reasoning/thought", context="of-somebody-else")
     assert exchange.deadline == began
 
 
-async def test_own_echoes_are_not_heard() -> None:
-    heard = Heard()
-    exchange = heard.ask()
-    heard.say("bob", "chat", about="q-1", to="bob", text="Echo.")
+async def test_own_echoes_are_ignored() -> None:
+    routed = Routed()
+    exchange = routed.ask()
+    routed.say("bob", "chat", about="q-1", to="bob", text="Echo.")
     assert not exchange.is_over
 
 
-async def test_closing_ends_every_question() -> None:
-    heard = Heard()
-    exchanges = [heard.ask("q-1"), heard.ask("q-2")]
-    heard.router.fail_all("closing", "closing")
+async def test_fail_all_ends_every_question() -> None:
+    routed = Routed()
+    exchanges = [routed.ask("q-1"), routed.ask("q-2")]
+    routed.router.fail_all("closing", "closing")
     for exchange in exchanges:
         assert (await problem_of(exchange)).code == "closing"
         assert exchange.needs_cancel

@@ -1,4 +1,4 @@
-"""Whole lists of peers: their pages, their shapes, and peers that have none."""
+"""Lists of peers: pages, shapes, and peers that have none."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from tests.support.peers import space_of_peers
 
 
 class Answering:
-    """Offers of a peer that answers each page as a test says; the last answer is repeated."""
+    """Offers that give these answers in order and repeat the last one."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -34,14 +34,14 @@ async def asked_for(offers: Answering, name: str = "tools", **more: str) -> List
             return await fetch_list(me.mcp, "more", name, 5.0, **more)
 
 
-async def test_a_list_is_asked_for_page_by_page() -> None:
+async def test_list_is_fetched_page_by_page() -> None:
     offers = Answering({"tools": [{"name": "a"}, {"name": "b"}], "nextCursor": "x"}, {"tools": [{"name": "c"}]})
     listing = await asked_for(offers)
     assert [tool.name for tool in listing.offers] == ["a", "b", "c"]
     assert offers.asked == [("tools/list", {}), ("tools/list", {"cursor": "x"})]
 
 
-async def test_a_list_that_never_ends_is_left_after_so_many_pages() -> None:
+async def test_endless_list_is_cut_after_the_last_permitted_page() -> None:
     class Endless(Answering):
         async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
             self.asked.append((method, params))
@@ -50,13 +50,13 @@ async def test_a_list_that_never_ends_is_left_after_so_many_pages() -> None:
     assert len((await asked_for(Endless())).offers) == MAX_PAGES
 
 
-async def test_a_page_that_leads_back_to_itself_is_the_last() -> None:
+async def test_page_that_points_to_itself_is_the_last() -> None:
     offers = Answering({"tools": [{"name": "a"}], "nextCursor": "x"})
     assert [tool.name for tool in (await asked_for(offers)).offers] == ["a"]
     assert len(offers.asked) == 2
 
 
-async def test_a_list_may_come_without_its_name_and_under_another() -> None:
+async def test_list_may_come_without_a_key_or_under_another_key() -> None:
     assert [tool.name for tool in (await asked_for(Answering([{"name": "bare"}]))).offers] == ["bare"]
     templates = Answering({"resourceTemplates": [{"uriTemplate": "x://{y}", "name": "y"}]})
     listing = await asked_for(templates, "resources", method="resources/templates/list", key="resourceTemplates")
@@ -64,16 +64,16 @@ async def test_a_list_may_come_without_its_name_and_under_another() -> None:
     assert templates.asked == [("resources/templates/list", {})]
 
 
-async def test_a_list_of_tools_says_which_others_there_are() -> None:
+async def test_list_of_tools_names_the_other_lists() -> None:
     listing = await asked_for(Answering({"tools": [], "_meta": {"mew/lists": ["resources"]}}))
     assert listing == Listing((), frozenset({"resources"}))
 
 
-async def test_a_peer_that_does_not_know_the_list_has_none() -> None:
+async def test_peer_that_does_not_know_the_method_has_an_empty_list() -> None:
     assert await asked_for(Answering(RequestFailed(METHOD_NOT_FOUND, "no"))) == Listing(())
 
 
-async def test_other_failures_and_what_is_no_list_are_told() -> None:
+async def test_other_errors_and_unreadable_lists_are_raised() -> None:
     with pytest.raises(PeerFailed, match="broken"):
         await asked_for(Answering(RequestFailed(INTERNAL_ERROR, "broken")))
     with pytest.raises(BadAnswer, match="more"):

@@ -1,4 +1,4 @@
-"""What peers tell others, taken as told to us, too."""
+"""Lists of tools that peers send to other participants."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def told(asked: Envelope, answered: Envelope) -> list[tuple[str, list[str], froz
     ]
 
 
-def test_the_answer_to_somebody_else_is_the_peers_list() -> None:
+def test_response_to_another_participant_gives_the_peers_list() -> None:
     assert told(request(), response("other", "r")) == [("sums", ["add"], frozenset({"resources"}))]
 
 
@@ -45,11 +45,11 @@ def test_the_answer_to_somebody_else_is_the_peers_list() -> None:
         pytest.param(request(to=()), response("r"), id="asked of everybody"),
     ],
 )
-def test_what_is_no_whole_list_of_that_peer_is_not_taken(asked: Envelope, answered: Envelope) -> None:
+def test_incomplete_or_forged_lists_are_not_used(asked: Envelope, answered: Envelope) -> None:
     assert told(asked, answered) == []
 
 
-def test_an_answer_is_taken_once_and_a_strangers_does_not_use_it_up() -> None:
+def test_each_list_is_used_once_and_forged_ones_do_not_count() -> None:
     observed = ObservedListings()
     observed.add_request(request())
     assert list(observed.listings_in(response("r", sender="eve"))) == []
@@ -57,7 +57,7 @@ def test_an_answer_is_taken_once_and_a_strangers_does_not_use_it_up() -> None:
     assert list(observed.listings_in(response("r"))) == []
 
 
-def test_requests_that_are_never_answered_are_forgotten_at_last() -> None:
+def test_oldest_unanswered_requests_are_forgotten() -> None:
     observed = ObservedListings()
     for number in range(MAX_OBSERVED_REQUESTS + 1):
         observed.add_request(request(str(number)))

@@ -1,4 +1,4 @@
-"""What answers the request to compact, and what is read from it."""
+"""The request to compact: what answers it, and how a bare status is read as an outcome."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def asked() -> CompactionRequest:
     return CompactionRequest(Envelope.write("participant/compact", id="q", ts="t", sender="ada"), "coder")
 
 
-def test_the_outcome_is_the_answer_and_what_follows_it_is_none() -> None:
+def test_first_outcome_counts_and_later_statuses_do_not() -> None:
     request = asked()
     for heard in (
         status("compacting"),
@@ -61,14 +61,14 @@ def test_the_outcome_is_the_answer_and_what_follows_it_is_none() -> None:
         ),
     ],
 )
-def test_a_peer_that_may_not_tell_the_outcome_is_understood_by_its_status(last: Envelope, outcome: CompactDone) -> None:
+def test_final_status_of_a_peer_without_compact_done_is_an_outcome(last: Envelope, outcome: CompactDone) -> None:
     request = asked()
     request.receive(status("compacting"))
     request.receive(last)
     assert request.outcome(1) == outcome
 
 
-def test_nobody_elses_status_is_an_answer() -> None:
+def test_status_of_another_peer_is_not_an_answer() -> None:
     request = asked()
     request.receive(status("compacted", sender="writer"))
     with pytest.raises(PeerTimeout):
@@ -76,7 +76,7 @@ def test_nobody_elses_status_is_an_answer() -> None:
 
 
 @pytest.mark.parametrize("kind", ["participant/compact-done", "participant/status"])
-def test_an_answer_that_cannot_be_read_is_the_peers_fault(kind: str) -> None:
+def test_unreadable_answer_raises_bad_answer(kind: str) -> None:
     request = asked()
     request.receive(envelope(kind, {"status": "compacted", "freed_tokens": "many", "messages_in_context": "some"}))
     with pytest.raises(BadAnswer, match=r"freed_tokens|messages_in_context"):

@@ -1,4 +1,4 @@
-"""Requests of peers that are taken back while somebody works on them."""
+"""MCP requests that their sender cancels while they are in progress."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from mew_agent.participant.peers import NO_CHANGES
 
 
 class Bench:
-    """Offers whose work ends when a test lets it, or when it is stopped."""
+    """Offers that run until the test releases them, or until they are cancelled."""
 
     def __init__(self) -> None:
         self.begun, self.go_on = anyio.Event(), anyio.Event()
@@ -48,7 +48,7 @@ def server_of(bench: Bench) -> McpServer:
 
 
 async def answered(told: Envelope) -> tuple[dict[str, Any] | None, Bench]:
-    """What becomes of a request when this arrives while it is worked on."""
+    """The response to a request if `told` arrives while it is in progress."""
     bench = Bench()
     server = server_of(bench)
     came: list[dict[str, Any] | None] = []
@@ -74,7 +74,7 @@ async def answered(told: Envelope) -> tuple[dict[str, Any] | None, Bench]:
         notice({"requestId": "r1"}),
     ],
 )
-async def test_who_made_a_request_may_take_it_back_and_gets_no_answer(told: Envelope) -> None:
+async def test_sender_cancels_its_request_and_gets_no_response(told: Envelope) -> None:
     payload, bench = await answered(told)
     assert payload is None
     assert bench.is_stopped
@@ -92,14 +92,14 @@ async def test_who_made_a_request_may_take_it_back_and_gets_no_answer(told: Enve
         envelope("chat", "ada", "c1", {"method": "notifications/cancelled"}, ("r1",)),
     ],
 )
-async def test_nothing_else_stops_it(told: Envelope) -> None:
+async def test_unrelated_notifications_cancel_nothing(told: Envelope) -> None:
     payload, bench = await answered(told)
     assert payload == {"jsonrpc": "2.0", "id": 7, "result": {"done": "tools/list"}}
     assert not bench.is_stopped
 
 
-async def test_two_requests_of_one_name_at_once_are_both_stopped() -> None:
-    """Clients exist that number their envelopes from 1 again."""
+async def test_two_requests_with_one_id_are_both_cancelled() -> None:
+    """Some clients restart their envelope ids at 1."""
     benches = [Bench(), Bench()]
     server = server_of(benches[0])
 
@@ -114,4 +114,4 @@ async def test_two_requests_of_one_name_at_once_are_both_stopped() -> None:
                 await bench.begun.wait()
             server.receive(notice(about=("r1",)), NO_CHANGES)
     assert all(bench.is_stopped for bench in benches)
-    server.receive(notice(about=("r1",)), NO_CHANGES)  # nothing runs any more
+    server.receive(notice(about=("r1",)), NO_CHANGES)  # nothing is in progress now

@@ -1,9 +1,9 @@
-"""What an agent shows while it answers, as typed pieces."""
+"""An answer as typed events."""
 
 from mew_agent.participant.answers.builder import AnswerBuilder, ContextNotice, Thinking, ToolCalled, Writing
 
 
-def test_text_is_the_answer_piece_by_piece_and_is_not_told_twice() -> None:
+def test_streamed_text_is_not_repeated_by_the_final_chat() -> None:
     pieces = AnswerBuilder(may_use_tools=False)
     assert pieces.add_text("The tide ") == [Writing("The tide ")]
     assert pieces.add_text("is high.") == [Writing("is high.")]
@@ -11,7 +11,7 @@ def test_text_is_the_answer_piece_by_piece_and_is_not_told_twice() -> None:
     assert pieces.text == "The tide is high."
 
 
-def test_text_before_a_tool_call_is_thinking_and_a_call_is_told_once() -> None:
+def test_text_before_a_tool_call_is_thinking_and_each_call_comes_once() -> None:
     pieces = AnswerBuilder(may_use_tools=True)
     assert pieces.add_text("Let me look.") == []
     said, called = pieces.add_tool_call("tide", '{"place": "Brest"}', call_id="c-1")
@@ -21,13 +21,13 @@ def test_text_before_a_tool_call_is_thinking_and_a_call_is_told_once() -> None:
     assert pieces.finish("High.") == [Writing("High.")]
 
 
-def test_a_model_without_tools_is_not_held_back() -> None:
+def test_text_of_a_model_without_tools_is_not_held_back() -> None:
     pieces = AnswerBuilder(may_use_tools=True)
     pieces.expect_tools(is_likely=False)
     assert pieces.add_whole_text("At once.") == [Writing("At once.")]
 
 
-def test_thinking_and_notices_are_no_answer() -> None:
+def test_thinking_and_notices_are_not_part_of_the_answer() -> None:
     pieces = AnswerBuilder(may_use_tools=False)
     assert pieces.add_thinking("Hm.") == [Thinking("Hm.")]
     pieces.add_text("The ti")
@@ -37,7 +37,7 @@ def test_thinking_and_notices_are_no_answer() -> None:
     assert pieces.close() == []
 
 
-def test_a_call_that_is_made_again_is_noticed() -> None:
+def test_restarted_call_causes_a_notice_only_if_its_text_was_shown() -> None:
     pieces = AnswerBuilder(may_use_tools=False)
     pieces.add_text("The ti")
     assert pieces.restart_call("stopped there") == [ContextNotice("stopped there")]

@@ -1,4 +1,4 @@
-"""Capabilities for certain arguments, before there are any."""
+"""Capabilities for certain arguments, checked before the arguments are chosen."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ PUBLIC = {"path": "/public/**"}
         {"$..path": "/public/**"},
     ],
 )
-def test_a_capability_for_certain_arguments_covers_some_call(payload: dict[str, Any]) -> None:
+def test_capability_for_certain_arguments_covers_some_call(payload: dict[str, Any]) -> None:
     patterns = [{"kind": "mcp/request", "payload": payload}]
     assert not CapabilitySet(patterns).allows(call(name="read"))
     assert ignoring_arguments(patterns).allows(call(name="read"))
@@ -45,11 +45,11 @@ def test_a_capability_for_certain_arguments_covers_some_call(payload: dict[str, 
         ({"payload": {"$.params.name": "read"}}, call(name="write")),
     ],
 )
-def test_everything_else_still_counts(pattern: dict[str, Any], asked: Envelope) -> None:
+def test_other_conditions_of_a_capability_still_apply(pattern: dict[str, Any], asked: Envelope) -> None:
     assert not ignoring_arguments([{"kind": "mcp/request", **pattern}]).allows(asked)
 
 
-def test_what_says_nothing_of_the_payload_is_as_it_was() -> None:
+def test_capability_without_a_payload_is_unchanged() -> None:
     held = ignoring_arguments([{"kind": "chat"}, {"kind": "mcp/*", "to": ["files"]}])
     assert held.allows(call(name="read"))
     assert not held.allows(call(to="notes", name="read"))

@@ -1,4 +1,4 @@
-"""Offers that change after joining: who is told, how often, and what of."""
+"""Notifications that the list of tools or resources changed after joining."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ def two() -> str:
     return "2"
 
 
-async def test_a_tool_that_comes_or_goes_after_joining_is_found_or_missed_by_peers() -> None:
+async def test_peers_learn_of_tools_added_and_removed_after_joining() -> None:
     async with space_of_peers() as (_, join), join("asker", discover=True) as me, join("tools") as tools:
 
         def known() -> list[str] | None:
@@ -44,7 +44,7 @@ async def test_a_tool_that_comes_or_goes_after_joining_is_found_or_missed_by_pee
             tools.toolbox.remove("one")
 
 
-async def test_several_changes_at_once_are_told_once_and_each_list_by_its_name() -> None:
+async def test_several_changes_cause_one_notification_for_each_list() -> None:
     async with space_of_peers() as (_, join), join("ada") as ada, join("tools") as tools:
         ear = Ear(ada)
         tools.tool(one)
@@ -52,12 +52,12 @@ async def test_several_changes_at_once_are_told_once_and_each_list_by_its_name()
         tools.resource("notes://one")(one)
         tools.resource("notes://two")(two)
         await until(lambda: len(ear.of("tools", "mcp/notification")) == 2)
-        await ada.request("tools", "tools/list")  # whatever else was on its way has come
+        await ada.request("tools", "tools/list")  # its answer comes after anything sent earlier
         told = [notice.body["method"] for notice in ear.of("tools", "mcp/notification")]
         assert told == ["notifications/tools/list_changed", "notifications/resources/list_changed"]
 
 
-async def test_who_may_not_send_notices_sends_none() -> None:
+async def test_participant_without_the_capability_sends_no_notification() -> None:
     async with space_of_peers() as (_, join), join("ada") as ada, join("more") as more:
         ear = Ear(ada)
         more.tool(one)
@@ -66,7 +66,7 @@ async def test_who_may_not_send_notices_sends_none() -> None:
         assert not ear.of("system:gateway", "system/error")
 
 
-async def test_what_is_offered_before_joining_is_no_news() -> None:
+async def test_tools_added_before_joining_cause_no_notification() -> None:
     async with space_of_peers() as (_, join), join("ada") as ada:
         ear, tools = Ear(ada), join("tools")
         tools.tool(one)
