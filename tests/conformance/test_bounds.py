@@ -34,7 +34,7 @@ async def test_a_body_above_the_limit_is_refused() -> None:
         said = {"kind": "chat", "payload": {"text": "x" * 2_000}}
         answer = await client.post(f"{gateway.url}/participants/bob/messages", headers=headers, json=said)
     assert answer.status_code == 413
-    assert answer.json() == {"error": "too_large", "message": "a body holds at most 1,024 bytes"}
+    assert answer.json() == {"error": "too_large", "message": "request body too large; the limit is 1,024 bytes"}
 
 
 @rule("limit.name")

@@ -26,13 +26,13 @@ from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.audit import AuditLog, logging_options
 from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.dashboard_files import SecurityHeaders, dashboard_routes
 from mew_spaces.gateway.http import (
-    HttpRoutes,
-    Problem,
-    SecurityHeaders,
-    answer_failure,
-    answer_http_exception,
-    answer_problem,
+    ApiError,
+    HttpApi,
+    respond_to_api_error,
+    respond_to_failure,
+    respond_to_http_exception,
 )
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.protocol_choice import choose_protocol
@@ -77,14 +77,15 @@ def create_app(registry: SpaceRegistry) -> Starlette:
 
     return Starlette(
         routes=[
-            *HttpRoutes(registry, version=_version()).routes(),
+            *HttpApi(registry, version=_version()).routes(),
+            *dashboard_routes(),
             WebSocketRoute("/{path:path}", endpoint.serve),
         ],
         middleware=[Middleware(SecurityHeaders)],
         exception_handlers={
-            Problem: answer_problem,
-            HTTPException: answer_http_exception,
-            Exception: answer_failure,
+            ApiError: respond_to_api_error,
+            HTTPException: respond_to_http_exception,
+            Exception: respond_to_failure,
         },
         lifespan=lifespan,
     )

@@ -1,151 +1,133 @@
-"""[pure] The gateway's HTTP side as an OpenAPI 3.1 document. A test holds it and the routes together."""
+"""[pure] What an HTTP route is: its parameters, models and errors, and the OpenAPI 3.1 document made of all routes.
 
+An `Operation` is declared once, in `http`; the router and the document both come from it. Does not know handlers.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
-from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.participant import Board
+from pydantic import BaseModel
 
 _REF = "#/components/schemas/{model}"
 
 
-def openapi_document(*, version: str) -> dict[str, Any]:
-    """The document. `version` is the gateway's own."""
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a query or a path. With `maximum` it is a whole number, else text."""
+
+    name: str
+    description: str
+    minimum: int = 1
+    maximum: int | None = None
+    default: int | None = None
+
+    @property
+    def expected(self) -> str:
+        """What values are valid, for errors."""
+        return "text" if self.maximum is None else f"a whole number from {self.minimum} to {self.maximum}"
+
+    def parse_number(self, text: str) -> int | None:
+        """Return the number in a query string, None if it is not valid."""
+        if self.maximum is None or not (text.isascii() and text.isdigit() and len(text) <= len(str(self.maximum))):
+            return None
+        number = int(text)
+        return number if self.minimum <= number <= self.maximum else None
+
+    def document(self, *, in_path: bool) -> dict[str, Any]:
+        """Return the parameter as OpenAPI describes it."""
+        schema: dict[str, Any] = {"type": "string"}
+        if self.maximum is not None:
+            schema = {"type": "integer", "minimum": self.minimum, "maximum": self.maximum, "default": self.default}
+        where = {"in": "path", "required": True} if in_path else {"in": "query"}
+        return {"name": self.name, **where, "description": self.description, "schema": schema}
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path.
+
+    `parameters` holds those of the query and all those named in the path. `answer` and `body` are models, or None
+    where the schema is open. Errors are HTTP status codes; 401 among them means that a token is required.
+    """
+
+    method: str
+    path: str
+    summary: str
+    answer: type[BaseModel] | None = None
+    media_type: str = "application/json"
+    parameters: tuple[Parameter, ...] = ()
+    body: type[BaseModel] | None = None
+    errors: tuple[int, ...] = ()
+    path_names: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = frozenset(re.findall(r"{(\w+)}", self.path))
+        if missing := names - {parameter.name for parameter in self.parameters}:
+            raise ValueError(f"{self.path}: no description of {', '.join(sorted(missing))}")
+        object.__setattr__(self, "path_names", names)
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether a request without a participant's token is refused."""
+        return 401 in self.errors
+
+
+def openapi_document(
+    operations: Iterable[Operation], *, title: str, version: str, description: str, error: type[BaseModel]
+) -> dict[str, Any]:
+    """Return the OpenAPI document of these operations. `error` is the body of every error response."""
+    schemas = _Schemas()
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas, error)
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": "MEW gateway",
-            "version": version,
-            "description": "WebSocket is served at every path; what travels there is told in docs/wire.md.",
-        },
-        "paths": {
-            "/health": {"get": _operation("That the gateway lives", _json("Health"))},
-            "/openapi.json": {"get": _operation("This document", {"type": "object"})},
-            "/participants": {
-                "get": _operation("Who belongs to a space", _json("Participants"), parameters=[_SPACE_QUERY])
-            },
-            "/participants/{participant}/messages": {
-                "post": {
-                    **_operation(
-                        "Say something, as a socket would; what is missing is filled in",
-                        _json("Accepted"),
-                        parameters=[_PARTICIPANT, _SPACE_QUERY],
-                        refusals=("400", "401", "403", "404", "409", "413", "429"),
-                    ),
-                    "requestBody": {"required": True, "content": {"application/json": {"schema": _json("Draft")}}},
-                },
-                "get": _operation(
-                    "What was said, from a place on",
-                    _json("Messages"),
-                    parameters=[_PARTICIPANT, _SPACE_QUERY, _query("since", "a `next` of before"), _LIMIT],
-                    refusals=("400", "401", "403", "404"),
-                ),
-            },
-            "/spaces/{space}/context": {
-                "get": _operation(
-                    "The last status of everybody",
-                    _json("Board"),
-                    parameters=[_SPACE],
-                    refusals=("401", "403", "404"),
-                )
-            },
-            "/spaces/{space}/events": {
-                "get": _operation(
-                    "Everything that happens: `board` first, then every `envelope`",
-                    {"type": "string"},
-                    media="text/event-stream",
-                    parameters=[_SPACE, _query("since", "the last event seen; Last-Event-ID counts before it")],
-                    refusals=("401", "403", "404"),
-                )
-            },
-        },
+        "info": {"title": title, "version": version, "description": description},
+        "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "A participant's token"}},
-            "schemas": _schemas(),
+            "schemas": schemas.found,
         },
     }
 
 
-def _operation(
-    summary: str,
-    schema: dict[str, Any],
-    *,
-    media: str = "application/json",
-    parameters: list[dict[str, Any]] | None = None,
-    refusals: tuple[str, ...] = (),
-) -> dict[str, Any]:
-    refused = {"description": "Refused", "content": {"application/json": {"schema": _json("Refusal")}}}
-    operation: dict[str, Any] = {
-        "summary": summary,
+def _operation(operation: Operation, schemas: "_Schemas", error: type[BaseModel]) -> dict[str, Any]:
+    if operation.answer is not None:
+        answer = schemas.reference(operation.answer)
+    else:
+        answer = {"type": "object" if operation.media_type == "application/json" else "string"}
+    failed = {"description": "Error", "content": {"application/json": {"schema": schemas.reference(error)}}}
+    described: dict[str, Any] = {
+        "summary": operation.summary,
         "responses": {
-            "200": {"description": summary, "content": {media: {"schema": schema}}},
-            **dict.fromkeys(refusals, refused),
+            "200": {"description": operation.summary, "content": {operation.media_type: {"schema": answer}}},
+            **{str(status): failed for status in operation.errors},
         },
     }
-    if parameters:
-        operation["parameters"] = parameters
-    if "401" in refusals:
-        operation["security"] = [{"token": []}]
-    return operation
+    if operation.parameters:
+        described["parameters"] = [
+            parameter.document(in_path=parameter.name in operation.path_names) for parameter in operation.parameters
+        ]
+    if operation.body is not None:
+        content = {"application/json": {"schema": schemas.reference(operation.body)}}
+        described["requestBody"] = {"required": True, "content": content}
+    if operation.needs_token:
+        described["security"] = [{"token": []}]
+    return described
 
 
-def _json(name: str) -> dict[str, Any]:
-    return {"$ref": _REF.format(model=name)}
+class _Schemas:
+    """The JSON Schemas of the models that operations refer to, by name."""
 
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {}
 
-def _query(name: str, description: str, schema: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"name": name, "in": "query", "description": description, "schema": schema or {"type": "string"}}
-
-
-def _path(name: str, description: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "description": description, "schema": {"type": "string"}}
-
-
-_PARTICIPANT = _path("participant", "The participant whose token it is, by id or display name")
-_SPACE = _path("space", "The space's id; `default` means the one that knows the token")
-_SPACE_QUERY = _query("space", "The space's id; without it the one that knows the token is meant")
-_LIMIT = _query(
-    "limit", "How many messages at most", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
-)
-
-
-def _object(required: str = "", **properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": required.split()}
-
-
-_TEXT: dict[str, Any] = {"type": "string"}
-_FLAG: dict[str, Any] = {"type": "boolean"}
-_OBJECTS: dict[str, Any] = {"type": "array", "items": {"type": "object"}}
-
-
-def _schemas() -> dict[str, Any]:
-    envelope = Envelope.model_json_schema(by_alias=True, ref_template=_REF)
-    board = Board.model_json_schema(by_alias=True, ref_template=_REF)
-    parts = {**envelope.pop("$defs", {}), **board.pop("$defs", {})}
-    draft = {**envelope, "title": "Draft", "required": ["kind"]}
-    listed = _object("id connected capabilities", id=_TEXT, connected=_FLAG, capabilities=_OBJECTS)
-    return {
-        **parts,
-        "Envelope": envelope,
-        "Draft": draft,
-        "Board": board,
-        "Health": _object(
-            "status spaces clients uptime features",
-            status=_TEXT,
-            spaces={"type": "integer"},
-            clients={"type": "integer"},
-            uptime={"type": "number", "description": "seconds"},
-            features={"type": "array", "items": _TEXT},
-            version=_TEXT,
-            protocol=_TEXT,
-        ),
-        "Participants": _object("participants", participants={"type": "array", "items": listed}),
-        "Accepted": _object("id status timestamp", id=_TEXT, status=_TEXT, timestamp=_TEXT),
-        "Messages": _object(
-            "messages next complete more",
-            messages={"type": "array", "items": _json("Envelope")},
-            next={**_TEXT, "description": "what to ask from next, as `since`"},
-            complete={**_FLAG, "description": "false when some of what followed `since` is not kept any more"},
-            more={**_FLAG, "description": "whether more can be had at once"},
-        ),
-        "Refusal": _object("error message", error=_TEXT, message=_TEXT, code=_TEXT),
-    }
+    def reference(self, model: type[BaseModel]) -> dict[str, str]:
+        """Add a model, with every model it refers to, and return the reference to it."""
+        schema = model.model_json_schema(by_alias=True, ref_template=_REF)
+        self.found |= schema.pop("$defs", {})
+        name = schema["title"]
+        self.found[name] = schema
+        return {"$ref": _REF.format(model=name)}

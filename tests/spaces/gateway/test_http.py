@@ -7,8 +7,9 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from mew_spaces.gateway.dashboard_files import DASHBOARD
 from mew_spaces.gateway.gateway import RunningGateway
-from mew_spaces.gateway.http import DASHBOARD, bearer_of
+from mew_spaces.gateway.http import bearer_of
 
 from tests.support.gateway_client import joined
 

@@ -119,7 +119,7 @@ async def test_a_wrong_token_is_refused_in_one_line(gateway: RunningGateway) -> 
 
 async def test_an_unknown_space_is_named(gateway: RunningGateway) -> None:
     outcome = await mew("status", *seat(gateway)[:2], "--space", "elsewhere", *seat(gateway)[4:])
-    assert "there is no space 'elsewhere' here" in outcome.err
+    assert "no space 'elsewhere' on this gateway" in outcome.err
     assert outcome.code == 1
 
 

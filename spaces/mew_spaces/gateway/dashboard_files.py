@@ -1,0 +1,81 @@
+"""The dashboard's files over HTTP, and the headers that protect the browser that shows them.
+
+Owns which files are served and under which security policy. Does not know spaces: the page reads them through the
+HTTP API, with the user's token.
+"""
+
+import re
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+DASHBOARD = Path(__file__).parents[1] / "dashboard"
+
+_FILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\.(?:js|css|svg|png|ico)")
+"""No slash and no leading dot, so a name cannot leave the folder."""
+
+_SECURITY_HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
+class SecurityHeaders:
+    """Adds security headers to every HTTP response: other sites can neither frame the dashboard nor run scripts."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on; add the headers to the response."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_secured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_SECURITY_HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, send_secured)
+
+
+def dashboard_routes() -> list[BaseRoute]:
+    """Return the routes of the dashboard; `/` redirects to it."""
+    return [
+        Route("/", _redirect),
+        Route("/dashboard", _page),
+        Route("/dashboard/{asset}", _asset),
+    ]
+
+
+async def _redirect(_request: Request) -> Response:
+    return RedirectResponse("/dashboard")
+
+
+async def _page(_request: Request) -> Response:
+    return _file("index.html")
+
+
+async def _asset(request: Request) -> Response:
+    name = request.path_params["asset"]
+    if not _FILE_NAME.fullmatch(name):
+        raise HTTPException(404, f"the dashboard has no file '{name}'")
+    return _file(name)
+
+
+def _file(name: str) -> Response:
+    path = DASHBOARD / name
+    if not path.is_file():
+        raise HTTPException(404, f"the dashboard has no file '{name}'")
+    return FileResponse(path, headers={"cache-control": "no-cache"})
