@@ -58,7 +58,7 @@ class Conversation:
 
     def __post_init__(self) -> None:
         self.tracker = Tracker(self.history, MEW, Window(WINDOW_TOKENS, "configured"), "bench")
-        self.tracker.describe_prefix(SYSTEM, "")
+        self.tracker.next_prompt.describe_prefix(SYSTEM, "")
 
     def ask(self) -> None:
         """A question enters."""
@@ -151,7 +151,7 @@ def other_costs(items: int, calls: int) -> Timings:
         conversation.history.begin_turn()
         item = conversation.history.append("user", QUESTION, id=f"x{number}", at="t")
         timings.take("add", partial(tracker.item_added, item))
-        timings.take("next", lambda: tracker.next_prompt_tokens)
+        timings.take("next", lambda: tracker.next_prompt.tokens)
         conversation.ended_call()()
         conversation.prompt_tokens += 5 - 60 * (number % 2)
         timings.take("resend", conversation.ended_call())

@@ -180,7 +180,7 @@ def replay(conversation: Conversation, counter: TextCounter) -> Iterator[Step]:
             tokens = counter.count(text) + overhead
             prompt, new_tokens = prompt + tokens, new_tokens + tokens
             chars, new_chars, new_messages = chars + len(text), new_chars + len(text), new_messages + 1
-        tracker.describe_prefix(SYSTEM, conversation.tools_text)
+        tracker.next_prompt.describe_prefix(SYSTEM, conversation.tools_text)
         yield Step(
             prompt,
             {

@@ -12,8 +12,7 @@ from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary, checked_summary, clipped, summary_messages, transcript_entry
 from mew_agent.context.history import Item, Summary
 from mew_agent.context.measures import kept_reply_tokens
-from mew_agent.context.outcomes import CutOutcome
-from mew_agent.context.tracker import Tracker
+from mew_agent.context.tracker import CutOutcome, Tracker
 from mew_agent.errors import ContextOverflow
 from mew_agent.model.interface import ModelReply, ModelRequest
 from mew_agent.tokens.projection import Calibration, features, most_tokens

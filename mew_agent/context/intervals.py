@@ -1,9 +1,9 @@
-"""[pure] The items that reported calls have sent, in intervals from one call to the next, and what each interval costs.
+"""[pure] The items that reported calls have sent, in intervals from call to call, and the price of each interval.
 
-Three kinds: `exact` ones, the difference of two reports that nothing gives reason to doubt; `measured` ones, such a
-difference with a doubt; and `lump`s, projected. Owned here: their prices and sums, kept so that booking a call costs
-the same however long the conversation is: what happens to all intervals of a kind is noted once, and carried out when
-single ones are looked at. Not known here: prefix, summary, the unsent tail, and why an interval is doubted.
+An interval is `exact` (the difference of two reports, beyond doubt), `measured` (such a difference, in doubt) or a
+`lump` (projected). Owns prices and sums. Recording a call costs the same however long the conversation is: a change to
+all intervals of a kind is noted once, and applied when single intervals are read. Does not know prefix, summary, the
+unsent tail, or why an interval is in doubt.
 """
 
 from bisect import bisect_left, bisect_right
@@ -13,7 +13,6 @@ from operator import add, attrgetter
 from typing import Literal
 
 from mew_agent.context.measures import Measure
-from mew_agent.context.shares import apportion
 from mew_agent.tokens.projection import Calibration, Units
 
 Kind = Literal["exact", "measured", "lump"]
@@ -25,9 +24,9 @@ _SCALES = (1e-6, 1e6)
 
 @dataclass(slots=True)
 class Interval:
-    """Items first_seq..last_seq cost `message_tokens` and `tool_tokens` (tool results) together.
+    """Items first_seq..last_seq take `message_tokens` and `tool_tokens` (for tool results) together.
 
-    `message_scale` and `tool_scale` are those of its kind when it joined it.
+    `message_scale` and `tool_scale` are the scales of its pool when the interval joined it.
     """
 
     first_seq: int
@@ -40,13 +39,13 @@ class Interval:
 
     @property
     def tokens(self) -> int:
-        """All of it."""
+        """Message and tool tokens together."""
         return self.message_tokens + self.tool_tokens
 
 
 @dataclass(slots=True)
 class Pool:
-    """Sums of all intervals of one kind. Resizing one resizes each of them by the same part, later."""
+    """Sums of all intervals of one kind. Resizing the pool resizes each interval in proportion, later."""
 
     message_tokens: int = 0
     tool_tokens: int = 0
@@ -56,11 +55,11 @@ class Pool:
 
     @property
     def tokens(self) -> int:
-        """All of it."""
+        """Message and tool tokens together."""
         return self.message_tokens + self.tool_tokens
 
     def resize(self, message_tokens: int, tool_tokens: int) -> bool:
-        """Make them cost so much together. Returns whether the single ones must be resized at once."""
+        """Set the sums. Returns whether the intervals must be resized now, before the scales lose precision."""
         if (message_tokens, tool_tokens) == (self.message_tokens, self.tool_tokens):
             return False
         self.message_scale *= message_tokens / self.message_tokens if self.message_tokens else 1.0
@@ -72,14 +71,14 @@ class Pool:
 
 @dataclass(slots=True)
 class Bulk:
-    """Everything that is needed to project many items in one step."""
+    """Sums to project many items in one step."""
 
     units: float = 0
     sized_tokens: int = 0
     items: int = 0
 
-    def take(self, measures: Iterable[Measure], calibration: Calibration) -> None:
-        """More items."""
+    def add(self, measures: Iterable[Measure], calibration: Calibration) -> None:
+        """Add items to the sums."""
         for measure in measures:
             self.items += 1
             sized = measure.sized_tokens(calibration)
@@ -89,13 +88,13 @@ class Bulk:
                 self.sized_tokens += sized
 
     def project(self, calibration: Calibration) -> int:
-        """What they will probably take together."""
+        """Tokens the items will probably take together."""
         return self.sized_tokens + calibration.project(self.units, self.items) if self.items else 0
 
 
 @dataclass
 class Intervals:
-    """All of them, oldest first."""
+    """All intervals, oldest first, and their items."""
 
     items: list[Measure] = field(default_factory=list)
     exact: Pool = field(default_factory=Pool)
@@ -105,24 +104,24 @@ class Intervals:
     _all: list[Interval] = field(default_factory=list)
     _exact_ones: int = 0
     _doubts: list[tuple[int, float, float]] = field(default_factory=list)
-    """(how many intervals there were, the scales they then joined the measured ones at), oldest first."""
+    """Pending doubts, oldest first: the number of intervals then, and the scales of the measured pool they joined."""
     _lump: Bulk = field(default_factory=Bulk)
     _counts: tuple[int, ...] | None = None
     _bare_units: float = 0.0
 
-    # -- what can be read --------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._all)
 
     def __iter__(self) -> Iterator[Interval]:
-        """Each with its own price. The first time after all were resized or doubted, that is worked out for all."""
-        self._settle()
+        """Each interval with its price. Applies pending changes first."""
+        self._apply_pending()
         return iter(self._all)
 
     @property
     def message_tokens(self) -> int:
-        """Tokens of all items that are no tool results."""
+        """Tokens of all items except tool results."""
         return self.exact.message_tokens + self.measured.message_tokens + self.lumps.message_tokens
 
     @property
@@ -132,7 +131,7 @@ class Intervals:
 
     @property
     def are_exact(self) -> bool:
-        """Whether there are any, all of them exact."""
+        """Whether there are intervals and all are exact."""
         return bool(self._all) and self._exact_ones == len(self._all)
 
     @property
@@ -143,11 +142,11 @@ class Intervals:
         return Units.from_counts(self._counts) + self._bare_units
 
     def project_lumps(self, calibration: Calibration) -> int:
-        """What the lumps would be projected at by what is known now."""
+        """Tokens that the lumps' items would be projected at now."""
         return self._lump.project(calibration)
 
     def price(self, first_seq: int, last_seq: int, calibration: Calibration) -> tuple[int, Kind | None]:
-        """What the items first_seq..last_seq cost, and the weakest way in which any of it is known; None: no items."""
+        """Tokens of the items first_seq..last_seq, and the weakest kind among them; None if there are none."""
         tokens, kinds = 0, set[Kind]()
         for interval in self:
             if interval.last_seq < first_seq or interval.first_seq > last_seq:
@@ -162,7 +161,7 @@ class Intervals:
         return tokens, next((kind for kind in _WEAKEST_FIRST if kind in kinds), None)
 
     def item_prices(self, calibration: Calibration) -> dict[int, int]:
-        """What each item costs, by seq; the shares of an interval sum to it. One pass."""
+        """Tokens of each item by seq, in one pass; the shares of an interval sum to its price."""
         prices: dict[int, int] = {}
         at = 0
         for interval in self:
@@ -174,23 +173,23 @@ class Intervals:
             at = until
         return prices
 
-    # -- what happens ------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------
 
     def append(
         self, measures: Sequence[Measure], tokens: int, kind: Kind, units: float, calibration: Calibration
     ) -> None:
-        """A call sent these items for the first time. `units` are the features of all of them together."""
+        """Add an interval: items that a call sent for the first time. `units` are the features of all of them."""
         tool_tokens = 0
         if True in [measure.tool_result for measure in measures]:
-            tool_tokens = sum(share for _, share, is_tool in split(tokens, measures, calibration) if is_tool)
+            tool_tokens = _tool_tokens(split(tokens, measures, calibration))
         self._join(Interval(measures[0].seq, measures[-1].seq, tokens - tool_tokens, tool_tokens, kind))
         self.items.extend(measures)
         self._count(units)
         if kind == "lump":
-            self._lump.take(measures, calibration)
+            self._lump.add(measures, calibration)
 
     def doubt_all(self) -> None:
-        """Something moved that additive templates do not move: keep the amounts, drop the word exact."""
+        """Demote all exact intervals to measured; their amounts stay."""
         if not self._exact_ones:
             return
         self.measured.message_tokens += self.exact.message_tokens
@@ -199,47 +198,48 @@ class Intervals:
         self.exact, self._exact_ones = Pool(), 0
 
     def resize_measured(self, message_tokens: int, tool_tokens: int) -> None:
-        """Make the measured ones cost so much together, each in its proportion."""
+        """Set the sums of the measured intervals; each is resized in proportion."""
         if self.measured.resize(message_tokens, tool_tokens):
-            self._settle()
+            self._apply_pending()
 
     def resize_lumps(self, message_tokens: int, tool_tokens: int) -> None:
-        """Make the lumps cost so much together, each in its proportion."""
+        """Set the sums of the lumps; each is resized in proportion."""
         if self.lumps.resize(message_tokens, tool_tokens):
-            self._settle()
+            self._apply_pending()
 
     def cut(self, first_seq: int, last_seq: int, calibration: Calibration) -> None:
-        """The items first_seq..last_seq left. What stays of an interval is a lump."""
+        """Remove the items first_seq..last_seq. The rest of a divided interval becomes a lump."""
         kept: list[Interval] = []
         for interval in self:
             if interval.last_seq < first_seq or interval.first_seq > last_seq:
                 kept.append(interval)
             elif not (first_seq <= interval.first_seq and interval.last_seq <= last_seq):
                 kept.extend(self._remains(interval, first_seq, last_seq, calibration))
-        first, last = self._places(first_seq, last_seq)
-        self._restart(kept, self.items[:first] + self.items[last:], calibration)
+        first, last = self._slice(first_seq, last_seq)
+        self._rebuild(kept, self.items[:first] + self.items[last:], calibration)
 
     def replace(self, new: Mapping[int, Measure], freed: Mapping[int, int], calibration: Calibration) -> None:
-        """Items were replaced by others of the same seq, which cost so much less: lumps now. One pass."""
+        """Replace items by others of the same seq that take `freed` tokens less each, in one pass.
+
+        Their intervals become lumps.
+        """
         waiting = sorted(seq for seq in new if self.items and seq <= self.items[-1].seq)
         at = 0
         for interval in self:
             begin = at
             while at < len(waiting) and waiting[at] <= interval.last_seq:
                 at += 1
-            inside = waiting[begin:at]
-            if inside:
-                gone, tool_gone = (sum(freed[seq] for seq in inside if new[seq].tool_result is tool) for tool in _BOTH)
-                interval.tool_tokens, short = max(0, interval.tool_tokens - tool_gone), tool_gone - interval.tool_tokens
-                interval.message_tokens -= gone + max(0, short)
-                interval.kind = "lump"
-        self._restart(self._all, [new.get(measure.seq, measure) for measure in self.items], calibration)
+            if begin < at:
+                inside = waiting[begin:at]
+                tool_freed = sum(freed[seq] for seq in inside if new[seq].tool_result)
+                _shrink(interval, sum(freed[seq] for seq in inside) - tool_freed, tool_freed)
+        self._rebuild(self._all, [new.get(measure.seq, measure) for measure in self.items], calibration)
 
     def clear(self) -> None:
-        """There are none any more."""
-        self._restart([], [], Calibration())
+        """Remove all intervals."""
+        self._rebuild([], [], Calibration())
 
-    # -- inside ------------------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------------------
 
     def _join(self, interval: Interval) -> None:
         kind = interval.kind
@@ -258,16 +258,16 @@ class Intervals:
         else:
             self._counts = units.counts if self._counts is None else tuple(map(add, self._counts, units.counts))
 
-    def _settle(self) -> None:
-        """Carry out on every interval what was noted for all."""
+    def _apply_pending(self) -> None:
+        """Apply to each interval the changes noted for all of its kind."""
         if self._doubts:
-            self._settle_doubts()
+            self._apply_doubts()
         if self.measured.resized:
-            self._settle_pool(self.measured, "measured")
+            self._apply_scale(self.measured, "measured")
         if self.lumps.resized:
-            self._settle_pool(self.lumps, "lump")
+            self._apply_scale(self.lumps, "lump")
 
-    def _settle_doubts(self) -> None:
+    def _apply_doubts(self) -> None:
         doubts, place = iter(self._doubts), 0
         for until, message_scale, tool_scale in doubts:
             for interval in self._all[place:until]:
@@ -277,7 +277,7 @@ class Intervals:
             place = until
         self._doubts.clear()
 
-    def _settle_pool(self, pool: Pool, kind: Kind) -> None:
+    def _apply_scale(self, pool: Pool, kind: Kind) -> None:
         inside = [interval for interval in self._all if interval.kind == kind]
         messages = apportion(
             pool.message_tokens,
@@ -292,27 +292,27 @@ class Intervals:
         pool.message_scale = pool.tool_scale = 1.0
         pool.resized = False
 
-    def _places(self, first_seq: int, last_seq: int) -> tuple[int, int]:
-        """Where the items first_seq..last_seq are in `items`."""
+    def _slice(self, first_seq: int, last_seq: int) -> tuple[int, int]:
+        """The slice of `items` that holds first_seq..last_seq."""
         first = bisect_left(self.items, first_seq, key=_SEQ)
         return first, max(first, bisect_right(self.items, last_seq, key=_SEQ))
 
     def _shares(self, interval: Interval, calibration: Calibration) -> list[tuple[int, int, bool]]:
-        first, last = self._places(interval.first_seq, interval.last_seq)
+        first, last = self._slice(interval.first_seq, interval.last_seq)
         return split(interval.tokens, self.items[first:last], calibration)
 
     def _remains(
         self, interval: Interval, first_seq: int, last_seq: int, calibration: Calibration
     ) -> Iterable[Interval]:
+        """What remains of an interval around a cut: a lump before it, a lump after it, or both."""
         shares = self._shares(interval, calibration)
         for side in ([s for s in shares if s[0] < first_seq], [s for s in shares if s[0] > last_seq]):
             if side:
-                tool_tokens = sum(share for _, share, is_tool in side if is_tool)
-                message_tokens = sum(share for _, share, is_tool in side if not is_tool)
-                yield Interval(side[0][0], side[-1][0], message_tokens, tool_tokens, "lump")
+                tokens, tool_tokens = sum(share for _, share, _ in side), _tool_tokens(side)
+                yield Interval(side[0][0], side[-1][0], tokens - tool_tokens, tool_tokens, "lump")
 
-    def _restart(self, intervals: Iterable[Interval], items: list[Measure], calibration: Calibration) -> None:
-        """Begin with other intervals, all of which were settled."""
+    def _rebuild(self, intervals: Iterable[Interval], items: list[Measure], calibration: Calibration) -> None:
+        """Start again from these intervals and items. Pending changes must have been applied."""
         self.exact, self.measured, self.lumps = Pool(), Pool(), Pool()
         kept, self._all, self._exact_ones = list(intervals), [], 0
         for interval in kept:
@@ -322,26 +322,64 @@ class Intervals:
             self._count(measure.features)
         for interval in self._all:
             if interval.kind == "lump":
-                first, last = self._places(interval.first_seq, interval.last_seq)
-                self._lump.take(items[first:last], calibration)
+                first, last = self._slice(interval.first_seq, interval.last_seq)
+                self._lump.add(items[first:last], calibration)
+
+
+def _shrink(interval: Interval, freed: int, tool_freed: int) -> None:
+    """Make an interval smaller, as a lump; tool results that had less than they freed take it from the messages."""
+    missing = max(0, tool_freed - interval.tool_tokens)
+    interval.tool_tokens = max(0, interval.tool_tokens - tool_freed)
+    interval.message_tokens -= freed + missing
+    interval.kind = "lump"
+
+
+def _tool_tokens(shares: Iterable[tuple[int, int, bool]]) -> int:
+    return sum([share for _, share, is_tool in shares if is_tool])
 
 
 def split(tokens: int, measures: Sequence[Measure], calibration: Calibration) -> list[tuple[int, int, bool]]:
-    """Share a reported figure among its items as (seq, tokens, is tool result).
+    """Share a reported figure among its items, as (seq, tokens, is tool result).
 
     Texts whose size was reported or counted keep it; the others share the rest by their features.
     """
     wanted = [measure.project(calibration) for measure in measures]
     sized = [measure.sized_tokens(calibration) is not None for measure in measures]
-    known = sum(size for size, is_sized in zip(wanted, sized, strict=True) if is_sized)
+    known = sum([size for size, is_sized in zip(wanted, sized, strict=True) if is_sized])
     unknown = [size for size, is_sized in zip(wanted, sized, strict=True) if not is_sized]
     if unknown and known < tokens:
         rest = iter(apportion(tokens - known, unknown))
-        fitted = [size if is_sized else next(rest) for size, is_sized in zip(wanted, sized, strict=True)]
+        shares = [size if is_sized else next(rest) for size, is_sized in zip(wanted, sized, strict=True)]
     else:
-        fitted = apportion(tokens, wanted)
-    return [(m.seq, share, m.tool_result) for m, share in zip(measures, fitted, strict=True)]
+        shares = apportion(tokens, wanted)
+    return [(m.seq, share, m.tool_result) for m, share in zip(measures, shares, strict=True)]
+
+
+def apportion(total: int, weights: Sequence[int]) -> list[int]:
+    """Split `total` into integers in proportion to the weights, summing to it exactly (largest remainder)."""
+    if not weights:
+        return []
+    whole = sum(weights)
+    if whole <= 0:
+        return [total, *[0] * (len(weights) - 1)]
+    shares = [total * weight // whole for weight in weights]
+    order = sorted(range(len(weights)), key=lambda i: (-(total * weights[i] % whole), i))
+    for i in order[: total - sum(shares)]:
+        shares[i] += 1
+    return shares
+
+
+def fit(total: int, wanted: Sequence[int]) -> list[int]:
+    """Correct projections so that they sum to `total`, each by the square of its size.
+
+    Large projections have large errors, so most of the difference belongs to them. If a correction exceeds its part,
+    all parts are scaled alike instead.
+    """
+    missing, squares = total - sum(wanted), sum(size * size for size in wanted)
+    if not squares:
+        return apportion(total, wanted)
+    corrected = [size + missing * size * size // squares for size in wanted]
+    return apportion(total, corrected if min(corrected) >= 0 else wanted)
 
 
 _WEAKEST_FIRST: tuple[Kind, ...] = ("lump", "measured", "exact")
-_BOTH = (False, True)

@@ -1,23 +1,23 @@
-"""[pure] From an item of the history, and from the usage of a call, to what the ledger books."""
+"""[pure] Sizes: what the ledger needs to know of a history item, and what the usage of a call says about its reply."""
 
 from dataclasses import dataclass
 
-from mew_agent.context.history import Item
+from mew_agent.context.history import Item, Summary, summary_text
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration, Units, features, most_tokens
 
 _THINKING_TAG = "</think>"
-"""Thinking that a server left in the visible text; templates strip it from older replies."""
+"""Marks thinking that a server left in the visible text; templates remove it from older replies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What the ledger knows of one history item. `seq` grows through the history.
+    """What the ledger knows of one history item.
 
-    `known_tokens` is the reported size of a text a model wrote (a kept reply, a summary), `counted_tokens` what a
-    tokenizer counted in its text; both without the template's overhead. `thinking` marks a reply whose thinking may be
-    sent again or stripped, `tool_calls` one that asked for tools: templates write either another way once it is old,
-    which moves prompts that it is long part of.
+    `known_tokens` is the reported size of a text that a model wrote (a kept reply, a summary); `counted_tokens` is what
+    a tokenizer counted in its text. Neither includes the template's overhead. `thinking` marks a reply whose thinking
+    may be sent again or removed, `tool_calls` a reply that asked for tools: templates may write either in another way
+    once it is older, which changes prompts that contained it for long.
     """
 
     seq: int
@@ -30,30 +30,28 @@ class Measure:
 
     @property
     def is_unsteady(self) -> bool:
-        """Whether a template may give it another price later."""
+        """Whether a template may give it another size later."""
         return self.thinking or self.tool_calls
 
     def sized_tokens(self, calibration: Calibration) -> int | None:
-        """The size of its text where that was reported, or counted by the model's tokenizer; else it is projected."""
+        """The reported or counted size of its text; None if it has to be projected."""
         if self.known_tokens is None and calibration.counts_fit:
             return self.counted_tokens
         return self.known_tokens
 
     def project(self, calibration: Calibration) -> int:
-        """Tokens this item will probably take in a prompt, template overhead included."""
+        """Tokens the item will probably take in a prompt, including the template's overhead."""
         sized = self.sized_tokens(calibration)
         return calibration.project(self.features) if sized is None else calibration.wrap(sized)
 
 
 def measure_of(item: Item, counted_tokens: int | None = None, units: Units | None = None) -> Measure:
-    """What the ledger needs to know of an item. `counted_tokens` is what a tokenizer counted in `item.text()`.
+    """Measure an item. `counted_tokens` is what a tokenizer counted in `item.text()`, `units` its features if known.
 
-    `units` are the features of that text where somebody weighed it already.
-
-    A reported size that its text cannot have counted something that is not sent again; it is then not known.
+    Ignores a reported size that the text cannot have: it included something that is not sent again.
     """
     units, known = features(item.text()) if units is None else units, item.known_tokens
-    if known is not None and known > (most_tokens(units) if counted_tokens is None else _most_counted(counted_tokens)):
+    if known is not None and known > (most_tokens(units) if counted_tokens is None else _most_reported(counted_tokens)):
         known = None
     return Measure(
         seq=item.seq,
@@ -66,16 +64,24 @@ def measure_of(item: Item, counted_tokens: int | None = None, units: Units | Non
     )
 
 
-def _most_counted(counted_tokens: int) -> int:
-    """No provider reports more for a text of so many tokens, not even of another tokenizer's or with tool calls."""
+def _most_reported(counted_tokens: int) -> int:
+    """The most that a provider reports for a text, even with another tokenizer or with tool calls in it."""
     return 2 * counted_tokens + 64
 
 
-def kept_reply_tokens(usage: Usage | None, *, thinking_seen: bool) -> int | None:
-    """What a reply takes when it is sent again, from the usage of the call that wrote it; None: not known.
+def measure_of_summary(summary: Summary, calibration: Calibration) -> Measure:
+    """Measure a summary as it is sent: under its heading."""
+    known = summary.known_tokens
+    if known is not None:
+        known += calibration.project(features(summary_text("")), messages=0)
+    return Measure(-1, features(summary_text(summary.text)), known)
 
-    Reasoning inside the completion is not sent again; where it lies outside (completion < total - prompt) the
-    completion is the reply. Thinking that was seen but not counted leaves the size unknown.
+
+def kept_reply_tokens(usage: Usage | None, *, thinking_seen: bool) -> int | None:
+    """Tokens a reply takes when it is sent again, from the usage of its call; None if unknown.
+
+    Reasoning counted within the completion is not sent again. If it is counted outside (prompt + completion < total),
+    the completion is the reply. If thinking was seen but not counted, the size is unknown.
     """
     if usage is None:
         return None
@@ -84,3 +90,40 @@ def kept_reply_tokens(usage: Usage | None, *, thinking_seen: bool) -> int | None
     if usage.reasoning_tokens is None:
         return None if thinking_seen else usage.completion_tokens
     return max(0, usage.completion_tokens - usage.reasoning_tokens)
+
+
+@dataclass
+class KeptReply:
+    """The reply of the newest kept call: part of its reported total, though no prompt has contained it yet.
+
+    `tokens` is its share of the total, `hidden_tokens` the reasoning in it that is not sent again, `seq` its item.
+    """
+
+    tokens: int = 0
+    hidden_tokens: int = 0
+    seq: int | None = None
+    is_awaited: bool = False
+    """Whether its call was kept but its item has not been added yet."""
+
+    def expect(self, usage: Usage) -> None:
+        """Expect the item of a call with this usage."""
+        self.tokens, self.is_awaited = max(0, usage.total_tokens - usage.prompt_tokens), True
+
+    def identify(self, measure: Measure, calibration: Calibration) -> bool:
+        """Take an added item as the reply if one is awaited. Returns whether it was."""
+        if not self.is_awaited:
+            return False
+        self.is_awaited, self.seq = False, measure.seq
+        visible = measure.sized_tokens(calibration)
+        if visible is None:
+            visible = min(self.tokens, calibration.project(measure.features, messages=0))
+        self.hidden_tokens = max(0, self.tokens - visible)
+        return True
+
+    def is_in(self, first_seq: int, last_seq: int) -> bool:
+        """Whether the reply is one of these items."""
+        return self.seq is not None and first_seq <= self.seq <= last_seq
+
+    def forget(self) -> None:
+        """Forget the reply: its tokens are no longer part of the current figure."""
+        self.tokens, self.hidden_tokens, self.seq = 0, 0, None

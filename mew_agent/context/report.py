@@ -1,7 +1,6 @@
-"""[pure] The context report, put together from what a tracker knows at one moment.
+"""[pure] Builds the context report from a tracker.
 
-Owns which keys appear when: what is not known is left out, and each figure goes with how it is known. It changes
-nothing and decides nothing.
+Owns which keys are present: an unknown figure is left out, and each figure has its basis. Changes and decides nothing.
 """
 
 import math
@@ -12,17 +11,17 @@ from mew_protocol.context_report import ContextReport
 from mew_agent.context.policy import compact_at_tokens, level_of
 
 if TYPE_CHECKING:
-    from mew_agent.context.policy import Policy
+    from mew_agent.context.policy import ContextSnapshot, Policy
     from mew_agent.context.tracker import Tracker
 
 
 def report_of(tracker: "Tracker") -> ContextReport:
-    """The report of this moment.
+    """Build the report of this moment.
 
-    Under a policy that measures what was spent, it carries `spent_tokens` and, if the policy has a mark,
-    `budget_tokens`; neither is a part of the window, so there is no `compact_at_tokens` then.
+    Under a policy with the measure `cumulative` it contains `spent_tokens`, and `budget_tokens` if the policy compares
+    the spend. Neither is part of the window, so it has no `compact_at_tokens` then.
     """
-    snapshot, policy = tracker.snapshot(), tracker.policy
+    snapshot, policy, measurement = tracker.snapshot(), tracker.policy, tracker.measurement
     basis, reason = tracker.shown_basis
     level, severity = level_of(policy, snapshot)
     known: dict[str, Any] = {
@@ -32,10 +31,10 @@ def report_of(tracker: "Tracker") -> ContextReport:
         "level": level,
         "severity": "unknown" if severity is None else severity,
         "policy": policy.name,
-        "stale_messages": tracker.stale_messages,
-        "measured_at": tracker.measured_at,
-        "call_id": tracker.call_id,
-        "revision": tracker.measured_revision,
+        "stale_messages": measurement.stale_messages(tracker.history.items),
+        "measured_at": measurement.measured_at,
+        "call_id": measurement.call_id,
+        "revision": measurement.revision,
         "compactions": tracker.compactions,
         "last_compaction": tracker.last_compaction,
         "injection": tracker.injection,
@@ -44,36 +43,38 @@ def report_of(tracker: "Tracker") -> ContextReport:
     if basis == "reported":
         _add_usage(known, tracker)
     else:
-        known["reason"], known["last_reported"] = reason, tracker.last_reported
+        known["reason"], known["last_reported"] = reason, measurement.last_reported
     if snapshot.next_prompt_tokens:
         known["next_prompt_tokens"] = snapshot.next_prompt_tokens
-        known["next_prompt_basis"] = tracker.next_prompt_basis
+        known["next_prompt_basis"] = tracker.next_prompt.basis
     if tracker.drift is not None:
         known["drift_tokens"] = tracker.drift.tokens
     if snapshot.suggestions:
         known["suggestions"] = [
             {"text": one.text, "tokens_saved": one.tokens_saved, "impact": one.impact} for one in snapshot.suggestions
         ]
-    if tracker.tokens is not None and basis != "unknown":
-        known["breakdown"] = _breakdown(tracker, tracker.tokens)
-    if policy.measure == "cumulative":
-        spend = {"spent_tokens": snapshot.used_tokens, "budget_tokens": _budget_tokens(policy)}
-        known.update((key, tokens) for key, tokens in spend.items() if tokens is not None)
-    else:
-        _add_trend(known, tracker, snapshot.used_tokens)
+    if measurement.tokens is not None and basis != "unknown":
+        known["breakdown"] = _breakdown(tracker, measurement.tokens)
+    _add_outlook(known, tracker, snapshot)
     return ContextReport.model_validate(known)
 
 
 def _add_usage(known: dict[str, Any], tracker: "Tracker") -> None:
-    usage = tracker.usage
+    usage = tracker.measurement.usage
     if usage is not None:
         known["prompt_tokens"], known["completion_tokens"] = usage.prompt_tokens, usage.completion_tokens
         known["reasoning_tokens"], known["cached_tokens"] = usage.reasoning_tokens, usage.cached_tokens
 
 
-def _add_trend(known: dict[str, Any], tracker: "Tracker", used_tokens: int | None) -> None:
+def _add_outlook(known: dict[str, Any], tracker: "Tracker", snapshot: "ContextSnapshot") -> None:
+    """The spend and its budget, or the trend and the next compaction."""
+    used_tokens = snapshot.used_tokens
+    if tracker.policy.measure == "cumulative":
+        spend = {"spent_tokens": used_tokens, "budget_tokens": _budget_tokens(tracker.policy)}
+        known.update((key, tokens) for key, tokens in spend.items() if tokens is not None)
+        return
     at = known["compact_at_tokens"] = compact_at_tokens(tracker.policy, tracker.limit_tokens)
-    per_turn = tracker.tokens_per_turn
+    per_turn = tracker.measurement.trend.tokens_per_turn
     if per_turn is None:
         return
     known["tokens_per_turn"] = round(per_turn, 1)
@@ -82,13 +83,13 @@ def _add_trend(known: dict[str, Any], tracker: "Tracker", used_tokens: int | Non
 
 
 def _budget_tokens(policy: "Policy") -> int | None:
-    """The least spend that the policy compares with; None if it compares none."""
+    """The smallest spend that the policy compares with; None if there is none."""
     marks = (c.tokens for c in policy.conditions() if c.figure == "used" and c.op != "lt")
     return min((tokens for tokens in marks if tokens is not None), default=None)
 
 
 def _breakdown(tracker: "Tracker", tokens: int) -> list[dict[str, Any]] | None:
-    """The parts, as the report's own validation reads them; None where the books cannot explain the figure."""
+    """The parts of `tokens`; None if the books do not explain them."""
     prompt_tokens = tracker.ledger.prompt_tokens
     if prompt_tokens is None or tokens < prompt_tokens:
         return None
@@ -100,6 +101,6 @@ def _breakdown(tracker: "Tracker", tokens: int) -> list[dict[str, Any]] | None:
         ("messages", parts.messages, "exact" if parts.items_exact and not parts.tool_results else "projected"),
         ("tool_results", parts.tool_results, "projected"),
         ("reply", tokens - prompt_tokens, "reported" if tracker.basis == "reported" else "projected"),
-        ("unsent", tracker.unsent_beside_reply_tokens if parts.unsent else 0, "projected"),
+        ("unsent", tracker.unsent_besides_reply_tokens if parts.unsent else 0, "projected"),
     )
     return [{"part": part, "tokens": size, "basis": basis} for part, size, basis in rows if size]

@@ -17,8 +17,13 @@ import anyio.to_thread
 from pydantic import TypeAdapter, ValidationError
 
 from mew_agent.context.history import Item, Summary
-from mew_agent.context.outcomes import SavedContext
-from mew_agent.context.persisted_state import NOTHING, PersistedState, persisted_state_from_json, persisted_state_json
+from mew_agent.context.persisted_state import (
+    NOTHING,
+    PersistedState,
+    SavedContext,
+    persisted_state_from_json,
+    persisted_state_json,
+)
 from mew_agent.errors import MewAgentError
 from mew_agent.model.usage import Usage
 

@@ -325,7 +325,7 @@ class ContextState:
         span = None if turn is None else self.span_of_turn(turn)
         if span is not None:
             fixed_tokens += tracker.ledger.price(*span).tokens
-        free_tokens = usable_tokens - tracker.next_prompt_tokens
+        free_tokens = usable_tokens - tracker.next_prompt.tokens
         return Room(window_tokens, max(0, free_tokens), max(0, usable_tokens - fixed_tokens))
 
     async def _shortened(self, result: str, limit_tokens: int, item_id: str) -> str | None:
@@ -355,11 +355,11 @@ class ContextState:
 
     def describe_prefix(self, system_prompt: str, other_text: str) -> None:
         """Set what the next request sends besides the items: system prompt, tools and reminders."""
-        self.tracker.describe_prefix(system_prompt, other_text)
+        self.tracker.next_prompt.describe_prefix(system_prompt, other_text)
 
     def record_server_count(self, tokens: int) -> None:
         """Record the server's count of the next request."""
-        self.tracker.server_counted(tokens)
+        self.tracker.next_prompt.set_server_count(tokens)
 
     # -- policy ------------------------------------------------------------------------------------------
 

@@ -329,7 +329,7 @@ class Conversation:
         if "stream" not in tracker.policy.phases and "stream" not in tracker.policy.rule_index.interventions:
             return listener
         limit = tracker.limit_tokens
-        projection = StreamProjection(tracker.next_prompt_tokens, limit, tracker.ledger.calibration)
+        projection = StreamProjection(tracker.next_prompt.tokens, limit, tracker.ledger.calibration)
 
         async def watch(event: ModelEvent) -> None:
             await listener(event)
@@ -358,7 +358,7 @@ class Conversation:
             problem = await self._report_stop(stop, stopped.tokens, "projected")
             raise PolicyStopped(self.tracker.policy.name, problem)
         if stopped.pending.compact is not None:
-            await self._compact(halved(stopped.pending.compact, self.tracker.next_prompt_tokens))
+            await self._compact(halved(stopped.pending.compact, self.tracker.next_prompt.tokens))
 
     async def _after_call(self, flags: GenerationFlags) -> None:
         """Ask the policy about the new figures and emit the status. Interventions wait for `apply_pending`."""

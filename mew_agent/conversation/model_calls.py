@@ -170,7 +170,7 @@ class ModelCalls:
     async def count_if_close(self) -> None:
         """Let the server count the next request where the error of a projection could change a decision."""
         request, _ = self._request()
-        if self._state.tracker.is_close_call:
+        if self._state.tracker.next_prompt.is_close_call(self._state.tracker.window.max_tokens):
             tokens = await self._model.count_prompt(request)
             if tokens is not None:
                 self._state.record_server_count(tokens)

@@ -68,7 +68,7 @@ async def _make_room(
 ) -> None:
     tracker = state.tracker
     while True:
-        used_tokens = tracker.next_prompt_tokens + earlier_tokens
+        used_tokens = tracker.next_prompt.tokens + earlier_tokens
         pending = await carry_out(state.decide_during("tool_result", used_tokens, tool_result_tokens=tokens), state)
         if pending.stop is not None:
             problem = texts.problem_of(pending.stop)
@@ -77,6 +77,6 @@ async def _make_room(
             raise PolicyStopped(tracker.policy.name, f"{problem} ({size}, projected)")
         if pending.compact is None:
             return
-        await compact(halved(pending.compact, tracker.next_prompt_tokens))
+        await compact(halved(pending.compact, tracker.next_prompt.tokens))
         if pending.restart is None:
             return

@@ -7,9 +7,9 @@ from mew_protocol.context_report import ContextReport
 
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.measures import kept_reply_tokens
-from mew_agent.context.outcomes import CutOutcome, SavedContext
+from mew_agent.context.persisted_state import SavedContext
 from mew_agent.context.policy import MEW
-from mew_agent.context.tracker import Tracker
+from mew_agent.context.tracker import CutOutcome, Tracker
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
 
@@ -52,7 +52,7 @@ class Agent:
         thinking: bool = False,
     ) -> Item:
         self.calls += 1
-        self.tracker.describe_prefix(SYSTEM, "")
+        self.tracker.next_prompt.describe_prefix(SYSTEM, "")
         self.tracker.call_kept(
             usage,
             call_id=f"call-{self.calls}",

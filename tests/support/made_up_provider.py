@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from mew_agent.context.ledger import Drift, Ledger, Measure, Price
-from mew_agent.context.measures import kept_reply_tokens
+from mew_agent.context.ledger import Ledger, Price
+from mew_agent.context.measures import Measure, kept_reply_tokens
+from mew_agent.context.reconciliation import Drift
 from mew_agent.model.usage import Usage, normalise
 
 Style = Literal["openai", "xai", "gemini", "silent", "cache_excluded"]

@@ -65,16 +65,16 @@ async def test_a_request_that_fits_is_sent_although_its_projection_does_not() ->
     assert projected + output_reserve_tokens(window) > window > true_prompt_tokens() + output_reserve_tokens(window)
     words, tracker = await ask(window)
     assert not [word for word in words if word and word.startswith("compaction")]
-    assert tracker.usage is not None
-    assert tracker.usage.prompt_tokens == true_prompt_tokens()
+    assert tracker.measurement.usage is not None
+    assert tracker.measurement.usage.prompt_tokens == true_prompt_tokens()
 
 
 async def test_a_count_holds_only_for_the_request_it_counted() -> None:
     history = History()
     tracker = Tracker(history, MEW, resolve_window(4096), "m")
-    tracker.describe_prefix(SYSTEM, "")
+    tracker.next_prompt.describe_prefix(SYSTEM, "")
     tracker.item_added(history.append("user", "hello", id="a", at="t"))
-    tracker.server_counted(3999)
+    tracker.next_prompt.set_server_count(3999)
     report = tracker.report()
     assert (report.next_prompt_tokens, report.next_prompt_basis) == (3999, "server_counted")
     assert tracker.snapshot().next_prompt_tokens == 3999
@@ -86,4 +86,4 @@ async def test_a_count_holds_only_for_the_request_it_counted() -> None:
 def test_before_the_first_report_a_projection_of_half_the_window_is_a_close_call(tokens: int, is_close: bool) -> None:
     tracker = Tracker(History(), MEW, resolve_window(4096), "m")
     tracker.ledger.prefix_tokens = tokens
-    assert tracker.is_close_call is is_close
+    assert tracker.next_prompt.is_close_call(tracker.window.max_tokens) is is_close

@@ -139,13 +139,13 @@ async def test_after_a_restart_the_stored_items_are_counted_again(stage: Staged,
     async with stage(agent=told(tmp_path), store=SqliteStore(path)) as s:
         for text in RESULTS.values():
             await s.ask(text)
-        foretold = s.agent.conversation.tracker.next_prompt_tokens
+        foretold = s.agent.conversation.tracker.next_prompt.tokens
     async with stage(agent=told(tmp_path), store=SqliteStore(path)) as s:
         tracker = s.agent.conversation.tracker
         texts = {item.seq: count(item.text()) for item in tracker.history.items if item.role == "user"}
         counted = {measure.seq: measure.counted_tokens for measure in tracker.ledger._intervals.items}
         assert {seq: counted[seq] for seq in texts} == texts
-        assert tracker.next_prompt_tokens == foretold
+        assert tracker.next_prompt.tokens == foretold
 
 
 async def test_notes_in_place_of_old_results_are_counted(talking: Talking) -> None:

@@ -74,7 +74,7 @@ async def watching(stage: Any) -> AsyncIterator[Viewer]:
 
 async def fill(stage: Any, text: Text, tokens: int) -> None:
     """Talk until the next prompt holds about so many tokens."""
-    while stage.agent.conversation.tracker.next_prompt_tokens < tokens:
+    while stage.agent.conversation.tracker.next_prompt.tokens < tokens:
         await stage.ask(text(240))
         await stage.status()
 

@@ -82,7 +82,7 @@ class Talk:
 
     def call(self, reply: str, calls: tuple[ToolCall, ...] = ()) -> int:
         """A main call; returns the prompt that the server reported."""
-        self.tracker.describe_prefix(SYSTEM, "")
+        self.tracker.next_prompt.describe_prefix(SYSTEM, "")
         prompt = self.server.prompt(self.history.request_messages(SYSTEM))
         size = count(reply + "".join(f"{c.name}{c.arguments}" for c in calls))
         usage = Usage(prompt, size, prompt + size)
@@ -418,4 +418,4 @@ async def test_what_arrives_during_the_call_stays() -> None:
 
     await carry_out(talk.planned(), talk.tracker, call, trigger="requested")
     assert talk.history.items[-1].content == "Meanwhile."
-    assert talk.tracker.stale_messages == 1
+    assert talk.tracker.report().stale_messages == 1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.context.intervals import Bulk, Intervals, Kind, split
+from mew_agent.context.intervals import Bulk, Intervals, Kind, apportion, fit, split
 from mew_agent.context.measures import Measure
 from mew_agent.tokens.projection import Calibration
 
@@ -142,7 +142,7 @@ def test_clearing_leaves_nothing() -> None:
 
 def test_lumps_are_projected_in_one_step_as_their_items_would_be() -> None:
     bulk = Bulk()
-    bulk.take([Measure(0, 10.0), Measure(1, 20.0, known_tokens=7), Measure(2, 5.0, counted_tokens=6)], TYPICAL)
+    bulk.add([Measure(0, 10.0), Measure(1, 20.0, known_tokens=7), Measure(2, 5.0, counted_tokens=6)], TYPICAL)
     assert bulk.project(TYPICAL) == 10 + 7 + 6 + 3 * 4
     assert Bulk().project(TYPICAL) == 0
     assert filled("lump", "exact").project_lumps(TYPICAL) == 100
@@ -152,3 +152,39 @@ def test_a_figure_is_shared_so_that_known_sizes_stay_as_they_are() -> None:
     measures = [Measure(0, 16.0), Measure(1, 90.0, known_tokens=26), Measure(2, 36.0, tool_result=True)]
     assert split(90, measures, TYPICAL) == [(0, 20, False), (1, 30, False), (2, 40, True)]
     assert sum(tokens for _, tokens, _ in split(10, measures, TYPICAL)) == 10
+
+
+SIZES = st.lists(st.integers(0, 100_000), min_size=1, max_size=8)
+
+
+@given(st.integers(0, 1_000_000), SIZES)
+def test_shares_are_never_negative_and_sum_to_the_figure(total: int, sizes: list[int]) -> None:
+    for share in (apportion, fit):
+        shares = share(total, sizes)
+        assert sum(shares) == total
+        assert min(shares) >= 0
+        assert len(shares) == len(sizes)
+
+
+def test_equal_weights_share_equally_and_the_rest_goes_to_the_first() -> None:
+    assert apportion(10, [1, 1, 1]) == [4, 3, 3]
+    assert apportion(7, [0, 0]) == [7, 0]
+    assert apportion(5, []) == []
+
+
+@pytest.mark.parametrize(
+    ("total", "wanted", "fitted"),
+    [
+        (110, [10, 90], [10, 100]),  # nearly all of what is missing belongs to the large part
+        (100, [10, 90], [10, 90]),
+        (50, [50, 50], [25, 25]),
+    ],
+)
+def test_a_projection_is_corrected_where_its_error_most_likely_lies(
+    total: int, wanted: list[int], fitted: list[int]
+) -> None:
+    assert fit(total, wanted) == fitted
+
+
+def test_a_correction_larger_than_the_parts_scales_them_all_alike() -> None:
+    assert fit(12, [100, 300]) == [3, 9]

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from mew_agent.context.ledger import Ledger, Measure, Price
-from mew_agent.context.shares import apportion
+from mew_agent.context.intervals import apportion
+from mew_agent.context.ledger import Ledger, Price
+from mew_agent.context.measures import Measure
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration
 from tests.support.made_up_provider import Books, Style, Template
@@ -420,9 +421,9 @@ def test_a_fall_with_thinking_in_the_history_is_no_truncation_and_without_it_is_
 
 def test_a_summary_counts_in_the_next_prompt_at_once_and_can_be_taken_away() -> None:
     ledger = opened(1000)
-    assert ledger.summarised(Measure(-1, 30.0, known_tokens=50)) == 54
+    assert ledger.set_summary(Measure(-1, 30.0, known_tokens=50)) == 54
     assert ledger.next_prompt_tokens == 1054
-    assert ledger.summarised(None) == 0
+    assert ledger.set_summary(None) == 0
     assert ledger.next_prompt_tokens == 1000
 
 

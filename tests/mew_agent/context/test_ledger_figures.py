@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mew_agent.context.ledger import Ledger, Measure
+from mew_agent.context.ledger import Ledger
+from mew_agent.context.measures import Measure
 from mew_agent.model.usage import Usage
 from tests.support.made_up_provider import Books, Style, Template
 
@@ -134,7 +135,7 @@ def test_what_a_rescale_cannot_explain_goes_to_what_is_known_least() -> None:
     for seq in range(4):
         ledger.add(Measure(seq, 100.0, tool_calls=seq == 0))
         reported(ledger, 400 + 104 * seq, seq)
-    ledger.summarised(Measure(-1, 50.0))
+    ledger.set_summary(Measure(-1, 50.0))
     reported(ledger, 400 + 104 * 3 + 80, 3)
     assert [ledger.price(seq, seq).tokens for seq in (1, 2, 3)] == [104, 104, 104]
     assert ledger.parts.summary > 54

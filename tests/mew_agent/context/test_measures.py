@@ -3,9 +3,10 @@
 import pytest
 
 from mew_agent.context.history import History
-from mew_agent.context.measures import kept_reply_tokens, measure_of
+from mew_agent.context.measures import KeptReply, Measure, kept_reply_tokens, measure_of
 from mew_agent.model.interface import ToolCall
 from mew_agent.model.usage import Usage
+from mew_agent.tokens.projection import Calibration
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,45 @@ def test_a_reported_size_that_the_text_cannot_have_is_not_believed() -> None:
     history = History()
     assert measure_of(history.append("assistant", "yes", id="a", at="t", known_tokens=5000)).known_tokens is None
     assert measure_of(history.append("assistant", "yes", id="b", at="t", known_tokens=1)).known_tokens == 1
+
+
+CALIBRATION = Calibration()
+
+
+def test_only_the_awaited_item_is_the_reply() -> None:
+    reply = KeptReply()
+    assert not reply.identify(Measure(3, 10.0), CALIBRATION)
+    reply.expect(Usage(100, 50, 150))
+    assert reply.identify(Measure(4, 10.0, known_tokens=50), CALIBRATION)
+    assert not reply.identify(Measure(5, 10.0), CALIBRATION)
+    assert (reply.tokens, reply.hidden_tokens, reply.seq) == (50, 0, 4)
+    assert reply.is_in(4, 4)
+    assert not reply.is_in(5, 9)
+
+
+def test_what_of_it_is_not_sent_again_is_hidden() -> None:
+    reply = KeptReply()
+    reply.expect(Usage(100, 20, 180))
+    reply.identify(Measure(0, 10.0, known_tokens=20), CALIBRATION)
+    assert (reply.tokens, reply.hidden_tokens) == (80, 60)
+
+
+def test_of_a_reply_whose_size_nobody_told_its_projection_is_visible_and_never_more_than_was_reported() -> None:
+    for features, hidden in ((30.0, 50), (500.0, 0)):
+        reply = KeptReply()
+        reply.expect(Usage(100, 80, 180))
+        reply.identify(Measure(0, features), CALIBRATION)
+        assert reply.hidden_tokens == hidden
+
+
+def test_a_total_below_its_prompt_leaves_nothing_for_the_reply() -> None:
+    reply = KeptReply()
+    reply.expect(Usage(600, 1, 500))
+    assert reply.tokens == 0
+
+
+def test_a_forgotten_reply_is_no_part_of_anything() -> None:
+    reply = KeptReply(80, 60, 4)
+    reply.forget()
+    assert (reply.tokens, reply.hidden_tokens, reply.seq) == (0, 0, None)
+    assert not reply.is_in(0, 9)

@@ -1,11 +1,20 @@
 """What outlives the process is read back as it was written."""
 
 import pytest
-from mew_protocol.context_report import Injection
+from mew_protocol.context_report import Injection, LastReported
 from pydantic import ValidationError
 
-from mew_agent.context.persisted_state import NOTHING, PersistedState, persisted_state_from_json, persisted_state_json
+from mew_agent.context.persisted_state import (
+    NOTHING,
+    PersistedState,
+    PromptAnchor,
+    SavedContext,
+    persisted_state_from_json,
+    persisted_state_json,
+)
+from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import ContinuationPackage, Reminder
+from mew_agent.context.tracker import CutOutcome
 
 FULL = PersistedState(
     reminders=(
@@ -31,3 +40,21 @@ def test_nothing_is_kept_as_nothing() -> None:
 def test_anything_else_is_refused() -> None:
     with pytest.raises(ValidationError):
         persisted_state_from_json('{"pending_prompts": 3}')
+
+
+def test_saved_accounts_are_read_back() -> None:
+    saved = SavedContext(
+        last_reported=LastReported(tokens=190_000, measured_at="t", call_id="c"),
+        policy_state=PolicyState(prompting="critical", remaining=2, generation="c"),
+        calibrations={"model": (1.5, 2.0)},
+        anchor=PromptAnchor(prompt_tokens=900, last_seq=7, prefix_counts=(1, 2), pins_counts=(), model="model"),
+    )
+    assert SavedContext.model_validate_json(saved.model_dump_json()) == saved
+    assert SavedContext.model_validate({}) == SavedContext()
+
+
+def test_a_whole_compaction_is_reported_with_all_its_figures() -> None:
+    outcome = CutOutcome("threshold", 900, 400, 500, 560, 60, 8, "projected")
+    last = outcome.as_last_compaction("t").model_dump()
+    assert last.pop("at") == "t"
+    assert last == {field: getattr(outcome, field) for field in CutOutcome.__dataclass_fields__}

@@ -104,3 +104,19 @@ async def test_m16_a_field_filter_keeps_what_every_status_holds_and_how_the_size
         sent = await s.control("request-status", {"fields": ["latency_ms"]})
         status = await s.ear.first("coder", "participant/status", about=sent)
         assert set(status.body) == {"latency_ms", "messages_in_context", "status"}
+
+
+@pytest.mark.parametrize("policy", ["mew", "lmstudio"])
+async def test_an_agent_reports_a_changed_model_until_that_model_reports_usage(stage: Staged, policy: str) -> None:
+    agent = {"policy": policy, "policy_scope": "any", "context_token_limit": 128 * K}
+    async with stage(agent=agent, fixed_usage=((70, 12, 82), None, (80, 12, 92))) as s:
+        await s.ask("One.")
+        s.server.change(served_model="fallback")
+        await s.ask("Two.")
+        status = await s.status()
+        assert "tokens" not in status
+        assert (status["context"]["basis"], status["context"]["reason"]) == ("unknown", "model_changed")
+        assert status["context"]["last_reported"]["tokens"] == 82
+        await s.ask("Three.")
+        status = await s.status()
+        assert (status["tokens"], status["context"]["basis"]) == (92, "reported")

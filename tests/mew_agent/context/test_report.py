@@ -83,13 +83,13 @@ def test_t15_spend_is_the_sum_of_all_calls_and_stops_the_loop_above_150000_not_a
     tracker, spent, stopped = tracker_of(SPEND), [], []
     for usage in T15:
         called(tracker, usage)
-        spent.append(tracker.spent_tokens)
+        spent.append(tracker.measurement.spent_tokens)
         stopped.append(any(isinstance(action, ClearAction) for action in tracker.decide("after_call", 0.0).actions))
     assert spent == [21_000, 47_000, 78_000, 114_000, 155_000]
     assert stopped == [False, False, False, False, True]
     assert tracker.tokens == 41_000  # 20.5 % of the window, and nobody says that it is full
     exactly = called(tracker_of(SPEND), (149_000, 1_000))
-    assert exactly.spent_tokens == 150_000
+    assert exactly.measurement.spent_tokens == 150_000
     assert exactly.decide("after_call", 0.0).actions == ()
 
 
@@ -109,11 +109,11 @@ def test_spend_is_counted_until_a_clear_through_cuts_restarts_and_calls_on_an_ol
     called(tracker, (300, 30))
     again = tracker_of(SPEND)
     again.restored(tracker.saved())
-    assert again.spent_tokens == 660
+    assert again.measurement.spent_tokens == 660
     assert (again.report().basis, again.report().level, spend(again)["spent_tokens"]) == ("unknown", "healthy", 660)
     again.history.clear()
     again.cleared()
-    assert again.spent_tokens == 0
+    assert again.measurement.spent_tokens == 0
     assert "spent_tokens" not in spend(again)
     assert again.report().level == "unknown"
 

@@ -11,8 +11,7 @@ import pytest
 from mew_protocol.context_report import LastCompaction, LastReported
 
 from mew_agent.context.history import History, Item, Summary
-from mew_agent.context.outcomes import SavedContext
-from mew_agent.context.persisted_state import NOTHING, PersistedState
+from mew_agent.context.persisted_state import NOTHING, PersistedState, SavedContext
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import Reminder
 from mew_agent.context.store import CallRecord, MemoryStore, Session, SqliteStore, Store, StoreUnusable

@@ -2,8 +2,8 @@
 
 import pytest
 
+from mew_agent.context.ledger import Tail
 from mew_agent.context.measures import Measure
-from mew_agent.context.tail import Tail
 from mew_agent.tokens.projection import Calibration
 
 TYPICAL = Calibration()
@@ -19,14 +19,14 @@ def tail_of(*measures: Measure) -> Tail:
 def test_its_sum_is_that_of_its_items_whatever_enters_and_leaves() -> None:
     tail = tail_of(*(Measure(seq, 10.0 * seq) for seq in range(6)))
     assert tail.tokens == 150 + 6 * 4
-    assert [measure.seq for measure in tail.take_until(1)] == [0, 1]
-    tail.leave_out(3, 4, TYPICAL)
+    assert [measure.seq for measure in tail.remove_until(1)] == [0, 1]
+    tail.cut(3, 4, TYPICAL)
     assert [measure.seq for measure in tail.items] == [2, 5]
     assert tail.tokens == 20 + 50 + 2 * 4
     tail.replace({5: Measure(5, 1.0)}, TYPICAL)
     assert tail.tokens == 20 + 1 + 2 * 4
     assert tail.between(5, 9) == [Measure(5, 1.0)]
-    assert [measure.seq for measure in tail.take_until(7)] == [2, 5]
+    assert [measure.seq for measure in tail.remove_until(7)] == [2, 5]
     assert tail.items == []
 
 
@@ -42,16 +42,6 @@ def test_its_sum_is_that_of_its_items_whatever_enters_and_leaves() -> None:
 )
 def test_it_is_counted_only_as_a_whole(measures: tuple[Measure, ...], counted: bool) -> None:
     assert tail_of(*measures).is_counted is counted
-
-
-def test_a_count_may_come_later_but_not_for_what_has_left() -> None:
-    tail = tail_of(Measure(0, 100.0), Measure(3, 100.0, counted_tokens=80))
-    tail.count(0, 50, TYPICAL)
-    tail.count(1, 999, TYPICAL)
-    tail.count(9, 999, TYPICAL)
-    assert (tail.tokens, tail.is_counted) == (54 + 84, True)
-    tail.project(TYPICAL)
-    assert tail.tokens == 54 + 84
 
 
 def test_counts_that_do_not_fit_the_model_are_not_used() -> None:

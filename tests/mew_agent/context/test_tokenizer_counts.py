@@ -44,7 +44,7 @@ class Talk:
         return item
 
     def call(self, reply: str = "It refuses the frame and says so.") -> Usage:
-        self.tracker.describe_prefix(SYSTEM, "")
+        self.tracker.next_prompt.describe_prefix(SYSTEM, "")
         completion = count(reply)
         usage = Usage(self.prompt, completion, self.prompt + completion)
         self.tracker.call_kept(
@@ -108,12 +108,12 @@ def test_one_text_that_nobody_counted_makes_the_next_prompt_projected_until_it_w
 
 def test_before_the_first_report_it_is_a_heuristic_and_a_servers_own_count_stands_above_all() -> None:
     talk = Talk()
-    talk.tracker.describe_prefix(SYSTEM, "")
+    talk.tracker.next_prompt.describe_prefix(SYSTEM, "")
     talk.hear(TEXTS[0])
     assert talk.next[1] == "heuristic"
     talk.call()
     talk.hear(TEXTS[0])
-    talk.tracker.server_counted(777)
+    talk.tracker.next_prompt.set_server_count(777)
     assert talk.next == (777, "server_counted")
 
 
@@ -121,22 +121,14 @@ def test_a_new_prefix_or_a_summary_makes_it_projected_until_the_next_report() ->
     talk = talked()
     talk.hear(TEXTS[0])
     talk.history.pins.append(Pin("p", "Never delete a file without asking."))
-    talk.tracker.describe_prefix(SYSTEM, "")
+    talk.tracker.next_prompt.describe_prefix(SYSTEM, "")
     assert talk.next[1] == "projected"
     talk.history.pins.clear()
-    talk.tracker.describe_prefix(SYSTEM, "")
+    talk.tracker.next_prompt.describe_prefix(SYSTEM, "")
     assert talk.next[1] == "tokenizer"
     talk.history.evict(0, 1, Summary("Frames.", 1, known_tokens=3))
     talk.tracker.cut(0, 1, trigger="requested", freed_messages=2)
     assert talk.next[1] == "projected"
-
-
-def test_a_count_that_comes_after_its_item_is_as_good() -> None:
-    talk = talked()
-    item = talk.hear(TEXTS[2], counted=False)
-    assert talk.next[1] == "projected"
-    talk.tracker.item_counted(item.seq, count(TEXTS[2]))
-    assert talk.next == (talk.prompt, "tokenizer")
 
 
 def test_what_was_counted_is_never_labelled_exact() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mew_agent.context.history import History, Item, Pin, Summary
 from mew_agent.context.measures import kept_reply_tokens, measure_of
-from mew_agent.context.policy import DOMINDS_V1, LMSTUDIO, TACHIKOMA, CompactAction, Suggestion
+from mew_agent.context.policy import DOMINDS_V1, LMSTUDIO, MEW, TACHIKOMA, CompactAction, Policy, Suggestion
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.model.interface import ToolCall, Window
@@ -181,20 +181,33 @@ def test_a_changed_window_moves_level_and_threshold_at_once_and_no_tokens(window
     )
 
 
-def test_a_changed_model_leaves_no_figure_but_the_last_report() -> None:
+@pytest.mark.parametrize("policy", [MEW, LMSTUDIO], ids=lambda policy: policy.on_missing)
+def test_another_model_without_usage_makes_the_size_unknown(policy: Policy) -> None:
     agent = Agent()
+    agent.tracker.policy = policy
     agent.turn(1_000)
-    agent.tracker.model_changed("other", Window(8_192, "loaded"))
-    assert agent.shown() == (None, "unknown", "model_changed", 2)
+    agent.ask()
+    agent.call(None, served="other")
+    assert agent.shown()[:3] == (None, "unknown", "model_changed")
     report = agent.report()
     assert report.last_reported is not None
-    assert (report.last_reported.tokens, report.model, report.compact_at_tokens) == (1_000, "other", 7_373)
+    assert report.last_reported.tokens == 1_000
+    assert report.tokens_per_turn is None
 
 
-def test_a_model_changed_before_any_call_is_still_no_call_yet() -> None:
+def test_another_model_with_usage_is_reported_at_once() -> None:
     agent = Agent()
-    agent.tracker.model_changed("other", Window(8_192, "loaded"))
-    assert agent.shown() == (None, "unknown", "no_call_yet", 0)
+    agent.turn(1_000)
+    agent.ask()
+    agent.call(used(1_400), served="other")
+    assert agent.shown()[:3] == (1_400, "reported", None)
+
+
+def test_a_first_call_without_usage_is_no_change_of_model() -> None:
+    agent = Agent()
+    agent.ask()
+    agent.call(None, served="other")
+    assert agent.shown()[:3] == (None, "unknown", "usage_unavailable")
 
 
 def test_usage_of_an_older_revision_moves_nothing() -> None:
@@ -348,7 +361,7 @@ def test_a_cut_together_with_new_tools_still_leaves_books_that_sum() -> None:
     for total in (1_000, 1_100, 1_200):
         agent.turn(total)
     agent.forget(0, 1)
-    agent.tracker.describe_prefix(SYSTEM, "a tool with many parameters " * 40)
+    agent.tracker.next_prompt.describe_prefix(SYSTEM, "a tool with many parameters " * 40)
     agent.ask()
     agent.call(used(1_350), fingerprint="more tools")
     assert breakdown_sum(agent.report()) == 1_350
@@ -456,13 +469,13 @@ def test_a_pin_enters_the_next_prompt_when_the_prefix_is_described() -> None:
     agent.turn(1_000)
     before = agent.report().next_prompt_tokens or 0
     agent.history.pins.append(Pin("p", "Never delete a file without asking. " * 10))
-    agent.tracker.describe_prefix(SYSTEM, "")
+    agent.tracker.next_prompt.describe_prefix(SYSTEM, "")
     assert (agent.report().next_prompt_tokens or 0) > before + 50
 
 
 def test_before_any_call_the_next_prompt_is_a_heuristic_and_afterwards_projected() -> None:
     agent = Agent()
-    agent.tracker.describe_prefix(SYSTEM, "")
+    agent.tracker.next_prompt.describe_prefix(SYSTEM, "")
     agent.ask()
     assert agent.report().next_prompt_basis == "heuristic"
     assert (agent.report().next_prompt_tokens or 0) > 100

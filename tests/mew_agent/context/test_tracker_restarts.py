@@ -30,15 +30,15 @@ def test_after_a_restart_the_next_prompt_is_projected_from_the_last_report_less_
         agent.turn(total)
     agent.forget(0, 1)
     agent.hear()
-    predicted = agent.tracker.next_prompt_tokens
+    predicted = agent.tracker.next_prompt.tokens
     again = restarted(restarted(agent))
-    assert again.tracker.next_prompt_tokens == predicted
-    again.tracker.describe_prefix(SYSTEM, "")
-    assert (again.tracker.next_prompt_tokens, again.tracker.next_prompt_basis) == (predicted, "projected")
-    again.tracker.describe_prefix(SYSTEM, "more tools " * 60)
-    assert again.tracker.next_prompt_tokens > predicted + 60
-    again.tracker.describe_prefix("", "")
-    assert again.tracker.next_prompt_tokens < predicted - 100
+    assert again.tracker.next_prompt.tokens == predicted
+    again.tracker.next_prompt.describe_prefix(SYSTEM, "")
+    assert (again.tracker.next_prompt.tokens, again.tracker.next_prompt.basis) == (predicted, "projected")
+    again.tracker.next_prompt.describe_prefix(SYSTEM, "more tools " * 60)
+    assert again.tracker.next_prompt.tokens > predicted + 60
+    again.tracker.next_prompt.describe_prefix("", "")
+    assert again.tracker.next_prompt.tokens < predicted - 100
     assert {again.tracker.ledger.price(item.seq, item.seq).basis for item in again.history.items} == {"projected"}
     again.call(used(predicted + 30, 20))
     assert again.report().drift_tokens == -10
@@ -53,7 +53,7 @@ def test_what_another_model_reported_is_no_anchor_after_a_restart() -> None:
         again = Agent(history=agent.history)
         again.tracker.restored(saved.model_copy(update={"anchor": saved.anchor.model_copy(update=changed)}))
         assert again.report().next_prompt_basis == "heuristic"
-        assert again.tracker.next_prompt_tokens < 1_000
+        assert again.tracker.next_prompt.tokens < 1_000
 
 
 def test_a_restart_before_any_report_still_says_restarted_when_there_is_a_history() -> None:

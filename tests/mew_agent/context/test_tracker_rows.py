@@ -38,7 +38,7 @@ class Moment:
     def __init__(self, history: History | None = None) -> None:
         self.history = history or History()
         self.tracker = Tracker(self.history, MEW, Window(128_000, "configured"), "gpt")
-        self.tracker.describe_prefix("You are an agent in a space.", "")
+        self.tracker.next_prompt.describe_prefix("You are an agent in a space.", "")
         self.calls = 0
 
     def ask(self) -> None:
@@ -80,7 +80,7 @@ class Moment:
         old = self.tracker
         self.tracker = Tracker(self.history, MEW, Window(128_000, "configured"), "gpt")
         self.tracker.restored(old.saved())
-        self.tracker.describe_prefix("You are an agent in a space.", "")
+        self.tracker.next_prompt.describe_prefix("You are an agent in a space.", "")
 
     def clear(self) -> None:
         self.history.clear()
@@ -137,7 +137,8 @@ def other_window(moment: Moment) -> None:
 
 def other_model(moment: Moment) -> None:
     kept(moment)
-    moment.tracker.model_changed("other", Window(8_192, "loaded"))
+    moment.ask()
+    moment.call(None, served="other")
 
 
 def late_usage(moment: Moment) -> None:
@@ -183,7 +184,7 @@ ROWS: list[Any] = [
         restarted, None, "unknown", "restarted", 0, 4, (UNKNOWN | NEXT) - {"drift_tokens"}, id="process restarted"
     ),
     pytest.param(other_window, 2_400, "reported", None, 0, 4, SHOWN, id="window changed"),
-    pytest.param(other_model, None, "unknown", "model_changed", 0, 4, UNKNOWN | NEXT, id="served model changed"),
+    pytest.param(other_model, None, "unknown", "model_changed", 2, 6, UNKNOWN | NEXT, id="served model changed"),
     pytest.param(late_usage, 2_400, "reported", None, 2, 6, SHOWN, id="usage of an older revision"),
 ]
 
@@ -280,8 +281,8 @@ def test_m2_m3_a_call_without_usage_leaves_the_last_report_visible_and_no_figure
     told(tracker, used(70, 12, 82))
     told(tracker, None)
     assert tracker.tokens is None
-    assert tracker.last_reported is not None
-    assert tracker.last_reported.tokens == 82
+    assert tracker.measurement.last_reported is not None
+    assert tracker.measurement.last_reported.tokens == 82
 
 
 @pytest.mark.parametrize(("total", "announced"), [(115_199, False), (115_200, True)], ids=["M4 below", "M4"])

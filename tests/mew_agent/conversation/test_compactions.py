@@ -294,6 +294,6 @@ async def test_dropping_to_a_size_tells_by_how_much_it_was_missed(talking: Talki
         dropped = await talk.conversation.compress_to(Fraction(numerator=1, denominator=100))
         assert dropped.removed_messages == 4
         assert dropped.missed_by_tokens == dropped.tokens_after - 81
-        assert dropped.tokens_after == talk.conversation.tracker.next_prompt_tokens
+        assert dropped.tokens_after == talk.conversation.tracker.next_prompt.tokens
         assert not [request for request in talk.server.requests if request.is_summary]
         assert talk.words[-1] == "compacted"

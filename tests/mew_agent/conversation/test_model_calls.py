@@ -308,7 +308,7 @@ async def test_only_the_kept_attempt_at_an_answer_counts(talking: Talking, text:
         assert (refused, set(between), last) == ("main", {"summary"}, "main")
         kept = [call.usage.total_tokens for call in calls if call.role == "main" and call.usage is not None]
         assert talk.now.tokens == kept[-1]
-        assert talk.conversation.tracker.spent_tokens == sum(kept)
+        assert talk.conversation.tracker.measurement.spent_tokens == sum(kept)
 
 
 async def test_interrupted_and_cancelled_calls_are_recorded(talking: Talking) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mew_agent.context.drift import Drift, drift_of, is_doubtful
 from mew_agent.context.measures import Measure
+from mew_agent.context.reconciliation import Drift, drift_of, is_doubtful
 from mew_agent.tokens.projection import Calibration
 
 

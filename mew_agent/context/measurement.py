@@ -1,0 +1,165 @@
+"""[pure] The newest measured size of a context: what was reported, when, for which items, and how it grows by turns.
+
+Owns the transitions of `tokens` and its basis: reported, projected after a cut, unknown with a reason. Does not know
+prices of items or policies.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from mew_protocol.context_report import Basis, LastReported, UnknownReason
+
+from mew_agent.context.history import Item
+from mew_agent.context.measures import KeptReply, Measure
+from mew_agent.context.persisted_state import SavedContext
+from mew_agent.model.usage import Usage
+from mew_agent.tokens.projection import Calibration
+
+TREND_TURNS = 8
+"""Number of recent turns in the trend."""
+
+_SEQ: Callable[[Item], int] = attrgetter("seq")
+
+
+@dataclass
+class Trend:
+    """Growth of the reported total over the recent turns; calls of one turn count together."""
+
+    _growth: deque[int] = field(default_factory=lambda: deque(maxlen=TREND_TURNS))
+    _turn: int | None = None
+    _last_tokens: int | None = None
+
+    def add(self, total_tokens: int, *, turn: int) -> None:
+        """Add the reported total of a call in this turn."""
+        if self._last_tokens is not None:
+            grown = total_tokens - self._last_tokens
+            if self._turn == turn and self._growth:
+                self._growth[-1] += grown
+            else:
+                self._growth.append(grown)
+            self._turn = turn
+        self._last_tokens = total_tokens
+
+    def interrupt(self) -> None:
+        """Start from the next report: something left the context, which is not growth."""
+        self._last_tokens = None
+
+    def reset(self) -> None:
+        """Forget all turns."""
+        self._growth.clear()
+        self._turn = self._last_tokens = None
+
+    @property
+    def tokens_per_turn(self) -> float | None:
+        """Mean growth of the recent turns; None until two calls can be compared."""
+        return sum(self._growth) / len(self._growth) if self._growth else None
+
+
+@dataclass
+class Measurement:
+    """The size of the context as last measured. `tokens` is None if it is unknown; `reason` says why."""
+
+    tokens: int | None = None
+    basis: Basis = "unknown"
+    reason: UnknownReason | None = "no_call_yet"
+    usage: Usage | None = None
+    measured_at: str | None = None
+    call_id: str | None = None
+    served_model: str | None = None
+    """The model whose report this is."""
+    revision: int = 0
+    """The revision of the history that was measured."""
+    last_seq: int = -1
+    """The newest item that was measured; `reply_seq` is that of the reply, which the total includes too."""
+    reply_seq: int | None = None
+    spent_tokens: int = 0
+    """Total of all main calls since the last clear: a budget, not a part of the window."""
+    reply: KeptReply = field(default_factory=KeptReply)
+    trend: Trend = field(default_factory=Trend)
+    is_undecided: bool = False
+    """Whether the newest call reported no usage and the policy has not decided about it yet."""
+
+    _last_reported: tuple[int, str, str] | None = None
+
+    # -- changes -----------------------------------------------------------------------------------------
+
+    def record(
+        self, usage: Usage, *, call_id: str, at: str, last_seq: int, revision: int, served_model: str, turn: int
+    ) -> None:
+        """Record the usage of a main call that sent all items up to `last_seq`."""
+        self.usage, self.call_id, self.measured_at, self.served_model = usage, call_id, at, served_model
+        self.revision, self.last_seq, self.reply_seq = revision, last_seq, None
+        self.tokens, self.basis, self.reason = usage.total_tokens, "reported", None
+        self._last_reported = usage.total_tokens, at, call_id
+        self.reply.expect(usage)
+        self.trend.add(usage.total_tokens, turn=turn)
+
+    def record_missing_usage(self, served_model: str, *, keep_last: bool) -> None:
+        """Record a main call without usage. `keep_last` keeps the last size, as projected, if the model is the same."""
+        if self.served_model not in (None, served_model):
+            # Another model has another tokenizer: the last size says nothing about it.
+            self.become_unknown("model_changed")
+            self.trend.reset()
+        elif keep_last and self.tokens is not None:
+            self.basis, self.reason = "projected", None
+        else:
+            self.become_unknown("usage_unavailable")
+
+    def add_reply(self, measure: Measure, calibration: Calibration) -> None:
+        """Note the item of the reply, which the reported total includes; other items change nothing."""
+        if self.reply.identify(measure, calibration):
+            self.reply_seq = measure.seq
+
+    def become_unknown(self, reason: UnknownReason) -> None:
+        """Set the size to unknown."""
+        self.tokens, self.basis, self.reason = None, "unknown", reason
+        self.reply.hidden_tokens = 0
+
+    def subtract(self, freed_tokens: int) -> int:
+        """Subtract what a cut freed from a known size, which is projected then. Returns the tokens subtracted."""
+        if self.tokens is None:
+            return 0
+        freed = min(self.tokens, freed_tokens)
+        if freed:
+            self.tokens, self.basis, self.reason = self.tokens - freed, "projected", None
+        return freed
+
+    def clear(self) -> None:
+        """Start over with an empty history."""
+        self.become_unknown("cleared")
+        self.reply.forget()
+        self.spent_tokens = 0
+        self.trend.reset()
+
+    def restore(self, saved: SavedContext) -> None:
+        """Restore what an earlier process measured, except the size, which is unknown until the next report."""
+        last = saved.last_reported
+        if last is not None:
+            self.measured_at, self.call_id = last.measured_at, last.call_id
+            self._last_reported = last.tokens, last.measured_at, last.call_id
+        self.revision, self.last_seq = saved.measured_revision, saved.measured_seq
+        self.reply_seq = saved.measured_reply_seq
+        self.served_model, self.spent_tokens = saved.served_model, saved.spent_tokens
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    @property
+    def last_reported(self) -> LastReported | None:
+        """The newest size that a provider reported; None before the first one."""
+        if self._last_reported is None:
+            return None
+        tokens, measured_at, call_id = self._last_reported
+        return LastReported(tokens=tokens, measured_at=measured_at, call_id=call_id)
+
+    def stale_messages(self, items: Sequence[Item]) -> int:
+        """The number of items of the history that the measurement does not include."""
+        if not items or items[-1].seq <= self.last_seq:
+            return 0
+        count, reply = len(items) - bisect_right(items, self.last_seq, key=_SEQ), self.reply_seq
+        if reply is None:
+            return count
+        place = bisect_left(items, reply, key=_SEQ)
+        return count - (place < len(items) and items[place].seq == reply)

@@ -1,0 +1,73 @@
+"""[pure] What a reported prompt teaches: the drift of our prediction, doubts about an interval, and calibration.
+
+Owns the bounds for drift, doubt and truncation by the server, and what each kind of report teaches the calibration.
+Keeps no books; see `ledger`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mew_agent.context.measures import Measure
+from mew_agent.tokens.projection import WHOLE_PROMPT_NOISE, Calibration
+
+DRIFT_TOLERANCE_TOKENS = 64
+DRIFT_TOLERANCE_PERCENT = 2
+
+DOUBT_TOKENS = 16
+DOUBT_TOKENS_PER_ITEM = 4
+DOUBT_SHARE = (1, 4)
+"""An interval is doubtful if its growth is off by more than all three bounds; the share is of its projected part. The
+reason: a server that silently drops old messages shows only in the totals."""
+
+TRUNCATION_FALL = (4, 5)
+"""A prompt below 4/5 of the one before, with nothing removed by us, was truncated by the server."""
+
+
+class Drift(NamedTuple):
+    """Predicted minus reported prompt tokens, and the consequences."""
+
+    tokens: int
+    rebased: bool
+    truncated_by_server: bool
+
+
+def drift_of(predicted: int, reported: int, before: int, *, may_be_truncated: bool) -> Drift:
+    """The drift of a prompt reported after one of `before` tokens.
+
+    `may_be_truncated` is False if something on our side may explain a smaller prompt.
+    """
+    tokens = predicted - reported
+    bound = max(DRIFT_TOLERANCE_TOKENS, reported * DRIFT_TOLERANCE_PERCENT // 100)
+    keep, whole = TRUNCATION_FALL
+    return Drift(tokens, abs(tokens) > bound, may_be_truncated and reported * whole < before * keep)
+
+
+def is_doubtful(drift_tokens: int, sent: Sequence[Measure], calibration: Calibration) -> bool:
+    """Whether an interval's growth may include more, or less, than the items sent in it."""
+    off = abs(drift_tokens)
+    if off <= max(DOUBT_TOKENS, DOUBT_TOKENS_PER_ITEM * len(sent)):
+        return False
+    part, whole = DOUBT_SHARE
+    return off > sum(m.project(calibration) for m in sent if m.known_tokens is None) * part // whole
+
+
+def learn_from_interval(calibration: Calibration, grown: int, sent: Sequence[Measure], units: float) -> Calibration:
+    """The calibration after an interval of `grown` tokens, whose items have the features `units`."""
+    learnt = calibration.observe(grown - calibration.overhead_tokens * len(sent), units)
+    if [measure.counted_tokens for measure in sent].count(None) == len(sent):
+        return learnt
+    sizes = [m.counted_tokens if m.known_tokens is None else m.known_tokens for m in sent]
+    text_tokens = [tokens for tokens in sizes if tokens is not None]
+    if len(text_tokens) < len(sent):
+        return learnt
+    # The size of every text is known, so the rest of the growth is the template's.
+    projected = [
+        calibration.project(m.features) if m.known_tokens is None else calibration.wrap(m.known_tokens) for m in sent
+    ]
+    return learnt.observe_counted(grown, sum(text_tokens), len(sent), sum(projected))
+
+
+def learn_from_prompt(calibration: Calibration, prompt_tokens: int, messages: int, units: float) -> Calibration:
+    """The calibration after a model's first prompt, which is all there is to learn its factor from."""
+    text_tokens = prompt_tokens - calibration.overhead_tokens * messages
+    return calibration.observe(text_tokens, units, noise=WHOLE_PROMPT_NOISE)
