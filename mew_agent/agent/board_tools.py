@@ -41,7 +41,7 @@ class BoardTools:
         self._changed = anyio.Event()
         self._toolbox = Toolbox()
         for function in (self.context_board, self.request_compaction, self.wait_for_headroom):
-            self._toolbox.add(Tool.of(function))
+            self._toolbox.add(Tool.from_function(function))
         me.on_context(self._heard)
         me.on(kinds.SYSTEM_PRESENCE)(self._someone_moved)
 

@@ -39,7 +39,7 @@ class ResourceTools:
         self._me = me
         self._toolbox = Toolbox()
         for function in (self.list_resources, self.read_resource):
-            self._toolbox.add(Tool.of(function))
+            self._toolbox.add(Tool.from_function(function))
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`."""

@@ -31,7 +31,7 @@ class RecallTools:
         self._state = state
         self._is_offered = False
         self._toolbox = Toolbox()
-        self._toolbox.add(Tool.of(self.recall_result))
+        self._toolbox.add(Tool.from_function(self.recall_result))
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`. Once offered it stays: a list that comes and goes makes prompts incomparable."""

@@ -34,7 +34,7 @@ class ContextTools:
         self._requested: list[_ClearRequest] = []
         self._toolbox = Toolbox()
         for function in (self.add_reminder, self.update_reminder, self.delete_reminder, self.clear_mind):
-            self._toolbox.add(Tool.of(function))
+            self._toolbox.add(Tool.from_function(function))
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools as the model sees them."""

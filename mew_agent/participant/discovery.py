@@ -23,13 +23,13 @@ from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import Peer, PeerChanges
 from mew_agent.tools.catalog import METHOD_NOT_FOUND
 from mew_agent.tools.peer_offers import (
+    InvalidList,
     Listing,
     PeerResource,
-    Unreadable,
-    prompts_of,
     read_page,
-    resources_of,
-    tools_of,
+    read_prompts,
+    read_resources,
+    read_tools,
 )
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ MAX_OBSERVED_REQUESTS: Final = 1_000
 """How many requests of others are remembered until they are answered; the oldest are forgotten."""
 
 Reader = Callable[[str, tuple[Mapping[str, Any], ...]], tuple[Any, ...]]
-READERS: Final[Mapping[str, Reader]] = {"tools": tools_of, "resources": resources_of, "prompts": prompts_of}
+READERS: Final[Mapping[str, Reader]] = {"tools": read_tools, "resources": read_resources, "prompts": read_prompts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,10 +297,10 @@ class ObservedListings:
             peer = self._asked.pop(name)
             try:
                 page = read_page(response.body.get("result"), "tools")
-            except Unreadable:
+            except InvalidList:
                 return
             if page.cursor is None:
-                yield peer, Listing(tools_of(peer, page.entries), page.others)
+                yield peer, Listing(read_tools(peer, page.entries), page.others)
 
 
 async def fetch_list(
@@ -324,7 +324,7 @@ async def fetch_list(
             if error.code != METHOD_NOT_FOUND:
                 raise
             break
-        except Unreadable as error:
+        except InvalidList as error:
             raise BadAnswer(peer, str(error)) from None
         entries += page.entries
         others |= page.others

@@ -194,7 +194,7 @@ class Participant:
         """
 
         def register(one: F) -> F:
-            self.toolbox.add(Tool.of(one, name=name, description=description))
+            self.toolbox.add(Tool.from_function(one, name=name, description=description))
             return one
 
         return register if function is None else register(function)
@@ -209,7 +209,7 @@ class Participant:
 
         def register(function: ResourceFunction) -> ResourceFunction:
             values = {"name": name, "description": description, "mime_type": mime_type}
-            self.resources.add(Resource.of(function, uri, **values))
+            self.resources.add(Resource.from_function(function, uri, **values))
             return function
 
         return register

@@ -1,7 +1,7 @@
-"""[pure] How much of a tool's result enters the context, and what stands there instead of the rest.
+"""[pure] Limit how much of a tool result enters the context.
 
-Sizes are projected by what was learnt of the model, and said to be so. Owns the bound and the cutting; where the whole
-of a result is kept is the transcript's matter.
+Owns the limits of the results of one reply, how a long result is cut, and the notice in its place. Sizes are projected
+by what was learnt about the model, and notices say so. Does not store the complete result; the transcript does.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,24 +10,26 @@ from typing import Final, Literal
 
 OnLong = Literal["cut", "refuse"]
 Project = Callable[[str], int]
-"""Tokens that a text will probably take."""
+"""Returns the projected tokens of a text."""
 
-LEAST_TOKENS: Final = 64
-"""What a result gets even where there is no room: less says nothing."""
+MIN_RESULT_TOKENS: Final = 64
+"""Limit of a result without any room: a shorter text would be useless."""
 
 SHARE_WHEN_FULL: Final = 4
-"""Where the window is nearly full, results may take a quarter of it, for which older things have to go."""
+"""In a nearly full window results may take a quarter of it; a compaction then makes room for them."""
 
-CUT = "\n[... about {tokens:,} tokens (projected) of this result are left out; the whole is kept as {id} ...]\n"
+CUT = (
+    "\n[... about {tokens:,} tokens (projected) of this result are omitted; the complete result is kept as {id} ...]\n"
+)
 REFUSED = (
-    "Error: this result of about {tokens:,} tokens (projected) is longer than the {limit:,} that there is room for;"
+    "Error: this result of about {tokens:,} tokens (projected) exceeds the {limit:,} tokens of room;"
     " it is kept as {id}."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What there is room for, in tokens. `free_tokens` now; `most_tokens` if all that may go has gone."""
+    """The room in a context window: `free_tokens` now, `most_tokens` after removing all that may be removed."""
 
     window_tokens: int
     free_tokens: int
@@ -35,8 +37,8 @@ class Room:
 
     @property
     def for_results(self) -> int:
-        """What all results of one reply may take together: half of what is free, and at least a quarter of the window
-        unless that cannot be had.
+        """Tokens for all results of one reply: half of the free tokens, but at least a quarter of the window if a
+        compaction can free that much.
         """
         wanted = max(self.free_tokens // 2, self.window_tokens // SHARE_WHEN_FULL)
         return max(0, min(wanted, self.most_tokens // 2))
@@ -44,24 +46,24 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class ResultBound:
-    """The policy: `max_tokens` for one result (None: only the room bounds it), and what becomes of a longer one."""
+    """The size limit of a single result, and what happens to longer ones. None: limited by the room only."""
 
     max_tokens: int | None = None
     on_long: OnLong = "cut"
 
     def limits(self, sizes: Mapping[str, int], room: Room) -> dict[str, int]:
-        """How much each of several results may take, by their keys. Short ones leave room to long ones."""
-        left, waiting = room.for_results, dict(sizes)
+        """The limit in tokens of each of several results, by key. Short results leave their room to long ones."""
+        left, pending = room.for_results, dict(sizes)
         limits: dict[str, int] = {}
-        for key, size in sorted(sizes.items(), key=lambda one: one[1]):
-            share = max(LEAST_TOKENS, left // len(waiting))
+        for key, size in sorted(sizes.items(), key=lambda item: item[1]):
+            share = max(MIN_RESULT_TOKENS, left // len(pending))
             limits[key] = share if self.max_tokens is None else min(share, self.max_tokens)
             left = max(0, left - min(size, limits[key]))
-            del waiting[key]
+            del pending[key]
         return limits
 
     def bounded(self, text: str, limit_tokens: int, project: Project, *, kept_as: str) -> str | None:
-        """What enters in place of a result that is too long; None for one that is not."""
+        """The replacement for a result that exceeds the limit; None if it fits. `kept_as` is the id of the original."""
         tokens = project(text)
         if tokens <= limit_tokens:
             return None
@@ -71,7 +73,7 @@ class ResultBound:
 
 
 def cut_in_the_middle(text: str, tokens: int, limit_tokens: int, project: Project, *, kept_as: str) -> str:
-    """Beginning and end of a text of `tokens`, and between them a note of how much is missing, and where it is."""
+    """The start and the end of a text, with a notice between them that says how much is missing and where it is."""
     room = max(0, limit_tokens - project(CUT.format(tokens=tokens, id=kept_as)))
     kept_chars = min(len(text), len(text) * room // tokens)
     head, tail, kept_tokens = "", "", 0
@@ -86,7 +88,7 @@ def cut_in_the_middle(text: str, tokens: int, limit_tokens: int, project: Projec
 
 
 def beginning(text: str, limit_tokens: int, project: Project) -> str:
-    """As much of a text from its beginning as takes no more than `limit_tokens`."""
+    """The longest start of a text within `limit_tokens`."""
     chars, tokens = len(text), project(text)
     while chars and tokens > limit_tokens:
         chars = min(chars * max(0, limit_tokens) // tokens, chars - 1)

@@ -1,7 +1,7 @@
-"""What a participant offers its peers over MCP: the one question an `mcp/request` comes down to.
+"""Answer the MCP requests of peers.
 
-Owns the JSON-RPC error codes, and the offers of a participant of this process: its tools and resources. Another kind
-of offers stands for an MCP server (`mew_agent.bridge`). Knows no envelopes; those are the business of `answers`.
+Owns the JSON-RPC error codes and the offers of a participant in this process: its tools and resources. The other kind
+of offers is an MCP server (see `mew_agent.bridge`). Does not know envelopes; see `mew_agent.participant.mcp_server`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 UNAVAILABLE: Final = -32000
-"""Who was asked cannot answer now: it is paused, or the server behind it is down."""
+"""The participant cannot answer now: it is paused, or its MCP server is down."""
 RESOURCE_NOT_FOUND: Final = -32002
 
 
 @dataclass(eq=False)
 class RequestFailed(MewAgentError):
-    """A request that gets a JSON-RPC error as its answer. `code` as in JSON-RPC and MCP."""
+    """A request that is answered with a JSON-RPC error. `code` is a code of JSON-RPC or MCP."""
 
     code: int
     message: str
@@ -39,7 +39,7 @@ class Offers(Protocol):
     """Answers MCP requests."""
 
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The result of an MCP request, as MCP shapes it. Raises `RequestFailed`."""
+        """The result of an MCP request, in the shape of MCP. Raises `RequestFailed`."""
         ...
 
 
@@ -53,7 +53,7 @@ class LocalOffers:
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Answer from the toolbox or the resources. Lists have one page. Raises `RequestFailed`."""
         if method.endswith("/list") and params.get("cursor") is not None:
-            raise RequestFailed(INVALID_PARAMS, "there is one page only, and it gave out no `cursor`")
+            raise RequestFailed(INVALID_PARAMS, "invalid cursor: the list has a single page")
         match method:
             case "ping":
                 return {}
@@ -72,10 +72,10 @@ class LocalOffers:
                 raise RequestFailed(METHOD_NOT_FOUND, f"method '{method}' is not offered here")
 
     async def _call(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """A tool that fails has a result that says so: that is what the model that called it can act on."""
+        """Run a tool. A failure is a result, not an error, so that the calling model can react to it."""
         name, arguments = params.get("name"), params.get("arguments") or {}
         if not isinstance(name, str) or not isinstance(arguments, dict):
-            raise RequestFailed(INVALID_PARAMS, "params need a `name` and an object `arguments`")
+            raise RequestFailed(INVALID_PARAMS, "params must contain a string `name` and an object `arguments`")
         try:
             return ToolResult.from_value(await self.toolbox.call(name, arguments)).to_mcp()
         except (UnknownTool, BadArguments) as error:
@@ -86,7 +86,7 @@ class LocalOffers:
     async def _read(self, params: Mapping[str, Any]) -> dict[str, Any]:
         uri = params.get("uri")
         if not isinstance(uri, str):
-            raise RequestFailed(INVALID_PARAMS, "params need a `uri`")
+            raise RequestFailed(INVALID_PARAMS, "params must contain a string `uri`")
         try:
             return await self.resources.read(uri)
         except NoSuchResource as error:
@@ -96,7 +96,7 @@ class LocalOffers:
 
 
 def with_other_lists(tools: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:
-    """A list of tools that says which other lists are worth asking for; nobody has to ask for empty ones then."""
+    """Add the names of further lists to a list of tools, so that peers need not request empty lists."""
     if not others:
         return tools
     meta = tools.get("_meta")

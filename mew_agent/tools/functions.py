@@ -1,6 +1,6 @@
-"""Python functions as tools: their schema from their annotations, their arguments checked, their results as text.
+"""Python functions as tools: a schema from their annotations, checked arguments, and calls in a task or a thread.
 
-Owns no transport: the agent offers a toolbox to its model, the MCP side of a participant offers it to peers.
+Does not receive calls: `sources` offers a toolbox to the model, `catalog` offers it to peers.
 """
 
 import inspect
@@ -25,7 +25,7 @@ ToolFunction = Callable[..., Any]
 
 @dataclass(eq=False)
 class UnknownTool(MewAgentError):
-    """Nobody here has a tool of this name."""
+    """No tool has this name."""
 
     name: str
     known: tuple[str, ...]
@@ -36,7 +36,7 @@ class UnknownTool(MewAgentError):
 
 @dataclass(eq=False)
 class BadArguments(MewAgentError):
-    """Arguments that do not fit the tool. `problem` names the argument."""
+    """Arguments that do not match the schema of the tool. `problem` names the argument."""
 
     name: str
     problem: str
@@ -47,16 +47,16 @@ class BadArguments(MewAgentError):
 
 @dataclass(eq=False)
 class ToolStopped(MewAgentError):
-    """A tool that ended itself in a way that would end more than itself. `how` says which."""
+    """A tool that called `exit` or was cancelled from within. `cause` says which."""
 
-    how: str
+    cause: str
 
     def __str__(self) -> str:
-        return f"it ended without a result: {self.how}"
+        return f"the tool ended without a result: {self.cause}"
 
 
 class _Untitled(GenerateJsonSchema):
-    """Leaves out titles that only repeat a name: they would take a part of every prompt."""
+    """Omits titles that only repeat a name, because every prompt would contain them."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -69,7 +69,7 @@ class _Untitled(GenerateJsonSchema):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One function with the model of its arguments."""
+    """A function with a pydantic model of its arguments."""
 
     name: str
     description: str
@@ -79,25 +79,27 @@ class Tool:
     """JSON Schema of the arguments."""
 
     @classmethod
-    def of(cls, function: ToolFunction, *, name: str | None = None, description: str | None = None) -> "Tool":
-        """A tool from a typed function; its docstring is the description a model reads.
+    def from_function(
+        cls, function: ToolFunction, *, name: str | None = None, description: str | None = None
+    ) -> "Tool":
+        """Make a tool from a typed function; its docstring is the description that a model reads.
 
-        Raises `TypeError` for one without a name of its own, or whose arguments cannot be described.
+        Raises `TypeError` for a lambda without `name`, and for arguments without a name or a JSON Schema.
         """
         plain = function
         while isinstance(plain, partial):
             plain = plain.func
         tool_name = name or str(getattr(plain, "__name__", type(plain).__name__))
         if tool_name == "<lambda>":
-            raise TypeError("tool '<lambda>': it needs a name, as in tool(name=...)")
+            raise TypeError("tool '<lambda>': a lambda needs a name, as in tool(name=...)")
         fields: dict[str, Any] = {}
-        for place, parameter in enumerate(inspect.signature(function, eval_str=True).parameters.values()):
+        for index, parameter in enumerate(inspect.signature(function, eval_str=True).parameters.values()):
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise TypeError(f"tool '{tool_name}': every argument needs a name; '{parameter}' has none")
             default = ... if parameter.default is parameter.empty else parameter.default
-            # Behind an alias any name will do, also one that a model class uses for itself.
+            # The alias allows argument names that pydantic reserves for its own attributes.
             kind = Any if parameter.annotation is parameter.empty else parameter.annotation
-            fields[f"argument_{place}"] = (kind, Field(default, alias=parameter.name))
+            fields[f"argument_{index}"] = (kind, Field(default, alias=parameter.name))
         try:
             arguments = create_model(f"{tool_name}_arguments", **fields)
             schema = arguments.model_json_schema(schema_generator=_Untitled)
@@ -112,7 +114,7 @@ class Tool:
         )
 
     async def call(self, arguments: Mapping[str, Any]) -> Any:
-        """Check the arguments and run the function; see `outcome_of`. Raises `BadArguments` and what that raises."""
+        """Check the arguments and run the function. Raises `BadArguments`, and what `run_function` raises."""
         try:
             checked = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
@@ -120,7 +122,7 @@ class Tool:
             where = ".".join(str(part) for part in first["loc"]) or "arguments"
             raise BadArguments(self.name, f"{where}: {first['msg']}") from None
         keywords = {str(field.alias): getattr(checked, name) for name, field in type(checked).model_fields.items()}
-        return await outcome_of(self.function, keywords)
+        return await run_function(self.function, keywords)
 
 
 @dataclass
@@ -133,12 +135,12 @@ class Toolbox:
     def add(self, tool: Tool) -> None:
         """Add a tool; the name must be free."""
         if tool.name in self.tools:
-            raise ValueError(f"there is a tool '{tool.name}' already")
+            raise ValueError(f"tool '{tool.name}' already exists")
         self.tools[tool.name] = tool
         self._changed()
 
     def remove(self, name: str) -> Tool:
-        """Offer a tool no longer, and return it. Raises `UnknownTool`. Calls of it that run go on."""
+        """Withdraw a tool and return it. Running calls continue. Raises `UnknownTool`."""
         if name not in self.tools:
             raise UnknownTool(name, tuple(self.tools))
         tool = self.tools.pop(name)
@@ -146,7 +148,7 @@ class Toolbox:
         return tool
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What a model is told."""
+        """The tools as a model reads them."""
         return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in self.tools.values())
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
@@ -168,11 +170,11 @@ class Toolbox:
             self.on_change()
 
 
-async def outcome_of(function: ToolFunction, keywords: Mapping[str, Any]) -> Any:
-    """Run a function of any kind; a plain one runs in a worker thread. What a generator yields is its result.
+async def run_function(function: ToolFunction, keywords: Mapping[str, Any]) -> Any:
+    """Run a function of any kind: a plain one in a worker thread. The result of a generator is the list of its values.
 
-    Cancelling does not wait for a plain function: its result is thrown away when it comes. Raises `ToolStopped`, or
-    whatever the function raises.
+    Cancelling does not wait for a plain function; its later result is discarded. Raises `ToolStopped`, or what the
+    function raises.
     """
 
     def run() -> Any:
@@ -188,16 +190,16 @@ async def outcome_of(function: ToolFunction, keywords: Mapping[str, Any]) -> Any
     except SystemExit as error:
         raise ToolStopped(f"it called exit({error.code!r})") from error
     except anyio.get_cancelled_exc_class():
-        await anyio.lowlevel.checkpoint_if_cancelled()  # raises where it is we who are cancelled
-        raise ToolStopped("what it waited for was cancelled") from None
+        await anyio.lowlevel.checkpoint_if_cancelled()  # raises if our own task is cancelled
+        raise ToolStopped("a task it waited for was cancelled") from None
 
 
 def read_arguments(name: str, arguments_json: str) -> dict[str, Any]:
-    """The arguments a model wrote for a tool; nothing at all counts as none. Raises `BadArguments`."""
+    """Parse the arguments that a model wrote for a tool. An empty text means no arguments. Raises `BadArguments`."""
     try:
         arguments = json.loads(arguments_json or "{}")
     except (json.JSONDecodeError, RecursionError) as error:
-        raise BadArguments(name, f"they are not valid JSON: {error}") from None
+        raise BadArguments(name, f"invalid JSON: {error}") from None
     if not isinstance(arguments, dict):
         raise BadArguments(name, "arguments must be a JSON object")
     return arguments

@@ -1,7 +1,7 @@
-"""[pure] Names under which a model calls tools: those of peers, one for each (peer, tool), and back; and our own.
+"""[pure] Map tools to names that model servers accept (`[a-zA-Z0-9_-]{1,64}`), and back.
 
-Model servers take `[a-zA-Z0-9_-]{1,64}`. Owns the mapping; a name follows from peer and tool alone, whoever else is
-there, so that an agent that restarts offers the same names.
+Owns the mapping. A name depends on peer and tool alone, not on other peers, so that a restarted agent offers the same
+names.
 """
 
 import hashlib
@@ -28,16 +28,17 @@ class Target:
 
 
 def plain_name(target: Target) -> str | None:
-    """`peer__tool`, where that can be read back at its first separator; else None."""
+    """`peer__tool` if its first separator divides it unambiguously, else None."""
     name = f"{target.peer}{SEPARATOR}{target.tool}"
-    # A peer that ends with the separator's character would move it.
+    # A peer whose name ends with an underscore would move the separator.
     readable = target.tool and SEPARATOR not in target.peer and not target.peer.endswith("_")
     return name if readable and len(name) <= MAX_NAME_LENGTH and _PLAIN.fullmatch(name) else None
 
 
-def marked_name(target: Target) -> str:
-    """A name for any target: what can be kept of both, and a digest of both. It holds no separator, so it is no plain
-    name of anything.
+def digest_name(target: Target) -> str:
+    """A name for any target: the accepted characters of peer and tool, and a digest of both.
+
+    It contains no separator, so it never equals a plain name.
     """
     identity = f"{len(target.peer)}:{target.peer}{target.tool}".encode(errors="surrogatepass")
     digest = hashlib.blake2b(identity, digest_size=_DIGEST_BYTES).hexdigest()
@@ -46,25 +47,25 @@ def marked_name(target: Target) -> str:
 
 
 def own_name(tool: str) -> str:
-    """The name of a function of our own: as it is, where model servers take that."""
+    """The name of one of our own functions: unchanged if model servers accept it, else a digest name."""
     fits = len(tool) <= MAX_NAME_LENGTH and _ACCEPTED.fullmatch(tool)
-    return tool if fits else marked_name(Target("", tool))
+    return tool if fits else digest_name(Target("", tool))
 
 
 @dataclass
 class ToolNames:
-    """All names given so far, so that a call of a tool that is gone is still understood."""
+    """All names assigned so far, so that a call of a withdrawn tool is still understood."""
 
     _targets: dict[str, Target] = field(default_factory=dict)
 
     def name_of(self, target: Target, reserved: Collection[str] = ()) -> str:
-        """The one name of a target. `reserved` are names that mean something else here."""
+        """The name of a target. `reserved` names are already used for other tools."""
         name = plain_name(target)
         if name is None or name in reserved:
-            name = marked_name(target)
+            name = digest_name(target)
         self._targets[name] = target
         return name
 
     def target_of(self, name: str) -> Target | None:
-        """What a name means; None for names never given."""
+        """The target of a name; None for names never assigned."""
         return self._targets.get(name)

@@ -1,7 +1,6 @@
-"""[pure] What peers say over MCP that they offer, and what their tools answer: read liberally, whoever wrote it.
+"""[pure] Read the lists of tools, resources and prompts that peers send over MCP.
 
-Owns the shapes: lists may come bare or under their name, a tool's result as MCP content or as any value. It asks
-nobody anything.
+Owns the accepted shapes: a list may be bare or under its name, and invalid entries are dropped. Sends no requests.
 """
 
 from collections.abc import Mapping
@@ -10,14 +9,14 @@ from typing import Any, Final
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 MAX_LISTED: Final = 500
-"""Entries of one list that are kept; no model reads more tools than that."""
+"""Maximum entries of one list; no model reads more tools than that."""
 
 OTHER_LISTS: Final = "mew/lists"
-"""Key in `_meta` of a list of tools: names of the other lists that are worth asking for, such as `resources`."""
+"""Key in `_meta` of a list of tools: the names of other lists that are not empty, such as `resources`."""
 
 
-class Unreadable(ValueError):
-    """A list that is none. Its text says what it is instead."""
+class InvalidList(ValueError):
+    """An answer that is not a list. The message names what it is instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +31,9 @@ class PeerTool:
 
 @dataclass(frozen=True, slots=True)
 class PeerResource:
-    """A resource of a peer, to be read by `resources/read`. `mime_type` None: it did not say.
+    """A resource of a peer, to read with `resources/read`. `mime_type` is None if the peer did not send one.
 
-    Where `is_template`, the URI has `{places}` for whoever reads it to fill.
+    If `is_template`, the URI has `{placeholders}` that the reader fills in.
     """
 
     peer: str
@@ -47,7 +46,7 @@ class PeerResource:
 
 @dataclass(frozen=True, slots=True)
 class PeerPrompt:
-    """A prompt of a peer, to be fetched by `prompts/get`. `arguments` are the names that it knows."""
+    """A prompt of a peer, to fetch with `prompts/get`. `arguments` are the names of its arguments."""
 
     peer: str
     name: str
@@ -56,8 +55,8 @@ class PeerPrompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """One page of a list. `cursor` names the next; None: there is none. `others` are lists said to be there, too."""
+class ListPage:
+    """One page of a list. `cursor` requests the next page, if any. `others` are lists that the peer announced."""
 
     entries: tuple[Mapping[str, Any], ...]
     cursor: str | None = None
@@ -66,27 +65,27 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One whole list of a peer, and which others it said that it has."""
+    """A complete list of a peer, and the further lists that it announced."""
 
     offers: tuple[Any, ...]
     others: frozenset[str] = frozenset()
 
 
-def read_page(result: object, name: str) -> Page:
-    """A page of a list: `{name: [...], nextCursor}`, or only the list. What is no object in it is left out.
+def read_page(result: object, name: str) -> ListPage:
+    """Read a page of a list: `{name: [...], nextCursor}` or the bare list. Entries that are not objects are dropped.
 
-    Raises `Unreadable`.
+    Raises `InvalidList`.
     """
     entries = result.get(name) if isinstance(result, Mapping) else result
     if not isinstance(entries, list | tuple):
-        raise Unreadable(f"a list of {name} was expected, not {type(entries).__name__}")
+        raise InvalidList(f"expected a list of {name}, not {type(entries).__name__}")
     cursor = result.get("nextCursor") if isinstance(result, Mapping) else None
     kept = tuple(entry for entry in entries if isinstance(entry, Mapping))
-    return Page(kept, cursor if isinstance(cursor, str) and cursor else None, _others(result))
+    return ListPage(kept, cursor if isinstance(cursor, str) and cursor else None, _others(result))
 
 
-def tools_of(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerTool, ...]:
-    """The tools in a list, each name once; entries without a name are left out."""
+def read_tools(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerTool, ...]:
+    """The tools in a list, each name once. Entries without a name are dropped."""
     found: dict[str, PeerTool] = {}
     for entry in entries[:MAX_LISTED]:
         name = _text(entry, "name")
@@ -95,34 +94,34 @@ def tools_of(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerToo
     return tuple(found.values())
 
 
-def resources_of(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerResource, ...]:
+def read_resources(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerResource, ...]:
     """The resources and templates in a list, each URI once."""
     found: dict[str, PeerResource] = {}
     for entry in entries[:MAX_LISTED]:
         template, mime_type = _text(entry, "uriTemplate"), _text(entry, "mimeType") or None
         uri = _text(entry, "uri") or template
         if uri:
-            told = PeerResource(
+            resource = PeerResource(
                 peer, uri, _text(entry, "name"), _text(entry, "description"), mime_type, uri == template
             )
-            found.setdefault(uri, told)
+            found.setdefault(uri, resource)
     return tuple(found.values())
 
 
-def prompts_of(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerPrompt, ...]:
+def read_prompts(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerPrompt, ...]:
     """The prompts in a list, each name once."""
     found: dict[str, PeerPrompt] = {}
     for entry in entries[:MAX_LISTED]:
         name, listed = _text(entry, "name"), entry.get("arguments")
         arguments = [_text(one, "name") for one in _entries(listed) if isinstance(one, Mapping)]
         if name:
-            told = PeerPrompt(peer, name, _text(entry, "description"), tuple(filter(None, arguments)))
-            found.setdefault(name, told)
+            prompt = PeerPrompt(peer, name, _text(entry, "description"), tuple(filter(None, arguments)))
+            found.setdefault(name, prompt)
     return tuple(found.values())
 
 
 def _schema(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A tool's schema under any of its names; model servers want an object with properties."""
+    """The schema of a tool under any of its keys. Model servers require an object with properties."""
     for key in ("inputSchema", "input_schema", "parameters"):
         schema = entry.get(key)
         if isinstance(schema, Mapping) and schema.get("type", "object") == "object":
@@ -137,8 +136,8 @@ def _text(entry: Mapping[str, Any], key: str) -> str:
 
 def _others(result: object) -> frozenset[str]:
     meta = result.get("_meta") if isinstance(result, Mapping) else None
-    told = meta.get(OTHER_LISTS) if isinstance(meta, Mapping) else None
-    return frozenset(name for name in _entries(told) if isinstance(name, str))
+    others = meta.get(OTHER_LISTS) if isinstance(meta, Mapping) else None
+    return frozenset(name for name in _entries(others) if isinstance(name, str))
 
 
 def _entries(value: object) -> tuple[object, ...]:

@@ -1,7 +1,7 @@
-"""Python functions as MCP resources: things peers can read by their URI.
+"""Python functions as MCP resources: content that peers read by URI.
 
-Owns the matching of URIs, also those with places in them (`notes://{day}`), and the shape of what is read. Owns no
-transport: peers ask through the MCP side of a participant.
+Owns the matching of URIs, including templates (`notes://{day}`), and the shape of the content. Does not receive
+requests; see `catalog`.
 """
 
 import base64
@@ -15,18 +15,18 @@ from urllib.parse import quote, unquote
 from pydantic_core import to_json
 
 from mew_agent.errors import MewAgentError
-from mew_agent.tools.functions import outcome_of
+from mew_agent.tools.functions import run_function
 from mew_agent.tools.results import well_formed
 
 ResourceFunction = Callable[..., Any]
 
-_PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
+_PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 @dataclass(eq=False)
 class NoSuchResource(MewAgentError):
-    """Nothing here has this URI."""
+    """No resource has this URI."""
 
     uri: str
 
@@ -36,20 +36,20 @@ class NoSuchResource(MewAgentError):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One thing to read: what its function returns when it is asked for.
+    """A resource whose content is what its function returns at each read.
 
-    Text is sent as text, bytes as a blob, everything else as JSON; `mime_type` overrides what follows from that.
+    Text is sent as text, bytes as a blob, everything else as JSON. `mime_type` overrides the type derived from that.
     """
 
     uri: str
-    """With `{places}` it is a template: each stands for one path segment, and is an argument of the function."""
+    """With `{placeholders}` it is a template: each matches one path segment and is an argument of the function."""
     name: str
     description: str
     function: ResourceFunction
     mime_type: str | None = None
 
     @classmethod
-    def of(
+    def from_function(
         cls,
         function: ResourceFunction,
         uri: str,
@@ -58,40 +58,43 @@ class Resource:
         description: str | None = None,
         mime_type: str | None = None,
     ) -> "Resource":
-        """A resource from a function; its docstring is the description. A name alone becomes `resource:///name`.
+        """Make a resource from a function; its docstring is the description. A plain name becomes `resource:///name`.
 
-        Raises `TypeError` when the function's arguments are not the places of the URI.
+        Raises `TypeError` if the arguments of the function are not the placeholders of the URI.
         """
         address = uri if _SCHEME.match(uri) else f"resource:///{quote(uri, safe='/{}')}"
-        places, arguments = set(_PLACE.findall(address)), set(inspect.signature(function).parameters)
-        if places != arguments:
+        placeholders, arguments = set(_PLACEHOLDER.findall(address)), set(inspect.signature(function).parameters)
+        if placeholders != arguments:
             raise TypeError(
-                f"resource '{uri}': its places are {sorted(places)}, the arguments of its function {sorted(arguments)}"
+                f"resource '{uri}': its placeholders are {sorted(placeholders)}, the arguments of its function"
+                f" {sorted(arguments)}"
             )
-        told = description or inspect.getdoc(function) or ""
-        return cls(address, name or (function.__name__ if address == uri else uri), told, function, mime_type)
+        text = description or inspect.getdoc(function) or ""
+        return cls(address, name or (function.__name__ if address == uri else uri), text, function, mime_type)
 
     @property
     def is_template(self) -> bool:
-        """Whether the URI stands for many."""
-        return _PLACE.search(self.uri) is not None
+        """Whether the URI has placeholders."""
+        return _PLACEHOLDER.search(self.uri) is not None
 
     def arguments_in(self, uri: str) -> dict[str, str] | None:
-        """What stands at the places of a URI, decoded; None when it is not one of ours."""
-        parts = _PLACE.split(self.uri)
-        pattern = "".join(re.escape(part) if at % 2 == 0 else f"(?P<{part}>[^/?#]+)" for at, part in enumerate(parts))
+        """The decoded values of the placeholders in `uri`; None if it does not match."""
+        parts = _PLACEHOLDER.split(self.uri)
+        pattern = "".join(
+            re.escape(part) if index % 2 == 0 else f"(?P<{part}>[^/?#]+)" for index, part in enumerate(parts)
+        )
         match = re.fullmatch(pattern, uri)
-        return None if match is None else {place: unquote(value) for place, value in match.groupdict().items()}
+        return None if match is None else {name: unquote(value) for name, value in match.groupdict().items()}
 
     def listed(self) -> dict[str, Any]:
-        """As `resources/list` and `resources/templates/list` show it."""
+        """Its entry in `resources/list` or `resources/templates/list`."""
         key = "uriTemplate" if self.is_template else "uri"
         more = {"description": self.description, "mimeType": self.mime_type}
         return {key: self.uri, "name": self.name, **{key: value for key, value in more.items() if value}}
 
     async def read(self, uri: str, arguments: Mapping[str, str]) -> dict[str, Any]:
-        """The result of `resources/read`. Raises what the function raises, and what `outcome_of` does."""
-        value = await outcome_of(self.function, arguments)
+        """The result of `resources/read`. Raises what the function raises, and what `run_function` raises."""
+        value = await run_function(self.function, arguments)
         return {"contents": [{"uri": uri, **_content(value, self.mime_type)}]}
 
 
@@ -105,12 +108,12 @@ class Resources:
     def add(self, resource: Resource) -> None:
         """Add a resource; the URI must be free."""
         if resource.uri in self.resources:
-            raise ValueError(f"there is a resource '{resource.uri}' already")
+            raise ValueError(f"resource '{resource.uri}' already exists")
         self.resources[resource.uri] = resource
         self._changed()
 
     def remove(self, uri: str) -> Resource:
-        """Offer a resource no longer, and return it. Raises `NoSuchResource`."""
+        """Withdraw a resource and return it. Raises `NoSuchResource`."""
         if uri not in self.resources:
             raise NoSuchResource(uri)
         resource = self.resources.pop(uri)
@@ -118,15 +121,15 @@ class Resources:
         return resource
 
     def listed(self) -> list[dict[str, Any]]:
-        """What `resources/list` shows."""
+        """The entries of `resources/list`."""
         return [resource.listed() for resource in self.resources.values() if not resource.is_template]
 
     def templates(self) -> list[dict[str, Any]]:
-        """What `resources/templates/list` shows."""
+        """The entries of `resources/templates/list`."""
         return [resource.listed() for resource in self.resources.values() if resource.is_template]
 
     async def read(self, uri: str) -> dict[str, Any]:
-        """Read one; an exact URI goes before templates. Raises `NoSuchResource`, or whatever its function raises."""
+        """Read a resource. An exact URI wins over templates. Raises `NoSuchResource`, or what the function raises."""
         exact = [self.resources[uri]] if uri in self.resources else []
         for resource in [*exact, *self.resources.values()]:
             arguments = resource.arguments_in(uri)

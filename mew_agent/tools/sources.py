@@ -1,7 +1,7 @@
-"""What an agent's model may call: tools from several sources under one set of names.
+"""The tools of an agent's model: several sources under one set of names.
 
-A source offers tools and carries their calls out: functions of our own, what peers offer, what steers the context.
-Owns which source a name belongs to. It knows no model and no envelopes.
+A source offers tools and runs their calls: our own functions, tools of peers, tools for the context. Owns which source
+a name belongs to. Does not know the model or envelopes.
 """
 
 from collections.abc import Iterator
@@ -27,10 +27,10 @@ class CallContext:
 
 
 class ToolSource(Protocol):
-    """Somebody who has tools. Both methods may be called at any time; what is offered may change between calls."""
+    """Offers tools. Both methods may be called at any time, and the offer may change between calls."""
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model is told now."""
+        """The tools that the model may call now."""
         ...
 
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
@@ -39,9 +39,9 @@ class ToolSource(Protocol):
 
 
 class OwnTools:
-    """The functions of a participant's toolbox as a source. None runs longer than `timeout_seconds`.
+    """The functions of a participant's toolbox as a source. Each call ends after `timeout_seconds`.
 
-    Peers call them by any name; a name that no model server takes is another one for our model.
+    A function whose name model servers reject has another name for our model; peers use the original name.
     """
 
     def __init__(self, toolbox: Toolbox, timeout_seconds: float = OWN_TOOL_SECONDS) -> None:
@@ -61,18 +61,18 @@ class OwnTools:
 
 
 class AgentTools:
-    """All sources of one agent. Of two tools of one name, the one whose source was added first is offered."""
+    """All sources of one agent. Of two tools with the same name, the one of the earlier source is offered."""
 
     def __init__(self, *sources: ToolSource) -> None:
         self._sources = list(sources)
         self._owners: dict[str, ToolSource] = {}
 
     def add(self, source: ToolSource) -> None:
-        """Offer this source's tools too, behind those that are there."""
+        """Add a source after the existing ones."""
         self._sources.append(source)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model is told now, in the order of the sources."""
+        """The tools that the model may call now, in the order of the sources."""
         return tuple(spec for spec, _ in self._offered())
 
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:

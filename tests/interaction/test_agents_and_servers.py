@@ -125,7 +125,7 @@ async def test_a_long_result_of_a_published_server_is_bounded_and_the_rest_can_b
     async with space(tmp_path) as (ada, _, repository):
         call = json.dumps({"repo_path": str(repository), "max_count": COMMITS})
         answer = await chat(ada, "caller", f"call pages__git_log with {call}")
-        cut = re.search(r"about ([\d,]+) tokens .* are left out; the whole is kept as (\S+)", answer)
+        cut = re.search(r"about ([\d,]+) tokens .* are omitted; the complete result is kept as (\S+)", answer)
         assert cut is not None
         left_out, name = int(cut[1].replace(",", "")), cut[2]
         context = ada.peers["caller"].context

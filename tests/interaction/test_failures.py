@@ -240,9 +240,9 @@ TABLE = (
     Row(
         "the model's arguments are no JSON",
         call("odd__strange", arguments="{not json"),
-        result="Error: bad arguments for 'odd__strange': they are not valid JSON",
+        result="Error: bad arguments for 'odd__strange': invalid JSON",
         status="tool_failed:odd__strange: bad arguments",
-        log="not valid JSON",
+        log="invalid JSON",
     ),
     Row(
         "the model's arguments do not fit",

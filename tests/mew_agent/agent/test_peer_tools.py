@@ -61,7 +61,7 @@ async def test_a_call_goes_to_the_peer_and_names_what_it_is_for() -> None:
     ("name", "arguments", "said"),
     [
         ("tools__fail", "", "Error: RuntimeError: out of order"),
-        ("tools__add", "{not json", "Error: bad arguments for 'tools__add': they are not valid JSON"),
+        ("tools__add", "{not json", "Error: bad arguments for 'tools__add': invalid JSON"),
         ("tools__add", "[1]", "Error: bad arguments for 'tools__add': arguments must be a JSON object"),
         ("tools__add", '{"a": "x"}', "Error: 'tools' answered: bad arguments for 'add'"),
         ("tools__gone", "{}", "Error: no tool 'tools__gone'"),
@@ -132,7 +132,7 @@ async def test_a_name_of_our_own_is_not_taken_from_us() -> None:
             return "mine"
 
         box = Toolbox()
-        box.add(Tool.of(mine, name="tools__where"))
+        box.add(Tool.from_function(mine, name="tools__where"))
         tools = AgentTools(OwnTools(box), PeerTools(me, lambda: box.tools.keys()))
         assert len(names(tools)) == 4
         theirs = next(name for name in names(tools) if name.startswith("t_tools_where_"))

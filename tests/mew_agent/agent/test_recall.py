@@ -30,7 +30,7 @@ async def test_a_cut_result_can_be_read_in_pieces_none_of_which_is_cut(stage: St
     async with stage(tools=[read_book], script=[*calls(("read_book", "{}")), {"text": "Long."}]) as s:
         assert await s.ask("Read.") == "Long."
         (part,) = results(s.main_requests[-1])
-        assert "of this result are left out" in part
+        assert "of this result are omitted" in part
         assert tools(s.main_requests[0]) == ["read_book"]
         assert tools(s.main_requests[-1]) == ["read_book", "recall_result"]
         found = re.search(r"kept as (\S+) ", part)
@@ -67,7 +67,7 @@ async def test_long_results_can_be_refused_and_bounded_by_config(stage: Staged) 
     async with stage(tools=[read_book], script=script, agent={"long_results": "refuse", "max_result_tokens": 100}) as s:
         await s.ask("Read.")
         (told,) = results(s.main_requests[-1])
-        assert "is longer than the 100 that there is room for" in told
+        assert "exceeds the 100 tokens of room" in told
     async with stage(tools=[read_book], script=script, agent={"max_result_tokens": 200}) as s:
         await s.ask("Read.")
         grown = s.main_requests[1].prompt_tokens - s.main_requests[0].prompt_tokens

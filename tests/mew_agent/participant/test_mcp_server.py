@@ -39,7 +39,7 @@ def offers() -> LocalOffers:
 
     box = Toolbox()
     for function in (add, page, half_page, fails, unsendable):
-        box.add(Tool.of(function))
+        box.add(Tool.from_function(function))
     return LocalOffers(box)
 
 

@@ -1,4 +1,4 @@
-"""What enters of a long result, and what is said about the rest."""
+"""Limits of tool results: what is cut, and the notice in its place."""
 
 import re
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.tokens.projection import Calibration, features
-from mew_agent.tools.bounds import LEAST_TOKENS, ResultBound, Room, beginning, cut_in_the_middle
+from mew_agent.tools.bounds import MIN_RESULT_TOKENS, ResultBound, Room, beginning, cut_in_the_middle
 
 LEARNT = Calibration().observe(900.0, features("Rivers rise in spring. " * 200))
 
@@ -49,7 +49,7 @@ def test_all_results_together_stay_within_the_room(sizes: dict[str, int], free: 
     limits = ResultBound().limits(sizes, room)
     taken = sum(min(sizes[key], limits[key]) for key in sizes)
     assert limits.keys() == sizes.keys()
-    assert taken <= room.for_results + LEAST_TOKENS * len(sizes)
+    assert taken <= room.for_results + MIN_RESULT_TOKENS * len(sizes)
 
 
 def test_a_result_that_fits_is_unchanged() -> None:
@@ -62,12 +62,13 @@ def test_a_long_result_keeps_both_ends_and_names_the_gap() -> None:
     head, note, tail = re.split(r"\n(\[\.\.\. .* \.\.\.\])\n", part)
     assert LINES.startswith(head)
     assert LINES.endswith(tail)
-    said = re.fullmatch(
-        r"\[\.\.\. about ([\d,]+) tokens \(projected\) of this result are left out; the whole is kept as r1 \.\.\.\]",
+    notice = re.fullmatch(
+        r"\[\.\.\. about ([\d,]+) tokens \(projected\) of this result are omitted;"
+        r" the complete result is kept as r1 \.\.\.\]",
         note,
     )
-    assert said is not None
-    missing = int(said[1].replace(",", ""))
+    assert notice is not None
+    missing = int(notice[1].replace(",", ""))
     assert missing == project(LINES) - project(head) - project(tail)
     assert 450 <= project(part) <= 505
 
@@ -75,8 +76,8 @@ def test_a_long_result_keeps_both_ends_and_names_the_gap() -> None:
 def test_a_long_result_can_be_refused() -> None:
     part = ResultBound(on_long="refuse").bounded(LINES, 500, project, kept_as="r1")
     assert part == (
-        f"Error: this result of about {project(LINES):,} tokens (projected) is longer than the 500 that there is room"
-        " for; it is kept as r1."
+        f"Error: this result of about {project(LINES):,} tokens (projected) exceeds the 500 tokens of room;"
+        " it is kept as r1."
     )
 
 

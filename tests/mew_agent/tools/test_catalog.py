@@ -1,4 +1,4 @@
-"""What a participant of this process offers."""
+"""The MCP requests that a participant of this process answers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,10 +25,10 @@ def offers() -> LocalOffers:
     def broken() -> str:
         raise OSError("no such file")
 
-    made.toolbox.add(Tool.of(add))
-    made.resources.add(Resource.of(lambda: "hello", "file:///greeting.txt", name="greeting"))
-    made.resources.add(Resource.of(diary, "diary://{day}"))
-    made.resources.add(Resource.of(broken, "file:///broken.txt"))
+    made.toolbox.add(Tool.from_function(add))
+    made.resources.add(Resource.from_function(lambda: "hello", "file:///greeting.txt", name="greeting"))
+    made.resources.add(Resource.from_function(diary, "diary://{day}"))
+    made.resources.add(Resource.from_function(broken, "file:///broken.txt"))
     return made
 
 
@@ -56,7 +56,7 @@ async def test_without_tools_and_resources_the_lists_are_empty() -> None:
 )
 async def test_only_mcp_content_is_sent_unchanged(returned: Any, content: Any) -> None:
     made = LocalOffers()
-    made.toolbox.add(Tool.of(lambda: returned, name="give"))
+    made.toolbox.add(Tool.from_function(lambda: returned, name="give"))
     assert (await made.request("tools/call", {"name": "give"}))["content"] == content
 
 

@@ -1,4 +1,4 @@
-"""Functions as tools: described, checked, run, and their results as text."""
+"""Functions as tools: their description, their arguments, and their calls."""
 
 import asyncio
 import sys
@@ -24,24 +24,24 @@ def scale(value: float, by: Literal["two", "ten"] = "two") -> float:
 
 
 def test_a_tool_is_described_by_its_annotations_and_docstring() -> None:
-    tool = Tool.of(word_count)
+    tool = Tool.from_function(word_count)
     assert (tool.name, tool.description) == ("word_count", "Count the words of a text.")
     assert tool.schema["properties"]["text"]["type"] == "string"
     assert tool.schema["required"] == ["text"]
 
 
 def test_a_default_makes_an_argument_optional() -> None:
-    tool = Tool.of(scale, name="times", description="Multiplies.")
+    tool = Tool.from_function(scale, name="times", description="Multiplies.")
     assert tool.schema["required"] == ["value"]
     assert tool.schema["properties"]["by"]["enum"] == ["two", "ten"]
     assert (tool.name, tool.description) == ("times", "Multiplies.")
-    assert Tool.of(scale).description == "The tool scale."
+    assert Tool.from_function(scale).description == "The tool scale."
 
 
 def test_a_schema_has_no_redundant_titles() -> None:
     def look(path: str, depth: Annotated[int, Field(title="How deep", ge=1)] = 1) -> None: ...
 
-    assert Tool.of(look).schema == {
+    assert Tool.from_function(look).schema == {
         "type": "object",
         "properties": {
             "path": {"type": "string"},
@@ -55,14 +55,14 @@ def test_every_argument_name_is_accepted() -> None:
     def odd(schema: str, copy: int, model_config: str = "x", _hidden: int = 0) -> str:
         return f"{schema}{copy}{model_config}{_hidden}"
 
-    assert set(Tool.of(odd).schema["properties"]) == {"schema", "copy", "model_config", "_hidden"}
+    assert set(Tool.from_function(odd).schema["properties"]) == {"schema", "copy", "model_config", "_hidden"}
 
 
 async def test_every_argument_name_reaches_the_function() -> None:
     async def odd(schema: str, _hidden: int = 0) -> str:
         return f"{schema}{_hidden}"
 
-    assert await Tool.of(odd).call({"schema": "a", "_hidden": 7}) == "a7"
+    assert await Tool.from_function(odd).call({"schema": "a", "_hidden": 7}) == "a7"
 
 
 def test_a_function_without_a_usable_signature_is_refused() -> None:
@@ -74,15 +74,15 @@ def test_a_function_without_a_usable_signature_is_refused() -> None:
 
     for function in (many, loose, nameless, opaque, calling, lambda x: x):
         with pytest.raises(TypeError, match=f"tool '{function.__name__}'"):
-            Tool.of(function)
+            Tool.from_function(function)
 
 
 async def test_arguments_are_checked_and_converted() -> None:
-    assert await Tool.of(scale).call({"value": "2.5", "by": "ten"}) == 25.0
+    assert await Tool.from_function(scale).call({"value": "2.5", "by": "ten"}) == 25.0
     with pytest.raises(BadArguments, match="bad arguments for 'scale': by: "):
-        await Tool.of(scale).call({"value": 1, "by": "five"})
+        await Tool.from_function(scale).call({"value": 1, "by": "five"})
     with pytest.raises(BadArguments, match="value: Field required"):
-        await Tool.of(scale).call({})
+        await Tool.from_function(scale).call({})
 
 
 async def test_a_plain_function_that_returns_a_coroutine_is_awaited() -> None:
@@ -92,7 +92,7 @@ async def test_a_plain_function_that_returns_a_coroutine_is_awaited() -> None:
         async def __call__(self, n: int) -> int:
             return n + 1
 
-    assert await Tool.of(Counter(), name="counter").call({"n": 1}) == 2
+    assert await Tool.from_function(Counter(), name="counter").call({"n": 1}) == 2
 
 
 class Scaler:
@@ -106,13 +106,13 @@ class Scaler:
 
 
 async def test_callable_objects_and_partials_are_tools() -> None:
-    threefold = Tool.of(Scaler(3))
+    threefold = Tool.from_function(Scaler(3))
     assert (threefold.name, threefold.description) == ("Scaler", "Scales values.")
     assert await threefold.call({"value": "2"}) == 6
-    counting = Tool.of(partial(word_count, text="one two"))
+    counting = Tool.from_function(partial(word_count, text="one two"))
     assert (counting.name, counting.description) == ("word_count", "Count the words of a text.")
     assert await counting.call({}) == 2
-    assert await Tool.of(lambda x: x, name="same").call({"x": 1}) == 1
+    assert await Tool.from_function(lambda x: x, name="same").call({"x": 1}) == 1
 
 
 async def test_a_generator_returns_the_list_of_its_values() -> None:
@@ -126,8 +126,8 @@ async def test_a_generator_returns_the_list_of_its_values() -> None:
         for number in range(n):
             yield number
 
-    assert await Tool.of(upto).call({"n": 3}) == [0, 1, 2]
-    assert await Tool.of(each).call({"n": 3}) == [0, 1, 2]
+    assert await Tool.from_function(upto).call({"n": 3}) == [0, 1, 2]
+    assert await Tool.from_function(each).call({"n": 3}) == [0, 1, 2]
     assert threading.get_ident() not in threads
 
 
@@ -145,16 +145,16 @@ async def test_a_tool_that_exits_does_not_end_the_program() -> None:
 
     tools = Toolbox()
     for function in (leave, leave_too, cancelled_inside):
-        tools.add(Tool.of(function))
-    assert (await tools.run("leave", "")).prompt_text == "Error: it ended without a result: it called exit(3)"
+        tools.add(Tool.from_function(function))
+    assert (await tools.run("leave", "")).prompt_text == "Error: the tool ended without a result: it called exit(3)"
     assert "exit('no such option')" in (await tools.run("leave_too", "")).text
-    with pytest.raises(ToolStopped, match="what it waited for was cancelled"):
+    with pytest.raises(ToolStopped, match="a task it waited for was cancelled"):
         await tools.call("cancelled_inside", {})
 
 
 async def test_a_tool_that_is_cancelled_from_outside_has_no_result() -> None:
     with anyio.move_on_after(0) as scope:
-        await Tool.of(anyio.sleep).call({"delay": 60})
+        await Tool.from_function(anyio.sleep).call({"delay": 60})
     assert scope.cancelled_caught
 
 
@@ -168,7 +168,7 @@ async def test_cancelling_does_not_wait_for_a_plain_function() -> None:
     try:
         with anyio.fail_after(5):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(Tool.of(slow).call, {})
+                tasks.start_soon(Tool.from_function(slow).call, {})
                 await anyio.to_thread.run_sync(started.wait)
                 tasks.cancel_scope.cancel()
     finally:
@@ -177,9 +177,9 @@ async def test_cancelling_does_not_wait_for_a_plain_function() -> None:
 
 def test_a_second_tool_with_the_same_name_is_refused() -> None:
     box = Toolbox()
-    box.add(Tool.of(scale))
-    with pytest.raises(ValueError, match="there is a tool 'scale' already"):
-        box.add(Tool.of(scale))
+    box.add(Tool.from_function(scale))
+    with pytest.raises(ValueError, match="tool 'scale' already exists"):
+        box.add(Tool.from_function(scale))
     assert [spec.name for spec in box.specs()] == ["scale"]
 
 
@@ -187,7 +187,7 @@ async def test_an_unknown_tool_error_lists_the_known_tools() -> None:
     box = Toolbox()
     with pytest.raises(UnknownTool, match=r"no tool 'x' \(known: none\)"):
         await box.call("x", {})
-    box.add(Tool.of(scale))
+    box.add(Tool.from_function(scale))
     with pytest.raises(UnknownTool, match=r"no tool 'x' \(known: scale\)"):
         await box.call("x", {})
 
@@ -197,7 +197,7 @@ async def test_an_unknown_tool_error_lists_the_known_tools() -> None:
     [
         ("scale", '{"value": 3}', "6.0"),
         ("scale", "", "Error: bad arguments for 'scale': value: Field required"),
-        ("scale", "{", "Error: bad arguments for 'scale': they are not valid JSON"),
+        ("scale", "{", "Error: bad arguments for 'scale': invalid JSON"),
         ("scale", "[1]", "Error: bad arguments for 'scale': arguments must be a JSON object"),
         ("nothing", "{}", "Error: no tool 'nothing'"),
         ("fails", "{}", "Error: out of paper"),
@@ -227,7 +227,7 @@ async def test_a_tool_run_for_a_model_never_raises(name: str, arguments: str, se
         raise ValueError("half \ud800 a character")
 
     for function in (scale, fails, fails_silently, unsendable, half, complains_in_halves):
-        box.add(Tool.of(function))
+        box.add(Tool.from_function(function))
     result = await box.run(name, arguments)
     assert result.prompt_text.startswith(seen)
     assert result.prompt_text.encode()

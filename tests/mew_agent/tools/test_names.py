@@ -1,4 +1,4 @@
-"""Names of peers' tools for model servers: each means one tool, and follows from it alone."""
+"""Tool names for model servers: each means one tool and depends on it alone."""
 
 import re
 
@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.tools.names import MAX_NAME_LENGTH, Target, ToolNames, marked_name, plain_name
+from mew_agent.tools.names import MAX_NAME_LENGTH, Target, ToolNames, digest_name, plain_name
 
 ACCEPTED = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
-# Few letters, so that names come close to each other; and any text at all.
+# Few letters, so that names are similar; and any text.
 close = st.text(alphabet="ab_-/.", max_size=12)
 targets = st.builds(Target, close | st.text(max_size=90), close | st.text(max_size=90))
 
@@ -35,7 +35,7 @@ def test_a_name_does_not_depend_on_other_peers(target: Target, others: list[Targ
 
 @given(targets, targets)
 def test_a_digest_name_is_never_a_plain_name(one: Target, other: Target) -> None:
-    assert marked_name(one) != plain_name(other)
+    assert digest_name(one) != plain_name(other)
 
 
 @pytest.mark.parametrize(

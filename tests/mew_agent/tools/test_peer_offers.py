@@ -1,4 +1,4 @@
-"""Lists and results of peers, in every shape that peers write them in."""
+"""Lists of peers, in every shape that peers send."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ from hypothesis import given
 
 from mew_agent.tools.peer_offers import (
     MAX_LISTED,
+    InvalidList,
     PeerPrompt,
     PeerResource,
     PeerTool,
-    Unreadable,
-    prompts_of,
     read_page,
-    resources_of,
-    tools_of,
+    read_prompts,
+    read_resources,
+    read_tools,
 )
 from tests.support.strategies import json_values
 
@@ -32,36 +32,36 @@ def test_a_list_may_be_bare_or_under_its_name(result: Any, cursor: str | None) -
 
 @pytest.mark.parametrize("result", [None, {}, "tools", {"tools": "add"}, 3])
 def test_an_answer_that_is_not_a_list_is_refused(result: Any) -> None:
-    with pytest.raises(Unreadable, match="a list of tools was expected"):
+    with pytest.raises(InvalidList, match="expected a list of tools"):
         read_page(result, "tools")
 
 
 def test_a_tool_keeps_its_schema_under_any_of_its_names() -> None:
     for key in ("inputSchema", "input_schema", "parameters"):
-        (tool,) = tools_of("calc", ({"name": "add", key: {"properties": {"a": {"type": "number"}}}},))
+        (tool,) = read_tools("calc", ({"name": "add", key: {"properties": {"a": {"type": "number"}}}},))
         assert tool == PeerTool("calc", "add", "", {"type": "object", "properties": {"a": {"type": "number"}}})
 
 
 @pytest.mark.parametrize("schema", [None, "object", {"type": "string"}, []])
 def test_a_tool_without_a_schema_takes_any_object(schema: Any) -> None:
-    (tool,) = tools_of("calc", ({"name": "add", "inputSchema": schema},))
+    (tool,) = read_tools("calc", ({"name": "add", "inputSchema": schema},))
     assert tool.schema == {"type": "object", "properties": {}}
 
 
 def test_unnamed_and_repeated_entries_are_dropped_and_lists_are_bounded() -> None:
     entries = ({"name": "add"}, {"name": "add", "description": "again"}, {"description": "nameless"}, {"name": 3})
-    assert tools_of("calc", entries) == (PeerTool("calc", "add"),)
-    assert len(tools_of("calc", tuple({"name": f"n{n}"} for n in range(MAX_LISTED + 5)))) == MAX_LISTED
+    assert read_tools("calc", entries) == (PeerTool("calc", "add"),)
+    assert len(read_tools("calc", tuple({"name": f"n{n}"} for n in range(MAX_LISTED + 5)))) == MAX_LISTED
 
 
 def test_resources_and_prompts_are_read_like_tools() -> None:
-    resources = resources_of("notes", ({"uri": "notes://1", "name": "One", "mimeType": "text/plain"}, {"name": "x"}))
+    resources = read_resources("notes", ({"uri": "notes://1", "name": "One", "mimeType": "text/plain"}, {"name": "x"}))
     assert resources == (PeerResource("notes", "notes://1", "One", "", "text/plain"),)
-    prompts = prompts_of("notes", ({"name": "daily", "arguments": [{"name": "day"}, "bare", {}]}, {"arguments": 5}))
+    prompts = read_prompts("notes", ({"name": "daily", "arguments": [{"name": "day"}, "bare", {}]}, {"arguments": 5}))
     assert prompts == (PeerPrompt("notes", "daily", "", ("day",)),)
 
 
 @given(json_values)
 def test_any_list_of_a_peer_can_be_read(raw: Any) -> None:
     entries = tuple(one for one in (raw if isinstance(raw, list) else [raw]) if isinstance(one, dict))
-    assert isinstance(tools_of("x", entries) + resources_of("x", entries) + prompts_of("x", entries), tuple)
+    assert isinstance(read_tools("x", entries) + read_resources("x", entries) + read_prompts("x", entries), tuple)

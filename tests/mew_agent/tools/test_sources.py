@@ -19,7 +19,7 @@ def own(*names: str) -> OwnTools:
         def say(word: str = "nothing", own_name: str = name) -> str:
             return f"{own_name} says {word}"
 
-        toolbox.add(Tool.of(say, name=name))
+        toolbox.add(Tool.from_function(say, name=name))
     return OwnTools(toolbox)
 
 
@@ -77,7 +77,7 @@ async def test_a_function_that_hangs_times_out() -> None:
         await anyio.sleep_forever()
 
     toolbox = Toolbox()
-    toolbox.add(Tool.of(hang))
+    toolbox.add(Tool.from_function(hang))
     tools = AgentTools(OwnTools(toolbox, timeout_seconds=0.01))
     assert await text_of(tools, "hang", "") == "Error: 'hang' did not finish within 0.01 seconds"
 
