@@ -253,7 +253,7 @@ class Agent(Participant):
 
     async def _answer_chats(self) -> None:
         while True:
-            chat = await self._inbox.next(self.control.until_active)
+            chat = await self._inbox.next(self.messenger.until_active)
             self._turn = self._turn_for(chat)
             try:
                 await self._answer(self._turn)

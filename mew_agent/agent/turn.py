@@ -131,7 +131,7 @@ class Turn:
     async def _call_until_answered(self) -> str:
         interruptions = 0
         for _ in range(self._max_iterations):
-            await self._participant.control.until_active()
+            await self._participant.messenger.until_active()
             try:
                 reply = await self._conversation.call(self._mirror, self._ensure_question)
             except CallInterrupted:

@@ -14,6 +14,7 @@ from mew_protocol import kinds
 from mew_agent.bridge.program import ServerFailed
 from mew_agent.bridge.session import Notify, ServerSession, connected
 from mew_agent.bridge.settings import BridgeSettings, HttpServer
+from mew_agent.participant.client import backoff_seconds
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.catalog import UNAVAILABLE, RequestFailed
 
@@ -92,7 +93,9 @@ class Bridge:
         if not may_retry or failures > self.settings.max_reconnects:
             self._down_reason = "is not running"
             raise failure
-        delay_seconds = min(MAX_DELAY_SECONDS, self._first_delay_seconds * 2 ** (failures - 1))
+        delay_seconds = backoff_seconds(
+            failures, first_seconds=self._first_delay_seconds, max_seconds=MAX_DELAY_SECONDS
+        )
         self._down_reason = f"{failure.problem} and is being restarted"
         logger.warning("%s; restart in %g s (%d of %d)", failure, delay_seconds, failures, self.settings.max_reconnects)
         if was_ready and self._report_status is not None:

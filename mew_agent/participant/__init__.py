@@ -1,1 +1,1 @@
-"""A member of a space: connection, messages, peers, requests and answers."""
+"""A participant of a space: its connection, and everything it sends, receives, asks and offers."""

@@ -112,19 +112,12 @@ class Control(Subscriber):
         self.conversation: Controllable = conversation or NoConversation()
         self.context = PeerContext()
         """The participant's own context as last announced."""
-        self._active = anyio.Event()
-        self._active.set()
         self._pauses = 0
 
     @property
     def is_paused(self) -> bool:
         """Whether envelopes other than answers to controls have to wait."""
-        return not self._active.is_set()
-
-    async def until_active(self) -> None:
-        """Wait until not paused: until the pause times out or a participant sends a resume."""
-        while self.is_paused:  # a new pause may arrive before this task runs again
-            await self._active.wait()
+        return self._messenger.is_paused
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """Start to carry out an envelope if it is a control for this participant."""
@@ -200,20 +193,19 @@ class Control(Subscriber):
     async def _pause(self, envelope: Envelope, pause: Pause) -> None:
         self._pauses += 1
         number = self._pauses
-        if not self.is_paused:
-            self._active = anyio.Event()
+        self._messenger.pause()
         await self.announce("paused", (envelope.id,))
         if pause.timeout_seconds is None:
             return
         with anyio.move_on_after(pause.timeout_seconds):
-            await self._active.wait()
+            await self._messenger.until_active()
         if self.is_paused and self._pauses == number:
-            self._active.set()
+            self._messenger.resume()
             await self.announce("active", (envelope.id,))
             await self._answer(envelope, kinds.PARTICIPANT_RESUME, Resume(reason="timeout"))
 
     async def _resume(self, envelope: Envelope) -> None:
-        self._active.set()
+        self._messenger.resume()
         await self.announce("active", (envelope.id,))
 
     async def _request_status(self, envelope: Envelope, request: RequestStatus) -> None:

@@ -5,7 +5,6 @@ are notified that a list changed. Does not know what is offered; that is `Offers
 """
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -39,10 +38,9 @@ LIST_CHANGED: Final = "notifications/{list}/list_changed"
 class McpServer(Subscriber):
     """Answers the requests that name one participant."""
 
-    def __init__(self, messenger: Messenger, offers: Offers, is_paused: Callable[[], bool]) -> None:
+    def __init__(self, messenger: Messenger, offers: Offers) -> None:
         self._messenger = messenger
         self.offers = offers
-        self._is_paused = is_paused
         self._in_progress: dict[anyio.CancelScope, Envelope] = {}
         self._changed_lists: list[str] = []
         if isinstance(offers, LocalOffers):
@@ -87,7 +85,7 @@ class McpServer(Subscriber):
             request = Request.model_validate(envelope.body)
         except ValidationError:
             return _error(None, RequestFailed(INVALID_REQUEST, "payload.method is missing"))
-        if self._is_paused():
+        if self._messenger.is_paused:
             return _error(request.id, RequestFailed(UNAVAILABLE, "paused"))
         try:
             result = await self.offers.request(request.method, request.params or {})

@@ -1,10 +1,11 @@
 """Sends the envelopes of a participant, and waits for their answers.
 
 Owns what all parts of a participant share: its id, its peers, its capabilities and its pending requests; and that
-nothing is sent that the capabilities do not cover, or that has to wait while paused. Does not know what payloads mean.
+nothing is sent that the capabilities do not cover, or that has to wait during a pause. Does not know what payloads
+mean.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -22,28 +23,47 @@ from mew_agent.errors import NotPermitted, PeerAbsent
 from mew_agent.participant.client import SEND_TIMEOUT_SECONDS
 from mew_agent.participant.peers import Peers
 from mew_agent.participant.requests import PendingRequest, PendingRequests
-from mew_agent.participant.session import Session
+from mew_agent.participant.session import SpaceSession
 
 
 class Messenger:
     """What the parts of a participant know of the whole."""
 
-    def __init__(self, id: str, session: Session, until_active: Callable[[], Awaitable[None]]) -> None:  # noqa: A002
-        """`until_active` waits while the participant is paused."""
+    def __init__(self, id: str, session: SpaceSession) -> None:  # noqa: A002 - the wire's word
         self.id = id
         self.session = session
         self.peers = Peers(id)
         self.capabilities = CapabilitySet()
         self.pending = PendingRequests(id)
-        self._until_active = until_active
+        self._active = anyio.Event()
+        self._active.set()
 
     @property
     def is_joined(self) -> bool:
-        """See `Session.is_joined`."""
+        """See `SpaceSession.is_joined`."""
         return self.session.is_joined
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether envelopes wait, except for the kinds in `kinds.ALLOWED_WHILE_PAUSED`."""
+        return not self._active.is_set()
+
+    def pause(self) -> None:
+        """Hold envelopes until `resume`."""
+        if not self.is_paused:
+            self._active = anyio.Event()
+
+    def resume(self) -> None:
+        """Send again."""
+        self._active.set()
+
+    async def until_active(self) -> None:
+        """Wait until not paused: until the pause times out or a participant sends a resume."""
+        while self.is_paused:  # a new pause may begin before this task runs again
+            await self._active.wait()
+
     def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        """See `Session.start_soon`."""
+        """See `SpaceSession.start_soon`."""
         self.session.start_soon(function, *args)
 
     def draft(
@@ -91,7 +111,7 @@ class Messenger:
         """Send an envelope made by `draft`. Raises what `Participant.send` raises."""
         self._check_permission(envelope)
         if envelope.kind not in kinds.ALLOWED_WHILE_PAUSED:
-            await self._until_active()
+            await self.until_active()
         await self.session.client.send(envelope, wait_seconds=wait_seconds)
 
     async def send_and_wait(self, request: PendingRequest, timeout_seconds: float) -> None:

@@ -40,7 +40,7 @@ from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.messenger import timestamp as timestamp
 from mew_agent.participant.peers import Peer, PeerContext, Peers
 from mew_agent.participant.requests import CompactionRequest, PendingRequest, read_answer
-from mew_agent.participant.session import Session
+from mew_agent.participant.session import SpaceSession
 from mew_agent.tools.catalog import LocalOffers, Offers
 from mew_agent.tools.functions import Tool
 from mew_agent.tools.resources import Resource, ResourceFunction
@@ -89,12 +89,12 @@ class Participant:
         self.toolbox, self.resources = own.toolbox, own.resources
         self.listeners = Listeners()
         client = Client(Credentials(gateway, space, id, token), first_connect_seconds=first_connect_seconds)
-        self.session = Session(client, self.listeners)
-        self.messenger = Messenger(id, self.session, until_active=self._until_active)
+        self.session = SpaceSession(client, self.listeners)
+        self.messenger = Messenger(id, self.session)
         self.events = EventReader(self.messenger, self.listeners)
         self.control = Control(self.messenger, self.events, hooks=self, conversation=conversation)
         self.mcp = McpClient(self.messenger, timeouts or Timeouts())
-        self.mcp_server = McpServer(self.messenger, offers or own, lambda: self.control.is_paused)
+        self.mcp_server = McpServer(self.messenger, offers or own)
         self.discovery = Discovery(self.messenger, self.mcp, is_on=discover)
         self.answers = AgentAnswers(self.messenger)
         self.dispatcher = Dispatcher(
@@ -420,8 +420,3 @@ class Participant:
 
     async def close_streams(self, reason: str) -> None:
         """Hook: close the streams that the subclass owns."""
-
-    # -- internal ----------------------------------------------------------------------------------------
-
-    async def _until_active(self) -> None:
-        await self.control.until_active()

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 LEAVE_SECONDS = 3.0
 
 
-class Session:
+class SpaceSession:
     """One participation in a space: `open` returns when the gateway has welcomed us."""
 
     def __init__(self, client: Client, listeners: Listeners) -> None:

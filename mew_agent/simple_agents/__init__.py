@@ -1,1 +1,1 @@
-"""Participants without a model: an echo, a calculator, and one that decides about proposals."""
+"""Participants without a model: an echo, a calculator, and a fulfiller that decides about proposals."""

@@ -1,1 +1,1 @@
-"""Questions to agents and the events of their answers."""
+"""Questions to agents, and their answers as streams of events."""

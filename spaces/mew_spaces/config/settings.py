@@ -74,7 +74,7 @@ class SpaceSection(_Section):
     ui_theme: str | None = None
 
 
-class McpServer(_Section):
+class McpServerConfig(_Section):
     """The MCP server that a bridge participant speaks for: a program that it starts, or one that runs at `url`."""
 
     command: str | None = Field(default=None, min_length=1)
@@ -121,7 +121,7 @@ class ParticipantConfig(_Section):
     """A program that anybody asked to terminate, and that ended in order (exit code 0), has not failed."""
     agent: WrittenAgentSettings | None = None
     """Short for `command: mew` with `args: [agent, run, ...]`: the settings of an agent."""
-    mcp_server: McpServer | None = None
+    mcp_server: McpServerConfig | None = None
     bridge_config: BridgeOptions = BridgeOptions()
     default_to: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     output_log: str | None = None

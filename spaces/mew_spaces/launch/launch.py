@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig
-from mew_spaces.config.settings import McpServer
+from mew_spaces.config.settings import McpServerConfig
 from mew_spaces.gateway.auth import token_variable
 from mew_spaces.launch.processes import RUN_VARIABLE
 from mew_spaces.launch.run_file import Role
@@ -179,7 +179,7 @@ class Launch:
         return Program(name, command, folder, environment, restart=participant.restart_policy, fifos=fifos)
 
     def _bridge_settings(
-        self, participant: ParticipantConfig, server: McpServer, known: Mapping[str, str]
+        self, participant: ParticipantConfig, server: McpServerConfig, known: Mapping[str, str]
     ) -> dict[str, Any]:
         """The settings of a bridge as `mew bridge start` reads them."""
         if server.url is not None:

@@ -49,7 +49,9 @@ def request(payload: dict[str, Any]) -> Envelope:
 
 async def answer(request: Envelope, offers: Offers, *, is_paused: bool) -> dict[str, Any]:
     me = Participant("ws://h", space="demo", id="ada", token="t")
-    payload = await McpServer(me.messenger, offers, lambda: is_paused).response_to(request)
+    if is_paused:
+        me.messenger.pause()
+    payload = await McpServer(me.messenger, offers).response_to(request)
     assert payload is not None
     return payload
 

@@ -44,7 +44,7 @@ def notice(
 
 def server_of(bench: Bench) -> McpServer:
     me = Participant("ws://h", space="demo", id="me", token="t")
-    return McpServer(me.messenger, bench, lambda: False)
+    return McpServer(me.messenger, bench)
 
 
 async def answered(told: Envelope) -> tuple[dict[str, Any] | None, Bench]:

@@ -160,8 +160,8 @@ async def test_pause_right_after_a_resume_still_holds_envelopes(joined: Joined) 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(bob.chat, "later")
             await anyio.wait_all_tasks_blocked()
-            bob.control._active.set()
-            bob.control._active = anyio.Event()
+            bob.messenger.resume()
+            bob.messenger.pause()
             assert (await ada.request_status("bob", timeout_seconds=10)).status == "paused"
             assert "later" not in heard
             await ada.send("participant/resume", to="bob")
