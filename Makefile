@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test test-lowest test-llama dist check lint types coverage schema bench clean
+.PHONY: demo test test-lowest test-llama dist check lint types coverage schema docs bench clean
 
 demo: $(STAMP)
 	$(BIN)/mew demo
@@ -49,6 +49,15 @@ coverage: $(STAMP)
 schema: $(STAMP)
 	$(BIN)/python -m mew_protocol.schema
 
+# The documentation site, in site/; `.venv/bin/mkdocs serve` shows it while you write.
+docs: $(VENV)/.docs-installed
+	$(BIN)/python docs/generator/write_pages.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+$(VENV)/.docs-installed: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	touch $@
+
 # Each prints its figures beside a floor or a peer measured in the same run; see benchmarks/README.md.
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.fanout
@@ -62,4 +71,4 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) $(LOWEST) .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* build dist
+	rm -rf $(VENV) $(LOWEST) .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* build dist site

@@ -32,7 +32,7 @@ def _read(half: Half, suffix: str) -> str:
         case "code":
             return "\n\n".join(path.read_text(encoding="utf-8") for path in _files(half))
         case "prose":
-            documents = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+            documents = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
             documents = documents[::2] if half == "fit" else documents[1::2]
             texts = [path.read_text(encoding="utf-8") for path in documents]
             return "\n\n".join(texts + [text for path in _files(half) for text in _docstrings(path)])

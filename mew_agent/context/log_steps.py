@@ -1,6 +1,6 @@
 """[pure] The lines of a context log: what happened at each step, read and checked one by one.
 
-A step is one JSON object; docs/policies.md lists the kinds. It knows no policy and replays nothing.
+A step is one JSON object; docs/reference/policies.md lists the kinds. It knows no policy and replays nothing.
 """
 
 import json

@@ -4,7 +4,7 @@ Used only for the part of a prompt that no provider has reported yet, and always
 what kind of text it is (prose, digits, base64, Chinese), which no number of characters per token can. Learnt per model
 from reported prompts: the factor k; what each feature weighs for this model, because tokenizers differ in that too (one
 takes a token for each digit, another for three); and, where a tokenizer counted all texts of an interval, what the
-chat template puts around a message. How good it is: docs/context-accounting.md.
+chat template puts around a message. How good it is: docs/explanation/numbers.md.
 """
 
 import re

@@ -1,7 +1,7 @@
 """[pure] The context report: how full a participant's context window is, and how that is known.
 
 It is the `context` key of `participant/status` and the one shape every reader uses: the compaction trigger, the
-board, the dashboard, the terminal, scripts and the text shown to the model (docs/context-report.md).
+board, the dashboard, the terminal, scripts and the text shown to the model (docs/reference/context-report.md).
 Its rule: a number is reported by the provider or labelled as what it is. Unknown is absent, never 0.
 """
 

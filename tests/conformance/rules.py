@@ -1,7 +1,7 @@
 """What a MEW v0.4 gateway owes its clients, one rule an id. Each has its tests in this folder, and each test its rule.
 
 `source` says where a rule comes from: `spec` and a section of the specification, `reference` for what the TypeScript
-gateway does and its clients rely on, `decision` and a number for what is settled in docs/wire.md where these differ.
+gateway does and its clients rely on, `decision` and a number for what is settled in docs/reference/wire.md.
 """
 
 from collections.abc import Callable

@@ -44,11 +44,11 @@ def test_every_test_has_a_rule() -> None:
 
 
 def test_every_source_can_be_looked_up() -> None:
-    page = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "wire.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"^\| (\d+) \|", page, re.MULTILINE))
     for name, rule in RULES.items():
         for source in rule.source.split("; "):
             assert re.fullmatch(r"reference|spec \d+(\.\d+)*|decision \d+", source), name
             if source.startswith("decision"):
-                assert source.split()[1] in documented, f"{name}: {source} is not in docs/wire.md"
+                assert source.split()[1] in documented, f"{name}: {source} is not in docs/reference/wire.md"
         assert rule.text.endswith("."), name

@@ -1,112 +1,347 @@
-"""The commands that the documents show are run as they stand."""
+"""The documentation is executable: every fenced block of every page is run, validated, or says why not.
 
+A page is a script. A block with a title is a file that the reader saves; a `console` block holds commands that the
+reader types in the folder of these files. A comment before a block changes that:
+
+- `<!-- not run: REASON -->`: the block is not run.
+- `<!-- second terminal -->`: its commands keep running while the page goes on.
+- `<!-- exit code N -->`: its last command ends with N.
+"""
+
+import ast
+import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
-import tomllib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads import payload_model
+from mew_spaces.config.loading import parse_space
+from mew_spaces.config.settings import SpaceConfig
 
+from mew_agent.config.agent_config import build_agent_config, file_source, load_policy
+from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
 from tests.interaction.test_failures import TABLE
 
-DOCS = Path(__file__).parents[2] / "docs"
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+TEMPLATES = ROOT / "mew_agent" / "templates"
+GENERATED = {DOCS / "reference" / f"{name}.md" for name in ("agent-config", "cli", "python", "space-yaml")}
+"""Pages that `make docs` writes; their text is tested where it comes from."""
+
+WRITTEN = [page for page in DOCS.rglob("*.md") if page not in GENERATED]
+PAGES = sorted([*WRITTEN, ROOT / "README.md", ROOT / "CONTRIBUTING.md", *TEMPLATES.glob("*/README.md")])
 COMMAND_SECONDS = 120
+PORTS = ("8080", "8190", "7100")
+"""Ports that pages name; each test replaces them by free ones."""
+
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<note>.*?) -->\n)?^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?.*\n"
+    r"(?P<code>(?:.*\n)*?)(?P=indent)```$",
+    re.MULTILINE,
+)
 
 
-def commands(page: Path) -> list[str]:
-    """The lines after `$ ` in the page's console blocks."""
-    blocks = re.findall(r"^```console\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    title: str
+    code: str
+    note: str
+    is_example: bool
+    """Whether it shows a file of docs/examples, whose tests are in test_examples.py."""
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def is_skipped(self) -> bool:
+        return self.note.startswith("not run: ")
+
+    @property
+    def commands(self) -> list[str]:
+        """The lines after `$ `; other lines are output, or continue a line that ends in a backslash."""
+        joined = re.sub(r"\\\n\s*", "", self.code)
+        return [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
 
 
-def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run one command as a reader would type it, with our `mew` first on the PATH."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
-    return subprocess.run(
-        ["bash", "-c", command],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_SECONDS,
-        check=False,
-    )
+def blocks_of(page: Path) -> list[Block]:
+    """All fenced blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in BLOCK.finditer(text):
+        indent = match["indent"]
+        code = "".join(line.removeprefix(indent) for line in match["code"].splitlines(keepends=True))
+        if include := re.fullmatch(r'--8<-- "([\w.]+)"\n', code):
+            code = (DOCS / "examples" / include[1]).read_text(encoding="utf-8")
+        line = text.count("\n", 0, match.start()) + 1
+        is_example = include is not None
+        found.append(Block(page, line, match["language"], match["title"] or "", code, match["note"] or "", is_example))
+    return found
 
 
-def test_getting_started_works_from_its_first_command_to_its_last(
-    tmp_path: Path, unused_port: int, request: pytest.FixtureRequest
-) -> None:
-    page = DOCS / "getting-started.md"
-    (yaml,) = re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    (tmp_path / "space.yaml").write_text(yaml, encoding="utf-8")
-    request.addfinalizer(lambda: run("mew down", tmp_path))
-    told: dict[str, str] = {}
-    for command in commands(page):
-        done = run(command.replace("8090", str(unused_port)), tmp_path)
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
-        told[command] = done.stdout
-    assert re.search(r"coder: freed [\d,]+ tokens", told['mew compact coder --reason "long review ahead"'])
-    assert "projected" in told["mew status"]
+ALL = [block for page in PAGES for block in blocks_of(page)]
+SCRIPTS = [page for page in PAGES if any(block.language == "console" for block in blocks_of(page))]
 
 
-def test_the_mcp_page_brings_a_published_server_into_a_space(
-    tmp_path: Path, unused_port: int, request: pytest.FixtureRequest
-) -> None:
-    page = DOCS / "mcp.md"
-    (yaml,) = re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    (tmp_path / "space.yaml").write_text(yaml, encoding="utf-8")
-    request.addfinalizer(lambda: run("mew down", tmp_path))
-    told: dict[str, str] = {}
-    for command in commands(page):
-        done = run(command.replace("8090", str(unused_port)), tmp_path)
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
-        told[command] = done.stdout
-    assert "clock: joined" in told["mew up --detach --port 8090"]
-    for tool in ("send_chat", "read_board", "request_compaction", "list_participants", "recent_chat"):
-        assert f"`{tool}(" in page.read_text(encoding="utf-8")
+def test_each_fence_is_parsed() -> None:
+    fences = sum(len(re.findall(r"^ *```", page.read_text(encoding="utf-8"), re.MULTILINE)) for page in PAGES)
+    assert fences == 2 * len(ALL)
 
 
-def test_the_agents_page_brings_a_rule_into_a_space(
-    tmp_path: Path, unused_port: int, request: pytest.FixtureRequest
-) -> None:
-    page = DOCS / "agents.md"
-    files = re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    for name, text in zip(("space.yaml", "keeper.yaml"), files, strict=True):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    request.addfinalizer(lambda: run("mew down", tmp_path))
-    answers: list[str] = []
-    for command in commands(page):
-        done = run(command.replace("8090", str(unused_port)), tmp_path)
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
-        if command.startswith("mew chat"):
-            answers.append(done.stdout)
-    summed, refused, board = answers
-    assert "5" in summed
-    assert "'keeper' rejected the proposal" in refused
-    assert "only sums and products" in refused
-    assert "coder (you): " in board
+@pytest.mark.parametrize("block", ALL, ids=str)
+def test_a_block_is_run_or_validated_or_gives_a_reason(block: Block, tmp_path: Path) -> None:
+    match block.language:
+        case "text":
+            pass  # output, shown for the reader
+        case "console":
+            assert block.commands
+        case "yaml":
+            assert accepted_as(block, tmp_path)
+        case "json":
+            for value in json_values(block.code):
+                if isinstance(value, dict) and "kind" in value:
+                    Envelope.model_validate({"protocol": "mew/v0.4", "id": "1", "ts": "", "from": "a", **value})
+                    model = payload_model(value["kind"])
+                    if model is not None and "*" not in json.dumps(value):  # else a capability pattern
+                        model.model_validate(value["payload"])
+        case "python":
+            compile(block.code, str(block), "exec")
+            others = [other for other in blocks_of(block.page) if other.language in ("console", "yaml")]
+            is_run = block.title and any(block.title in other.code for other in others)
+            assert is_run or block.is_example or block.is_skipped, "give it a title and run it, or say why not"
+        case _:
+            assert block.is_skipped, f"a block of language '{block.language}' needs a reason"
 
 
-def test_the_agents_page_names_the_failures_that_are_tested() -> None:
-    page = (DOCS / "agents.md").read_text(encoding="utf-8")
-    table = page[page.index("## When something fails") : page.index("Each row is a test")]
+def accepted_as(block: Block, folder: Path) -> str:
+    """What a YAML block is: a space, an agent's configuration, a policy or the rules of a fulfiller."""
+    value = yaml.safe_load(block.code)
+    file = folder / "block.yaml"
+    file.write_text(block.code, encoding="utf-8")
+    if "space" in value or set(value) <= set(SpaceConfig.model_fields):
+        whole = block.code if "space" in value else "space: {id: fragment}\n" + block.code
+        parse_space(whole, path=file)
+        return "space"
+    if set(value) & {"allow", "deny"}:
+        FulfillerPolicy.model_validate(value)
+        return "rules"
+    if set(value) & {"rules", "based_on"}:
+        load_policy(str(file))
+        return "policy"
+    given = file_source(file)
+    build_agent_config([given], environ={"MEW_SPACE": "s", "MEW_TOKEN": "t", "MEW_PARTICIPANT_ID": "i"})
+    return "agent"
+
+
+def json_values(text: str) -> list[Any]:
+    """The values of JSON, or of JSON Lines."""
+    try:
+        return [json.loads(text)]
+    except json.JSONDecodeError:
+        return [json.loads(line) for line in text.splitlines()]
+
+
+EXPECTED = {
+    "how-to/approve.md": [
+        ("mew chat coder 'call calculator__add", r"\b5\b"),
+        ("mew chat coder 'call calculator__evaluate", r"'keeper' rejected .*only sums and products"),
+    ],
+    "how-to/chat-clients.md": [
+        ("curl -s -H", r'"id":"coder"'),
+        ("curl -sN", r"(?s)rehearsal.*data: \[DONE\]\n\n$"),
+        ("python ask.py", r"(?m)^prompt: \d+$"),
+        ("python ask.py", r"(?m)^context: \d+ of 8192 reported$"),
+    ],
+    "how-to/mcp.md": [("mew up", r"clock: joined"), ("mew chat coder", r"UTC")],
+    "how-to/participants.md": [("mew run who.py", r"^I am ada$"), ("mew run env", r"MEW_TOKEN=")],
+    "how-to/policies.md": [("mew context simulate --policy early.yaml", r"compact to 80,000")],
+    "how-to/tools.md": [("mew chat coder", r"\b3\b"), ("mew chat dice", r"\b([1-9]|1\d|20)\b")],
+    "tutorial/getting-started.md": [
+        ("mew compact coder", r"coder: freed [\d,]+ tokens"),
+        ("mew status", r"(?s)reported.*projected.*reported"),
+    ],
+}
+"""What the output of a page's commands must match; the outputs of equal commands are joined."""
+
+
+@pytest.mark.parametrize("page", SCRIPTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_commands_of_a_page_run_from_first_to_last(page: Path, reader: "Reader") -> None:
+    shown: dict[str, str] = {}
+    with ExitStack() as background:
+        for block in blocks_of(page):
+            if block.is_skipped:
+                continue
+            if block.title:
+                reader.save(block)
+            if block.language != "console":
+                continue
+            for command in block.commands:
+                if block.note == "second terminal":
+                    background.enter_context(reader.keeps_running(command))
+                    continue
+                done = reader.run(command)
+                shown[command] = shown.get(command, "") + done.stdout
+                is_last = command == block.commands[-1]
+                wanted = int(block.note.removeprefix("exit code ")) if "exit code" in block.note and is_last else 0
+                assert done.returncode == wanted, f"{block}\n$ {command}\n{done.stdout}{done.stderr}"
+    for beginning, pattern in EXPECTED.get(str(page.relative_to(DOCS)) if page.is_relative_to(DOCS) else page.name, []):
+        output = "".join(text for command, text in shown.items() if command.startswith(beginning))
+        assert re.search(pattern, output), f"{beginning}: {output}"
+
+
+class Reader:
+    """A reader of a page: a folder, a shell with our `mew` first on its PATH, and ports that nobody else uses."""
+
+    def __init__(self, folder: Path, ports: dict[str, int]) -> None:
+        self._folder = folder
+        self._ports = ports
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
+        # Output of programs is read as it comes; the key is the one that the pages show.
+        self._environment = {**kept, "PATH": path, "PYTHONUNBUFFERED": "1", "MEW_SERVE_API_KEY": "choose-a-key"}
+
+    def save(self, block: Block) -> None:
+        """Save a titled block as its file."""
+        path = self._folder / block.title
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self._with_own_ports(block.code), encoding="utf-8")
+
+    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Type a command and wait for its end."""
+        done = subprocess.run(
+            ["bash", "-c", self._with_own_ports(command)],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+        print(f"$ {command}\n{done.stdout}{done.stderr}")
+        return done
+
+    @contextmanager
+    def keeps_running(self, command: str) -> Iterator[None]:
+        """A command in a second terminal, from its first line of output until Ctrl-C."""
+        print(f"$ {command}  # second terminal")
+        with subprocess.Popen(
+            ["bash", "-c", f"exec {self._with_own_ports(command)}"],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as program:
+            assert program.stdout is not None
+            try:
+                first = program.stdout.readline()
+                assert first, f"$ {command}: ended without output"
+                yield
+            finally:
+                program.send_signal(signal.SIGINT)
+                try:
+                    rest, _ = program.communicate(timeout=COMMAND_SECONDS)
+                finally:
+                    program.kill()
+                print(f"# second terminal: {command}\n{first}{rest}")
+        assert "Traceback" not in rest
+
+    def _with_own_ports(self, text: str) -> str:
+        text = re.sub(r"^mew up(?!.*--port)", f"mew up --port {self._ports['8080']}", text)
+        for named, own in self._ports.items():
+            text = re.sub(rf"\b{named}\b", str(own), text)
+        return text
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    with ExitStack() as sockets:
+        probes = [sockets.enter_context(socket.socket()) for _ in PORTS]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        ports = {named: int(probe.getsockname()[1]) for named, probe in zip(PORTS, probes, strict=True)}
+    one = Reader(tmp_path, ports)
+    try:
+        yield one
+    finally:
+        if (tmp_path / "space.yaml").exists() or (tmp_path / ".mew").exists():
+            one.run("mew down")
+
+
+def test_the_troubleshooting_page_names_the_failures_that_are_tested() -> None:
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    table = page[page.index("## When something fails during a turn") :]
     rows = re.findall(r"^\| (.*?) \|", table, re.MULTILINE)
     assert rows[1:] == [row.name for row in TABLE]
 
 
-def test_every_page_comes_with_an_installed_package() -> None:
-    """`mew demo` reads them."""
-    packaging = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
-    shipped = packaging["targets"]["wheel"]["force-include"]
-    assert shipped == {f"docs/{page.name}": f"mew_agent/_docs/{page.name}" for page in DOCS.glob("*.md")}
+def test_the_readme_links_to_files_that_exist() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", readme)
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert len(links) > 5
 
 
-def test_the_readme_names_every_page_and_none_that_is_not_there() -> None:
-    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)#:]+)\)", readme)
-    missing = [link for link in links if not (DOCS.parent / link).exists()]
-    assert not missing
-    assert {f"docs/{page.name}" for page in DOCS.glob("*.md")} <= set(links)
+def messages_of_the_code() -> str:
+    """Every string of the sources, one a line; what an f-string fills in is `...`."""
+    lines: list[str] = []
+    for folder in ("mew_agent", "protocol", "spaces"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    lines.append(
+                        "".join(str(part.value) if isinstance(part, ast.Constant) else "..." for part in node.values)
+                    )
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    lines.append(node.value)
+    return "\n".join(lines)
+
+
+def test_messages_quoted_for_troubleshooting_are_those_of_the_code() -> None:
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"^\| `([a-zI][^`]* [^`]*?)` \|", page, re.MULTILINE)
+    assert len(quoted) > 8
+    known = messages_of_the_code()
+    missing = [text for text in quoted if not text.startswith("space.yaml:") and text.strip(". ") not in known]
+    assert missing == []
+
+
+def test_every_configuration_key_is_described() -> None:
+    code = "import config_pages, json; print(json.dumps(config_pages.undescribed()))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=DOCS / "generator", capture_output=True, text=True, timeout=60, check=True
+    )
+    assert json.loads(done.stdout) == []
+
+
+@pytest.mark.skipif(find_spec("mkdocs") is None, reason="needs the extra 'docs'")
+def test_the_site_builds_strictly_and_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
+    generator = DOCS / "generator" / "write_pages.py"
+    subprocess.run([sys.executable, str(generator)], cwd=ROOT, timeout=60, check=True)
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 25
+    loaded = re.compile(r"<(?:script|img|link|iframe)[^>]+(?:src|href)=\"(?:https?:)?//[^\"]+")
+    assert [found for page in pages for found in loaded.findall(page.read_text(encoding="utf-8"))] == []

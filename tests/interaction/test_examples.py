@@ -1,6 +1,5 @@
 """The examples of the documentation and the page about them, run as their reader runs them, in one space."""
 
-import ast
 import inspect
 import os
 import re
@@ -25,7 +24,6 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs 
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
-PAGE = ROOT / "docs" / "python-api.md"
 PATIENCE_SECONDS = 30
 WINDOW_TOKENS = 4096
 
@@ -181,74 +179,21 @@ async def test_approve_lets_pass_what_is_harmless_and_asks_about_the_rest(exampl
     assert shown.count("May it? [y/N] ") == 2
 
 
-def test_each_first_program_of_the_page_runs_as_it_stands(examples: Examples) -> None:
-    first, _ = programs()
-    (examples.folder / "first.py").write_text(first, encoding="utf-8")
-    done = examples.mew("run", "first.py")
-    assert done.returncode == 0, done.stderr
-    shown = dict(line.split(" ", 1) for line in done.stdout.splitlines())
-    assert {"coder", "dice", "steward", "words"} <= shown.keys()
-    assert shown["steward"] == "? of ? tokens (source unknown)"
-    assert re.fullmatch(r"(\?|[\d,]+) of 4,096 tokens \(\w+\)", shown["dice"])
+def test_the_page_shows_every_example() -> None:
+    page = (ROOT / "docs" / "how-to" / "examples.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r'^--8<-- "(.+)"$', page, re.MULTILINE))
+    assert shown == {path.name for path in EXAMPLES.iterdir() if path.is_file()}
 
 
-async def test_the_listening_program_of_the_page_answers(examples: Examples) -> None:
-    _, listening = programs()
-    (examples.folder / "listening.py").write_text(listening, encoding="utf-8")
-    token = examples.mew("token", "create", "-p", "guest", "-c", '["chat"]').stdout.strip()
-    with examples.started_by_hand("--participant", "guest", "--token", token, "listening.py"):
-        with anyio.fail_after(PATIENCE_SECONDS):
-            async with examples.ada() as ada:
-                await until(lambda: "guest" in ada.peers)
-                assert (await ada.ask_agent("guest", "Hello.")).text == "You said 6 characters."
-
-
-async def test_every_fragment_of_the_page_runs_in_a_space(
-    examples: Examples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One after the other, like the cells of a notebook whose `me` has joined."""
-    with anyio.fail_after(PATIENCE_SECONDS):
-        async with examples.ada() as me:
-            for name, value in examples.place().items():
-                monkeypatch.setenv(name, value)
-            names: dict[str, object] = {"me": me}
-            for code in fragments():
-                running = eval(compile(code, "python-api.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
-                if inspect.isawaitable(running):
-                    await running
-    shown = capsys.readouterr().out
-    assert "'ghost' is not in the space" in shown
-    assert re.search(r"\ncoder: [\d,]+ of 4,096 tokens \(reported\)", shown)
-    assert "3 False" in shown
-
-
-def test_the_page_names_every_example_and_shows_the_class_of_every_event() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert set(re.findall(r"\(examples/(\w+\.py)\)", page)) == {path.name for path in EXAMPLES.glob("*.py")}
-    listed = page[page.index("| event |") : page.index("All decorators")]
+def test_the_python_page_lists_every_event() -> None:
+    page = (ROOT / "docs" / "how-to" / "python.md").read_text(encoding="utf-8")
+    listed = page[page.index("| Event |") : page.index("Every event class")]
     events = {name for name, value in vars(mew_agent.participant.events).items() if is_event(value)}
     assert events == {name for name in re.findall(r"`(\w+)`", listed) if name in events}
 
 
 def is_event(value: object) -> bool:
     return inspect.isclass(value) and issubclass(value, mew_agent.participant.events.SpaceEvent)
-
-
-def blocks() -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-
-
-def is_program(code: str) -> bool:
-    return re.search(r"^run\(", code, re.MULTILINE) is not None
-
-
-def programs() -> list[str]:
-    """What a reader saves as a file."""
-    return [code for code in blocks() if is_program(code)]
-
-
-def fragments() -> list[str]:
-    return [code for code in blocks() if not is_program(code)]
 
 
 def numbers(tokens: int) -> str:

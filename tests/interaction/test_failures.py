@@ -1,6 +1,6 @@
 """What goes wrong while an agent answers: each row ends in an answer, a word in the status, and a line in the log.
 
-The table in docs/agents.md says the same. Nothing here is made up but the model: a real gateway, an agent, its peers.
+The table in docs/troubleshooting.md lists the same rows. Only the model is made up: gateway, agent and peers are real.
 """
 
 import logging
@@ -200,7 +200,7 @@ TABLE = (
         log="HTTP 500",
     ),
     Row(
-        "the model's reply is cut short",
+        "the model's reply is cut off",
         ({"text": "and so on " * 2000},),
         options={"window_tokens": 2048},
         answer="[My answer ends here: my context window is full.]",
@@ -208,7 +208,7 @@ TABLE = (
         log="incomplete: context_full",
     ),
     Row(
-        "the model does not come to an end",
+        "the model's reply never ends",
         agent={"max_turn_seconds": 0.3},
         options={"chunk_delay_seconds": 5.0},
         answer="I stopped after 0.3 seconds",
@@ -216,7 +216,7 @@ TABLE = (
         log="turn stopped",
     ),
     Row(
-        "the model calls tools for ever",
+        "the model calls tools endlessly",
         call(*["weigh"] * 9),
         agent={"max_iterations": 3},
         answer="I stopped after 3 steps",
@@ -224,7 +224,7 @@ TABLE = (
         log="turn stopped after 3 model calls",
     ),
     Row(
-        "the model takes no tools",
+        "the model does not support tools",
         options={"refuse_tools": True},
         answer="",
         status="model_tools_unsupported",
@@ -238,21 +238,21 @@ TABLE = (
         log="no tool 'ghost'",
     ),
     Row(
-        "the model's arguments are no JSON",
+        "the arguments are not valid JSON",
         call("odd__strange", arguments="{not json"),
         result="Error: bad arguments for 'odd__strange': invalid JSON",
         status="tool_failed:odd__strange: bad arguments",
         log="invalid JSON",
     ),
     Row(
-        "the model's arguments do not fit",
+        "the arguments do not match the schema",
         call("weigh", arguments='{"grams": "many"}'),
         result="Error: bad arguments for 'weigh': grams",
         status="tool_failed:weigh: bad arguments",
         log="bad arguments for 'weigh'",
     ),
     Row(
-        "a function of its own hangs",
+        "the agent's own tool hangs",
         call("stall"),
         agent={"tool_timeout_seconds": 0.1},
         result="Error: 'stall' did not finish within 0.1 seconds",
@@ -294,14 +294,14 @@ TABLE = (
         log="out of order",
     ),
     Row(
-        "a peer's answer is none",
+        "a peer's reply is unreadable",
         call("odd__strange"),
         result="Error: 'odd' answered: 42",
         status="tool_failed:odd__strange: 'odd' answered: 42",
         log="'odd' answered: 42",
     ),
     Row(
-        "nobody fulfils a proposal",
+        "no participant fulfils a proposal",
         call("tools__where"),
         agent={"proposal_timeout_seconds": 0.2},
         result="Error: 'tools' did not answer 'mcp/proposal' within 0.2 seconds",
@@ -309,7 +309,7 @@ TABLE = (
         log="no participant fulfilled the proposal",
     ),
     Row(
-        "somebody rejects a proposal",
+        "a participant rejects a proposal",
         call("tools__where"),
         meanwhile=somebody_rejects,
         result="Error: 'ada' rejected the proposal of 'tools/call' to 'tools': unsafe",

@@ -104,8 +104,8 @@ def hand_out(readings: list[Reading]) -> dict[str, Iterator[Part]]:
 
 
 def default_files() -> list[Path]:
-    """The project's own documents, beside the sources or inside the installed package."""
-    for folder in (Path(__file__).parents[3] / "docs", Path(__file__).parents[2] / "_docs"):
+    """The pages that explain the project, from a clone or from the installed package."""
+    for folder in (Path(__file__).parents[3] / "docs" / "explanation", Path(__file__).parents[2] / "_docs"):
         found = sorted(folder.glob("*.md"))
         if found:
             return found

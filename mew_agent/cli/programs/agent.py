@@ -45,7 +45,7 @@ def start(
     """Run a participant without a model: `echo` repeats chats, `calculator` has tools, `fulfiller` fulfils proposals.
 
     What is not given comes from the environment, or from the running space of this folder. A fulfiller's file has
-    patterns to allow and to deny, and whom to ask (docs/agents.md); without one it fulfils whatever it may.
+    patterns to allow and to deny, and whom to ask (docs/how-to/approve.md); without one it fulfils whatever it may.
     """
     from mew_agent.cli.app import terminal
     from mew_agent.cli.app.signals import run_until_terminated

@@ -2,7 +2,7 @@
 
 The bytes are replayed over real HTTP through the one door, window discovery included. What a row says is recorded
 from a running server (llama.cpp, llama-cpp-python) or taken from the provider's documentation and source (all others);
-docs/models.md says which is which.
+docs/explanation/models.md says which is which.
 """
 
 import json

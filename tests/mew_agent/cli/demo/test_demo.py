@@ -21,9 +21,9 @@ from mew_agent.cli.demo.story import Check
 from mew_agent.errors import ConfigError
 
 
-def test_without_files_it_reads_the_projects_own_documents() -> None:
+def test_the_demo_reads_the_projects_own_pages_by_default() -> None:
     names = {path.name for path in default_files()}
-    assert "context-report.md" in names
+    assert "compaction.md" in names
 
 
 @pytest.mark.parametrize(
