@@ -196,7 +196,7 @@ class HttpApi:
             self._handlers,
             title="MEW gateway",
             version=self._version,
-            description="WebSocket connections are accepted at every path; docs/reference/wire.md describes the messages.",
+            description="WebSocket is served at every path; docs/reference/wire.md describes the messages.",
             error=ErrorAnswer,
         )
 
