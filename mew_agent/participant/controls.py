@@ -11,7 +11,6 @@ from typing import Any, Protocol, assert_never
 
 import anyio
 from mew_protocol import kinds
-from mew_protocol.controls import is_control_for, read_control
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import PayloadError
 from mew_protocol.payloads.participant import (
@@ -25,6 +24,8 @@ from mew_protocol.payloads.participant import (
     Resume,
     Shutdown,
     Status,
+    is_control_for,
+    read_control,
 )
 from mew_protocol.payloads.participant import Control as ControlPayload
 from pydantic import BaseModel

@@ -14,9 +14,8 @@ from uuid import uuid4
 import anyio
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
-from mew_protocol.envelope import Envelope
+from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
-from mew_protocol.timestamp import wire_timestamp
 from pydantic import BaseModel
 
 from mew_agent.errors import NotPermitted, PeerAbsent

@@ -1,10 +1,12 @@
-"""The MEW v0.4 wire: envelopes, kinds, payloads, capabilities and the context report. Pure, and alone importable."""
+"""The MEW v0.4 wire protocol: envelopes, kinds, payloads, capabilities and the context report.
 
-from mew_protocol.codec import StreamFrame, decode, decode_envelope, draft_of, encode_frame
+Pure: it needs pydantic alone and imports nothing else of this project.
+"""
+
+from mew_protocol.codec import StreamFrame, decode, decode_envelope, encode_frame, read_draft
 from mew_protocol.context_report import ContextReport
-from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.envelope import PROTOCOL, Draft, Envelope
 from mew_protocol.errors import DecodeError, PayloadError, ProtocolError
-from mew_protocol.version import PROTOCOL
 
 __all__ = [
     "PROTOCOL",
@@ -17,6 +19,6 @@ __all__ = [
     "StreamFrame",
     "decode",
     "decode_envelope",
-    "draft_of",
     "encode_frame",
+    "read_draft",
 ]

@@ -1,10 +1,10 @@
-"""[pure] The one capability matcher: may this envelope be sent by someone who holds these patterns?
+"""[pure] The capability matcher: may a participant with these patterns send this envelope?
 
-Gateway and agents ask the same code, so nobody is refused what it believed it may. A pattern is an object with
-`kind` (text pattern or a list of them), optionally `payload` (shape to match, extra keys of the message do not
-matter) and `to` (must cover every addressee). It knows nothing of who holds what.
+The gateway and the agents use the same code, so an agent knows in advance what the gateway will allow. A pattern is an
+object with `kind` (a text pattern or a list of them), and optionally `payload` (a shape to match; extra keys of the
+message are ignored) and `to` (must cover every addressee). Does not know who holds which pattern.
 
-Deciding never raises and is bounded: what cannot be decided is denied (`mew_protocol.patterns`).
+A decision never raises and its cost is bounded. What cannot be decided is denied (`mew_protocol.patterns`).
 """
 
 import json
@@ -20,7 +20,7 @@ from mew_protocol.patterns import Steps, TextTest, Undecidable, compile_text, ha
 CapabilityPattern = Mapping[str, Any]
 
 BASELINE: Final[dict[str, Any]] = {"id": "mcp-response", "kind": MCP_RESPONSE}
-"""What everybody may send. Peers look for it in welcome and presence before they ask for tools."""
+"""The pattern that every participant holds. Peers look for it in welcome and presence before they ask for tools."""
 
 EVERY_KIND: Final = "*"
 EVERY_KIND_AT_ANY_DEPTH: Final = "**"
@@ -32,7 +32,7 @@ _ValueTest = Callable[[object, Steps], bool]
 
 
 def normalise(patterns: Iterable[object]) -> tuple[dict[str, Any], ...]:
-    """Patterns as they are advertised: malformed ones and exact duplicates dropped, the baseline present."""
+    """Return the well-formed patterns without duplicates, and the baseline."""
     found: list[dict[str, Any]] = []
     seen: set[str] = set()
     for pattern in (*patterns, BASELINE):
@@ -49,49 +49,49 @@ def normalise(patterns: Iterable[object]) -> tuple[dict[str, Any], ...]:
 
 
 def advertised(patterns: Iterable[CapabilityPattern]) -> tuple[dict[str, Any], ...]:
-    """Patterns as welcome and presence carry them: beside each of kind `*` the same of kind `**`.
+    """Return patterns as welcome and presence carry them: each pattern of kind `*`, and the same with kind `**`.
 
-    Both mean everything here. To the TypeScript SDK, which asks the advertised patterns before it sends, a lone star
-    is one segment: it would let a holder of `*` chat, but not call a tool.
+    Both mean every kind here. The TypeScript SDK checks the advertised patterns before it sends, and reads a single
+    star as one segment: with `*` alone a participant could chat but not call a tool.
     """
-    written = [dict(pattern) for pattern in patterns]
+    given = [dict(pattern) for pattern in patterns]
     found: list[dict[str, Any]] = []
-    for pattern in written:
+    for pattern in given:
         found.append(pattern)
         wider = {**pattern, "kind": EVERY_KIND_AT_ANY_DEPTH}
-        if pattern.get("kind") == EVERY_KIND and wider not in written:
+        if pattern.get("kind") == EVERY_KIND and wider not in given:
             found.append(wider)
     return tuple(found)
 
 
 class CapabilitySet:
-    """What one participant may send. Patterns are read once; decisions that the kind alone settles are remembered."""
+    """What one participant may send. Patterns are compiled once; the candidates for each kind are cached."""
 
     def __init__(self, patterns: Iterable[CapabilityPattern] = ()) -> None:
         self.patterns: tuple[CapabilityPattern, ...] = tuple(patterns)
-        self._compiled = tuple(_Compiled.read(pattern) for pattern in self.patterns)
+        self._compiled = tuple(_Compiled.compile(pattern) for pattern in self.patterns)
         self._candidates_of_kind: dict[str, tuple[_Compiled, ...]] = {}
 
     def allows(self, draft: Draft, *, ignore_to: bool = False) -> bool:
-        """Whether any pattern takes this envelope. `ignore_to` leaves `to` in patterns unread."""
+        """Return whether any pattern matches this envelope. `ignore_to` ignores `to` in patterns."""
         return self.match(draft, ignore_to=ignore_to) is not None
 
     def match(self, draft: Draft, *, ignore_to: bool = False) -> CapabilityPattern | None:
-        """The first pattern that takes this envelope, or None. An envelope without kind is taken by none."""
+        """Return the first pattern that matches this envelope, or None. No pattern matches an envelope without kind."""
         kind = draft.kind
         known = self._candidates_of_kind.get(kind) if kind else None
         for compiled in self._candidates(kind) if known is None else known:
-            if compiled.only_kind or compiled.takes(draft, ignore_to=ignore_to):
+            if compiled.only_kind or compiled.matches(draft, ignore_to=ignore_to):
                 return compiled.pattern
         return None
 
     def _candidates(self, kind: str | None) -> tuple["_Compiled", ...]:
-        """The patterns whose kind fits, up to the first that asks for nothing more."""
+        """Return the patterns whose kind matches, up to the first one that has no other condition."""
         if not kind:
             return ()
         found: list[_Compiled] = []
         for compiled in self._compiled:
-            if compiled.takes_kind(kind):
+            if compiled.matches_kind(kind):
                 found.append(compiled)
                 if compiled.only_kind:
                     break
@@ -102,7 +102,7 @@ class CapabilitySet:
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """One pattern, read. A test that is None asks for nothing."""
+    """One compiled pattern. A test that is None always passes."""
 
     pattern: CapabilityPattern
     kind: tuple[TextTest, ...]
@@ -114,8 +114,8 @@ class _Compiled:
         object.__setattr__(self, "only_kind", self.payload is None and self.to is None)
 
     @staticmethod
-    def read(pattern: CapabilityPattern) -> "_Compiled":
-        """Read a pattern; one that cannot be read takes nothing."""
+    def compile(pattern: CapabilityPattern) -> "_Compiled":
+        """Compile a pattern; an invalid one matches nothing."""
         try:
             kind, payload, to = pattern.get("kind"), pattern.get("payload"), pattern.get("to")
             if not _is_kind(kind) or not isinstance(payload, dict | None):
@@ -129,15 +129,15 @@ class _Compiled:
         except (Undecidable, RecursionError, TypeError):
             return _Compiled(pattern, ())
 
-    def takes_kind(self, kind: str) -> bool:
+    def matches_kind(self, kind: str) -> bool:
         try:
             steps = Steps()
             return any(test(kind, steps) for test in self.kind)
         except Undecidable:
             return False
 
-    def takes(self, draft: Draft, *, ignore_to: bool) -> bool:
-        """Whether payload and addressees fit; the kind is known to."""
+    def matches(self, draft: Draft, *, ignore_to: bool) -> bool:
+        """Return whether payload and addressees match; the kind is known to match."""
         try:
             steps = Steps()
             if self.to is not None and not ignore_to and not _covers(self.to, draft.addressees, steps):
@@ -147,18 +147,18 @@ class _Compiled:
             return False
 
 
-def takes_value(pattern: object, value: object) -> bool:
-    """Whether a payload pattern takes one value. Raises `Undecidable`."""
+def value_matches(pattern: object, value: object) -> bool:
+    """Return whether a payload pattern matches a value. Raises `Undecidable`."""
     return _compile_value(pattern)(value, Steps())
 
 
 def is_same_value(value: object, expected: object) -> bool:
-    """Equality as JSON has it. Raises `Undecidable` when comparing costs too much."""
+    """Return whether two values are equal as JSON. Raises `Undecidable` if the comparison is too expensive."""
     return _is_same(value, expected, Steps())
 
 
 def _covers(tests: tuple[TextTest, ...], addressees: tuple[str, ...], steps: Steps) -> bool:
-    """Whether every addressee is allowed. Nobody named means everybody, which no list covers."""
+    """Return whether every addressee is allowed. An envelope to everybody matches no list of addressees."""
     return bool(addressees) and all(any(test(one, steps) for test in tests) for one in addressees)
 
 
@@ -173,7 +173,7 @@ def _texts(value: object) -> tuple[str, ...]:
         return (value,)
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
         return tuple(value)
-    raise TypeError("a text or a list of texts")
+    raise TypeError("must be a string or a list of strings")
 
 
 def _compile_value(pattern: object) -> _ValueTest:
@@ -197,14 +197,14 @@ def _compile_object(pattern: dict[str, Any]) -> _ValueTest:
     tests = tuple(_compile_entry(key, value) for key, value in pattern.items())
 
     def test(value: object, steps: Steps) -> bool:
-        steps.take(1)
+        steps.spend(1)
         return isinstance(value, dict) and all(one(value, steps) for one in tests)
 
     return test
 
 
 def _compile_entry(key: str, pattern: object) -> _ValueTest:
-    """One key of an object: a JSONPath, `**` for anywhere below, a glob over keys, or the key itself."""
+    """Compile one key of an object: a JSONPath, `**` for any depth, a glob over keys, or the key itself."""
     expected = _compile_value(pattern)
     if key.startswith("$"):
         path = JsonPath.compile(key)
@@ -224,8 +224,8 @@ def _compile_entry(key: str, pattern: object) -> _ValueTest:
 
 
 def _is_same(value: object, expected: object, steps: Steps) -> bool:
-    """Equality as JSON has it: true is not 1, 1 is 1.0, a text is no number."""
-    steps.take(1)
+    """Return whether two values are equal as JSON: true is not 1, 1 is 1.0, a string is never a number."""
+    steps.spend(1)
     if isinstance(value, list | tuple) and isinstance(expected, list | tuple):
         return len(value) == len(expected) and all(_is_same(a, b, steps) for a, b in zip(value, expected, strict=True))
     if isinstance(value, dict) and isinstance(expected, dict):

@@ -1,6 +1,6 @@
-"""[pure] Bytes to `Draft` or `StreamFrame`, and back.
+"""[pure] Decodes bytes to a `Draft` or a `StreamFrame`, and encodes stream frames.
 
-Sizes are checked before anything is parsed. Nothing here knows who sent the bytes or whether they may.
+Checks sizes before it parses anything. Does not know who sent the bytes or whether the sender may.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from mew_protocol.envelope import Draft, Envelope, is_complete
+from mew_protocol.envelope import ACCEPTED_PROTOCOLS, PROTOCOL, Draft, Envelope, is_complete
 from mew_protocol.errors import (
     INVALID_ENVELOPE,
     INVALID_FRAME,
@@ -19,35 +19,34 @@ from mew_protocol.errors import (
     VALIDATION_ERROR,
     DecodeError,
 )
-from mew_protocol.version import ACCEPTED_PROTOCOLS, PROTOCOL
 
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 DEFAULT_MAX_DEPTH = 100
 
 _MARK = 0x23  # '#'
 
-_WHOLE = b'{"protocol":"%s","' % PROTOCOL.encode()
-"""How envelopes begin as the usual clients write them: compact, headers first, nothing left out."""
+_COMPLETE_PREFIX = b'{"protocol":"%s","' % PROTOCOL.encode()
+"""The start of an envelope as the usual clients write it: compact, headers first, all headers present."""
 
-_validate_whole = Envelope.__pydantic_validator__.validate_json
+_validate_complete = Envelope.__pydantic_validator__.validate_json
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFrame:
-    """`#<stream_id>#<data>`. `raw` is the message as it arrived, so that it can be forwarded untouched."""
+    """`#<stream_id>#<data>`. `raw` is the message as it arrived, so it can be forwarded unchanged."""
 
     stream_id: str
     raw: bytes | str
 
     @property
     def data(self) -> bytes | str:
-        """What follows the second mark; it may hold marks and newlines of its own."""
+        """The text or bytes after the second `#`; it may contain `#` and line breaks."""
         start = len(self.stream_id.encode()) + 2 if isinstance(self.raw, bytes) else len(self.stream_id) + 2
         return self.raw[start:]
 
 
 def encode_frame(stream_id: str, data: bytes | str) -> bytes | str:
-    """A stream frame as text for text data, as bytes for bytes."""
+    """Return a stream frame: a string for a string, bytes for bytes."""
     if isinstance(data, str):
         return f"#{stream_id}#{data}"
     return b"#" + stream_id.encode() + b"#" + data
@@ -56,13 +55,13 @@ def encode_frame(stream_id: str, data: bytes | str) -> bytes | str:
 def decode(
     raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES, max_depth: int = DEFAULT_MAX_DEPTH
 ) -> Draft | StreamFrame:
-    """Read one WebSocket message, text or binary alike.
+    """Decode one WebSocket message, text or binary.
 
-    Raises `DecodeError` for anything that is neither a stream frame nor a JSON object of an envelope's shape.
+    Raises `DecodeError` for anything but a stream frame or a JSON object with the shape of an envelope.
     """
     if isinstance(raw, bytes) and len(raw) <= max_bytes:
-        if raw.startswith(_WHOLE):
-            envelope = _whole_envelope(raw, max_depth)
+        if raw.startswith(_COMPLETE_PREFIX):
+            envelope = _decode_complete(raw, max_depth)
             if envelope is not None:
                 return envelope
     else:
@@ -75,23 +74,23 @@ def decode(
 def decode_envelope(
     raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES, max_depth: int = DEFAULT_MAX_DEPTH
 ) -> Draft:
-    """Read one envelope from JSON. Raises `DecodeError`."""
+    """Decode one envelope from JSON. Raises `DecodeError`."""
     check_size(raw, max_bytes)
     return _decode_json(raw, max_depth)
 
 
-def _whole_envelope(raw: bytes, max_depth: int) -> Envelope | None:
-    """An envelope that needs no second look, parsed and checked in one go; None for whatever might need one.
+def _decode_complete(raw: bytes, max_depth: int) -> Envelope | None:
+    """Fast path: parse and check a complete envelope in one step; None if `_decode_json` has to look at it.
 
-    What it returns is what `_decode_json` returns, and where that would raise, it is None.
+    Returns exactly what `_decode_json` returns, and None where that raises.
     """
-    # One byte is found, or not, several times as fast as a word is, or as bytes are counted.
+    # Searching one byte is several times as fast as searching a word or counting bytes.
     if b"null" in raw or (b"N" in raw and b"NaN" in raw) or (b"I" in raw and b"Infinity" in raw):
         return None
     if raw.count(b"{") + (raw.count(b"[") if b"[" in raw else 0) > max_depth:
         return None
     try:
-        envelope: Envelope = _validate_whole(raw, by_alias=True, by_name=False)
+        envelope: Envelope = _validate_complete(raw, by_alias=True, by_name=False)
     except ValidationError:
         return None
     headers = envelope.__dict__
@@ -105,24 +104,24 @@ def _decode_json(raw: bytes | str, max_depth: int) -> Draft:
     except ValueError as error:
         if "recursion limit" in str(error):
             raise _too_deep(max_depth) from None
-        raise DecodeError(INVALID_JSON, f"not a JSON text: {error}") from None
-    # Counting brackets is far cheaper than walking, and few messages have as many as the limit.
+        raise DecodeError(INVALID_JSON, f"invalid JSON: {error}") from None
+    # Counting brackets is far cheaper than walking the value, and few messages have that many.
     brackets = (raw.count(b"[") + raw.count(b"{")) if isinstance(raw, bytes) else raw.count("[") + raw.count("{")
     if brackets > max_depth and _is_deeper_than(value, max_depth):
         raise _too_deep(max_depth)
-    return draft_of(value)
+    return read_draft(value)
 
 
-def draft_of(value: object) -> Draft:
-    """Read one envelope from a parsed JSON value; it is an `Envelope` already when nothing is missing.
+def read_draft(value: object) -> Draft:
+    """Read an envelope from a parsed JSON value: an `Envelope` if it is complete, else a `Draft`.
 
     Raises `DecodeError`.
     """
     if not isinstance(value, dict):
         found = type(value).__name__ if value is not None else "null"
-        raise DecodeError(INVALID_ENVELOPE, f"an envelope is a JSON object, not {found}", VALIDATION_ERROR)
+        raise DecodeError(INVALID_ENVELOPE, f"an envelope must be a JSON object, not {found}", VALIDATION_ERROR)
     try:
-        # The validator itself: `model_validate` is a Python function that does nothing but call it.
+        # Calls the validator directly: `model_validate` is a Python function that only calls it.
         model = Envelope if is_complete(value) else Draft
         draft: Draft = model.__pydantic_validator__.validate_python(value, by_alias=True, by_name=False)
     except ValidationError as error:
@@ -133,26 +132,26 @@ def draft_of(value: object) -> Draft:
     if protocol != PROTOCOL and protocol and protocol not in ACCEPTED_PROTOCOLS:
         raise DecodeError(
             UNSUPPORTED_PROTOCOL,
-            f"protocol '{protocol}' is not spoken here, use '{PROTOCOL}'",
+            f"protocol '{protocol}' is not supported; use '{PROTOCOL}'",
             VALIDATION_ERROR,
         )
     return draft
 
 
 def check_size(raw: bytes | str, max_bytes: int) -> None:
-    """Refuse a message above the limit without reading it. Raises `DecodeError`."""
-    # A character takes at least one byte, so long texts are refused before they are encoded for counting.
+    """Raise `DecodeError` if a message exceeds the limit, without parsing it."""
+    # A character takes at least one byte, so a text that is too long is refused before it is encoded.
     size = len(raw) if isinstance(raw, bytes) or len(raw) > max_bytes else len(raw.encode(errors="replace"))
     if size > max_bytes:
-        raise DecodeError(TOO_LARGE, f"a message holds at most {max_bytes:,} bytes, this one {size:,} or more")
+        raise DecodeError(TOO_LARGE, f"a message may have at most {max_bytes:,} bytes; this one has {size:,} or more")
 
 
 def _too_deep(max_depth: int) -> DecodeError:
-    return DecodeError(TOO_DEEP, f"an envelope nests at most {max_depth} levels", VALIDATION_ERROR)
+    return DecodeError(TOO_DEEP, f"an envelope may nest at most {max_depth} levels deep", VALIDATION_ERROR)
 
 
 def _is_deeper_than(value: object, levels: int) -> bool:
-    """Whether lists and objects are nested deeper than this, level by level."""
+    """Return whether lists and objects nest deeper than this many levels."""
     level: list[object] = [value]
     for _ in range(levels):
         level = [

@@ -1,30 +1,30 @@
-"""[pure] Whether one capability pattern lies within another: nobody passes on what it does not hold.
+"""[pure] Whether one capability pattern is contained in another: a participant passes on only what it holds.
 
-A pattern lies within another when every part of it is the same as the other's part, or is literal and taken by it.
-That is less than true containment: two globs that happen to nest do not count unless they are spelled the same.
-It never errs the other way: what a pattern within another takes, the other takes too.
+A pattern is contained in another if each part of it equals the other's part, or is literal and matches it. This is
+stricter than true containment: of two globs that nest, neither contains the other unless they are spelled the same.
+It never errs the other way: an envelope that matches a contained pattern always matches the other one.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mew_protocol.capability import BASELINE, CapabilityPattern, is_same_value, takes_value
+from mew_protocol.capability import BASELINE, CapabilityPattern, is_same_value, value_matches
 from mew_protocol.patterns import Steps, Undecidable, compile_text, has_wildcard, is_everything
 
 
 def may_pass_on(own: Iterable[CapabilityPattern], wanted: CapabilityPattern, *, ignore_to: bool = False) -> bool:
-    """Whether somebody who holds `own` may give `wanted` to another. What cannot be read is not passed on."""
+    """Return whether a participant with the patterns `own` may give `wanted` to another. An invalid pattern: no."""
     held = (*own, BASELINE)
     try:
         kinds = _texts(wanted.get("kind"))
         return bool(kinds) and all(
-            any(_lies_within(kind, wanted, pattern, ignore_to=ignore_to) for pattern in held) for kind in kinds
+            any(_contained(kind, wanted, pattern, ignore_to=ignore_to) for pattern in held) for kind in kinds
         )
     except (Undecidable, RecursionError):
         return False
 
 
-def _lies_within(kind: str, wanted: CapabilityPattern, held: CapabilityPattern, *, ignore_to: bool) -> bool:
+def _contained(kind: str, wanted: CapabilityPattern, held: CapabilityPattern, *, ignore_to: bool) -> bool:
     if not any(_text_within(kind, one, in_kind=True) for one in _texts(held.get("kind"))):
         return False
     if not ignore_to and held.get("to") is not None:
@@ -38,7 +38,7 @@ def _lies_within(kind: str, wanted: CapabilityPattern, held: CapabilityPattern, 
 
 
 def _object_within(wanted: object, held: Mapping[str, Any]) -> bool:
-    """Every key the holder is bound by binds the other at least as much."""
+    """Return whether `wanted` has every condition of `held`, at least as strict."""
     return isinstance(wanted, Mapping) and all(
         key in wanted and (_within(wanted[key], held[key]) if _is_plain(key) else is_same_value(wanted[key], held[key]))
         for key in held
@@ -51,11 +51,11 @@ def _within(wanted: object, held: object) -> bool:
     if isinstance(wanted, Mapping):
         return isinstance(held, Mapping) and _object_within(wanted, held)
     if isinstance(wanted, list | tuple):
-        # A list takes each of its members, and also itself as a whole.
-        return all(_within(one, held) for one in wanted) and takes_value(held, list(wanted))
+        # A list matches each of its members, and also itself as a whole.
+        return all(_within(one, held) for one in wanted) and value_matches(held, list(wanted))
     if isinstance(wanted, str) and not _is_literal(wanted):
         return isinstance(held, list | tuple) and any(_within(wanted, one) for one in held)
-    return takes_value(held, wanted)
+    return value_matches(held, wanted)
 
 
 def _text_within(wanted: str, held: str, *, in_kind: bool = False) -> bool:

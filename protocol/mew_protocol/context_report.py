@@ -1,8 +1,8 @@
 """[pure] The context report: how full a participant's context window is, and how that is known.
 
-It is the `context` key of `participant/status` and the one shape every reader uses: the compaction trigger, the
-board, the dashboard, the terminal, scripts and the text shown to the model (docs/reference/context-report.md).
-Its rule: a number is reported by the provider or labelled as what it is. Unknown is absent, never 0.
+It is the `context` key of `participant/status`. Every reader uses this one shape: the compaction trigger, the board,
+the dashboard, the terminal, scripts, and the text shown to the model. Its rule: a number is either reported by the
+provider or labelled as what it is. An unknown number is absent, never 0 (docs/reference/context-report.md).
 """
 
 from typing import Literal, Self
@@ -10,17 +10,17 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Basis = Literal["reported", "projected", "unknown"]
-"""How `tokens` is known: said by the provider, derived from what it said, or not at all."""
+"""How `tokens` is known: reported by the provider, derived from its reports, or not known."""
 
 UnknownReason = Literal[
     "no_call_yet", "usage_unavailable", "limit_unavailable", "cleared", "restarted", "model_changed"
 ]
 
 Measure = Literal["total", "prompt", "cumulative"]
-"""Which figure a policy compares: prompt + completion of the last call, its prompt, or the sum of all calls."""
+"""The figure that a policy compares: prompt and completion of the last call, its prompt, or the sum of all calls."""
 
 LimitBasis = Literal["configured", "loaded", "trained", "assumed"]
-"""How `max_tokens` is known: set by the user, the server's running instance, the model's maximum, our default."""
+"""How `max_tokens` is known: configured, from the running server, the maximum of the model, or our default."""
 
 NextPromptBasis = Literal["exact", "server_counted", "tokenizer", "projected", "heuristic"]
 
@@ -38,7 +38,7 @@ class _Part(BaseModel):
 
 
 class LastReported(_Part):
-    """The newest figure a provider reported, kept visible while `tokens` is absent or projected."""
+    """The newest figure that the provider reported, shown while `tokens` is absent or projected."""
 
     tokens: int = Field(ge=0)
     measured_at: str
@@ -46,7 +46,7 @@ class LastReported(_Part):
 
 
 class BreakdownPart(_Part):
-    """One part of the window, in tokens. `exact` parts are differences of two reported figures."""
+    """One part of the context, in tokens. An `exact` part is the difference of two reported figures."""
 
     part: PartName
     tokens: int = Field(ge=0)
@@ -54,7 +54,7 @@ class BreakdownPart(_Part):
 
 
 class LastCompaction(_Part):
-    """What the newest compaction did. All counts in tokens; `freed_tokens` is net: before minus after."""
+    """What the last compaction did. Counts are in tokens; `freed_tokens` is net: before minus after."""
 
     at: str
     trigger: CompactionTrigger
@@ -68,7 +68,7 @@ class LastCompaction(_Part):
 
 
 class Injection(_Part):
-    """A recovery prompt or countdown now in force in the agent's prompt."""
+    """A recovery prompt or countdown that the agent's prompt contains now."""
 
     kind: str
     remaining: int | None = None
@@ -76,7 +76,7 @@ class Injection(_Part):
 
 
 class SavingSuggestion(_Part):
-    """A way to save tokens: what to do, the projected saving, and how much of the context's worth goes with it."""
+    """A way to save tokens: what to do, the projected saving, and how much of the context's value is lost."""
 
     text: str
     tokens_saved: int = Field(ge=0)
@@ -84,11 +84,10 @@ class SavingSuggestion(_Part):
 
 
 class ContextReport(_Part):
-    """How full a context window is, as one moment of the agent knows it.
+    """How full a context window is, as the agent knows it at one moment.
 
-    `tokens` and `max_tokens` travel beside it in the status payload; see `ParticipantStatus.tokens`. Where the
-    measure is `cumulative`, `spent_tokens` of `budget_tokens` is what all calls took together: money, not a part of
-    the window.
+    `tokens` and `max_tokens` are in the status payload itself; see `Status`. With the measure `cumulative`,
+    `spent_tokens` of `budget_tokens` is the total of all calls: a cost, not a part of the window.
     """
 
     basis: Basis
@@ -125,5 +124,5 @@ class ContextReport(_Part):
     @model_validator(mode="after")
     def _reason_goes_with_unknown(self) -> Self:
         if (self.basis == "unknown") != (self.reason is not None):
-            raise ValueError("`reason` is given exactly when `basis` is 'unknown'")
+            raise ValueError("`reason` is required if `basis` is 'unknown', and not allowed otherwise")
         return self

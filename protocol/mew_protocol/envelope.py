@@ -1,20 +1,31 @@
-"""[pure] The envelope: the one shape everything but a stream frame travels in.
+"""[pure] The envelope: the shape of every message except stream frames.
 
-A `Draft` is what a sender wrote, where the gateway may still fill gaps; an `Envelope` is complete. Keys we do
-not know are kept and relayed, `ts` stays the string its sender wrote, and a null counts as missing.
+A `Draft` is what a sender wrote; the gateway may fill in missing headers. An `Envelope` is complete. Unknown keys are
+kept and relayed, `ts` stays the string that its sender wrote, and a null counts as missing. Also owns what headers
+hold: protocol versions and timestamps. Does not read the clock.
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from mew_protocol.version import PROTOCOL
+PROTOCOL = "mew/v0.4"
+"""The protocol version of every envelope that this implementation writes."""
+
+ACCEPTED_PROTOCOLS = frozenset({"mew/v0.4", "mew/v0.3"})
+"""The protocol versions that are read. An envelope is relayed with the version that its sender wrote."""
+
+
+def wire_timestamp(moment: datetime) -> str:
+    """Return a time as RFC 3339 in UTC with milliseconds and `Z`. `moment` must have a time zone."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _as_list(value: object) -> object:
-    """Older clients send a bare string where the wire wants a list."""
+    """Accept a bare string, which older clients send in place of a list."""
     return (value,) if isinstance(value, str) else value
 
 
@@ -22,7 +33,7 @@ Ids = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 
 
 class Draft(BaseModel):
-    """An envelope as it arrived: every header may be missing. `sender` is `from` on the wire."""
+    """An envelope as it arrived; any header may be missing. `sender` is `from` on the wire."""
 
     model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True)
 
@@ -38,33 +49,33 @@ class Draft(BaseModel):
 
     @property
     def addressees(self) -> tuple[str, ...]:
-        """Who it is for; empty means everybody."""
+        """Its addressees; empty means everybody."""
         return self.to or ()
 
     @property
     def body(self) -> Mapping[str, Any]:
-        """The payload, empty when there is none."""
+        """The payload, or an empty one."""
         return self.payload or {}
 
     @property
     def correlation_ids(self) -> tuple[str, ...]:
-        """Ids of the envelopes it refers to; empty when it refers to none."""
+        """Ids of the envelopes that it refers to; may be empty."""
         return self.correlation_id or ()
 
     def refers_to(self, envelope_id: str) -> bool:
-        """Whether `correlation_id` names this envelope: the wire's only link from an answer to its request.
+        """Return whether `correlation_id` names this envelope: the only link from an answer to its request.
 
-        Anybody may write any id there, so a reader also checks who sent the answer.
+        A sender may write any id there, so a reader also has to check who sent the answer.
         """
         return envelope_id in self.correlation_ids
 
     def encode(self) -> bytes:
-        """Compact UTF-8 JSON: headers first, then the sender's own keys, as the reference writes them."""
-        # The serializer itself: `model_dump_json` would decode its bytes only for us to encode them again.
+        """Return compact UTF-8 JSON: headers first, then other keys, in the order of the TypeScript gateway."""
+        # Calls the serializer directly: `model_dump_json` would decode the bytes, and the caller encode them again.
         return self.__pydantic_serializer__.to_json(self, by_alias=True, exclude_unset=True)
 
     def as_dict(self) -> dict[str, Any]:
-        """The wire's JSON object."""
+        """Return the JSON object of the wire."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
@@ -78,8 +89,8 @@ class Envelope(Draft):
     kind: str
 
     @staticmethod
-    def complete(draft: Draft, *, id: str, ts: str, sender: str) -> "Envelope":  # noqa: A002 - the wire's word
-        """Fill what the sender left out; what the sender wrote stands. A null header is left out."""
+    def complete(draft: Draft, *, id: str, ts: str, sender: str) -> "Envelope":  # noqa: A002 - the name on the wire
+        """Return a draft with its missing headers filled in. What the sender wrote stays; a null header is left out."""
         if isinstance(draft, Envelope):
             return draft
         values: dict[str, Any] = {
@@ -91,7 +102,7 @@ class Envelope(Draft):
             "from": draft.sender or sender,
             "kind": draft.kind or "",
         }
-        # Not `model_construct`: the sender's own keys may have any name, those of its arguments too.
+        # Not `model_construct`: unknown keys may have any name, even those of its parameters.
         envelope: Envelope = Envelope.__pydantic_validator__.validate_python(values, by_alias=True, by_name=False)
         return envelope
 
@@ -99,7 +110,7 @@ class Envelope(Draft):
     def write(
         kind: str,
         *,
-        id: str,  # noqa: A002 - the wire's word
+        id: str,  # noqa: A002 - the name on the wire
         ts: str,
         sender: str,
         payload: BaseModel | Mapping[str, Any] | None = None,
@@ -107,7 +118,7 @@ class Envelope(Draft):
         correlation_id: Iterable[str] = (),
         context: str | None = None,
     ) -> "Envelope":
-        """Make an envelope of our own. Empty `to` means everybody and is left out, as is every absent header."""
+        """Return a new envelope. An empty `to` means everybody; it is left out, as is every absent header."""
         body = payload.model_dump(mode="json", exclude_none=True) if isinstance(payload, BaseModel) else payload
         optional: dict[str, Any] = {
             "to": tuple(to) or None,
@@ -119,16 +130,16 @@ class Envelope(Draft):
         return Envelope.model_construct(protocol=PROTOCOL, id=id, ts=ts, sender=sender, kind=kind, **present)
 
     def is_for(self, participant: str) -> bool:
-        """Whether it is addressed to this participant by name or to everybody. Delivery never depends on it."""
+        """Return whether it addresses this participant by name or everybody. Delivery never depends on it."""
         return not self.to or participant in self.to
 
     def names(self, participant: str) -> bool:
-        """Whether it is addressed to this participant by name."""
+        """Return whether it addresses this participant by name."""
         return participant in self.addressees
 
 
 def is_complete(value: Mapping[str, Any]) -> bool:
-    """Whether a JSON object has every header an envelope needs, and no null where a value is meant."""
+    """Return whether a JSON object has every header that an envelope needs, and no null value."""
     try:
         return all(_required(value)) and None not in value.values()
     except KeyError:

@@ -1,11 +1,11 @@
-"""[pure] What can be wrong with something that came over the wire, and how the wire says it.
+"""[pure] Errors of messages that came over the wire, and the codes that the wire uses for them.
 
     ProtocolError
-    ├── DecodeError      bytes that are no envelope and no stream frame
+    ├── DecodeError      bytes that are neither an envelope nor a stream frame
     └── PayloadError     an envelope whose payload does not fit its kind
 
-The codes below are the words in `payload.error` of a `system/error`; `payload.code` keeps the two words the
-TypeScript gateway uses, so that its clients keep understanding us.
+The constants in lower case are the values of `payload.error` in a `system/error`. `payload.code` has the two values of
+the TypeScript gateway, so that its clients understand this one. `CLOSE_...` are WebSocket close codes.
 """
 
 from dataclasses import dataclass
@@ -51,12 +51,12 @@ CLOSE_LIMIT: Final = 4429
 
 
 class ProtocolError(Exception):
-    """Base of everything wrong with what a peer sent."""
+    """Base of errors in what a peer sent."""
 
 
 @dataclass(eq=False)
 class DecodeError(ProtocolError):
-    """Bytes that cannot be read. `error` is one of this module's codes, `code` the TypeScript gateway's word."""
+    """Bytes that cannot be decoded. `error` is a code of this module, `code` the one of the TypeScript gateway."""
 
     error: str
     detail: str
@@ -68,7 +68,7 @@ class DecodeError(ProtocolError):
 
 @dataclass(eq=False)
 class PayloadError(ProtocolError):
-    """A payload that does not fit its kind. `field` is the dotted path, `problem` what is wrong there."""
+    """A payload that does not fit its kind. `field` is a dotted path, `problem` says what is wrong there."""
 
     kind: str
     field: str

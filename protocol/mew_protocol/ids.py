@@ -1,21 +1,16 @@
-"""[pure] Names of things on the wire.
-
-Ids come from outside (callers make them); this module only types and checks them.
-"""
+"""[pure] Ids of participants and spaces: their types and the rule for valid ones. Does not make ids."""
 
 import re
 from typing import NewType
 
 ParticipantId = NewType("ParticipantId", str)
 SpaceId = NewType("SpaceId", str)
-EnvelopeId = NewType("EnvelopeId", str)
-StreamId = NewType("StreamId", str)
 
 GATEWAY = ParticipantId("system:gateway")
-"""Sender of everything the gateway says itself."""
+"""Sender of everything that the gateway itself sends, except about streams."""
 
 STREAM_GATEWAY = ParticipantId("gateway")
-"""Sender of stream/open and its acknowledgements, and the address of stream/request: the wire's older name."""
+"""Sender of stream messages of the gateway, and the addressee of stream/request: an older name on the wire."""
 
 MAX_ID_LENGTH = 128
 
@@ -23,15 +18,15 @@ _FORBIDDEN_IN_ID = re.compile(r"[/\\\x00-\x1f\x7f]|\.\.")
 
 
 def id_problem(text: str, *, max_length: int = MAX_ID_LENGTH) -> str | None:
-    """Say what is wrong with a participant or space id, or None.
+    """Return what is wrong with a participant or space id, or None.
 
-    Ids become file names (`.mew/tokens/<id>.token`) and parts of URLs, so separators, `..` and control
-    characters are refused; a name under `system:` belongs to the gateway.
+    Ids become file names (`.mew/tokens/<id>.token`) and parts of URLs, so separators, `..` and control characters are
+    refused. Names under `system:` belong to the gateway.
     """
     if not text.strip():
         return "an id must not be empty"
     if len(text) > max_length:
-        return f"an id has at most {max_length} characters, this one has {len(text)}"
+        return f"an id may have at most {max_length} characters; this one has {len(text)}"
     if _FORBIDDEN_IN_ID.search(text):
         return "invalid characters: an id must not contain '/', '\\', '..' or control characters"
     if text == STREAM_GATEWAY or text.startswith("system:"):

@@ -1,7 +1,7 @@
-"""[pure] The join forms of the wire, read as one.
+"""[pure] Reads and writes the join message in all its forms.
 
-A client may open with a bare frame `{"type": "join", ...}` or with an envelope of kind `system/join`; keys may
-stand at the top or in the payload, in either spelling. A bearer header is the gateway's third form.
+A client may send a bare frame `{"type": "join", ...}` or an envelope of kind `system/join`. Its keys may be at the top
+or in the payload, in either spelling. The third form, a bearer header, is read by the gateway.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from mew_protocol.kinds import SYSTEM_JOIN
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRequest:
-    """What a joiner wants delivered first: what follows `since`, else the newest `last` envelopes, else nothing."""
+    """What a client wants delivered first: envelopes after `since`, else the newest `last` ones, else none."""
 
     since: str | None = None
     last: int = 0
@@ -22,7 +22,7 @@ class DeliveryRequest:
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """Who asks to join where. Everything is None that the client left out; the gateway decides what that means."""
+    """Who wants to join which space. What the client left out is None; the gateway decides what that means."""
 
     participant: str | None = None
     space: str | None = None
@@ -31,7 +31,7 @@ class JoinRequest:
 
 
 def join_frame(*, space: str, participant: str, token: str, delivery: DeliveryRequest | None = None) -> dict[str, Any]:
-    """The frame our client sends first; the TypeScript gateway reads this spelling and no header."""
+    """Return the first frame of our client: the only form that the TypeScript gateway reads."""
     frame: dict[str, Any] = {
         "type": "join",
         "space": space,
@@ -46,7 +46,7 @@ def join_frame(*, space: str, participant: str, token: str, delivery: DeliveryRe
 
 
 def join_request(draft: Draft) -> JoinRequest | None:
-    """Read a join from a message, or None when it is none."""
+    """Return the join request in a message, or None."""
     kind = draft.kind
     if kind is not None and kind != SYSTEM_JOIN:
         return None

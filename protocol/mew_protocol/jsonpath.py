@@ -1,6 +1,6 @@
-"""[pure] The part of JSONPath that capability keys use: `$`, `.name`, `['name']`, `[0]`, `[*]`, `.*`, `..`.
+"""[pure] The part of JSONPath that capability keys may use: `$`, `.name`, `['name']`, `[0]`, `[*]`, `.*`, `..`.
 
-Filters, slices and scripts are not read: a path that holds one raises `Undecidable`, and the capability denies.
+Filters, slices and scripts are not supported: a path with one raises `Undecidable`, and the capability denies.
 """
 
 import re
@@ -18,37 +18,37 @@ _STEP = re.compile(
 @dataclass(frozen=True, slots=True)
 class _Step:
     key: str | int | None
-    """None takes every child."""
+    """None selects every child."""
     deep: bool
 
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A path that was read."""
+    """A compiled path."""
 
     steps: tuple[_Step, ...]
 
     @staticmethod
     def compile(path: str) -> "JsonPath":
-        """Read a path that begins with `$`. Raises `Undecidable`."""
+        """Compile a path that begins with `$`. Raises `Undecidable`."""
         steps: list[_Step] = []
         place = 1
         while place < len(path):
             found = _STEP.match(path, place)
             if found is None or found.end() == place:
-                raise Undecidable(f"'{path}' is not read beyond character {place}")
+                raise Undecidable(f"'{path}' is not a supported JSONPath from character {place} on")
             steps.append(_Step(_key(found), found["deep"] is not None))
             place = found.end()
         return JsonPath(tuple(steps))
 
     def find(self, value: object, budget: Steps) -> Iterator[object]:
-        """Every value the path leads to. Raises `Undecidable` when looking costs too much."""
+        """Yield every value that the path selects. Raises `Undecidable` if the search is too expensive."""
         yield from _follow(value, self.steps, budget)
 
 
 def descendants(value: object, budget: Steps) -> Iterator[object]:
-    """The value and everything inside it."""
-    budget.take(1)
+    """Yield a value and everything inside it. Raises `Undecidable`."""
+    budget.spend(1)
     yield value
     for child in _children(value):
         yield from descendants(child, budget)
@@ -64,17 +64,17 @@ def _key(found: re.Match[str]) -> str | int | None:
 
 
 def _follow(value: object, steps: tuple[_Step, ...], budget: Steps) -> Iterator[object]:
-    budget.take(1)
+    budget.spend(1)
     if not steps:
         yield value
         return
     step, rest = steps[0], steps[1:]
     for start in descendants(value, budget) if step.deep else (value,):
-        for child in _picked(start, step.key):
+        for child in _select(start, step.key):
             yield from _follow(child, rest, budget)
 
 
-def _picked(value: object, key: str | int | None) -> Iterator[object]:
+def _select(value: object, key: str | int | None) -> Iterator[object]:
     if key is None:
         yield from _children(value)
     elif isinstance(key, int):

@@ -1,4 +1,4 @@
-"""[pure] Every kind of the wire, by name. A kind says what an envelope means; `payloads` says what it holds."""
+"""[pure] The kinds of the wire. A kind says what an envelope means; `payloads` says what it contains."""
 
 from typing import Final
 
@@ -55,21 +55,6 @@ STREAM_WRITE_GRANTED: Final = "stream/write-granted"
 STREAM_WRITE_REVOKED: Final = "stream/write-revoked"
 STREAM_OWNERSHIP_TRANSFERRED: Final = "stream/ownership-transferred"
 
-ALL_KINDS: Final = frozenset(
-    value for name, value in globals().items() if name.isupper() and isinstance(value, str) and name != "RESERVED"
-)
-
-SYSTEM_NAMESPACE: Final = "system/"
-
-
-def is_reserved(kind: str) -> bool:
-    """Whether only the gateway may say this.
-
-    All of `system/*` is, but heartbeats; a join is said before there is anybody to say it, and never again.
-    """
-    return (kind.startswith(SYSTEM_NAMESPACE) and kind != SYSTEM_HEARTBEAT) or kind == SPACE_INVITE_ACK
-
-
 ALLOWED_WHILE_PAUSED: Final = frozenset(
     {
         PARTICIPANT_STATUS,
@@ -88,5 +73,5 @@ ALLOWED_WHILE_PAUSED: Final = frozenset(
         SYSTEM_HEARTBEAT,
     }
 )
-"""What a paused participant may still send: acknowledgements, cancellations and what ends things; a response too, so
-that no caller waits for a silence, and what keeps its connection awake."""
+"""What a paused participant may still send: acknowledgements, cancellations, endings and heartbeats, and responses, so
+that no caller waits until its timeout."""

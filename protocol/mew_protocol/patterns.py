@@ -1,10 +1,10 @@
-"""[pure] Text patterns of capabilities: literal, glob, regular expression, negation. No pattern can hang the reader.
+"""[pure] Text patterns of capabilities: literals, globs, regular expressions and negations, each with a bounded cost.
 
-Patterns are written by whoever grants, texts by whoever sends, and both may be hostile. So every test spends
-`Steps` in proportion to the work it may cost, and a test whose worst case does not fit raises `Undecidable`
-before it starts: the caller denies. Globs are matched by walking all positions at once, in time linear in the
-text. Regular expressions go to `re` only when a bound of their backtracking is known and small: no lookaround,
-no back reference, no repeated group that holds a repeat or an alternative (`_RegexScan`).
+The granter writes the pattern, the sender writes the text, and both may be hostile. Each test therefore spends `Steps`
+in proportion to its worst case. A test that might exceed the budget raises `Undecidable` before it starts, and the
+caller denies. Globs follow all positions at once, in time linear in the text. Regular expressions go to `re` only if
+their backtracking has a small known bound: no lookaround, no back reference, no repeated group that contains a repeat
+or an alternative (`_RegexScan`).
 """
 
 import re
@@ -13,49 +13,51 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 DECISION_STEPS = 500_000
-"""What one decision may cost, in character comparisons: below half a second on a slow machine."""
+"""Budget of one decision, in character comparisons: less than half a second on a slow machine."""
 
 MAX_REGEX_LENGTH = 1_000
 
 
 class Undecidable(Exception):
-    """The pattern cannot be read, or reading this text with it may cost too much."""
+    """The pattern is invalid, or too expensive to evaluate for this text."""
 
 
 class Steps:
-    """What is left to spend on one decision."""
+    """The remaining budget of one decision."""
 
     __slots__ = ("_left",)
 
     def __init__(self, steps: int = DECISION_STEPS) -> None:
         self._left = steps
 
-    def take(self, steps: int) -> None:
-        """Spend. Raises `Undecidable` when not enough is left."""
+    def spend(self, steps: int) -> None:
+        """Reduce the budget. Raises `Undecidable` if it is exceeded."""
         self._left -= steps
         if self._left < 0:
-            raise Undecidable("the decision costs too much")
+            raise Undecidable("pattern too expensive to evaluate")
 
 
 TextTest = Callable[[str, Steps], bool]
 
 
 def is_everything(pattern: str) -> bool:
-    """Whether a pattern is a lone star, which takes anything, text or not."""
+    """Return whether a pattern is `*` or `**` alone, which matches any value, text or not."""
     return pattern in ("*", "**")
 
 
 def has_wildcard(pattern: str) -> bool:
-    """Whether a text is a glob."""
+    """Return whether a text is a glob."""
     return "*" in pattern or "?" in pattern
 
 
 def compile_text(pattern: str, *, in_kind: bool = False) -> TextTest:
-    """Read a text pattern. Raises `Undecidable` for a pattern that has no safe reading.
+    """Compile a text pattern. Raises `Undecidable` if the pattern is invalid or unsafe.
 
-    `/.../` with something between is a regular expression, searched for; `!` in front negates; with `*` or `?`
-    it is a glob (`*` and `?` stay inside a segment between slashes, `**` crosses); anything else is literal.
-    A trailing star takes the whole rest across slashes: in a kind only directly after a slash.
+    - `/.../` with text between the slashes is a regular expression that is searched for.
+    - `!` in front negates the rest.
+    - A pattern with `*` or `?` is a glob: `*` and `?` do not cross a slash, `**` does. A trailing star matches the
+      whole rest across slashes; in a kind only directly after a slash.
+    - Anything else is literal.
     """
     if is_everything(pattern):
         return lambda _text, _steps: True
@@ -71,13 +73,13 @@ def compile_text(pattern: str, *, in_kind: bool = False) -> TextTest:
 
 class _Wild(Enum):
     ONE = auto()
-    """One character that is no slash."""
+    """One character except a slash."""
     SEGMENT = auto()
-    """Any characters but slashes."""
+    """Any characters except slashes."""
     ANY = auto()
     """Any characters."""
     FOLDERS = auto()
-    """Nothing, or what `INSIDE` takes."""
+    """Nothing, or what `INSIDE` matches."""
     INSIDE = auto()
     """Any characters up to a slash, and that slash."""
 
@@ -87,17 +89,17 @@ _Token = str | _Wild
 
 def _compile_glob(pattern: str, *, in_kind: bool) -> TextTest:
     if any(character in pattern for character in "[]{}()"):
-        raise Undecidable("brackets and braces mean different things in different globs")
+        raise Undecidable("a glob may not contain brackets or braces: their meaning differs between implementations")
     head = pattern.rstrip("*")
-    takes_rest = pattern.endswith("*") and (not in_kind or head.endswith("/") or pattern.endswith("**"))
-    if takes_rest and not has_wildcard(head):
+    matches_rest = pattern.endswith("*") and (not in_kind or head.endswith("/") or pattern.endswith("**"))
+    if matches_rest and not has_wildcard(head):
         return lambda text, _steps: text.startswith(head)
     tokens = _glob_tokens(head)
     if pattern.endswith("*"):
-        tokens.append(_Wild.ANY if takes_rest else _Wild.SEGMENT)
+        tokens.append(_Wild.ANY if matches_rest else _Wild.SEGMENT)
 
     def test(text: str, steps: Steps) -> bool:
-        steps.take((len(text) + 1) * (len(tokens) + 1))
+        steps.spend((len(text) + 1) * (len(tokens) + 1))
         return _walk(tokens, text)
 
     return test
@@ -121,7 +123,7 @@ def _glob_tokens(pattern: str) -> list[_Token]:
 
 
 def _walk(tokens: list[_Token], text: str) -> bool:
-    """Follow all readings of a glob at once: a set of positions in `tokens`."""
+    """Match a glob by following all its positions in `tokens` at once."""
     active = _reachable(tokens, {0})
     for character in text:
         following: set[int] = set()
@@ -151,7 +153,7 @@ def _step(token: _Token, place: int, character: str) -> set[int]:
 
 
 def _reachable(tokens: list[_Token], places: set[int]) -> set[int]:
-    """The places that are reached from these without reading a character."""
+    """Return the positions that are reachable without reading a character."""
     found = set(places)
     waiting = list(places)
     while waiting:
@@ -172,17 +174,17 @@ def _reachable(tokens: list[_Token], places: set[int]) -> set[int]:
 
 def _compile_regex(body: str) -> TextTest:
     if len(body) > MAX_REGEX_LENGTH:
-        raise Undecidable(f"a regular expression has at most {MAX_REGEX_LENGTH} characters")
+        raise Undecidable(f"a regular expression may have at most {MAX_REGEX_LENGTH} characters")
     scan = _RegexScan(body)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             compiled = re.compile(scan.python, re.ASCII)
     except (re.error, OverflowError, RecursionError, Warning) as error:
-        raise Undecidable(f"not a regular expression: {error}") from None
+        raise Undecidable(f"invalid regular expression: {error}") from None
 
     def test(text: str, steps: Steps) -> bool:
-        steps.take((len(text) + 1) ** scan.loops << scan.choices)
+        steps.spend((len(text) + 1) ** scan.loops << scan.choices)
         return compiled.search(text) is not None
 
     return test
@@ -192,28 +194,28 @@ _SAFE_ESCAPES = frozenset("dDwWsSbBnrtfv")
 
 
 class _RegexScan:
-    """A regular expression read for what its backtracking may cost: `length ** loops * 2 ** choices` steps at most.
+    """Bounds the backtracking of a regular expression: at most `length ** loops * 2 ** choices` steps.
 
-    `python` is the expression in Python's spelling. Raises `Undecidable` for what has no such bound.
+    `python` is the expression in Python's syntax. Raises `Undecidable` if there is no such bound.
     """
 
     def __init__(self, body: str) -> None:
         self.loops = self.choices = 0
         self._out: list[str] = []
         self._groups = [False]
-        """For each open group: whether it holds a repeat or an alternative."""
+        """For each open group: whether it contains a repeat or an alternative."""
         self._choice_at_top = False
         place = 0
         while place < len(body):
             place = self._read(body, place)
         if len(self._groups) != 1:
-            raise Undecidable("a parenthesis is left open")
+            raise Undecidable("unclosed parenthesis")
         if not body.startswith("^") or self._choice_at_top:
-            self.loops += 1  # the search may begin anywhere
+            self.loops += 1  # the search may start anywhere
         self.python = "".join(self._out)
 
     def _read(self, body: str, place: int) -> int:
-        """Read what stands at a place and return the place behind it."""
+        """Read the construct at a position and return the position after it."""
         match body[place]:
             case "\\":
                 return self._escape(body, place)
@@ -234,7 +236,7 @@ class _RegexScan:
                     self._out.append(body[place : place + 2])
                     return place + 2
             case "$":
-                # In Python `$` also matches before a last line break, which JavaScript's does not.
+                # In Python `$` also matches before a final line break; in JavaScript it does not.
                 self._out.append(r"\Z")
                 return place + 1
             case _:
@@ -250,7 +252,7 @@ class _RegexScan:
     def _escape(self, body: str, place: int) -> int:
         escaped = body[place + 1 : place + 2]
         if not escaped or not escaped.isascii() or (escaped.isalnum() and escaped not in _SAFE_ESCAPES):
-            raise Undecidable("back references and named escapes are not read")
+            raise Undecidable("back references and named escapes are not supported")
         self._out.append(body[place : place + 2])
         return place + 2
 
@@ -264,17 +266,17 @@ class _RegexScan:
     def _open_group(self, body: str, place: int) -> int:
         opening = "(?:" if body.startswith("(?:", place) else "("
         if opening == "(" and body.startswith("?", place + 1):
-            raise Undecidable("lookaround, flags and named groups are not read")
+            raise Undecidable("lookaround, flags and named groups are not supported")
         self._groups.append(False)
         self._out.append(opening)
         return place + len(opening)
 
     def _close_group(self, body: str, place: int) -> int:
         if len(self._groups) == 1:
-            raise Undecidable("a parenthesis is closed that was not opened")
+            raise Undecidable("unmatched closing parenthesis")
         varies = self._groups.pop()
         if varies and body[place + 1 : place + 2] in ("*", "+", "{"):
-            raise Undecidable("a repeated group must not hold a repeat or an alternative")
+            raise Undecidable("a repeated group must not contain a repeat or an alternative")
         self._groups[-1] |= varies
         self._out.append(")")
         return place + 1

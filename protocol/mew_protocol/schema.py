@@ -1,9 +1,9 @@
-"""JSON Schema of the wire, for clients in other languages, generated from the models.
+"""Generates JSON Schema of the wire from the models, for clients in other languages.
 
-    python -m mew_protocol.schema            write protocol/schema/*.json
-    python -m mew_protocol.schema --check    say which of them are not current; exit 1 if any is not
+    python -m mew_protocol.schema            write mew_protocol/schema/*.json
+    python -m mew_protocol.schema --check    list outdated files; exit with 1 if there is one
 
-Owns the files' names and their shape. The models remain the one source.
+Owns the names and the form of the files.
 """
 
 import argparse
@@ -15,10 +15,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from mew_protocol.context_report import ContextReport
-from mew_protocol.envelope import Envelope
+from mew_protocol.envelope import PROTOCOL, Envelope
 from mew_protocol.payloads import PAYLOADS
 from mew_protocol.payloads.participant import Board
-from mew_protocol.version import PROTOCOL
 
 FOLDER = Path(__file__).with_suffix("")
 
@@ -26,12 +25,12 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def file_name(kind: str) -> str:
-    """The schema file of a kind's payload: `chat/acknowledge` is in `payload.chat.acknowledge.json`."""
+    """Return the schema file of a payload: `payload.chat.acknowledge.json` for `chat/acknowledge`."""
     return f"payload.{kind.replace('/', '.')}.json"
 
 
 def schemas() -> dict[str, str]:
-    """Every schema file's text by its name."""
+    """Return the text of every schema file, by file name."""
     models: dict[str, tuple[type[BaseModel], str]] = {
         "envelope.json": (Envelope, f"{PROTOCOL} envelope"),
         "context-report.json": (ContextReport, "The `context` of participant/status"),
@@ -42,16 +41,16 @@ def schemas() -> dict[str, str]:
     return {name: _text(model, title) for name, (model, title) in sorted(models.items())}
 
 
-def stale(folder: Path = FOLDER) -> list[str]:
-    """Names of files that are missing, differ from the models, or belong to nothing any more."""
+def outdated(folder: Path = FOLDER) -> list[str]:
+    """Return the names of files that are missing, differ from the models, or belong to no model."""
     expected = schemas()
     present = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.json")}
     return sorted(name for name in expected.keys() | present.keys() if expected.get(name) != present.get(name))
 
 
 def write(folder: Path = FOLDER) -> list[str]:
-    """Bring the files up to date. Returns the names of those that changed."""
-    changed = stale(folder)
+    """Update the files. Returns the names of those that changed."""
+    changed = outdated(folder)
     folder.mkdir(parents=True, exist_ok=True)
     expected = schemas()
     for name in changed:
@@ -63,14 +62,16 @@ def write(folder: Path = FOLDER) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m mew_protocol.schema", description="JSON Schema of the wire")
-    parser.add_argument("--check", action="store_true", help="write nothing, fail when a file is not current")
-    parser.add_argument("--folder", type=Path, default=FOLDER)
+    """Run the command and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m mew_protocol.schema", description="Generate JSON Schema of the MEW wire protocol."
+    )
+    parser.add_argument("--check", action="store_true", help="Write nothing; exit with 1 if a file is outdated")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="Folder of the schema files")
     options = parser.parse_args(arguments)
-    names = stale(options.folder) if options.check else write(options.folder)
+    names = outdated(options.folder) if options.check else write(options.folder)
     for name in names:
-        sys.stdout.write(f"{name} {'is not current' if options.check else 'written'}\n")
+        sys.stdout.write(f"{name} {'is outdated' if options.check else 'written'}\n")
     return 1 if options.check and names else 0
 
 

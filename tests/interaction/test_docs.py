@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 import yaml
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads import payload_model
+from mew_protocol.payloads import PAYLOADS
 from mew_spaces.config.loading import parse_space
 from mew_spaces.config.settings import SpaceConfig
 
@@ -119,7 +119,7 @@ def test_a_block_is_run_or_validated_or_gives_a_reason(block: Block, tmp_path: P
             for value in json_values(block.code):
                 if isinstance(value, dict) and "kind" in value:
                     Envelope.model_validate({"protocol": "mew/v0.4", "id": "1", "ts": "", "from": "a", **value})
-                    model = payload_model(value["kind"])
+                    model = PAYLOADS.get(value["kind"])
                     if model is not None and "*" not in json.dumps(value):  # else a capability pattern
                         model.model_validate(value["payload"])
         case "python":

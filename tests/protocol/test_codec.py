@@ -1,4 +1,4 @@
-"""Bytes to envelopes and frames, and back."""
+"""Decoding bytes to envelopes and frames, and encoding them."""
 
 import contextlib
 import json
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol import errors
-from mew_protocol.codec import StreamFrame, check_size, decode, decode_envelope, draft_of, encode_frame
+from mew_protocol.codec import StreamFrame, check_size, decode, decode_envelope, encode_frame, read_draft
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.errors import DecodeError
 
@@ -45,7 +45,7 @@ def problem_of(raw: bytes | str, **limits: int) -> DecodeError:
         (b"#\xff#data", errors.INVALID_FRAME, errors.PROCESSING_ERROR),
     ],
 )
-def test_what_is_neither_envelope_nor_frame_is_told_apart(raw: bytes | str, error: str, code: str) -> None:
+def test_each_undecodable_message_has_its_error_code(raw: bytes | str, error: str, code: str) -> None:
     problem = problem_of(raw)
     assert (problem.error, problem.code) == (error, code)
     assert str(problem).startswith(error)
@@ -56,7 +56,7 @@ def test_an_invalid_header_is_named() -> None:
 
 
 @pytest.mark.parametrize("raw", ["x" * 11, b"x" * 11, "ö" * 6])
-def test_a_message_above_the_limit_is_refused_unread(raw: bytes | str) -> None:
+def test_a_message_above_the_limit_is_refused_unparsed(raw: bytes | str) -> None:
     assert problem_of(raw, max_bytes=10).error == errors.TOO_LARGE
 
 
@@ -66,30 +66,30 @@ def test_the_limit_itself_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("protocol", [None, "mew/v0.3", "mew/v0.4"])
-def test_both_versions_and_none_are_read(protocol: str | None) -> None:
-    assert draft_of({"protocol": protocol, "kind": "chat"}).protocol == protocol
+def test_accepted_versions_and_a_missing_one_are_read(protocol: str | None) -> None:
+    assert read_draft({"protocol": protocol, "kind": "chat"}).protocol == protocol
 
 
-def test_an_envelope_with_every_header_needs_nothing_more() -> None:
+def test_only_an_object_with_every_header_is_an_envelope() -> None:
     whole = {"protocol": "mew/v0.4", "id": "1", "ts": "t", "from": "a", "kind": "chat"}
-    assert isinstance(draft_of(whole), Envelope)
+    assert isinstance(read_draft(whole), Envelope)
     for name in whole:
-        assert not isinstance(draft_of({**whole, name: None}), Envelope)
-        assert not isinstance(draft_of({key: value for key, value in whole.items() if key != name}), Envelope)
+        assert not isinstance(read_draft({**whole, name: None}), Envelope)
+        assert not isinstance(read_draft({key: value for key, value in whole.items() if key != name}), Envelope)
 
 
-def test_our_name_for_from_is_an_unknown_key_on_the_wire() -> None:
-    assert draft_of({"sender": "mallory", "kind": "chat"}).sender is None
+def test_sender_is_an_unknown_key_on_the_wire() -> None:
+    assert read_draft({"sender": "mallory", "kind": "chat"}).sender is None
 
 
-def test_a_frame_keeps_marks_and_lines_in_its_data() -> None:
+def test_frame_data_may_contain_hashes_and_line_breaks() -> None:
     frame = decode("#s-1#a#b\nc")
     assert isinstance(frame, StreamFrame)
     assert (frame.stream_id, frame.data) == ("s-1", "a#b\nc")
 
 
 @given(stream_id=stream_ids, data=st.binary(max_size=50) | st.text(max_size=50))
-def test_a_frame_comes_back_as_it_was_written(stream_id: str, data: bytes | str) -> None:
+def test_an_encoded_frame_decodes_to_itself(stream_id: str, data: bytes | str) -> None:
     raw = encode_frame(stream_id, data)
     frame = decode(raw)
     assert isinstance(frame, StreamFrame)
@@ -97,13 +97,13 @@ def test_a_frame_comes_back_as_it_was_written(stream_id: str, data: bytes | str)
 
 
 @given(raw=st.binary(max_size=200) | st.text(max_size=200))
-def test_any_bytes_are_read_or_refused_never_more(raw: bytes | str) -> None:
+def test_any_bytes_are_decoded_or_refused(raw: bytes | str) -> None:
     with contextlib.suppress(DecodeError):
         assert isinstance(decode(raw), Draft | StreamFrame)
 
 
 @given(value=st.dictionaries(st.text(max_size=8), json_values, max_size=6))
-def test_any_json_object_is_read_or_refused(value: dict[str, Any]) -> None:
+def test_any_json_object_is_decoded_or_refused(value: dict[str, Any]) -> None:
     with contextlib.suppress(DecodeError):
         assert isinstance(decode_envelope(json.dumps(value)), Draft)
 
@@ -114,7 +114,7 @@ def test_any_json_object_is_read_or_refused(value: dict[str, Any]) -> None:
     extra=st.dictionaries(st.text(min_size=1, max_size=8).map("x-".__add__), json_values, max_size=3),
     to=st.lists(st.text(max_size=8), max_size=3),
 )
-def test_a_whole_envelope_leaves_as_it_came(
+def test_a_complete_envelope_encodes_to_the_same_json(
     kind: str, payload: dict[str, Any], extra: dict[str, Any], to: list[str]
 ) -> None:
     value = {
@@ -137,13 +137,13 @@ def nested(levels: int) -> str:
 
 
 @pytest.mark.parametrize("form", [str, str.encode])
-def test_an_envelope_may_nest_as_deep_as_the_limit_and_no_deeper(form: Any) -> None:
+def test_an_envelope_nests_at_most_to_the_limit(form: Any) -> None:
     assert isinstance(decode(form(nested(30)), max_depth=30), Draft)
     assert problem_of(form(nested(31)), max_depth=30).error == errors.TOO_DEEP
     assert problem_of(form(nested(150))).error == errors.TOO_DEEP
 
 
-def test_many_brackets_that_nest_little_are_no_problem() -> None:
+def test_many_shallow_brackets_are_accepted() -> None:
     decoded = decode('{"kind": "x", "payload": {"a": [' + ",".join(["[]"] * 500) + "]}}", max_depth=4)
     assert isinstance(decoded, Draft)
 
@@ -157,7 +157,7 @@ def test_many_brackets_that_nest_little_are_no_problem() -> None:
     tail=st.sampled_from(["", ',"id":"twice"', ',"protocol":"mew/v0.3"', ',"x":NaN', ',"x":-Infinity', ',"x":1e999']),
     depth=st.sampled_from([2, 100]),
 )
-def test_the_short_way_reads_what_the_long_way_reads(
+def test_the_fast_path_decodes_the_same_as_the_slow_path(
     headers: dict[str, Any], more: dict[str, Any], tail: str, depth: int
 ) -> None:
     def read(raw: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""Nobody passes on what it does not hold."""
+"""Whether one capability pattern is contained in another."""
 
 from typing import Any
 
@@ -57,13 +57,11 @@ R = "mcp/request"
         ({"kind": "/(/"}, {"kind": "chat"}, False),
     ],
 )
-def test_a_pattern_is_passed_on_if_it_lies_within_one_that_is_held(
-    held: dict[str, Any], wanted: dict[str, Any], verdict: bool
-) -> None:
+def test_a_contained_pattern_may_be_passed_on(held: dict[str, Any], wanted: dict[str, Any], verdict: bool) -> None:
     assert may_pass_on([held], wanted) is verdict
 
 
-def test_who_is_bound_to_addressees_is_not_where_they_are_not_read() -> None:
+def test_ignore_to_also_ignores_to_in_containment() -> None:
     assert may_pass_on([{"kind": R, "to": ["files"]}], {"kind": R}, ignore_to=True)
 
 
@@ -104,7 +102,7 @@ MESSAGES = st.fixed_dictionaries(
 
 @given(held=st.lists(PATTERNS, min_size=1, max_size=3), wanted=PATTERNS, message=MESSAGES)
 @settings(max_examples=500, deadline=None)
-def test_what_was_passed_on_takes_nothing_that_its_giver_could_not_send(
+def test_a_passed_on_pattern_matches_nothing_beyond_its_source(
     held: list[dict[str, Any]], wanted: dict[str, Any], message: dict[str, Any]
 ) -> None:
     draft = Draft.model_validate(message)

@@ -1,4 +1,4 @@
-"""The context report's own rules."""
+"""The consistency rules of the context report."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 @pytest.mark.parametrize(
     "value", [{"basis": "unknown"}, {"basis": "reported", "reason": "no_call_yet"}, {"basis": "guessed"}, {}]
 )
-def test_a_report_says_how_its_figure_is_known_and_why_it_is_not(value: dict[str, Any]) -> None:
+def test_a_consistent_report_is_valid(value: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         ContextReport.model_validate(value)
 
@@ -20,11 +20,11 @@ def test_a_report_says_how_its_figure_is_known_and_why_it_is_not(value: dict[str
 @pytest.mark.parametrize(
     "value", [{"basis": "unknown", "reason": "restarted"}, {"basis": "reported"}, {"basis": "projected"}]
 )
-def test_a_known_figure_has_no_reason_and_an_unknown_one_has(value: dict[str, Any]) -> None:
+def test_only_an_unknown_figure_has_a_reason(value: dict[str, Any]) -> None:
     assert ContextReport.model_validate(value).basis == value["basis"]
 
 
-def test_what_nobody_reported_is_absent_not_zero() -> None:
+def test_unreported_figures_are_absent() -> None:
     report = ContextReport(basis="unknown", reason="no_call_yet")
     for name in ("prompt_tokens", "completion_tokens", "next_prompt_tokens", "compact_at_tokens", "drift_tokens"):
         assert getattr(report, name) is None
@@ -36,6 +36,6 @@ def test_keys_of_other_implementations_are_kept() -> None:
 
 
 @given(tokens=st.integers(max_value=-1))
-def test_a_part_never_holds_less_than_nothing(tokens: int) -> None:
+def test_a_part_has_no_negative_tokens(tokens: int) -> None:
     with pytest.raises(ValidationError):
         BreakdownPart(part="reply", tokens=tokens, basis="exact")

@@ -1,10 +1,11 @@
-"""The envelope: what is filled, what is kept, how it is written."""
+"""The envelope: filling in headers, keeping unknown keys, encoding."""
 
 import json
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from mew_protocol.codec import draft_of
-from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.codec import read_draft
+from mew_protocol.envelope import ACCEPTED_PROTOCOLS, PROTOCOL, Draft, Envelope, wire_timestamp
 from mew_protocol.payloads.chat import Chat
 
 
@@ -12,14 +13,14 @@ def complete(**headers: object) -> Envelope:
     return Envelope.complete(Draft.model_validate(headers), id="new-id", ts="new-ts", sender="sender")
 
 
-def test_missing_headers_are_filled_and_given_ones_stand() -> None:
+def test_only_missing_headers_are_filled_in() -> None:
     filled = complete(kind="chat")
     assert (filled.protocol, filled.id, filled.ts, filled.sender) == ("mew/v0.4", "new-id", "new-ts", "sender")
     given = complete(kind="chat", id="7", ts="yesterday", protocol="mew/v0.3")
     assert (given.protocol, given.id, given.ts) == ("mew/v0.3", "7", "yesterday")
 
 
-def test_a_null_header_counts_as_missing_and_does_not_travel() -> None:
+def test_a_null_header_counts_as_missing() -> None:
     written = json.loads(complete(kind="chat", id=None, ts=None, to=None, correlation_id=None, payload=None).encode())
     assert written == {"protocol": "mew/v0.4", "id": "new-id", "ts": "new-ts", "from": "sender", "kind": "chat"}
 
@@ -36,13 +37,13 @@ def test_unknown_keys_are_kept_even_when_null() -> None:
 
 @pytest.mark.parametrize("key", ["cls", "_fields_set", "self", "sender", "__class__", "model_extra", ""])
 def test_an_unknown_key_may_have_any_name(key: str) -> None:
-    read = draft_of({"kind": "chat", "payload": {"text": "hi"}, key: "mine"})
+    read = read_draft({"kind": "chat", "payload": {"text": "hi"}, key: "mine"})
     filled = Envelope.complete(read, id="new-id", ts="new-ts", sender="sender")
     assert (filled.sender, filled.id) == ("sender", "new-id")
     assert json.loads(filled.encode())[key] == "mine"
 
 
-def test_it_is_written_compactly_headers_first_and_unescaped() -> None:
+def test_an_envelope_is_encoded_compactly_with_headers_first() -> None:
     text = complete(zeta=1, payload={"text": "Grüße"}, kind="chat").encode().decode()
     assert text == (
         '{"protocol":"mew/v0.4","id":"new-id","ts":"new-ts","from":"sender","kind":"chat",'
@@ -50,7 +51,7 @@ def test_it_is_written_compactly_headers_first_and_unescaped() -> None:
     )
 
 
-def test_an_envelope_of_ours_leaves_out_what_is_empty() -> None:
+def test_a_new_envelope_leaves_out_empty_headers() -> None:
     envelope = Envelope.write("chat", id="1", ts="t", sender="a", payload=Chat(text="hi"))
     assert envelope.as_dict() == {
         "protocol": "mew/v0.4",
@@ -69,7 +70,7 @@ def test_an_envelope_of_ours_leaves_out_what_is_empty() -> None:
     )
 
 
-def test_it_is_for_those_named_or_for_everybody() -> None:
+def test_an_envelope_is_for_its_addressees_or_everybody() -> None:
     everybody, bob = complete(kind="chat"), complete(kind="chat", to=["bob"])
     assert everybody.is_for("eve")
     assert not everybody.names("eve")
@@ -91,3 +92,14 @@ def test_an_answer_refers_to_each_envelope_it_correlates_with() -> None:
     assert answer.refers_to("2")
     assert not answer.refers_to("3")
     assert not complete(kind="chat").refers_to("1")
+
+
+def test_a_timestamp_is_in_utc_with_milliseconds() -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678_999, tzinfo=timezone(timedelta(hours=2)))
+    assert wire_timestamp(moment) == "2026-01-02T01:04:05.678Z"
+    assert datetime.fromisoformat(wire_timestamp(datetime(2026, 1, 1, tzinfo=UTC))) == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_the_written_protocol_is_also_accepted() -> None:
+    assert PROTOCOL == "mew/v0.4"
+    assert PROTOCOL in ACCEPTED_PROTOCOLS

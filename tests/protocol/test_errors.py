@@ -1,10 +1,10 @@
-"""How errors of the wire speak."""
+"""The errors of the wire protocol."""
 
 from mew_protocol import errors
 from mew_protocol.errors import DecodeError, PayloadError, ProtocolError
 
 
-def test_both_are_protocol_errors_and_say_what_is_wrong() -> None:
+def test_protocol_errors_say_what_is_wrong() -> None:
     decoding = DecodeError(errors.INVALID_JSON, "no")
     payload = PayloadError("chat", "payload.text", "missing")
     assert isinstance(decoding, ProtocolError)
@@ -14,7 +14,7 @@ def test_both_are_protocol_errors_and_say_what_is_wrong() -> None:
     assert str(payload) == "chat: payload.text: missing"
 
 
-def test_close_codes_are_different_and_in_the_private_range() -> None:
+def test_close_codes_are_distinct_and_private() -> None:
     codes = [value for name, value in vars(errors).items() if name.startswith("CLOSE_")]
     assert len(set(codes)) == len(codes)
     assert all(4000 <= code < 5000 for code in codes)

@@ -1,11 +1,11 @@
-"""Names that may and may not be taken."""
+"""Which ids are valid."""
 
 import pytest
 from mew_protocol.ids import GATEWAY, MAX_ID_LENGTH, STREAM_GATEWAY, id_problem
 
 
 @pytest.mark.parametrize("text", ["ada", "a", "file-server", "Käthe", "a.b", "x" * MAX_ID_LENGTH])
-def test_an_ordinary_name_is_fine(text: str) -> None:
+def test_an_ordinary_id_is_valid(text: str) -> None:
     assert id_problem(text) is None
 
 
@@ -24,7 +24,7 @@ def test_an_ordinary_name_is_fine(text: str) -> None:
         (STREAM_GATEWAY, "reserved"),
     ],
 )
-def test_a_name_that_would_do_harm_is_refused_with_the_reason(text: str, word: str) -> None:
+def test_a_harmful_id_is_refused_with_the_reason(text: str, word: str) -> None:
     problem = id_problem(text)
     assert problem is not None
     assert word in problem

@@ -1,9 +1,9 @@
-"""The ways in which a client asks to join."""
+"""The forms of a join request."""
 
 from typing import Any
 
 import pytest
-from mew_protocol.codec import draft_of
+from mew_protocol.codec import read_draft
 from mew_protocol.join import JoinRequest, join_frame, join_request
 
 
@@ -17,17 +17,17 @@ from mew_protocol.join import JoinRequest, join_frame, join_request
         {"kind": "system/join", "from": "ada", "space": "demo", "token": "t"},
     ],
 )
-def test_every_spelling_of_a_join_is_read(value: dict[str, Any]) -> None:
-    assert join_request(draft_of(value)) == JoinRequest(participant="ada", space="demo", token="t")
+def test_every_form_of_a_join_is_read(value: dict[str, Any]) -> None:
+    assert join_request(read_draft(value)) == JoinRequest(participant="ada", space="demo", token="t")
 
 
-def test_what_is_left_out_or_no_text_is_none() -> None:
+def test_missing_or_invalid_parts_of_a_join_are_none() -> None:
     value = {"type": "join", "space": 5, "token": "", "participantId": None}
-    assert join_request(draft_of(value)) == JoinRequest()
+    assert join_request(read_draft(value)) == JoinRequest()
 
 
 @pytest.mark.parametrize(
     "value", [{"kind": "chat", "type": "join"}, {"type": "leave"}, {"kind": "system/heartbeat"}, {}]
 )
-def test_anything_else_is_no_join(value: dict[str, Any]) -> None:
-    assert join_request(draft_of(value)) is None
+def test_other_messages_are_not_joins(value: dict[str, Any]) -> None:
+    assert join_request(read_draft(value)) is None

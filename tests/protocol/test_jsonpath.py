@@ -1,4 +1,4 @@
-"""Paths into payloads."""
+"""JSONPath in capability keys."""
 
 from typing import Any
 
@@ -26,20 +26,20 @@ DOCUMENT: dict[str, Any] = {"a": {"b": [1, {"c": 2}]}, "c": 3, "odd name": 4}
         ("$.a.b[9]", []),
     ],
 )
-def test_a_path_finds_what_it_names(path: str, found: list[Any]) -> None:
+def test_a_path_selects_its_values(path: str, found: list[Any]) -> None:
     assert list(JsonPath.compile(path).find(DOCUMENT, Steps())) == found
 
 
 @pytest.mark.parametrize("path", ["$.a[?(@.b)]", "$.a[1:2]", "$.", "$[", "$['a", "$.a[-1]", "$..", "$.a()"])
-def test_a_path_that_is_not_read_says_so(path: str) -> None:
+def test_an_unsupported_path_is_undecidable(path: str) -> None:
     with pytest.raises(Undecidable):
         JsonPath.compile(path)
 
 
-def test_looking_is_bounded() -> None:
+def test_a_search_is_bounded() -> None:
     with pytest.raises(Undecidable):
         list(JsonPath.compile("$..a..b").find([[[]] * 50] * 50, Steps(1_000)))
 
 
-def test_descendants_hold_the_value_itself_and_everything_below() -> None:
+def test_descendants_include_the_value_itself() -> None:
     assert list(descendants({"a": [1, 2]}, Steps())) == [{"a": [1, 2]}, [1, 2], 1, 2]

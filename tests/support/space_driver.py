@@ -4,7 +4,7 @@ import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from mew_protocol.codec import StreamFrame, draft_of
+from mew_protocol.codec import StreamFrame, read_draft
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig
@@ -64,7 +64,7 @@ class SpaceDriver:
 
     def say(self, number: int | None, name: str, kind: str | None, payload: Any = None, **headers: Any) -> Receipt:
         """Send an envelope over a connection, or over HTTP if `number` is None."""
-        draft = draft_of({"kind": kind, "payload": payload, **headers})
+        draft = read_draft({"kind": kind, "payload": payload, **headers})
         connection = None if number is None else ConnectionId(number)
         receipt = self.space.receive(draft, sender=ParticipantId(name), connection=connection, now=self.now)
         self.perform(receipt.effects)

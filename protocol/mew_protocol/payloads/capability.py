@@ -1,4 +1,4 @@
-"""[pure] `capability/*`: permissions given and taken while a space runs."""
+"""[pure] `capability/*`: capabilities granted and revoked while a space runs."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from mew_protocol.payloads.base import Payload
 
 
 class Grant(Payload):
-    """More capabilities for a participant."""
+    """Grant capabilities to a participant."""
 
     recipient: str = Field(min_length=1)
     capabilities: tuple[dict[str, Any], ...] = Field(min_length=1)
@@ -18,7 +18,7 @@ class Grant(Payload):
 
 
 class Revoke(Payload):
-    """Capabilities taken back, by the grant's id or by pattern."""
+    """Revoke granted capabilities, by the id of the grant or by pattern."""
 
     recipient: str = Field(min_length=1)
     grant_id: str | None = None
@@ -27,7 +27,7 @@ class Revoke(Payload):
 
 
 class GrantAck(Payload):
-    """The recipient's answer."""
+    """The answer of the recipient of a grant."""
 
     status: str | None = None
     grant_id: str | None = None

@@ -1,4 +1,4 @@
-"""[pure] `chat`: what is said, and that it was read."""
+"""[pure] `chat`: messages, acknowledgements and cancellations."""
 
 from pydantic import Field
 
@@ -7,20 +7,20 @@ from mew_protocol.payloads.base import Payload
 
 
 class Chat(Payload):
-    """Something said. `format` is `plain` or `markdown`."""
+    """A message. `format` is `plain` or `markdown`."""
 
     text: str = Field(min_length=1)
     format: str | None = None
 
 
 class Acknowledge(Payload):
-    """A chat was seen; `correlation_id` names it. `status`: `received`, `processing`, `queued`, `read`, ..."""
+    """A message arrived; `correlation_id` names it. `status` is `received`, `processing`, `queued`, `read`, ..."""
 
     status: str | None = None
 
 
 class ChatCancel(Payload):
-    """A chat needs no answer any more; `correlation_id` names it."""
+    """A message needs no answer any more; `correlation_id` names it."""
 
     reason: str | None = None
 

@@ -1,6 +1,6 @@
 """[pure] `mcp/*`: Model Context Protocol messages in envelopes, and proposals to send them.
 
-The TypeScript SDK leaves out `jsonrpc` and `id`; both are optional here and the envelope's correlation counts.
+The TypeScript SDK leaves out `jsonrpc` and `id`. Both are optional here: the envelope's `correlation_id` links answers.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from mew_protocol.payloads.base import Payload
 
 
 class Request(Payload):
-    """An MCP request, for instance `tools/call`."""
+    """An MCP request, such as `tools/call`."""
 
     method: str = Field(min_length=1)
     params: dict[str, Any] | None = None
@@ -29,7 +29,7 @@ class ErrorBody(Payload):
 
 
 class Response(Payload):
-    """The answer to a request; `correlation_id` names it. Exactly one of `result` and `error` is meant."""
+    """The answer to a request; `correlation_id` names it. It has either `result` or `error`."""
 
     result: Any = None
     error: ErrorBody | None = None
@@ -38,20 +38,20 @@ class Response(Payload):
 
 
 class Proposal(Payload):
-    """A request its sender may not make itself: somebody else may fulfil it."""
+    """A request that its sender may not send itself; a participant with the capability may fulfil it."""
 
     method: str = Field(min_length=1)
     params: dict[str, Any] | None = None
 
 
 class Withdraw(Payload):
-    """The proposer takes its proposal back."""
+    """The proposer withdraws its proposal."""
 
     reason: str
 
 
 class Reject(Payload):
-    """A fulfiller declines a proposal."""
+    """A participant declines a proposal."""
 
     reason: str
 

@@ -1,20 +1,24 @@
-"""[pure] `participant/*`: the state of a participant, and the controls over it."""
+"""[pure] `participant/*`: the status of a participant, and the controls that change what it does.
 
-from typing import Literal
+Owns what a control holds and which participants it is for. Participants carry a control out; the gateway enforces
+pauses and shutdowns.
+"""
+
+from typing import Final, Literal
 
 from pydantic import Field
 
 from mew_protocol import kinds
 from mew_protocol.context_report import ContextReport, PartBasis
-from mew_protocol.envelope import Draft
-from mew_protocol.payloads.base import Payload
+from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.payloads.base import Payload, read_payload
 
 
 class Status(Payload):
-    """`participant/status`: what a participant says of itself.
+    """`participant/status`: what a participant reports of itself.
 
-    `messages_in_context` counts history items, without system prompt and pins. `tokens` is present only when it
-    is known; `context.basis` says how. Any extra snake_case metric may join.
+    `messages_in_context` counts history items without system prompt and pins. `tokens` is present only if it is known;
+    `context.basis` says how. Further metrics in snake_case are allowed.
     """
 
     messages_in_context: int = Field(ge=0)
@@ -26,7 +30,7 @@ class Status(Payload):
 
 
 def is_whole_status(status: Draft) -> bool:
-    """Whether a `participant/status` may replace the sender's last one.
+    """Return whether a `participant/status` may replace the sender's last one.
 
     A status for one asker may hold only the fields that were asked for. It is whole if nothing that its own `context`
     implies is missing next to it.
@@ -44,7 +48,7 @@ def is_whole_status(status: Draft) -> bool:
 
 
 class BoardEntry(Payload):
-    """The gateway's memory of one participant: its last broadcast status and that status's age."""
+    """The last whole status of one participant, and its age."""
 
     id: str
     connected: bool
@@ -64,42 +68,42 @@ class Board(Payload):
 
 
 class Pause(Payload):
-    """Stop speaking, for at most `timeout_seconds` when given."""
+    """Stop sending until a resume, or for `timeout_seconds` if given."""
 
     reason: str | None = None
     timeout_seconds: float | None = Field(default=None, ge=0)
 
 
 class Resume(Payload):
-    """Speak again."""
+    """End a pause."""
 
     reason: str | None = None
 
 
 class RequestStatus(Payload):
-    """Ask for a status; `fields` narrows it (names of status keys; `latency` means `latency_ms`)."""
+    """Request a status. `fields` limits it to these keys; `latency` means `latency_ms`."""
 
     fields: tuple[str, ...] | None = None
 
 
 class Forget(Payload):
-    """Drop history entries from one end; without `entries` half of them."""
+    """Drop history entries from one end (default: half of them)."""
 
     direction: Literal["oldest", "newest"]
     entries: int | None = Field(default=None, ge=1)
 
 
 class Compact(Payload):
-    """Shrink the history. Without `target_tokens`: everything outside the protected tail."""
+    """Compact the history to `target_tokens` (default: compact everything but the protected tail)."""
 
     reason: str | None = None
     target_tokens: int | None = Field(default=None, ge=0)
 
 
 class CompactDone(Payload):
-    """The answer to every `participant/compact`. `freed_tokens` is net of the summary that took its place.
+    """The answer to every `participant/compact`. `freed_tokens` is net: the new summary is subtracted.
 
-    `tokens_before` and `tokens_after` are left out when the size was not known; `basis` says how `freed_tokens` is.
+    `tokens_before` and `tokens_after` are absent if the size was unknown. `basis` says how `freed_tokens` is known.
     """
 
     status: str
@@ -114,26 +118,26 @@ class CompactDone(Payload):
 
 
 class Clear(Payload):
-    """Forget everything."""
+    """Delete the whole history."""
 
     reason: str | None = None
 
 
 class Restart(Payload):
-    """Close own streams and forget everything."""
+    """Close the participant's own streams and delete its history."""
 
     mode: str | None = None
     reason: str | None = None
 
 
 class Shutdown(Payload):
-    """Say goodbye and leave."""
+    """Leave the space and exit."""
 
     reason: str | None = None
 
 
 Control = Pause | Resume | RequestStatus | Forget | Compact | Clear | Restart | Shutdown
-"""What may be asked of a participant; `mew_protocol.controls` says of whom."""
+"""The payload of any control."""
 
 CONTROLS: dict[str, type[Control]] = {
     kinds.PARTICIPANT_PAUSE: Pause,
@@ -151,3 +155,21 @@ PAYLOADS: dict[str, type[Payload]] = {
     kinds.PARTICIPANT_COMPACT_DONE: CompactDone,
     **CONTROLS,
 }
+
+MAY_ADDRESS_EVERYBODY: Final = frozenset(
+    {kinds.PARTICIPANT_PAUSE, kinds.PARTICIPANT_RESUME, kinds.PARTICIPANT_REQUEST_STATUS}
+)
+"""Controls that may be sent without `to`. Every other control changes a history and has to name its addressees."""
+
+
+def read_control(draft: Draft) -> Control | None:
+    """Return the control in an envelope, or None. Raises `PayloadError` with the name of the field."""
+    model = CONTROLS.get(draft.kind or "")
+    return None if model is None else read_payload(draft, model)
+
+
+def is_control_for(envelope: Envelope, participant: str) -> bool:
+    """Return whether a participant has to carry out this control. A control to everybody excludes its sender."""
+    if envelope.kind in MAY_ADDRESS_EVERYBODY:
+        return envelope.is_for(participant) and envelope.sender != participant
+    return envelope.kind in CONTROLS and envelope.names(participant)

@@ -1,7 +1,7 @@
-"""[pure] `reasoning/*`: how an agent gets to its answer, for everybody to see.
+"""[pure] `reasoning/*`: how an agent arrives at its answer, visible to every member.
 
-The id of `reasoning/start` is the `context` of everything that follows. The specification says `message`, the
-TypeScript agent says `input` and `reasoning`/`action`/`actionInput`: we write both and read either.
+The id of `reasoning/start` is the `context` of all envelopes that follow. The specification uses `message`, the
+TypeScript agent `input` and `reasoning`, `action`, `actionInput`. We write both and read either.
 """
 
 from typing import Any
@@ -13,14 +13,14 @@ from mew_protocol.payloads.base import Payload
 
 
 class Start(Payload):
-    """Thinking begins about this input."""
+    """Reasoning about this input starts."""
 
     message: str | None = None
     input: str | None = None
 
 
 class Thought(Payload):
-    """One step of it; `action` is `tool` or `respond`."""
+    """One step of the reasoning; `action` is `tool` or `respond`."""
 
     message: str | None = None
     reasoning: str | None = None
@@ -29,7 +29,7 @@ class Thought(Payload):
 
 
 class Conclusion(Payload):
-    """Thinking ended, exactly once."""
+    """The reasoning ended. Sent exactly once."""
 
     message: str | None = None
     cancelled: bool | None = None
@@ -37,7 +37,7 @@ class Conclusion(Payload):
 
 
 class ReasoningCancel(Payload):
-    """Ask the thinker to stop."""
+    """Ask the agent to stop its reasoning."""
 
     reason: str | None = None
 

@@ -1,4 +1,4 @@
-"""[pure] `space/*`: bringing people in and sending them out."""
+"""[pure] `space/*`: inviting and removing participants."""
 
 from typing import Any
 
@@ -9,17 +9,17 @@ from mew_protocol.payloads.base import Payload
 
 
 class Invite(Payload):
-    """Make a place for somebody."""
+    """Add a participant to the space."""
 
     participant_id: str = Field(min_length=1)
     initial_capabilities: tuple[dict[str, Any], ...] | None = None
     several_sockets: bool | None = None
-    """Whether it is a person, who may hold several sockets at once; of a program the newest socket counts."""
+    """Whether it may hold several sockets at once, as people may. Otherwise the newest socket supersedes others."""
     reason: str | None = None
 
 
 class InviteAck(Payload):
-    """The gateway's answer to an invite; `status` is `created`, `already_exists` or `error`."""
+    """The answer of the gateway to an invitation; `status` is `created`, `already_exists` or `error`."""
 
     status: str
     participant_id: str
@@ -29,7 +29,7 @@ class InviteAck(Payload):
 
 
 class Kick(Payload):
-    """Send somebody out."""
+    """Remove a participant from the space."""
 
     participant_id: str = Field(min_length=1)
     reason: str | None = None

@@ -1,4 +1,4 @@
-"""[pure] `stream/*`: opening, owning and closing data streams. Frames themselves are no envelopes (`codec`)."""
+"""[pure] `stream/*`: opening, owning and closing data streams. Their frames are not envelopes (`codec`)."""
 
 from pydantic import Field
 
@@ -8,7 +8,7 @@ from mew_protocol.payloads.base import Payload
 
 
 class StreamRequest(Payload):
-    """Ask the gateway for a stream; every further key is metadata that late joiners see."""
+    """Request a stream from the gateway. Further keys are metadata that late joiners get."""
 
     direction: str | None = None
     description: str | None = None
@@ -17,7 +17,7 @@ class StreamRequest(Payload):
 
 
 class Open(Payload):
-    """A stream exists now."""
+    """A stream was opened."""
 
     stream_id: str
     owner: str | None = None
@@ -27,14 +27,14 @@ class Open(Payload):
 
 
 class Close(Payload):
-    """A stream ends; `correlation_id` names its opening where `stream_id` is left out."""
+    """A stream ends. Without `stream_id`, `correlation_id` names its opening or its request."""
 
     stream_id: str | None = None
     reason: str | None = None
 
 
 class WriteGrant(Payload):
-    """The owner lets somebody write, or takes that back."""
+    """The owner grants or revokes the right to write to a stream."""
 
     stream_id: str = Field(min_length=1)
     participant_id: str = Field(min_length=1)
@@ -42,7 +42,7 @@ class WriteGrant(Payload):
 
 
 class TransferOwnership(Payload):
-    """The owner gives a stream away."""
+    """The owner transfers a stream to another participant."""
 
     stream_id: str = Field(min_length=1)
     new_owner: str = Field(min_length=1)
@@ -50,7 +50,7 @@ class TransferOwnership(Payload):
 
 
 class WritersChanged(Payload):
-    """Who may write now."""
+    """The writers of a stream changed."""
 
     stream_id: str
     participant_id: str
@@ -59,7 +59,7 @@ class WritersChanged(Payload):
 
 
 class OwnershipTransferred(Payload):
-    """Who owns a stream now."""
+    """The owner of a stream changed."""
 
     stream_id: str
     previous_owner: str

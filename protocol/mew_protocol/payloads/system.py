@@ -1,4 +1,4 @@
-"""[pure] `system/*`: membership and errors, said by the gateway alone (joins and heartbeats excepted)."""
+"""[pure] `system/*`: membership, errors and receipts. Only the gateway sends these, except joins and heartbeats."""
 
 from typing import Any, Literal
 
@@ -13,14 +13,14 @@ Capability = dict[str, Any]
 
 
 class Member(Payload):
-    """A member of a space as others see it."""
+    """A member of a space, as others see it."""
 
     id: str
     capabilities: tuple[Capability, ...] = ()
 
 
 class ActiveStream(Payload):
-    """A stream a late joiner should know. Every other key of the request travels along."""
+    """An open stream, as late joiners get it. Further keys are those of its request."""
 
     stream_id: str
     owner: str
@@ -30,10 +30,10 @@ class ActiveStream(Payload):
 
 
 class DeliveryReceipt(Payload):
-    """What became of envelopes that have no echo, for a session that asked for `delivery` when it joined.
+    """A receipt for a session, that is a connection that asked for `delivery` when it joined.
 
-    `accepted` and `duplicate` name them in `correlation_id`; `live` says that the session has caught up, `gap` that
-    something it missed is gone. `position` is `<epoch>-<sequence>`.
+    `accepted` and `duplicate` are about envelopes without an echo; `correlation_id` names them. `live`: the session has
+    caught up. `gap`: envelopes that it missed are gone. `position` is `<epoch>-<sequence>`.
     """
 
     status: Literal["accepted", "duplicate", "live", "gap"]
@@ -41,7 +41,7 @@ class DeliveryReceipt(Payload):
 
 
 class Gap(Payload):
-    """Envelopes that a session cannot get any more: those behind `after` and before `before`."""
+    """Envelopes that a session cannot get any more: those after `after` and before `before`."""
 
     after: str
     before: str
@@ -49,7 +49,7 @@ class Gap(Payload):
 
 
 class Delivery(Payload):
-    """How a session begins that asked for `delivery`: numbered envelopes follow `position`."""
+    """Where a session starts: numbered envelopes follow `position`."""
 
     position: str
     recovered: bool
@@ -58,7 +58,7 @@ class Delivery(Payload):
 
 
 class Welcome(Payload):
-    """What a joiner learns. `board` is ours: the last context status of every participant."""
+    """What a joiner gets. `board`, the last status of every participant, is an extension of ours."""
 
     you: Member
     participants: tuple[Member, ...] = ()
@@ -68,7 +68,7 @@ class Welcome(Payload):
 
 
 class Presence(Payload):
-    """Somebody joined, left or was invited."""
+    """A participant joined, left or was invited."""
 
     event: Literal["join", "leave", "invited"]
     participant: Member
@@ -76,8 +76,8 @@ class Presence(Payload):
     reason: str | None = None
 
 
-class SystemError(Payload):  # noqa: A001 - the wire's word
-    """Why an envelope was refused. `error` is a code of `mew_protocol.errors`, `message` says it for people."""
+class SystemError(Payload):  # noqa: A001 - the name on the wire
+    """Why an envelope was refused. `error` is a code of `mew_protocol.errors`, `message` is for people."""
 
     error: str
     message: str | None = None
@@ -89,7 +89,7 @@ class SystemError(Payload):  # noqa: A001 - the wire's word
 
 
 class Join(Payload):
-    """The payload of `system/join`; `mew_protocol.join` reads all its spellings."""
+    """The payload of `system/join`; `mew_protocol.join` reads all its forms."""
 
     space: str | None = None
     token: str | None = None
@@ -97,11 +97,11 @@ class Join(Payload):
 
 
 class Heartbeat(Payload):
-    """Nothing: the envelope itself is the message."""
+    """An empty payload: the envelope itself is the message."""
 
 
 class Register(Payload):
-    """Reserved; nobody may send it."""
+    """Reserved. Nobody may send it."""
 
 
 PAYLOADS: dict[str, type[Payload]] = {

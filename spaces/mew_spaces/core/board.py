@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from mew_protocol.envelope import Envelope
+from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.participant import Board, BoardEntry, Status, is_whole_status
 from mew_protocol.payloads.system import ActiveStream, Member, Welcome
-from mew_protocol.timestamp import wire_timestamp
 from pydantic import ValidationError
 
 

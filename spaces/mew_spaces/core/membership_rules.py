@@ -12,17 +12,15 @@ from typing import Any, Protocol
 from mew_protocol import errors, kinds
 from mew_protocol.capability import normalise
 from mew_protocol.containment import may_pass_on
-from mew_protocol.controls import read_control
-from mew_protocol.envelope import Envelope
+from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
 from mew_protocol.ids import ParticipantId, id_problem
 from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.capability import Grant, Revoke
-from mew_protocol.payloads.participant import Pause, Resume, Shutdown
+from mew_protocol.payloads.participant import Pause, Resume, Shutdown, read_control
 from mew_protocol.payloads.space import Invite, InviteAck, Kick
 from mew_protocol.payloads.system import Member, Presence
 from mew_protocol.payloads.system import SystemError as ErrorPayload
-from mew_protocol.timestamp import wire_timestamp
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.effects import (

@@ -16,11 +16,10 @@ from datetime import datetime, timedelta
 
 from mew_protocol import errors, kinds
 from mew_protocol.codec import StreamFrame
-from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.ids import STREAM_GATEWAY, ParticipantId, SpaceId
 from mew_protocol.payloads.system import Member, Presence
 from mew_protocol.payloads.system import SystemError as ErrorPayload
-from mew_protocol.timestamp import wire_timestamp
 from pydantic_core import to_json
 
 from mew_spaces.config.settings import SpaceConfig

@@ -9,12 +9,11 @@ from datetime import datetime
 from typing import Any
 
 from mew_protocol import errors, kinds
-from mew_protocol.envelope import Envelope
+from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
 from mew_protocol.ids import STREAM_GATEWAY, ParticipantId
 from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.stream import StreamRequest, TransferOwnership, WriteGrant
-from mew_protocol.timestamp import wire_timestamp
 
 from mew_spaces.core.effects import Broadcast, Effect, Receipt, StateChanged, accept, refuse
 from mew_spaces.core.membership import Membership

@@ -5,10 +5,9 @@ from datetime import datetime
 from typing import Any
 
 from mew_protocol import kinds
-from mew_protocol.envelope import Envelope
+from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY, ParticipantId
 from mew_protocol.payloads.system import SystemError as ErrorPayload
-from mew_protocol.timestamp import wire_timestamp
 from pydantic import BaseModel
 
 NewId = Callable[[], str]

@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from mew_protocol.envelope import Draft, Envelope
-from mew_protocol.timestamp import wire_timestamp
+from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from pydantic_core import to_json
 
 from mew_spaces.config.settings import GatewayLogging

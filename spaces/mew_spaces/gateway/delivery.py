@@ -11,10 +11,9 @@ from datetime import datetime
 from typing import Any
 
 from mew_protocol import kinds
-from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY
 from mew_protocol.join import DeliveryRequest
-from mew_protocol.timestamp import wire_timestamp
 
 from mew_spaces.core.effects import Broadcast, ConnectionId, Receipt
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json

@@ -10,11 +10,10 @@ from typing import Any
 
 from mew_protocol import errors
 from mew_protocol.codec import decode_envelope
-from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.envelope import PROTOCOL, Draft, Envelope
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.participant import Board
-from mew_protocol.version import PROTOCOL
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException

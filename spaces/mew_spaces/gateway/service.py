@@ -15,12 +15,11 @@ from typing import assert_never
 
 from mew_protocol import errors, kinds
 from mew_protocol.codec import StreamFrame
-from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.ids import ParticipantId
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.payloads.participant import Board
 from mew_protocol.payloads.system import SystemError as ErrorPayload
-from mew_protocol.timestamp import wire_timestamp
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.board import SpaceSnapshot

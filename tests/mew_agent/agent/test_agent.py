@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mew_protocol.envelope import Envelope
-from mew_protocol.kinds import ALL_KINDS
+from mew_protocol.payloads import PAYLOADS
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
@@ -455,7 +455,7 @@ def envelopes(draw: st.DrawFn) -> Envelope:
         "id": draw(st.text(max_size=4)),
         "ts": "t",
         "from": draw(st.sampled_from(["bob", "coder", "system:gateway", ""])),
-        "kind": draw(st.sampled_from(sorted(ALL_KINDS - {"participant/shutdown", "participant/pause"}))),
+        "kind": draw(st.sampled_from(sorted(PAYLOADS.keys() - {"participant/shutdown", "participant/pause"}))),
         "payload": draw(st.none() | st.dictionaries(st.sampled_from(KEYS), JSON)),
         "to": draw(st.sampled_from([[], ["coder"], ["bob"]])),
         "correlation_id": draw(st.lists(st.text(max_size=4), max_size=2)),

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mew_protocol.codec import DEFAULT_MAX_BYTES, StreamFrame, encode_frame
 from mew_protocol.envelope import Envelope
-from mew_protocol.kinds import ALL_KINDS
+from mew_protocol.payloads import PAYLOADS as MODELS
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
@@ -255,7 +255,7 @@ def envelopes(draw: st.DrawFn, me: str = "ada") -> Envelope:
         "id": draw(st.text(max_size=6)),
         "ts": draw(st.text(max_size=6)),
         "from": draw(st.sampled_from(["bob", me, "system:gateway", "gateway", "", "nobody"])),
-        "kind": draw(st.sampled_from(sorted(ALL_KINDS - {"participant/shutdown"})) | st.text(max_size=6)),
+        "kind": draw(st.sampled_from(sorted(MODELS.keys() - {"participant/shutdown"})) | st.text(max_size=6)),
         "payload": draw(PAYLOADS),
     }
     for key, choices in (

@@ -12,7 +12,7 @@ def test_a_request_names_its_method(model: type[Request] | type[Proposal]) -> No
         model.model_validate({"method": ""})
 
 
-def test_an_answer_holds_any_result_or_an_error() -> None:
+def test_a_response_has_any_result_or_an_error() -> None:
     assert Response.model_validate({"result": 3}).result == 3
     failed = Response.model_validate({"error": {"code": -32601, "message": "no"}, "jsonrpc": "2.0", "id": "7"})
     assert failed.error is not None

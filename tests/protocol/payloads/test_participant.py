@@ -1,4 +1,4 @@
-"""The state of a participant and the controls over it."""
+"""Statuses and controls of participants."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ REPORT = {"basis": "reported", "level": "healthy", "revision": 1, "max_tokens_ba
 WHOLE: dict[str, Any] = {"messages_in_context": 4, "tokens": 90, "max_tokens": 100, "context": REPORT}
 
 
-def test_a_status_always_counts_messages_and_may_leave_tokens_out() -> None:
+def test_a_status_needs_a_message_count_only() -> None:
     status = Status.model_validate({"messages_in_context": 0, "mood_score": 3})
     assert status.tokens is None
     assert status.model_dump(exclude_none=True)["mood_score"] == 3
@@ -20,12 +20,12 @@ def test_a_status_always_counts_messages_and_may_leave_tokens_out() -> None:
             Status.model_validate(wrong)
 
 
-def test_a_limit_of_zero_tokens_is_no_limit_anybody_has() -> None:
+def test_a_limit_of_zero_tokens_is_refused() -> None:
     with pytest.raises(ValidationError):
         Status.model_validate({"messages_in_context": 1, "max_tokens": 0})
 
 
-def test_controls_read_their_parts() -> None:
+def test_controls_are_read_with_their_fields() -> None:
     assert Forget.model_validate({"direction": "oldest"}).entries is None
     assert CompactDone(status="skipped", skipped=True, reason="no_history").freed_tokens is None
     with pytest.raises(ValidationError):

@@ -1,9 +1,9 @@
-"""Reasoning, in both spellings."""
+"""Reasoning payloads, in both forms."""
 
 from mew_protocol.payloads.reasoning import Conclusion, Thought
 
 
-def test_the_references_spelling_of_a_thought_is_read() -> None:
+def test_a_thought_of_the_typescript_agent_is_read() -> None:
     thought = Thought.model_validate({"reasoning": "hm", "action": "tool", "actionInput": {"a": 1}})
     assert thought.action_input == {"a": 1}
     assert thought.model_dump(by_alias=True, exclude_none=True)["actionInput"] == {"a": 1}

@@ -1,10 +1,10 @@
-"""What the gateway says."""
+"""Messages of the gateway."""
 
 from mew_protocol.payloads.system import ActiveStream, Join, Presence, Welcome
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 
 
-def test_a_welcome_names_you_the_others_and_open_streams() -> None:
+def test_a_welcome_lists_members_and_streams() -> None:
     welcome = Welcome.model_validate(
         {"you": {"id": "ada", "capabilities": [{"kind": "chat"}]}, "participants": [{"id": "bob"}]}
     )
@@ -18,7 +18,7 @@ def test_a_stream_keeps_the_metadata_of_its_request() -> None:
     assert stream.model_dump()["sample_rate"] == 8000
 
 
-def test_an_error_holds_whatever_the_reference_writes() -> None:
+def test_an_error_keeps_keys_of_the_typescript_gateway() -> None:
     error = ErrorPayload.model_validate({"error": "capability_violation", "attempted_kind": "chat", "odd": 1})
     assert error.attempted_kind == "chat"
     assert Presence.model_validate({"event": "leave", "participant": {"id": "bob"}}).participant.id == "bob"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mew_protocol.codec import draft_of
+from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.config.settings import GatewayLogging
@@ -35,7 +35,7 @@ class Logged:
 
     def say(self, name: ParticipantId, kind: str, payload: Any = None, *, http: bool = False, **headers: Any) -> Any:
         written = {"from" if key == "sender" else key: value for key, value in headers.items()}
-        draft = draft_of({"kind": kind, "payload": payload, **written})
+        draft = read_draft({"kind": kind, "payload": payload, **written})
         if http:
             return self.service.inject(name, draft)
         return self.service.receive(self.connections[name], name, draft)

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from mew_protocol.codec import draft_of
+from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
@@ -42,7 +42,7 @@ def _parse(block: str) -> dict[str, Any]:
 
 
 def chat(service: SpaceService, text: str) -> None:
-    service.inject(ADA, draft_of({"kind": "chat", "payload": {"text": text}}))
+    service.inject(ADA, read_draft({"kind": "chat", "payload": {"text": text}}))
 
 
 def test_an_event_is_written_as_the_format_wants_it() -> None:
@@ -94,7 +94,7 @@ async def test_a_reader_that_falls_behind_starts_anew(config: SpaceConfig) -> No
 async def test_refusals_of_others_are_not_told(service: SpaceService) -> None:
     reader = Reader(event_stream(service, None))
     await reader.next()
-    service.inject(ParticipantId("bob"), draft_of({"kind": "participant/clear"}))
+    service.inject(ParticipantId("bob"), read_draft({"kind": "participant/clear"}))
     chat(service, "next")
     assert (await reader.next())["data"]["kind"] == "chat"
 
@@ -103,7 +103,7 @@ async def test_who_is_removed_hears_no_more_though_it_was_invited_again_at_once(
     chunks = event_stream(service, None, token=service.tokens.token_of("bob"))
     await anext(chunks)
     for kind in ("space/kick", "space/invite"):
-        receipt = service.inject(ADA, draft_of({"kind": kind, "payload": {"participant_id": "bob"}}))
+        receipt = service.inject(ADA, read_draft({"kind": kind, "payload": {"participant_id": "bob"}}))
         assert receipt.accepted is not None
     assert service.tokens.knows("bob")
     with anyio.fail_after(5):

@@ -202,9 +202,9 @@ async def test_what_a_reader_saw_last_is_newer_than_its_url(gateway: RunningGate
 
 
 def _chat(text: str) -> Any:
-    from mew_protocol.codec import draft_of
+    from mew_protocol.codec import read_draft
 
-    return "bob", draft_of({"kind": "chat", "payload": {"text": text}})
+    return "bob", read_draft({"kind": "chat", "payload": {"text": text}})
 
 
 async def test_an_invitation_answers_with_the_token_and_a_second_one_with_a_conflict(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mew_protocol.codec import StreamFrame, draft_of
+from mew_protocol.codec import StreamFrame, read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.core.effects import ConnectionId
@@ -51,7 +51,7 @@ def kinds(channel: RecordingChannel) -> list[str]:
 
 
 def chat(text: str) -> Any:
-    return draft_of({"kind": "chat", "payload": {"text": text}})
+    return read_draft({"kind": "chat", "payload": {"text": text}})
 
 
 def test_what_is_said_is_written_to_everybody_and_numbered(service: SpaceService) -> None:
@@ -70,7 +70,7 @@ def test_what_is_said_is_written_to_everybody_and_numbered(service: SpaceService
 def test_refusals_are_no_history(service: SpaceService) -> None:
     connection, bob = joined(service, BOB)
     before = service.log.position
-    service.receive(connection, BOB, draft_of({"kind": "participant/clear"}))
+    service.receive(connection, BOB, read_draft({"kind": "participant/clear"}))
     service.send_error(connection, "invalid_json", "no", correlation_id="7")
     assert kinds(bob)[1:] == ["system/error", "system/error"]
     assert service.log.position == before
@@ -90,7 +90,7 @@ def test_frames_are_relayed_as_they_came(service: SpaceService) -> None:
     coder, _ = joined(service, CODER)
     _, bob = joined(service, BOB)
     for payload in ({}, {"target": ["bob"]}):
-        service.receive(coder, CODER, draft_of({"kind": "stream/request", "payload": payload}))
+        service.receive(coder, CODER, read_draft({"kind": "stream/request", "payload": payload}))
     service.relay(coder, CODER, StreamFrame("stream-1", b"#stream-1#\xff"))
     service.relay(coder, CODER, StreamFrame("stream-2", "#stream-2#x"))
     assert bob.written[-2:] == [b"#stream-1#\xff", "#stream-2#x"]
@@ -121,7 +121,7 @@ def test_a_slow_reader_is_told_and_leaves_and_nobody_else_notices_but_by_presenc
 def test_time_passes_when_it_is_told_to(service: SpaceService, clock: Clock) -> None:
     _, ada = joined(service, ADA)
     coder, _ = joined(service, CODER)
-    service.receive(coder, CODER, draft_of({"kind": "stream/request"}))
+    service.receive(coder, CODER, read_draft({"kind": "stream/request"}))
     service.leave(coder)
     service.expire()
     assert kinds(ada)[-1] == "system/presence"
@@ -143,7 +143,7 @@ def test_the_board_has_everybody_who_is_configured(service: SpaceService) -> Non
 
 
 def said(service: SpaceService, sender: ParticipantId, kind: str, **payload: Any) -> Any:
-    return service.inject(sender, draft_of({"kind": kind, "payload": payload}))
+    return service.inject(sender, read_draft({"kind": kind, "payload": payload}))
 
 
 def test_who_was_invited_and_removed_is_so_after_a_restart_too(config: SpaceConfig, tmp_path: Path) -> None:
