@@ -48,7 +48,7 @@ logger = logging.getLogger("mew_agent.agent.agent")
 ContextEventHandler = Callable[[ContextEvent], Coroutine[Any, Any, None]]
 
 DISCOVERY_SECONDS = 5.0
-"""How long an answer waits for peers that have not told their tools yet. Each peer delays at most one answer."""
+"""How long an answer waits for peers that have not listed their tools yet. Each peer delays at most one answer."""
 
 NO_WINDOW = "the context window of '{model}' is unknown; set `context_token_limit`"
 

@@ -1,7 +1,7 @@
-"""The board for agents: tools with which a model reads everybody's context, asks for compactions, and waits for room.
+"""The board for agents: tools with which a model reads all contexts, requests compactions, and waits for room.
 
-Owns the words in which a model reads a report; the figures are those of the one report that everybody reads. Which of
-the tools are offered depends on what our capabilities let us do about it.
+Owns how a report reads as text, and which of the tools our capabilities allow. The figures are those of the report that
+every reader sees.
 """
 
 from typing import Final
@@ -26,11 +26,11 @@ WAIT_FOR_HEADROOM: Final = "wait_for_headroom"
 BOARD_TOOLS: Final = (CONTEXT_BOARD, REQUEST_COMPACTION, WAIT_FOR_HEADROOM)
 
 WAIT_SECONDS: Final = 60.0
-LONGEST_WAIT_SECONDS: Final = 240.0
+MAX_WAIT_SECONDS: Final = 240.0
 
 
 class NoHeadroom(MewAgentError):
-    """The room did not come, or cannot be told."""
+    """A participant has no room, or its room is unknown."""
 
 
 class BoardTools:
@@ -42,11 +42,11 @@ class BoardTools:
         self._toolbox = Toolbox()
         for function in (self.context_board, self.request_compaction, self.wait_for_headroom):
             self._toolbox.add(Tool.from_function(function))
-        me.on_context(self._heard)
-        me.on(kinds.SYSTEM_PRESENCE)(self._someone_moved)
+        me.on_context(self._context_reported)
+        me.on(kinds.SYSTEM_PRESENCE)(self._presence_changed)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """See `ToolSource`. Who may ask for reports or compactions reads the board, too."""
+        """See `ToolSource`. The board is offered to agents that may request reports or compactions."""
         may_compact = self._may(kinds.PARTICIPANT_COMPACT)
         if not may_compact and not self._may(kinds.PARTICIPANT_REQUEST_STATUS):
             return ()
@@ -56,30 +56,32 @@ class BoardTools:
         """See `ToolSource`."""
         return await self._toolbox.run(call.name, call.arguments)
 
-    # -- what a model is told of them: these docstrings --------------------------------------------------
+    # -- docstrings are what the model sees --------------------------------------------------------------
 
     async def context_board(self) -> str:
-        """How full the context window of every participant here is, yours included, as each reports it."""
+        """Show how full the context window of each participant is, yours included, as each reports it."""
         me = self._me
         peers = [me.peers[name] for name in sorted(me.peers)]
-        told = [Peer(me.id, context=me.context), *(peer for peer in peers if _has_context(peer.context))]
-        lines = [f"{peer.id}{' (you)' if peer.id == me.id else ''}: {context_words(peer.context)}" for peer in told]
-        silent = [peer.id for peer in peers if not _has_context(peer.context)]
-        return "\n".join([*lines, *([f"no context of their own: {', '.join(silent)}"] if silent else [])])
+        reporting = [Peer(me.id, context=me.context), *(peer for peer in peers if _has_context(peer.context))]
+        lines = [
+            f"{peer.id}{' (you)' if peer.id == me.id else ''}: {context_words(peer.context)}" for peer in reporting
+        ]
+        without = [peer.id for peer in peers if not _has_context(peer.context)]
+        return "\n".join([*lines, *([f"no context of their own: {', '.join(without)}"] if without else [])])
 
     async def request_compaction(self, peer: str, reason: str | None = None, target_tokens: int | None = None) -> str:
-        """Ask a participant to compact its context, and wait until it has.
+        """Ask a participant to compact its context, and wait until it is done.
 
-        Without target_tokens it keeps only what it is working on and its newest turns.
+        Without target_tokens the participant keeps only its current work and its newest turns.
         """
         known = self._known(peer)
-        if not _has_context(known.context) and not self._can_tell(known):
-            raise NoHeadroom(f"'{peer}' has no context of its own that is known of, and could not tell what came of it")
+        if not _has_context(known.context) and not self._can_answer(known):
+            raise NoHeadroom(f"'{peer}' reports no context of its own, and may not send the result of a compaction")
         return _outcome(peer, await self._me.compact(peer, reason=reason, target_tokens=target_tokens))
 
     async def wait_for_headroom(self, peer: str, tokens: int, timeout_seconds: float = WAIT_SECONDS) -> str:
-        """Wait until a participant has room for so many tokens before it compacts or its window ends."""
-        bound_seconds = min(max(0.0, timeout_seconds), LONGEST_WAIT_SECONDS)
+        """Wait until a participant has room for this many tokens before it compacts or its window is full."""
+        bound_seconds = min(max(0.0, timeout_seconds), MAX_WAIT_SECONDS)
         with anyio.move_on_after(bound_seconds):
             while True:
                 changed = self._changed
@@ -89,41 +91,45 @@ class BoardTools:
                 await changed.wait()
         context = self._known(peer).context
         room = headroom_tokens(context)
-        problem = "its room is not known" if room is None else f"it has room for {room:,} tokens only"
+        problem = "its room is unknown" if room is None else f"it has room for only {room:,} tokens"
         raise NoHeadroom(f"waited {bound_seconds:g} seconds for '{peer}': {problem} ({context_words(context)})")
 
-    # -- inside ------------------------------------------------------------------------------------------
+    # -- internal ----------------------------------------------------------------------------------------
 
     def _may(self, kind: str) -> bool:
-        """Whether we may send such a control to anybody who is here, or who may be named."""
+        """Whether we may send such a control to any participant."""
         return any(self._me.may_send(kind, {}, (name,)) for name in (self._me.id, *self._me.peers))
 
-    def _can_tell(self, peer: Peer) -> bool:
-        """Whether a peer may say what came of a compaction; we ourselves do."""
+    def _can_answer(self, peer: Peer) -> bool:
+        """Whether a peer may send the result of a compaction; we may."""
         me = self._me.id
         done, status = {"status": "compacted"}, {"messages_in_context": 0}
-        told = ((kinds.PARTICIPANT_COMPACT_DONE, done), (kinds.PARTICIPANT_STATUS, status))
-        return peer.id == me or any(peer.may_send(kind, payload, me) for kind, payload in told)
+        answers = ((kinds.PARTICIPANT_COMPACT_DONE, done), (kinds.PARTICIPANT_STATUS, status))
+        return peer.id == me or any(peer.may_send(kind, payload, me) for kind, payload in answers)
 
     def _known(self, peer: str) -> Peer:
         if peer == self._me.id:
             return Peer(peer, context=self._me.context)
         known = self._me.peers.get(peer)
         if known is None:
-            raise NoHeadroom(f"there is no participant '{peer}' here (members: {', '.join(self._me.peers) or 'none'})")
+            raise NoHeadroom(
+                f"no participant '{peer}' in this space (participants: {', '.join(self._me.peers) or 'none'})"
+            )
         return known
 
-    async def _heard(self, peer: Peer, context: PeerContext) -> None:
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
+    async def _context_reported(self, peer: Peer, context: PeerContext) -> None:
+        self._wake_waiting()
 
-    async def _someone_moved(self, envelope: Envelope) -> None:
+    async def _presence_changed(self, envelope: Envelope) -> None:
+        self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
 
 def headroom_tokens(context: PeerContext) -> int | None:
-    """Tokens until a participant compacts by itself, or its window ends; None when that cannot be told."""
+    """Tokens until a participant compacts by itself or its window is full; None if unknown."""
     if context.tokens is None:
         return None
     limit = context.max_tokens
@@ -133,15 +139,16 @@ def headroom_tokens(context: PeerContext) -> int | None:
 
 
 def context_words(context: PeerContext) -> str:
-    """A context report in one line: tokens, of how many, how known, what follows."""
+    """A context report in one line: tokens, limit, basis, level and what happens next."""
     report = context.report
-    of = f" of {context.max_tokens:,}" if context.max_tokens else ""
     if context.tokens is None:
-        why = report.reason.replace("_", " ") if report is not None and report.reason else "not told"
+        why = report.reason.replace("_", " ") if report is not None and report.reason else "not reported"
         last = report.last_reported if report is not None else None
-        words = [f"not known{of} tokens ({why})", *([f"last reported {last.tokens:,}"] if last else [])]
+        words = [f"size unknown ({why})", *([f"last reported {last.tokens:,}"] if last else [])]
+        words += [f"limit {context.max_tokens:,} tokens"] if context.max_tokens else []
     else:
-        words = [f"{context.tokens:,}{of} tokens ({context.basis or 'its own count'})"]
+        of = f" of {context.max_tokens:,}" if context.max_tokens else ""
+        words = [f"{context.tokens:,}{of} tokens ({context.basis or 'own count'})"]
     if report is not None:
         if report.level != "unknown":
             words.append(report.level.replace("_", " "))
@@ -157,7 +164,7 @@ def context_words(context: PeerContext) -> str:
 
 
 def context_line(status: Status) -> str:
-    """An agent's own context as a line for its model, from the report that everybody reads."""
+    """An agent's own context as a line for its model, from the report that every reader sees."""
     return f"[Your context: {context_words(PeerContext.from_status(status, ''))}]"
 
 
@@ -168,8 +175,12 @@ def _has_context(context: PeerContext) -> bool:
 def _outcome(peer: str, done: CompactDone) -> str:
     if done.skipped:
         reason = (done.reason or "no reason given").replace("_", " ")
-        return f"{peer} did not compact: {reason}" if done.reason in NOTHING_TO_DO else f"{peer} could not: {reason}"
+        return (
+            f"{peer} did not compact: {reason}"
+            if done.reason in NOTHING_TO_DO
+            else f"{peer} failed to compact: {reason}"
+        )
     now = f"; now {done.tokens_after:,} tokens" if done.tokens_after is not None else ""
     basis = f" ({done.basis})" if done.basis else ""
-    freed = f"{done.freed_tokens:,} tokens" if done.freed_tokens is not None else "an amount that it did not tell"
+    freed = f"{done.freed_tokens:,} tokens" if done.freed_tokens is not None else "an unreported number of tokens"
     return f"{peer} freed {freed}{now}{basis}"

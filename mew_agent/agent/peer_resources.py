@@ -1,7 +1,7 @@
-"""What peers have to read, for an agent's model: a list of their resources, and reading one by its URI.
+"""The resources of peers, for an agent's model: list them, and read one by its URI.
 
-Offered only while somebody here said that there is something to read. Lists are asked for when the model wants them;
-how long a text may be in the context is bounded like any result.
+Owns when these tools are offered: while a peer has announced resources that we may read. Lists are requested when the
+model calls for them. Does not know how much of a text enters the context.
 """
 
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ RESOURCE_TOOLS: Final = (LIST_RESOURCES, READ_RESOURCE)
 MAX_DESCRIPTION_CHARS: Final = 200
 
 _call_context: ContextVar[CallContext | None] = ContextVar("call_context", default=None)
-"""What the call that runs in this task is for; a model's arguments have no place for it."""
+"""What the running call is for. A model's arguments have no place for it."""
 
 
 class NothingToRead(MewAgentError):
-    """Nobody here has resources, or an answer holds none."""
+    """No peer has resources, or an answer contains none."""
 
 
 class ResourceTools:
@@ -50,31 +50,31 @@ class ResourceTools:
         _call_context.set(context)
         return await self._toolbox.run(call.name, call.arguments)
 
-    # -- what a model is told of them: these docstrings --------------------------------------------------
+    # -- docstrings are what the model sees --------------------------------------------------------------
 
     async def list_resources(self, peer: str | None = None) -> str:
-        """What participants have to read: for each the participant, its URI, and what it is. Of one peer, or of all.
+        """List the resources of one participant or of all: participant, URI and description.
 
-        Places in {braces} of a URI are yours to fill.
+        Replace {placeholders} in a URI with values of your own.
         """
         peers = self._readable() if peer is None else (self._known(peer),)
         if not peers:
-            raise NothingToRead("nobody here has anything to read")
-        told: dict[str, list[str]] = {}
+            raise NothingToRead("no participant has resources to read")
+        lists: dict[str, list[str]] = {}
 
         async def ask(name: str) -> None:
             try:
-                told[name] = [_line(one) for one in await self._me.discovery.resources(name)]
+                lists[name] = [_line(resource) for resource in await self._me.discovery.resources(name)]
             except MewAgentError as error:
-                told[name] = [f"{name}: {error}"]
+                lists[name] = [f"{name}: {error}"]
 
         async with anyio.create_task_group() as tasks:
             for name in peers:
                 tasks.start_soon(ask, name)
-        return "\n".join(line for name in peers for line in told[name] or [f"{name}: nothing to read"])
+        return "\n".join(line for name in peers for line in lists[name] or [f"{name}: nothing to read"])
 
     async def read_resource(self, peer: str, uri: str) -> str:
-        """Read something of a participant, by its URI."""
+        """Read a resource of a participant by its URI."""
         called_for = _call_context.get()
         result = await self._me.mcp.request(
             self._known(peer),
@@ -85,10 +85,10 @@ class ResourceTools:
         )
         return contents_text(peer, result)
 
-    # -- inside ------------------------------------------------------------------------------------------
+    # -- internal ----------------------------------------------------------------------------------------
 
     def _readable(self) -> tuple[str, ...]:
-        """Who said that there is something to read, and whom we may ask for it."""
+        """The peers that announced resources and that we may ask for them."""
         may_read = self._me.mcp.may_ask_with_any_arguments
         return tuple(name for name in self._me.discovery.with_resources() if may_read(name, "resources/read", {}))
 
@@ -99,14 +99,14 @@ class ResourceTools:
 
 
 def contents_text(peer: str, result: Any) -> str:
-    """What was read, as text: parts one after the other, what is no text named. Raises `NothingToRead`."""
+    """The contents of a resource as text; parts that are not text are only named. Raises `NothingToRead`."""
     contents = result.get("contents") if isinstance(result, Mapping) else result
     if isinstance(contents, str):
         return well_formed(contents)
     parts = contents if isinstance(contents, list) else [contents]
     texts = [text for part in parts if (text := _part(part)) is not None]
     if not texts:
-        raise NothingToRead(f"'{peer}' answered what cannot be read")
+        raise NothingToRead(f"the answer of '{peer}' contains no readable content")
     return well_formed("\n".join(texts))
 
 
@@ -121,6 +121,6 @@ def _part(part: object) -> str | None:
 
 
 def _line(resource: PeerResource) -> str:
-    told = [resource.name if resource.name != resource.uri else "", resource.description, resource.mime_type or ""]
-    words = " · ".join(" ".join(well_formed(one).split())[:MAX_DESCRIPTION_CHARS] for one in told if one)
+    details = [resource.name if resource.name != resource.uri else "", resource.description, resource.mime_type or ""]
+    words = " · ".join(" ".join(well_formed(detail).split())[:MAX_DESCRIPTION_CHARS] for detail in details if detail)
     return f"{resource.peer}: {well_formed(resource.uri)}{f' ({words})' if words else ''}"

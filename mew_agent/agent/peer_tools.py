@@ -1,7 +1,7 @@
-"""The tools of peers, for an agent's model: what they offer under names a model can call, and the calls themselves.
+"""The tools of peers, for an agent's model: their specs under names that a model can call, and the calls.
 
-Owns which of them are offered: those that our capabilities let us request or propose. How a request travels is
-`proposals`' matter, what peers offer `discovery`'s.
+Owns which tools are offered: those that our capabilities allow us to request or propose. Does not know how a request
+travels (see `McpClient`) or how tools are discovered (see `Discovery`).
 """
 
 from collections.abc import Callable, Collection
@@ -17,11 +17,11 @@ from mew_agent.tools.results import ToolResult, well_formed
 from mew_agent.tools.sources import CallContext
 
 DESCRIPTION_CHARS = 1_000
-"""A description may be longer than what a model needs to choose a tool; the rest is left out."""
+"""Descriptions are cut here; a model needs no more to choose a tool."""
 
 
 class PeerTools:
-    """The source of all peers' tools; see `ToolSource`. `reserved` tells the names that mean something else."""
+    """The source of all peers' tools; see `ToolSource`. `reserved` returns the names that are already in use."""
 
     def __init__(self, me: Participant, reserved: Callable[[], Collection[str]] = tuple) -> None:
         self._me = me
@@ -31,7 +31,7 @@ class PeerTools:
         self._specs: tuple[ToolSpec, ...] = ()
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """See `ToolSource`. By peer, so that the same peers make the same list."""
+        """See `ToolSource`. Ordered by peer, so that the list does not depend on the order of joining."""
         me = self._me
         offers = tuple((name, me.peers[name].tools or ()) for name in sorted(me.peers))
         state = (me.capabilities, frozenset(self._reserved()), offers)
@@ -43,7 +43,7 @@ class PeerTools:
         return self._specs
 
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
-        """See `ToolSource`. The envelope names the reasoning and the chat that it is for, so that peers can follow."""
+        """See `ToolSource`. The envelope refers to the reasoning and the chat it serves, so that peers can follow."""
         known = tuple(spec.name for spec in self.specs())
         target = self._names.target_of(call.name)
         if target is None:
@@ -67,7 +67,7 @@ class PeerTools:
         return ToolResult.from_peer(raw)
 
     def _may(self, peer: str, tool: str) -> bool:
-        """Whether there are arguments with which we may call it; capabilities may ask for certain ones."""
+        """Whether we may call a tool with some arguments; capabilities may require certain ones."""
         return self._me.mcp.may_ask_with_any_arguments(peer, "tools/call", {"name": tool})
 
     def _spec(self, tool: PeerTool, reserved: Collection[str]) -> ToolSpec:
@@ -76,5 +76,5 @@ class PeerTools:
 
 
 def _described(tool: PeerTool) -> str:
-    said = well_formed(tool.description).strip() or f"The tool {tool.name}."
-    return f"{said[:DESCRIPTION_CHARS]} (of {tool.peer})"
+    text = well_formed(tool.description).strip() or f"The tool {tool.name}."
+    return f"{text[:DESCRIPTION_CHARS]} (of {tool.peer})"

@@ -1,6 +1,6 @@
-"""Reading again what left the context: a tool for results that were cut or cleared, out of the session's store.
+"""A tool with which a model reads results that were cut or cleared, from the store of the session.
 
-Offered from the first time that there is something to recall: before that a model would only be confused by it.
+Owns when it is offered: as soon as there is something to recall, because before that it would only confuse a model.
 """
 
 from typing import Final
@@ -17,11 +17,11 @@ from mew_agent.tools.sources import CallContext
 RECALL_RESULT: Final = "recall_result"
 HEADING: Final = "[{id}, characters {start:,} to {end:,} of {whole:,}]\n"
 SLACK_TOKENS: Final = 8
-"""Sizes of two texts do not quite add up to the size of both together."""
+"""The sizes of two texts do not add up exactly to the size of both together."""
 
 
-class NotKept(MewAgentError):
-    """There is nothing to recall under that id, or at that place."""
+class ResultNotStored(MewAgentError):
+    """No result is stored under this id, or the position is past its end."""
 
 
 class RecallTools:
@@ -34,7 +34,7 @@ class RecallTools:
         self._toolbox.add(Tool.from_function(self.recall_result))
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """See `ToolSource`. Once offered it stays: a list that comes and goes makes prompts incomparable."""
+        """See `ToolSource`. Once offered it stays, because prompts with different tools are not comparable."""
         history = self._state.history
         self._is_offered = (
             self._is_offered or self._state.has_cut_results or any(item.stubbed for item in history.items)
@@ -46,19 +46,19 @@ class RecallTools:
         return await self._toolbox.run(call.name, call.arguments)
 
     async def recall_result(self, id: str, start: int = 0, find: str | None = None) -> str:  # noqa: A002 - a model's word
-        """Read a part of a tool's result that was cut or cleared to save context, by the id in the note about it.
+        """Read a part of a tool result that was cut or cleared to save context, by the id in the note about it.
 
-        It begins at the character `start`, or at the first place after that where the text `find` stands.
+        The part begins at character `start`, or at the first occurrence of the text `find` after it.
         """
         state = self._state
         item = await state.store.recall(id)
         if item is None or item.role != "tool":
-            raise NotKept(f"no result is kept as '{id}'")
+            raise ResultNotStored(f"no result is stored as '{id}'")
         whole = item.content
         place = whole.find(find, max(0, start)) if find else max(0, start)
         if place < 0 or place >= len(whole):
-            what = f"the text is not in it after character {start:,}" if find else "that is behind its end"
-            raise NotKept(f"'{id}' has {len(whole):,} characters; {what}")
+            what = f"the text does not occur after character {start:,}" if find else "the start is past its end"
+            raise ResultNotStored(f"'{id}' has {len(whole):,} characters; {what}")
         room = state.room()
 
         def read() -> str:

@@ -1,1 +1,1 @@
-"""Compaction: plan what leaves the context, and replace it with a summary."""
+"""Compaction: plan what leaves the context, have it summarised, and apply the plan."""

@@ -30,12 +30,11 @@ SummaryCall = Callable[[ModelRequest], Awaitable[ModelReply]]
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What a compaction did: the recorded outcome, and the items that left."""
+    """What a compaction did: the recorded outcome, the items that left, and the notes in place of cleared results."""
 
     outcome: CutOutcome
     evicted: tuple[Item, ...]
-    stubbed: tuple[Item, ...]
-    summary: Summary | None
+    stubs: tuple[Item, ...]
 
 
 async def write_summary(plan: CompactionPlan, tracker: Tracker, call: SummaryCall) -> Summary | None:
@@ -69,7 +68,6 @@ def apply_plan(
     Without a `summary` the present one stays. `count` counts the tokens of a short text; None if it cannot.
     """
     history = tracker.history
-    originals = {item.seq: item for item in history.items}
     outcomes: list[CutOutcome] = []
     stubs = history.stub(plan.stub_seqs) if plan.stub_seqs else []
     if stubs:
@@ -84,8 +82,7 @@ def apply_plan(
     return CompactionResult(
         outcome=_combined(outcomes, trigger),
         evicted=tuple(evicted),
-        stubbed=tuple(originals[item.seq] for item in stubs),
-        summary=summary if evicted else None,
+        stubs=tuple(stubs),
     )
 
 

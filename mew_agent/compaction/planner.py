@@ -1,8 +1,8 @@
-"""[pure] What leaves the context: which tool outputs become notes, which turns become a summary.
+"""[pure] Plans what leaves the context: which tool outputs become notes, and which turns become a summary.
 
-A plan never splits a tool call from its result or a turn from its answer, and never touches the system prompt,
-pins or the turn being answered. Cheapest first: old tool outputs, then whole turns from the oldest on. Prices
-come as an argument; it knows neither models nor time.
+Owns what a plan never does: split a tool call from its result or a turn from its answer, or touch the system prompt,
+pins or the turn being answered. Cheapest first: old tool outputs, then whole turns from the oldest on. Does not know
+models or time; prices are an argument.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,13 +13,13 @@ from mew_agent.context.history import History, Item
 from mew_agent.context.policy import CompactionMethod
 
 PROTECTED_TURNS = 2
-"""How many of the newest turns a compaction leaves alone as long as it can."""
+"""The number of newest turns that a compaction spares as long as it can."""
 
 STUB_TOKENS = 48
-"""What a cleared tool result still takes, at most with most tokenizers: 32 to 41 tokens before the factor k."""
+"""Upper bound of a cleared tool result: 32 to 41 tokens with most tokenizers, before the factor k."""
 
 MIN_SUMMARISABLE_TOKENS = 96
-"""Below this a summary cannot be much shorter than what it replaces; such turns are dropped without one."""
+"""Below this a summary cannot be much shorter than the turns it replaces, so they are dropped without one."""
 
 SUMMARY_MAX_TOKENS = 2048
 
@@ -28,37 +28,33 @@ Prices = Mapping[int, int]
 
 
 Batch = list[Item]
-"""Results of one reply's tool calls. They are cleared together: what all of them take is known better than what each
-takes.
-"""
+"""Results of one reply's tool calls, cleared together: their total size is known better than each size."""
 
 
 @dataclass(frozen=True, slots=True)
 class NothingToDo:
-    """Why there is nothing to do: `no_history` or `already_below_target`."""
+    """There is nothing to compact. The reason is `no_history` or `already_below_target`."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What to take out.
+    """What to remove.
 
-    `stub_seqs` are tool results to replace by notes; `evict` is the inclusive range of items to take out, and
-    `summary_budget_tokens` the room for the summary in their place (0: take them out without one).
-    `expected_tokens` is the size of the next prompt afterwards, if the summary uses its whole budget.
+    `stub_seqs` are tool results to replace by notes. `evict` is the inclusive range of items to remove,
+    `evicted_tokens` their size, and `summary_budget_tokens` the room for a summary in their place; 0: no summary.
     """
 
     stub_seqs: tuple[int, ...]
     evict: tuple[int, int] | None
     evicted_tokens: int
     summary_budget_tokens: int
-    expected_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class _PlanningInput:
-    """What planning works on. `old` are the turns before the one being answered."""
+    """What a plan is made from. `old` are the turns before the one being answered."""
 
     method: CompactionMethod
     items: Sequence[Item]
@@ -69,28 +65,28 @@ class _PlanningInput:
     summary_tokens: int
 
     def after(self, evicted_tokens: int) -> int:
-        """Size of the next prompt after so much left and a new summary took its whole budget."""
+        """Size of the next prompt after an eviction of this size, if a new summary uses its whole budget."""
         budget = self.budget(evicted_tokens)
         kept_summary = 0 if budget else self.summary_tokens
         return self.present_tokens - evicted_tokens - self.summary_tokens + kept_summary + budget
 
     def budget(self, evicted_tokens: int) -> int:
-        """Room for the summary of what leaves; 0 where none is written."""
+        """Room for the summary of an eviction of this size; 0 for no summary."""
         if self.method == "drop_oldest":
             return 0
         return summary_budget_tokens(evicted_tokens, self.window_tokens, self.summary_tokens)
 
     def saving(self, batch: Batch) -> int:
-        """What notes in place of these tool results save."""
+        """Tokens saved by notes in place of these tool results."""
         return sum(self.prices[item.seq] - STUB_TOKENS for item in batch)
 
     def evicting(self, turns: Sequence[list[Item]]) -> CompactionPlan | NothingToDo:
-        """The plan that takes out these turns and nothing else."""
+        """The plan that evicts these turns and nothing else."""
         items = [item for turn in turns for item in turn]
         if not items:
             return NothingToDo("no_history")
         gross = sum(self.prices[item.seq] for item in items)
-        return CompactionPlan((), (items[0].seq, items[-1].seq), gross, self.budget(gross), self.after(gross))
+        return CompactionPlan((), (items[0].seq, items[-1].seq), gross, self.budget(gross))
 
 
 def plan_compaction(
@@ -106,19 +102,18 @@ def plan_compaction(
 ) -> CompactionPlan | NothingToDo:
     """Plan a compaction, in time linear in the history's length.
 
-    `present_tokens` is the size of the next prompt, `summary_tokens` the part of it that the present summary
-    takes, `target_tokens` what should be left at most (None: as little as the protected tail allows),
-    `answering_turn` the turn now being worked on. Only the method `staged` clears tool outputs before turns leave,
-    and `drop_oldest` writes no summary.
+    `present_tokens` is the size of the next prompt, `summary_tokens` the part of it that the present summary takes,
+    `target_tokens` the size to reach (None: as small as the protected tail allows), `answering_turn` the turn being
+    answered. Only the method `staged` clears tool outputs before it evicts turns; `drop_oldest` writes no summary.
 
-    With a target, as few turns leave as reach it, and of the tool outputs left behind as few become notes. The newest
-    turns are touched only where all others are not enough, and then their tool outputs go before they do.
+    With a target the plan evicts as few turns, and clears as few of the remaining tool outputs, as reach it. It touches
+    the newest turns only if all others are not enough, and then clears their tool outputs first.
     """
     if target_tokens is not None and target_tokens >= present_tokens:
         return NothingToDo("already_below_target")
     old = _segments_before(answering_turn, history.items, lambda left, right: left.turn == right.turn)
     if method == "drop_oldest" and answering_turn is None:
-        old = old[:-1]  # what was said last stays, even if it alone is too much
+        old = old[:-1]  # the newest turn stays, even if it alone is too large
     inputs = _PlanningInput(method, history.items, old, prices, present_tokens, window_tokens, summary_tokens)
     unprotected = max(0, len(old) - PROTECTED_TURNS)
     if target_tokens is None:
@@ -134,7 +129,7 @@ def plan_compaction(
 
 
 def _sizes(inputs: _PlanningInput, results: Sequence[Batch]) -> list[tuple[int, int]]:
-    """For each number of turns evicted: the size without clearing outputs, and with all that are left cleared."""
+    """For each number of evicted turns: the size without clearing outputs, and with all remaining ones cleared."""
     saving = sum(inputs.saving(batch) for batch in results)
     sizes = [(inputs.present_tokens, inputs.present_tokens - saving)]
     waiting, gross = 0, 0
@@ -150,7 +145,7 @@ def _sizes(inputs: _PlanningInput, results: Sequence[Batch]) -> list[tuple[int, 
 def _fewest_turns(
     inputs: _PlanningInput, counts: Iterable[int], results: Sequence[Batch], target_tokens: int
 ) -> CompactionPlan | None:
-    """Evict as few turns as reach the target, and clear the oldest outputs left as far as needed; None: not enough."""
+    """Evict as few turns as reach the target, and clear the oldest remaining outputs as needed; None: not enough."""
     sizes = _sizes(inputs, results)
     for count in counts:
         bare, cleared = sizes[count]
@@ -160,7 +155,7 @@ def _fewest_turns(
 
 
 def _as_much_as_helps(inputs: _PlanningInput, results: Sequence[Batch]) -> CompactionPlan | NothingToDo:
-    """The target is out of reach: come as close to it as possible."""
+    """Come as close as possible to a target that is out of reach."""
     sizes = _sizes(inputs, results)
     count = min(range(len(sizes)), key=lambda count: sizes[count][1])
     return _with_notes(inputs, count, sizes[count][0], results, 0) or NothingToDo("no_history")
@@ -169,21 +164,22 @@ def _as_much_as_helps(inputs: _PlanningInput, results: Sequence[Batch]) -> Compa
 def _with_notes(
     inputs: _PlanningInput, count: int, size: int, results: Sequence[Batch], target_tokens: int
 ) -> CompactionPlan | None:
-    gone_up_to = inputs.old[count - 1][-1].seq if count else -1
+    evicted_up_to = inputs.old[count - 1][-1].seq if count else -1
     chosen: list[int] = []
     for batch in results:
-        if size > target_tokens and batch[0].seq > gone_up_to:
+        if size > target_tokens and batch[0].seq > evicted_up_to:
             size -= inputs.saving(batch)
             chosen += (item.seq for item in batch)
     evicting = inputs.evicting(inputs.old[:count])
     if isinstance(evicting, CompactionPlan):
-        return replace(evicting, stub_seqs=tuple(chosen), expected_tokens=size)
-    return CompactionPlan(tuple(chosen), None, 0, 0, size) if chosen else None
+        return replace(evicting, stub_seqs=tuple(chosen))
+    return CompactionPlan(tuple(chosen), None, 0, 0) if chosen else None
 
 
 def summary_budget_tokens(evicted_tokens: int, window_tokens: int, summary_tokens: int = 0) -> int:
-    """Room for a summary: at most half of what it replaces (the previous summary, too), a tenth of the window and
-    2,048 tokens; 0 for none.
+    """Room for a summary: at most half of what it replaces, a tenth of the window, and 2,048 tokens; 0: no summary.
+
+    It replaces the evicted items and the previous summary.
     """
     if evicted_tokens < MIN_SUMMARISABLE_TOKENS:
         return 0
@@ -191,7 +187,7 @@ def summary_budget_tokens(evicted_tokens: int, window_tokens: int, summary_token
 
 
 def _long_results(inputs: _PlanningInput) -> list[Batch]:
-    """Tool results longer than the note that would replace them, except those the model has not answered yet."""
+    """Tool results longer than the note that would replace them, except those the model has not read yet."""
     found: list[Batch] = []
     unread: list[Batch] = []
     for item in inputs.items:
@@ -209,9 +205,9 @@ def _long_results(inputs: _PlanningInput) -> list[Batch]:
 def plan_forget(
     history: History, direction: str, entries: int | None, *, answering_turn: int | None = None
 ) -> tuple[int, int] | None:
-    """The range of items `participant/forget` takes out: `entries` of them (half by default) from one end.
+    """The range of items that `participant/forget` removes: `entries` of them (default: half) from one end.
 
-    Rounded outwards so that a tool call leaves with its results; the turn being answered stays. None: nothing.
+    Rounded up so that a tool call leaves with its results; the turn being answered stays. None: nothing to remove.
     """
     wanted = -(-len(history.items) // 2) if entries is None else entries
     atoms = _segments_before(answering_turn, history.items, lambda left, right: False)
@@ -229,8 +225,9 @@ def plan_forget(
 def _segments_before(
     answering_turn: int | None, items: Sequence[Item], belong: Callable[[Item, Item], bool]
 ) -> list[list[Item]]:
-    """Items that leave together, as far as the turn being answered: neighbours that belong together, and tool calls
-    with everything up to their results.
+    """The groups of items before the turn being answered that leave together.
+
+    These are neighbours that `belong` together, and tool calls with everything up to their results.
     """
     bound_until = _bound_until(items)
     found: list[list[Item]] = []
@@ -245,7 +242,7 @@ def _segments_before(
 
 
 def _bound_until(items: Sequence[Item]) -> list[int]:
-    """For each place, the place of the last result of the calls made there."""
+    """For each position, the position of the last result of the calls made there."""
     until = list(range(len(items)))
     asked_at: dict[str, int] = {}
     for place, item in enumerate(items):

@@ -1,7 +1,7 @@
-"""[pure] The request that asks a model for a summary, and the check of what it answers.
+"""[pure] The request for a summary, and the check of the model's answer.
 
-Owns the wording, the fixed sections, the transcript's form and the rule what counts as a usable summary. It knows
-neither tokens nor transports; how much fits into one request is decided by the caller.
+Owns the wording, the fixed sections, the form of the transcript, and which summaries are usable. Does not know tokens
+or transports; the caller decides how much fits into one request.
 """
 
 import re
@@ -42,7 +42,7 @@ _NOT_IN_ATTRIBUTE = re.compile(r"[\"<>\r\n\x00-\x1f]")
 
 @dataclass(eq=False)
 class RejectedSummary(MewAgentError):
-    """A summary that cannot take the place of what it summarises; `reason` says why."""
+    """A summary that cannot replace what it summarises; `reason` says why."""
 
     reason: str
 
@@ -51,7 +51,7 @@ class RejectedSummary(MewAgentError):
 
 
 def summary_messages(items: Sequence[Item], previous: Summary | None, budget_tokens: int) -> tuple[Message, ...]:
-    """The messages of a summary request: instructions, then everything to summarise as one transcript."""
+    """The messages of a summary request: instructions, and one transcript of everything to summarise."""
     instructions = INSTRUCTIONS.format(
         headings="\n".join(f"## {section}" for section in SECTIONS), budget=budget_tokens
     )
@@ -61,22 +61,22 @@ def summary_messages(items: Sequence[Item], previous: Summary | None, budget_tok
 
 
 def transcript_entry(item: Item) -> str:
-    """One item as the summariser reads it. Its text cannot close its own frame."""
-    who = (
+    """One item as the summariser reads it. Its text cannot close its own tag."""
+    author = (
         "system notice" if item.notice else item.name or {"user": "user", "assistant": "me", "tool": "tool"}[item.role]
     )
     name = item.envelope_id or item.id
-    return f'<message id="{_quotable(name)}" from="{_quotable(who)}">\n{_inert(_said(item))}\n</message>'
+    return f'<message id="{_quotable(name)}" from="{_quotable(author)}">\n{_inert(_text_with_calls(item))}\n</message>'
 
 
 def clipped(item: Item, max_chars: int) -> Item:
-    """The item with the middle of what it says left out, saying how much; tool calls become part of the text."""
-    said = _said(item)
-    if len(said) <= max_chars:
+    """The item without the middle of its text, and a note of how much is left out. Tool calls become text."""
+    text = _text_with_calls(item)
+    if len(text) <= max_chars:
         return item
     half = max_chars // 2
-    head, tail = said[:half], said[len(said) - half :]
-    left_out = len(said) - 2 * half
+    head, tail = text[:half], text[len(text) - half :]
+    left_out = len(text) - 2 * half
     return replace(item, content=f"{head}\n[... {left_out:,} characters left out ...]\n{tail}", tool_calls=())
 
 
@@ -85,7 +85,7 @@ def checked_summary(
 ) -> Summary:
     """Accept a model's summary, without its thinking and without citations of messages that do not exist.
 
-    One that ran out of room loses its unfinished last line. Raises `RejectedSummary` when there is nothing in it.
+    A summary that ran out of room loses its unfinished last line. Raises `RejectedSummary` if it is empty.
     """
     if finish_reason == "content_filter":
         raise RejectedSummary("the provider filtered the summary")
@@ -104,9 +104,9 @@ def checked_summary(
 
 
 def _without_false_citations(text: str, citable: AbstractSet[str], quoted: Sequence[str]) -> str:
-    """Drop bracketed ids of the form we hand out that name no summarised message.
+    """Remove bracketed ids that have the form of our ids but name no summarised message.
 
-    Other brackets stay, and so does what the messages themselves have in brackets (`[utf-8]` has that form, too).
+    Other brackets stay, and so do brackets of the messages themselves: `[utf-8]` has the form of an id.
     """
 
     def is_false(name: str) -> bool:
@@ -122,15 +122,15 @@ def _without_false_citations(text: str, citable: AbstractSet[str], quoted: Seque
     return _CITATION.sub(kept, text)
 
 
-def _said(item: Item) -> str:
+def _text_with_calls(item: Item) -> str:
     return item.content + "".join(f"\n(called {call.name} with {call.arguments})" for call in item.tool_calls)
 
 
 def _inert(text: str) -> str:
-    """A text that can neither close the frame around it nor open one of its own."""
+    """A text that can neither close the tag around it nor open one of its own."""
     return _OUR_TAG.sub(r"<\\", text)
 
 
 def _quotable(name: str) -> str:
-    """A name that others chose, inside an attribute's quotes."""
+    """A name from outside, made safe inside the quotes of an attribute."""
     return _NOT_IN_ATTRIBUTE.sub("_", name)

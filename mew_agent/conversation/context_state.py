@@ -271,9 +271,7 @@ class ContextState:
         threshold = compact_at_tokens(tracker.policy, tracker.window.max_tokens) or tracker.window.max_tokens
         progressed = result.outcome.freed_tokens > 0 and tracker.ledger.next_prompt_tokens < threshold
         tracker.compacted(result.outcome, at=timestamp(), at_seconds=time.time(), progressed=progressed)
-        stubbed = {item.seq for item in result.stubbed}
-        stubs = [item for item in self.history.items if item.seq in stubbed]
-        await self.save(evicted=[item.seq for item in result.evicted], replaced=stubs)
+        await self.save(evicted=[item.seq for item in result.evicted], replaced=result.stubs)
         return result
 
     async def record_failed_compaction(self) -> None:

@@ -50,7 +50,7 @@ def address_filter(talk: Talk, how: AnswerBroadcasts = "model", **options: Any) 
         pytest.param(chat("It is.", correlation_id=("x",)), (False, False, False), id="an answer to everybody"),
     ],
 )
-async def test_the_rules_decide_what_names_us_and_leave_the_rest_to_the_model_if_told(
+async def test_the_rules_decide_chats_that_name_the_agent(
     talking: Talking, said: Envelope, verdicts: tuple[bool | None, ...]
 ) -> None:
     async with talking() as talk:
@@ -60,7 +60,7 @@ async def test_the_rules_decide_what_names_us_and_leave_the_rest_to_the_model_if
 
 
 @pytest.mark.parametrize(("reply", "answers"), [("Yes.", True), ("no", False), ("I think: NO, not for me", False)])
-async def test_the_model_is_asked_in_a_call_of_its_own(talking: Talking, reply: str, answers: bool) -> None:
+async def test_the_model_decides_in_a_side_call(talking: Talking, reply: str, answers: bool) -> None:
     async with talking(script=({"text": "Noted."}, {"text": reply})) as talk:
         await talk.turn("One.")
         before = talk.now
@@ -81,7 +81,7 @@ async def test_the_model_is_asked_in_a_call_of_its_own(talking: Talking, reply: 
 
 @pytest.mark.parametrize("options", [{"script": ({"text": "Perhaps."},)}, {"script": ({"status": 500},)}])
 @pytest.mark.parametrize(("text", "answers"), [("Who is there?", True), ("It rains.", False)])
-async def test_where_the_model_does_not_say_the_rules_decide(
+async def test_without_an_answer_of_the_model_the_rules_decide(
     talking: Talking, options: dict[str, Any], text: str, answers: bool
 ) -> None:
     async with talking(**options) as talk:
@@ -89,7 +89,7 @@ async def test_where_the_model_does_not_say_the_rules_decide(
         assert talk.conversation.calls.last_error_status is None
 
 
-async def test_a_model_that_takes_too_long_is_not_waited_for(talking: Talking) -> None:
+async def test_a_slow_classification_times_out(talking: Talking) -> None:
     async with talking(chunk_delay_seconds=60.0) as talk:
         with anyio.fail_after(15):
             assert await address_filter(talk, ask_seconds=1.5).is_for_us(chat("Who is there?"))

@@ -60,7 +60,7 @@ async def rehearsing(**options: Any) -> AsyncIterator[tuple[RehearsalServer, Ope
 # -- figures over the wire ---------------------------------------------------------------------------------
 
 
-async def test_the_first_status_says_that_there_was_no_call_yet(gateway: RunningGateway, stage: Staged) -> None:
+async def test_the_first_status_reports_no_call_yet(gateway: RunningGateway, stage: Staged) -> None:
     async with stage() as s:
         status = await s.status()
         assert "tokens" not in status
@@ -84,7 +84,7 @@ async def test_each_status_after_a_call_equals_the_providers_total(
 
 
 @pytest.mark.parametrize("options", [{"usage_on": "none"}, {"reject_stream_options": True}])
-async def test_without_usage_no_status_carries_a_number(stage: Staged, options: dict[str, Any]) -> None:
+async def test_without_usage_no_status_contains_a_figure(stage: Staged, options: dict[str, Any]) -> None:
     async with stage(fixed_usage=((100, 20, 120),)) as s:
         await s.ask("One.")
         s.server.change(**options)
@@ -95,7 +95,7 @@ async def test_without_usage_no_status_carries_a_number(stage: Staged, options: 
         assert status["context"]["last_reported"]["tokens"] == 120
 
 
-async def test_at_nine_tenths_it_compacts_after_its_answer_and_one_below_not(
+async def test_an_agent_compacts_at_nine_tenths_and_not_one_token_below(
     stage: Staged, text: Callable[[int], str]
 ) -> None:
     usage = ((3000, 60, 3060), (5000, 60, 5060), (7312, 60, 7372))
@@ -115,7 +115,7 @@ async def test_at_nine_tenths_it_compacts_after_its_answer_and_one_below_not(
         assert s.ear.heard.index(last_chat) < s.ear.heard.index(compacted)
 
 
-async def test_by_itself_it_stays_below_seven_tenths_and_announces_what_really_left(
+async def test_a_compaction_stays_below_seven_tenths_and_announces_the_real_drop(
     stage: Staged, text: Callable[[int], str]
 ) -> None:
     async with stage(window_tokens=3000) as s:
@@ -136,7 +136,7 @@ async def test_by_itself_it_stays_below_seven_tenths_and_announces_what_really_l
         assert abs(s.statuses[-1]["context"]["drift_tokens"]) <= 16
 
 
-async def test_the_window_is_asked_from_the_server_once(stage: Staged) -> None:
+async def test_the_server_reports_the_window(stage: Staged) -> None:
     async with stage(window_tokens=4321, agent={"context_token_limit": None}) as s:
         await s.ask("One.")
         status = s.statuses[-1]
@@ -144,7 +144,7 @@ async def test_the_window_is_asked_from_the_server_once(stage: Staged) -> None:
         assert status["context"]["max_tokens_basis"] == "loaded"
 
 
-async def test_a_server_that_comes_up_later_is_asked_for_its_window_then(stage: Staged) -> None:
+async def test_a_server_that_starts_later_is_asked_for_its_window(stage: Staged) -> None:
     async with serve_rehearsal() as first:
         port = first.port
     async with stage(agent={"base_url": f"http://127.0.0.1:{port}/v1", "context_token_limit": None}) as s:
@@ -155,7 +155,7 @@ async def test_a_server_that_comes_up_later_is_asked_for_its_window_then(stage: 
             await s.ear.until(lambda: s.statuses[-1]["max_tokens"] == 5000)
 
 
-async def test_a_server_that_loads_its_model_at_the_first_call_is_asked_for_its_window_again(stage: Staged) -> None:
+async def test_the_window_is_asked_again_after_the_first_call(stage: Staged) -> None:
     async with stage(report_window=False, window_tokens=5000, agent={"context_token_limit": None}) as s:
         await s.ask("One.")
         assert s.agent.conversation.tracker.window.basis == "assumed"
@@ -164,7 +164,7 @@ async def test_a_server_that_loads_its_model_at_the_first_call_is_asked_for_its_
         await s.ear.until(lambda: s.statuses[-1]["max_tokens"] == 5000)
 
 
-async def test_a_window_nobody_tells_is_shown_as_assumed(stage: Staged) -> None:
+async def test_an_unknown_window_is_reported_as_assumed(stage: Staged) -> None:
     async with stage(report_window=False, agent={"context_token_limit": None}) as s:
         await s.ask("One.")
         status = s.statuses[-1]
@@ -174,7 +174,7 @@ async def test_a_window_nobody_tells_is_shown_as_assumed(stage: Staged) -> None:
 # -- the documentation's example, word for word ------------------------------------------------------------
 
 
-async def test_the_example_of_the_documentation_works(stage: Staged, text: Callable[[int], str]) -> None:
+async def test_the_example_in_the_documentation_works(stage: Staged, text: Callable[[int], str]) -> None:
     """The last call is full of reasoning that is never sent again: no reason to compact for itself."""
     usage = tuple((500 * n, 60, 500 * n + 60) for n in range(1, 5))
     async with stage(fixed_usage=(*usage, (2500, 60, 7460))) as s:
@@ -226,7 +226,9 @@ async def test_the_example_of_the_documentation_works(stage: Staged, text: Calla
         ("coders are people", (), False),
     ],
 )
-async def test_it_answers_what_is_meant_for_it(stage: Staged, text: str, to: tuple[str, ...], answered: bool) -> None:
+async def test_an_agent_answers_chats_that_are_for_it(
+    stage: Staged, text: str, to: tuple[str, ...], answered: bool
+) -> None:
     async with stage() as s:
         chat = await s.ada.chat(text, to=to)
         await s.ask("A question to be sure that it was looked at.")
@@ -235,7 +237,7 @@ async def test_it_answers_what_is_meant_for_it(stage: Staged, text: str, to: tup
         assert (text in heard) == (answered or not to), "what is said to everybody is remembered"
 
 
-async def test_two_agents_do_not_take_up_each_others_answers(stage: Staged, gateway: RunningGateway) -> None:
+async def test_two_agents_do_not_reply_to_each_others_answers(stage: Staged, gateway: RunningGateway) -> None:
     script = [{"text": "writer knows more about this than coder."}] * 20
     async with stage(script=script) as s, rehearsing(script=script) as (other, model):
         second = Agent(config(gateway, other.base_url, id="writer", token=gateway.token_of("writer")), model)
@@ -248,14 +250,14 @@ async def test_two_agents_do_not_take_up_each_others_answers(stage: Staged, gate
         assert (len(s.main_requests), len(other.requests)) == (2, 1)
 
 
-async def test_it_answers_nothing_by_itself_when_told_so(stage: Staged) -> None:
+async def test_an_agent_without_auto_respond_answers_nothing(stage: Staged) -> None:
     async with stage(agent={"auto_respond": False}) as s:
         await s.say("Hello coder?")
         await s.status()
         assert not s.ear.of("coder", "chat", "chat/acknowledge")
 
 
-async def test_chats_while_busy_are_acknowledged_and_answered_in_order(stage: Staged) -> None:
+async def test_chats_to_a_busy_agent_are_acknowledged_and_answered_in_order(stage: Staged) -> None:
     async with stage(chunk_delay_seconds=0.002) as s:
         questions = [await s.say(f"Question number {number}?") for number in range(4)]
         await s.ear.first("coder", "chat", about=questions[-1])
@@ -290,7 +292,7 @@ async def test_a_queued_chat_can_be_cancelled_by_its_sender(stage: Staged, joine
         assert not [r for r in s.main_requests if "number 1?" in str(r.body["messages"])]
 
 
-async def test_a_full_queue_is_told_to_whoever_comes_next(stage: Staged) -> None:
+async def test_a_full_queue_refuses_the_next_chat(stage: Staged) -> None:
     async with stage() as s:
         await s.control("pause")
         await s.ear.first("coder", "participant/status", status="paused")
@@ -303,7 +305,7 @@ async def test_a_full_queue_is_told_to_whoever_comes_next(stage: Staged) -> None
         await s.control("shutdown")
 
 
-async def test_what_is_overheard_is_bounded(stage: Staged) -> None:
+async def test_the_number_of_overheard_chats_is_bounded(stage: Staged) -> None:
     async with stage(window_tokens=100_000) as s:
         for number in range(MAX_OVERHEARD_CHATS + 3):
             await s.ada.chat(f"Remark {number}.")
@@ -317,7 +319,7 @@ async def test_what_is_overheard_is_bounded(stage: Staged) -> None:
 # -- comings and goings ------------------------------------------------------------------------------------
 
 
-async def test_after_a_rejoin_it_says_its_status_again_and_goes_on(space: SpaceConfig, tokens: TokenBook) -> None:
+async def test_after_a_rejoin_the_agent_sends_its_status_and_continues(space: SpaceConfig, tokens: TokenBook) -> None:
     async def host(port: int, stop: anyio.Event, *, task_status: Any) -> None:
         async with serve_gateway(space, tokens=tokens, port=port) as gateway:
             task_status.started(gateway)
@@ -381,7 +383,7 @@ async def test_a_refused_agent_ends_with_the_reason(gateway: RunningGateway, tmp
             pass
 
 
-async def test_an_agent_runs_until_it_is_told_to_shut_down(gateway: RunningGateway, joined: Joined) -> None:
+async def test_an_agent_runs_until_a_shutdown(gateway: RunningGateway, joined: Joined) -> None:
     async with serve_rehearsal() as server, joined("ada") as ada, anyio.create_task_group() as tasks:
         ended = anyio.Event()
 
@@ -399,7 +401,7 @@ async def test_an_agent_runs_until_it_is_told_to_shut_down(gateway: RunningGatew
             await ended.wait()
 
 
-async def test_a_restarted_process_goes_on_and_says_what_it_does_not_know(stage: Staged, tmp_path: Path) -> None:
+async def test_a_restarted_agent_continues_and_reports_unknown_figures(stage: Staged, tmp_path: Path) -> None:
     path = tmp_path / "coder.sqlite"
     async with stage(store=SqliteStore(path)) as s:
         await s.ask("My name is Ada Lovelace.")
@@ -416,7 +418,7 @@ async def test_a_restarted_process_goes_on_and_says_what_it_does_not_know(stage:
         assert s.statuses[-1]["messages_in_context"] == 4
 
 
-async def test_a_process_that_died_between_a_call_and_its_result_mends_it(stage: Staged, tmp_path: Path) -> None:
+async def test_a_restart_closes_a_tool_call_without_result(stage: Staged, tmp_path: Path) -> None:
     path, begun = tmp_path / "coder.sqlite", anyio.Event()
 
     async def wait_for_ever() -> None:

@@ -94,7 +94,7 @@ def script(*calls: tuple[str, str]) -> list[dict[str, Any]]:
     return [{"tool_calls": asked}, {"text": "I see."}]
 
 
-async def test_it_calls_by_request_what_it_may_and_by_proposal_what_it_may_not_side_by_side() -> None:
+async def test_tools_are_called_by_request_or_proposal_as_capabilities_allow() -> None:
     add = '{"a": 1, "b": 2}'
     async with at_work(script=script(("scales__add", add), ("calculator__add", add), ("calculator__fail", ""))) as s:
         assert await s.ask("Add.") == "I see."
@@ -107,7 +107,7 @@ async def test_it_calls_by_request_what_it_may_and_by_proposal_what_it_may_not_s
         assert "tool_failed:calculator__fail: RuntimeError: out of order" in s.ear.words("coder")
 
 
-async def test_peers_tools_are_offered_with_the_first_question_and_the_board_by_capability() -> None:
+async def test_peer_tools_are_offered_with_the_first_question() -> None:
     async with at_work() as s:
         await s.ask("Who is here?")
         board = ["context_board", "request_compaction", "wait_for_headroom"]
@@ -129,7 +129,7 @@ async def test_a_model_reads_the_board() -> None:
         assert s.results()[0].startswith(f"coder (you): {tokens:,} of 8,192 tokens (reported), healthy")
 
 
-async def test_a_model_that_takes_no_tools_goes_on_without(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_model_without_tool_support_continues_without_tools(caplog: pytest.LogCaptureFixture) -> None:
     async with at_work(refuse_tools=True) as s:
         assert await s.ask("Hello?")
         assert await s.ask("And again?")
@@ -140,7 +140,7 @@ async def test_a_model_that_takes_no_tools_goes_on_without(caplog: pytest.LogCap
         assert s.agent.conversation.status().status == "active"
 
 
-async def test_a_turn_that_takes_too_long_is_stopped_and_says_so() -> None:
+async def test_a_turn_past_its_time_limit_is_stopped_and_reported() -> None:
     async with at_work(agent={"max_turn_seconds": 1.5}, chunk_delay_seconds=60.0) as s:
         assert "stopped after 1.5 seconds" in await s.ask("Think for a long time.")
         assert "turn_stopped:after 1.5 seconds" in s.ear.words("coder")
@@ -151,7 +151,7 @@ async def test_a_turn_that_takes_too_long_is_stopped_and_says_so() -> None:
             await s.server.wait_until(lambda: s.server.requests[0].is_disconnected)
 
 
-async def test_cancelling_a_turn_withdraws_what_it_proposed() -> None:
+async def test_cancelling_a_turn_withdraws_its_proposals() -> None:
     async with at_work(fulfils=False, script=script(("scales__add", '{"a": 1, "b": 2}'))) as s:
         await s.ada.chat("Add.", to="coder")
         proposal = await s.ear.first("coder", "mcp/proposal", method="tools/call")
@@ -164,14 +164,14 @@ async def test_cancelling_a_turn_withdraws_what_it_proposed() -> None:
 # -- its own line and levels -------------------------------------------------------------------------------
 
 
-async def test_its_own_line_stands_before_each_question_and_leaves_the_accounts_exact(stage: Staged) -> None:
+async def test_the_context_line_precedes_each_question_and_prices_stay_exact(stage: Staged) -> None:
     async with stage(agent={"context_line": True}) as s:
         for number in range(6):
             await s.ask(f"Question {number} about rivers?")
         body: dict[str, Any] = dict(s.main_requests[-1].body)
         questions = [message["content"] for message in body["messages"] if message["role"] == "user"]
         lines = [text.partition("\n\n")[0] for text in questions]
-        assert lines[0].startswith("[Your context: not known of 8,192 tokens (no call yet)")
+        assert lines[0].startswith("[Your context: size unknown (no call yet), limit 8,192 tokens")
         for line, request in zip(lines[1:], s.main_requests, strict=False):
             said = re.match(r"\[Your context: ([\d,]+) of 8,192 tokens \(reported\), healthy", line)
             assert said is not None
@@ -179,7 +179,7 @@ async def test_its_own_line_stands_before_each_question_and_leaves_the_accounts_
         assert s.agent.conversation.tracker.ledger.price(1, 6).basis == "exact"
 
 
-async def test_changes_of_a_level_are_heard_by_peers_and_by_the_agent_itself(stage: Staged) -> None:
+async def test_peers_and_the_agent_itself_receive_level_changes(stage: Staged) -> None:
     async with stage(fixed_usage=((3000, 60, 3060), (7600, 60, 7660))) as s:
         heard: list[str] = []
 

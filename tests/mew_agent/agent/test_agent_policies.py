@@ -84,7 +84,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-async def test_a_long_conversation_with_tools_is_answered_to_its_end(
+async def test_every_preset_answers_a_long_conversation_with_tools(
     stage: Staged, text: Callable[[int], str], preset: str
 ) -> None:
     """True usage in a small window: every question gets its one answer, whatever has to leave for it."""

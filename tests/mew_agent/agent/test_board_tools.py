@@ -103,48 +103,48 @@ async def scene(name: str, fourth: str | None = None) -> AsyncIterator[tuple[Boa
         ("boss", ["context_board", "request_compaction", "wait_for_headroom"]),
     ],
 )
-async def test_what_is_offered_depends_on_what_we_may_do(name: str, offered: list[str]) -> None:
+async def test_the_offered_board_tools_depend_on_capabilities(name: str, offered: list[str]) -> None:
     async with scene(name) as (tools, *_):
         assert [spec.name for spec in tools.specs()] == offered
 
 
-async def test_the_board_has_a_line_for_everybody_who_has_a_context() -> None:
+async def test_the_board_has_a_line_for_each_participant_with_a_context() -> None:
     async with scene("boss") as (_, call, *_rest):
         board = await call("context_board")
         assert board.splitlines() == [
-            "boss (you): not known tokens (not told)",
+            "boss (you): size unknown (not reported)",
             "coder: 98,412 of 128,000 tokens (reported), healthy, compacts at 115,200",
             "no context of their own: ada",
         ]
 
 
-async def test_a_compaction_is_asked_for_and_its_outcome_told() -> None:
+async def test_a_requested_compaction_returns_its_outcome() -> None:
     async with scene("boss") as (_, call, _coder, made):
         asked = '{"peer": "coder", "reason": "long review ahead"}'
         assert await call("request_compaction", asked) == "coder freed 71,366 tokens; now 27,046 tokens (projected)"
         made.done = CompactDone(status="skipped", skipped=True, reason="already_below_target")
         assert await call("request_compaction", asked) == "coder did not compact: already below target"
         made.done = CompactDone(status="skipped", skipped=True, reason="the model is down")
-        assert await call("request_compaction", asked) == "coder could not: the model is down"
+        assert await call("request_compaction", asked) == "coder failed to compact: the model is down"
 
 
-async def test_nobody_of_that_name_and_no_permission_are_errors() -> None:
+async def test_an_unknown_peer_and_a_missing_capability_are_errors() -> None:
     async with scene("boss") as (_, call, *_rest):
-        assert "no participant 'ghost' here (members: ada, coder)" in await call(
+        assert "no participant 'ghost' in this space (participants: ada, coder)" in await call(
             "request_compaction", '{"peer": "ghost"}'
         )
         refused = await call("request_compaction", '{"peer": "ada"}')
         assert refused.startswith("Error: 'boss' has no capability")
 
 
-async def test_nobody_is_waited_for_who_has_no_context_and_could_not_tell() -> None:
+async def test_a_peer_that_cannot_answer_is_not_waited_for() -> None:
     async with scene("boss", "mute") as (_, call, *_rest):
         with anyio.fail_after(10):
             told = await call("request_compaction", '{"peer": "mute"}')
-        assert told.startswith("Error: 'mute' has no context of its own that is known of")
+        assert told.startswith("Error: 'mute' reports no context of its own")
 
 
-async def test_room_is_waited_for_and_seen_when_it_comes() -> None:
+async def test_waiting_ends_when_room_appears() -> None:
     async with scene("watcher") as (_, call, coder, made):
         assert "has room for 16,788 tokens" in await call("wait_for_headroom", '{"peer": "coder", "tokens": 16788}')
         said: list[str] = []
@@ -161,18 +161,18 @@ async def test_room_is_waited_for_and_seen_when_it_comes() -> None:
         assert told.startswith("coder has room for 88,154 tokens: 27,046 of 128,000 tokens (reported), healthy")
 
 
-async def test_room_that_does_not_come_is_said_after_the_wait() -> None:
+async def test_waiting_without_success_reports_the_room() -> None:
     async with scene("watcher") as (_, call, coder, made):
         asked = '{"peer": "coder", "tokens": 50000, "timeout_seconds": 0.01}'
-        assert "waited 0.01 seconds for 'coder': it has room for 16,788 tokens only" in await call(
+        assert "waited 0.01 seconds for 'coder': it has room for only 16,788 tokens" in await call(
             "wait_for_headroom", asked
         )
         made.tokens = None
         await coder.control.announce()
-        assert "its room is not known" in await call("wait_for_headroom", asked.replace("50000", "200000"))
+        assert "its room is unknown" in await call("wait_for_headroom", asked.replace("50000", "200000"))
 
 
-async def test_whoever_leaves_is_not_waited_for() -> None:
+async def test_waiting_ends_when_the_peer_leaves() -> None:
     async with scene("watcher") as (_, call, coder, _made):
         said: list[str] = []
 
@@ -183,10 +183,10 @@ async def test_whoever_leaves_is_not_waited_for() -> None:
             tasks.start_soon(wait)
             await anyio.lowlevel.checkpoint()
             await coder.aclose()
-        assert "there is no participant 'coder' here" in said[0]
+        assert "no participant 'coder' in this space" in said[0]
 
 
-def test_room_ends_where_the_agent_compacts_or_the_window_ends() -> None:
+def test_headroom_ends_at_the_compaction_threshold_or_the_window() -> None:
     assert headroom_tokens(PeerContext()) is None
     assert headroom_tokens(PeerContext(tokens=100)) is None
     assert headroom_tokens(PeerContext(tokens=100, max_tokens=1_000)) == 900
@@ -194,10 +194,10 @@ def test_room_ends_where_the_agent_compacts_or_the_window_ends() -> None:
     assert headroom_tokens(PeerContext.from_status(Made().status(), "")) == 115_200 - 98_412
 
 
-def test_what_is_not_known_is_said_to_be_not_known() -> None:
+def test_an_unknown_size_is_called_unknown() -> None:
     made = Made()
     made.tokens = None
     assert context_words(PeerContext.from_status(made.status("paused"), "")) == (
-        "not known of 128,000 tokens (usage unavailable), healthy, compacts at 115,200, paused"
+        "size unknown (usage unavailable), limit 128,000 tokens, healthy, compacts at 115,200, paused"
     )
-    assert context_words(PeerContext(tokens=1_200, max_tokens=20_000)) == "1,200 of 20,000 tokens (its own count)"
+    assert context_words(PeerContext(tokens=1_200, max_tokens=20_000)) == "1,200 of 20,000 tokens (own count)"

@@ -18,7 +18,7 @@ def classifications(stage: Any) -> int:
     return sum(str(request.body["messages"][0]["content"]).startswith(start) for request in stage.server.requests)
 
 
-async def test_a_broadcast_that_is_not_for_it_is_heard_and_neither_figures_nor_board_move(
+async def test_a_broadcast_for_others_is_remembered_and_changes_no_figure(
     gateway: RunningGateway, stage: Staged
 ) -> None:
     script = (NOTED, NO, NOTED)
@@ -39,7 +39,7 @@ async def test_a_broadcast_that_is_not_for_it_is_heard_and_neither_figures_nor_b
         assert (await s.status())["tokens"] == spent[-1]
 
 
-async def test_a_broadcast_without_a_question_mark_that_is_for_it_is_answered(stage: Staged) -> None:
+async def test_the_model_accepts_a_broadcast_without_a_question_mark(stage: Staged) -> None:
     async with stage(agent={"answer_broadcasts": "model"}, script=(YES, NOTED)) as s:
         chat = await s.ada.chat("Somebody should look after the pump.")
         answer = await s.ear.first("coder", "chat", about=chat)
@@ -47,7 +47,7 @@ async def test_a_broadcast_without_a_question_mark_that_is_for_it_is_answered(st
         assert "yes" not in str(s.server.requests[-1].body["messages"])
 
 
-async def test_one_that_is_taken_back_while_the_model_is_asked_is_not_answered(stage: Staged) -> None:
+async def test_a_broadcast_cancelled_during_classification_is_not_answered(stage: Staged) -> None:
     async with stage(agent={"answer_broadcasts": "model"}, script=(YES, NOTED, NOTED), chunk_delay_seconds=0.2) as s:
         chat = await s.ada.chat("Somebody should look after the pump, and after the long pier, too.")
         await s.server.wait_until(lambda: classifications(s) == 1)
@@ -57,7 +57,7 @@ async def test_one_that_is_taken_back_while_the_model_is_asked_is_not_answered(s
         assert "pier" not in str(s.main_requests[-1].body["messages"])
 
 
-async def test_by_default_no_model_is_asked_and_never_means_never(stage: Staged) -> None:
+async def test_the_model_is_not_asked_by_default_or_with_never(stage: Staged) -> None:
     async with stage(script=(NOTED,) * 3) as s:
         chat = await s.ada.chat("Who is there?")
         await s.ear.first("coder", "chat", about=chat)

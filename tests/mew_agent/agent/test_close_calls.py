@@ -59,7 +59,7 @@ def true_prompt_tokens() -> int:
     return count_request(messages, [])
 
 
-async def test_a_request_that_fits_is_sent_although_its_projection_does_not() -> None:
+async def test_a_request_that_fits_is_sent_although_its_projection_does_not_fit() -> None:
     window = (true_prompt_tokens() + 200) * 21 // 20
     projected = round(features(SYSTEM) + features(TEXT))
     assert projected + output_reserve_tokens(window) > window > true_prompt_tokens() + output_reserve_tokens(window)
@@ -83,7 +83,7 @@ async def test_a_count_holds_only_for_the_request_it_counted() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "is_close"), [(100, False), (2047, False), (2049, True), (4000, True)])
-def test_before_the_first_report_a_projection_of_half_the_window_is_a_close_call(tokens: int, is_close: bool) -> None:
+def test_before_the_first_report_half_the_window_is_a_close_call(tokens: int, is_close: bool) -> None:
     tracker = Tracker(History(), MEW, resolve_window(4096), "m")
     tracker.ledger.prefix_tokens = tokens
     assert tracker.next_prompt.is_close_call(tracker.window.max_tokens) is is_close

@@ -46,14 +46,14 @@ class Slow:
         return count(text)
 
 
-def test_the_vocabulary_of_these_tests_counts_like_the_model(tmp_path: Path) -> None:
+def test_the_test_vocabulary_counts_like_the_model(tmp_path: Path) -> None:
     counter = chosen_counter("llama3", TokenizerSettings("rehearsal", write_vocabulary(tmp_path)))
     assert counter is not None
     for text in (*RESULTS.values(), "", " a  b\t\n\n c", "GetUserName ünï 98.6 % aGVsbG8gV29ybGQ="):
         assert counter.count(text) == count(text)
 
 
-async def test_a_status_says_that_the_next_prompt_is_counted_and_it_is_right(stage: Staged, tmp_path: Path) -> None:
+async def test_a_counted_next_prompt_is_right_and_labelled_tokenizer(stage: Staged, tmp_path: Path) -> None:
     async with stage(agent=told(tmp_path)) as s:
         assert (await s.status())["context"]["next_prompt_basis"] == "heuristic"
         for question in ("How is pump 7?", *RESULTS.values(), "And pump 8?", "And 9?"):
@@ -67,7 +67,7 @@ async def test_a_status_says_that_the_next_prompt_is_counted_and_it_is_right(sta
         assert abs(s.reported[-1]["context"]["drift_tokens"]) <= 4
 
 
-async def test_counts_are_nearer_than_features(stage: Staged, tmp_path: Path) -> None:
+async def test_tokenizer_counts_are_closer_than_features(stage: Staged, tmp_path: Path) -> None:
     async def drifts(agent: dict[str, Any]) -> list[int]:
         async with stage(agent=agent) as s:
             for _ in range(2):
@@ -80,7 +80,7 @@ async def test_counts_are_nearer_than_features(stage: Staged, tmp_path: Path) ->
     assert sum(counted) < sum(projected) / 10
 
 
-async def test_what_tools_answer_is_counted_too(talking: Talking) -> None:
+async def test_tool_results_are_counted(talking: Talking) -> None:
     async with talking(tools=(TOOL,), counter=chosen_rehearsal()) as talk:
         await talk.turn("One.")
         await talk.turn("Two.")
@@ -100,7 +100,7 @@ def chosen_rehearsal() -> Any:
     return slow
 
 
-async def test_a_control_that_comes_while_a_long_text_is_counted_leaves_the_books_right(talking: Talking) -> None:
+async def test_a_clear_during_counting_keeps_the_accounts_right(talking: Talking) -> None:
     """The text enters after the clear, with its price; nothing of what left is priced."""
     counter = Slow()
     async with talking(counter=counter, window_tokens=60_000) as talk:
@@ -120,7 +120,7 @@ async def test_a_control_that_comes_while_a_long_text_is_counted_leaves_the_book
         assert sum(talk.conversation.tracker.ledger.item_prices().values()) < (reported["total_tokens"] or 0)
 
 
-async def test_a_result_whose_call_was_cleared_while_it_was_counted_does_not_enter(talking: Talking) -> None:
+async def test_a_result_whose_call_was_cleared_does_not_enter(talking: Talking) -> None:
     counter = Slow()
     async with talking(tools=(TOOL,), counter=counter, window_tokens=60_000) as talk:
         reply = await talk.turn('call look_up with {"q": "pump"}')
@@ -163,7 +163,7 @@ async def test_notes_in_place_of_old_results_are_counted(talking: Talking) -> No
         assert [counted[stub.seq] for stub in stubs] == [count(stub.text()) for stub in stubs]
 
 
-async def test_mistrals_vocabulary_prices_what_enters(talking: Talking) -> None:
+async def test_the_mistral_vocabulary_prices_new_items(talking: Talking) -> None:
     pytest.importorskip("mistral_common")
     counter = chosen_counter("auto", TokenizerSettings("mistral-nemo"))
     assert counter is not None
@@ -174,7 +174,7 @@ async def test_mistrals_vocabulary_prices_what_enters(talking: Talking) -> None:
         assert ledger.unsent_price(item.seq) == counter.count(item.text()) + round(ledger.calibration.overhead_tokens)
 
 
-async def test_a_vocabulary_of_another_model_is_soon_not_believed(stage: Staged) -> None:
+async def test_the_vocabulary_of_another_model_is_soon_ignored(stage: Staged) -> None:
     pytest.importorskip("mistral_common")
     async with stage(agent={"tokenizer": "mistral"}) as s:
         for _ in range(4):
@@ -184,7 +184,7 @@ async def test_a_vocabulary_of_another_model_is_soon_not_believed(stage: Staged)
         assert context["next_prompt_basis"] == "projected"
 
 
-async def test_without_an_extra_or_a_file_texts_are_projected_and_the_log_says_so_once(
+async def test_without_a_tokenizer_texts_are_projected_and_the_log_says_so(
     stage: Staged, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mew_agent.tokens.tokenizers")
@@ -197,7 +197,7 @@ async def test_without_an_extra_or_a_file_texts_are_projected_and_the_log_says_s
     assert line.endswith("texts are projected from features instead")
 
 
-async def test_counting_never_asks_the_network(talking: Talking, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_counting_never_uses_the_network(talking: Talking, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mistral_common")
 
     def refuse(*_: object, **__: object) -> None:

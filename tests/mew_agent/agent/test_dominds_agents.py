@@ -88,7 +88,7 @@ async def test_the_reminder_is_in_every_request_while_the_prompt_is_large(
         assert "".join(shown) == expected
 
 
-async def test_d7_the_models_input_length_is_the_window_where_no_other_is_known(stage: Staged) -> None:
+async def test_d7_the_models_input_length_is_the_default_window(stage: Staged) -> None:
     agent = {**dominds("v1", None), "models": {"rehearsal": {"input_length": 128_000}}}
     async with stage(agent=agent, fixed_usage=prompts(64_000, 64_001), report_window=False) as s:
         await asked(s, 3)
@@ -96,7 +96,7 @@ async def test_d7_the_models_input_length_is_the_window_where_no_other_is_known(
         assert s.statuses[-1]["max_tokens"] == 128_000
 
 
-async def test_the_reminder_says_the_newest_figures_and_that_they_are_unknown(stage: Staged) -> None:
+async def test_the_reminder_shows_the_newest_figures_or_calls_them_unknown(stage: Staged) -> None:
     async with stage(agent=dominds("v1"), fixed_usage=prompts(120_000, 130_000, None)) as s:
         await asked(s, 2)
         assert "120,000 of 200,000 tokens (60 %)" in reminded(s.main_requests[1])
@@ -108,7 +108,7 @@ async def test_the_reminder_says_the_newest_figures_and_that_they_are_unknown(st
         assert all("120,000" not in item.content for item in s.agent.conversation.history.items)
 
 
-async def test_d6_and_d8_without_usage_or_window_nothing_is_a_number(stage: Staged) -> None:
+async def test_d6_and_d8_without_usage_or_window_no_figure_is_reported(stage: Staged) -> None:
     async with stage(agent=dominds("v1", None), fixed_usage=prompts(190_000, None), report_window=False) as s:
         await asked(s, 1)
         status = s.statuses[-1]
@@ -123,7 +123,7 @@ async def test_d6_and_d8_without_usage_or_window_nothing_is_a_number(stage: Stag
 # -- prompts on a cadence, and countdowns ------------------------------------------------------------------
 
 
-async def test_d9_caution_prompts_a_generation_of_its_own_and_critical_rides_on_the_next_message(
+async def test_d9_caution_prompts_alone_and_critical_with_the_next_message(
     stage: Staged,
 ) -> None:
     usage = prompts(100_000, 100_001, 180_000, 180_001)
@@ -154,7 +154,7 @@ async def test_d10_a_caution_prompt_comes_on_entry_and_each_tenth_generation(sta
         assert [number for number, own in enumerate(sent, 1) if own] == [2, 12]
 
 
-async def test_d12_five_prompts_count_down_and_the_sixth_is_a_new_course_without_anybody(stage: Staged) -> None:
+async def test_d12_after_five_prompts_the_context_is_cleared(stage: Staged) -> None:
     async with stage(agent=dominds("v3"), fixed_usage=(CRITICAL,) * 8) as s:
         await asked(s, 5)
         assert left(s) == [4, 3, 2, 1]
@@ -173,7 +173,7 @@ async def test_d12_five_prompts_count_down_and_the_sixth_is_a_new_course_without
         assert left(s) == [4, 3, 2, 1, 0, 4]
 
 
-async def test_d14_usage_that_is_missing_ends_the_countdown(stage: Staged) -> None:
+async def test_d14_missing_usage_ends_the_countdown(stage: Staged) -> None:
     async with stage(agent=dominds("v3"), fixed_usage=prompts(190_000, 190_000, None, 190_000)) as s:
         await asked(s, 3)
         status = s.statuses[-1]
@@ -188,7 +188,7 @@ def note(word: str) -> str:
     return f"noted {word}"
 
 
-async def test_d15_a_prompt_due_while_a_person_speaks_comes_at_the_first_free_generation(stage: Staged) -> None:
+async def test_d15_a_due_prompt_waits_for_a_free_generation(stage: Staged) -> None:
     agent = {**dominds("v3", caution_cadence_generations=4), "upkeep": False}
     async with stage(agent=agent, tools=[note], fixed_usage=prompts(150_000, 150_000, 150_000)) as s:
         await s.ask("First.")
@@ -216,7 +216,7 @@ async def test_levels_begin_strictly_above_their_marks(
         assert [status["context"]["level"] for status in s.reported] == expected
 
 
-async def test_d21_at_critical_a_message_carries_the_prompt_and_the_tools_of_its_answer_pass(stage: Staged) -> None:
+async def test_d21_at_critical_a_message_carries_the_prompt_once(stage: Staged) -> None:
     async with stage(agent=dominds("v3"), tools=[note], fixed_usage=(CRITICAL,) * 5) as s:
         await s.ask("First.")
         await s.ask('call note with {"word": "water"}')
@@ -226,7 +226,7 @@ async def test_d21_at_critical_a_message_carries_the_prompt_and_the_tools_of_its
         assert left(s) == [4, 3]
 
 
-async def test_a_countdown_goes_on_after_a_restart_of_the_process(stage: Staged, tmp_path: Path) -> None:
+async def test_a_countdown_continues_after_a_restart(stage: Staged, tmp_path: Path) -> None:
     for first, expected in ((3, [4, 3]), (4, [2, 1, 0])):
         store = SqliteStore(tmp_path / "session.db")
         async with stage(agent=dominds("v3"), store=store, fixed_usage=(CRITICAL,) * 6) as s:
@@ -240,7 +240,7 @@ async def test_a_countdown_goes_on_after_a_restart_of_the_process(stage: Staged,
                 await s.ear.first("coder", "participant/status", status="cleared:countdown at critical ended")
 
 
-async def test_a_chat_that_waits_for_the_new_course_is_answered_in_it(stage: Staged) -> None:
+async def test_a_chat_pending_during_a_clear_is_answered_after_it(stage: Staged) -> None:
     async with stage(agent=dominds("v3"), fixed_usage=(CRITICAL,) * 7) as s:
         await asked(s, 5)
         await s.say("The sixth.")
@@ -260,9 +260,7 @@ def calling(*calls: tuple[str, str]) -> dict[str, Any]:
     return {"tool_calls": [{"name": name, "arguments": arguments} for name, arguments in calls]}
 
 
-async def test_a_cleared_mind_begins_anew_with_its_note_and_the_question_is_answered(
-    stage: Staged, tmp_path: Path
-) -> None:
+async def test_after_clear_mind_the_question_is_answered_with_the_note(stage: Staged, tmp_path: Path) -> None:
     script = (
         {"text": "Noted."},
         calling(("add_reminder", '{"content": "The gauge is at the north pier."}')),
@@ -290,7 +288,7 @@ async def test_a_cleared_mind_begins_anew_with_its_note_and_the_question_is_answ
 
 
 @pytest.mark.parametrize("order", [("clear_mind", "explode"), ("explode", "clear_mind")])
-async def test_a_mind_is_not_cleared_beside_a_failed_call(stage: Staged, order: tuple[str, str]) -> None:
+async def test_clear_mind_is_refused_when_another_call_failed(stage: Staged, order: tuple[str, str]) -> None:
     def explode() -> str:
         """Fails."""
         raise OSError("no such pier")
@@ -305,7 +303,7 @@ async def test_a_mind_is_not_cleared_beside_a_failed_call(stage: Staged, order: 
         assert not any(word.startswith("cleared") for word in s.ear.words("coder"))
 
 
-async def test_upkeep_ends_with_a_cleared_mind_and_says_nothing_to_anybody(stage: Staged) -> None:
+async def test_idle_maintenance_ends_with_a_cleared_mind_and_sends_no_chat(stage: Staged) -> None:
     script = ({"text": "Noted."}, calling(("clear_mind", '{"reminder_content": "Start at the pier."}')))
     async with stage(agent=dominds("v3"), script=script, fixed_usage=prompts(150_000, 150_000)) as s:
         await s.ask("Remember the pier.")
@@ -337,9 +335,7 @@ async def test_d22_large_results_are_withheld_at_caution_and_critical(stage: Sta
 
 
 @pytest.mark.parametrize(("size", "is_prompted"), [(2000, True), (2001, False)])
-async def test_a_notice_of_a_withheld_result_stands_for_the_prompt_of_that_round(
-    stage: Staged, size: int, is_prompted: bool
-) -> None:
+async def test_a_withheld_result_replaces_the_prompt_of_that_round(stage: Staged, size: int, is_prompted: bool) -> None:
     """The prompt is not made up for: the cadence goes on as if it had been said."""
 
     def fetch(size: int) -> str:
@@ -355,7 +351,7 @@ async def test_a_notice_of_a_withheld_result_stands_for_the_prompt_of_that_round
         assert prompted == [0, int(is_prompted), int(is_prompted), int(is_prompted) + 1]
 
 
-async def test_reminders_may_be_offered_under_any_policy_and_are_not_by_default(stage: Staged) -> None:
+async def test_reminders_can_be_offered_under_any_policy(stage: Staged) -> None:
     async with stage() as s:
         assert not any(spec.name == "clear_mind" for spec in s.agent.tools.specs())
     async with stage(agent={"reminders": True}) as s:

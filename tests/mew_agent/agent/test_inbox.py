@@ -27,7 +27,7 @@ async def at_once() -> None:
     return None
 
 
-async def test_chats_wait_in_order_and_whoever_has_to_wait_is_told(talking: Talking) -> None:
+async def test_chats_keep_their_order_and_waiting_ones_are_acknowledged(talking: Talking) -> None:
     async with talking() as talk:
         box = inbox(talk)
         assert box.add(chat("One."), is_busy=False) is None
@@ -37,7 +37,7 @@ async def test_chats_wait_in_order_and_whoever_has_to_wait_is_told(talking: Talk
         assert box.add(chat("Three."), is_busy=True) == "queued"
 
 
-async def test_a_full_queue_takes_no_more_and_says_so(talking: Talking) -> None:
+async def test_a_full_inbox_refuses_chats(talking: Talking) -> None:
     async with talking() as talk:
         box = inbox(talk, "model")
         for number in range(MAX_QUEUED_CHATS):
@@ -48,7 +48,7 @@ async def test_a_full_queue_takes_no_more_and_says_so(talking: Talking) -> None:
         assert len(box) == MAX_QUEUED_CHATS
 
 
-async def test_only_who_asked_takes_a_chat_back(talking: Talking) -> None:
+async def test_only_the_sender_can_cancel_a_chat(talking: Talking) -> None:
     async with talking() as talk:
         box = inbox(talk)
         for name in ("q1", "q2"):
@@ -60,7 +60,7 @@ async def test_only_who_asked_takes_a_chat_back(talking: Talking) -> None:
         assert not is_about(cancel("q2", sender="bob"), chat("Go.", name="q2"))
 
 
-async def test_the_next_chat_is_waited_for_until_we_are_active_and_may_be_gone_then(talking: Talking) -> None:
+async def test_a_chat_cancelled_during_a_pause_is_not_returned(talking: Talking) -> None:
     async with talking() as talk:
         box, active, given = inbox(talk), anyio.Event(), list[str]()
 
@@ -81,7 +81,7 @@ async def test_the_next_chat_is_waited_for_until_we_are_active_and_may_be_gone_t
         assert given == ["q2"]
 
 
-async def test_remarks_are_given_once_and_the_oldest_of_too_many_are_forgotten(talking: Talking) -> None:
+async def test_overheard_chats_are_returned_once_and_bounded(talking: Talking) -> None:
     async with talking() as talk:
         box = inbox(talk)
         for number in range(MAX_OVERHEARD_CHATS + 1):
@@ -94,7 +94,7 @@ async def test_remarks_are_given_once_and_the_oldest_of_too_many_are_forgotten(t
 
 
 @pytest.mark.parametrize("text", [None, 5, ""])
-async def test_what_says_nothing_is_no_chat(talking: Talking, text: object) -> None:
+async def test_a_chat_without_text_is_ignored(talking: Talking, text: object) -> None:
     async with talking() as talk:
         box = inbox(talk)
         assert box.add(chat(text), is_busy=True) is None
@@ -102,7 +102,7 @@ async def test_what_says_nothing_is_no_chat(talking: Talking, text: object) -> N
         assert list(box.take_overheard()) == []
 
 
-async def test_where_nothing_is_answered_everything_is_a_remark(talking: Talking) -> None:
+async def test_an_inbox_without_answers_only_remembers(talking: Talking) -> None:
     async with talking() as talk:
         box = inbox(talk, answers=False)
         assert box.add(chat("Coder?"), is_busy=True) is None

@@ -87,7 +87,7 @@ def compactions(stage: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("total", "compacts"), [(5_400, False), (5_600, True)], ids=["O1", "O2"])
-async def test_a_request_that_leaves_too_little_for_its_answer_is_compacted_first(
+async def test_a_request_without_room_for_its_answer_is_compacted_first(
     stage: Staged, text: Text, total: int, compacts: bool
 ) -> None:
     """4/5 of 8,192 with a fifth of the rest: 5,553 tokens go as they are. A short question adds a few."""
@@ -118,9 +118,7 @@ async def test_a_reply_that_ended_at_nine_tenths_is_followed_by_a_compaction(
             assert compactions(s) == []
 
 
-async def test_o8_a_reply_that_ends_over_the_window_is_told_and_the_next_request_compacts(
-    stage: Staged, text: Text
-) -> None:
+async def test_o8_a_reply_past_the_window_is_reported_and_then_compacted(stage: Staged, text: Text) -> None:
     usage = ((9000, 60, 9060), (18_000, 60, 18_060), (29_000, 4000, 33_000))
     async with stage(agent=lmstudio(32_768), fixed_usage=usage) as s:
         for _ in usage:
@@ -131,7 +129,7 @@ async def test_o8_a_reply_that_ends_over_the_window_is_told_and_the_next_request
         assert compactions(s) == ["compacting", "compacted"]
 
 
-async def test_o16_a_call_without_usage_keeps_the_last_figure_and_decides_nothing(stage: Staged, text: Text) -> None:
+async def test_o16_a_call_without_usage_keeps_the_last_figure(stage: Staged, text: Text) -> None:
     async with stage(agent=lmstudio(8192), fixed_usage=((900, 60, 960), None)) as s:
         await s.ask(text(60))
         await s.ask(text(60))
@@ -141,7 +139,7 @@ async def test_o16_a_call_without_usage_keeps_the_last_figure_and_decides_nothin
         assert compactions(s) == []
 
 
-async def test_o5_a_window_without_room_for_an_answer_is_an_error_and_no_loop(stage: Staged) -> None:
+async def test_o5_a_window_without_room_for_an_answer_is_an_error(stage: Staged) -> None:
     async with stage(agent=lmstudio(1000)) as s:
         answer = await s.ask("Hello?")
         assert "a window of 1000 tokens has no room" in answer
@@ -151,9 +149,7 @@ async def test_o5_a_window_without_room_for_an_answer_is_an_error_and_no_loop(st
 # -- while a reply streams ---------------------------------------------------------------------------------
 
 
-async def test_a_streaming_reply_is_stopped_compacted_and_begins_again_in_the_same_stream(
-    stage: Staged, text: Text
-) -> None:
+async def test_a_stopped_reply_starts_over_in_the_same_stream(stage: Staged, text: Text) -> None:
     async with stage(agent=lmstudio(), reply_tokens=60) as s, watching(s) as viewer:
         await fill(s, text, 1700)
         viewer.frames.clear()
@@ -210,9 +206,7 @@ async def test_o8_a_reply_that_jumps_over_the_window_is_aborted_with_its_figures
 
 
 @pytest.mark.parametrize("behaviour", ["fail", "empty"])
-async def test_where_no_summary_can_be_had_the_oldest_turns_leave_without_one(
-    stage: Staged, text: Text, behaviour: str
-) -> None:
+async def test_without_a_summary_the_oldest_turns_are_dropped(stage: Staged, text: Text, behaviour: str) -> None:
     async with stage(agent=lmstudio(), reply_tokens=60, summary_behaviour=behaviour) as s:
         await fill(s, text, 1900)
         s.server.change(script=({"text": text(2400)}, {"text": "The short version."}))
@@ -224,7 +218,7 @@ async def test_where_no_summary_can_be_had_the_oldest_turns_leave_without_one(
 # -- tool results ------------------------------------------------------------------------------------------
 
 
-async def test_room_is_made_for_a_tool_result_that_would_not_fit_and_it_stays(stage: Staged, text: Text) -> None:
+async def test_a_compaction_makes_room_for_a_tool_result(stage: Staged, text: Text) -> None:
     report = text(2300)
     happened: list[ConversationEvent] = []
 
@@ -264,7 +258,7 @@ async def test_o10_a_tool_result_larger_than_the_window_is_an_error_without_rest
 # -- whom it is for ----------------------------------------------------------------------------------------
 
 
-async def test_o14_an_agent_that_is_not_told_its_window_says_so_and_asks_no_model(stage: Staged) -> None:
+async def test_o14_without_a_window_the_agent_calls_no_model(stage: Staged) -> None:
     async with stage(agent=lmstudio(None), report_window=False) as s:
         word = "policy_stopped:the context window of 'rehearsal' is unknown; set `context_token_limit`"
         await s.ear.until(lambda: word in s.ear.words("coder"))
@@ -296,7 +290,7 @@ def configured(gateway: RunningGateway, base_url: str, **values: Any) -> AgentCo
     ("values", "refused"),
     [({}, True), ({"policy_scope": "any"}, False), ({"provider": "lmstudio"}, False), ({"policy": "mew"}, False)],
 )
-async def test_another_provider_is_refused_unless_told_otherwise(
+async def test_a_policy_for_another_provider_is_refused_by_default(
     gateway: RunningGateway, values: dict[str, Any], refused: bool
 ) -> None:
     async with serve_rehearsal() as server:

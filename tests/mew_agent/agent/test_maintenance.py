@@ -16,21 +16,21 @@ def calling(name: str, arguments: str = "{}") -> dict[str, Any]:
     return {"tool_calls": [{"name": name, "arguments": arguments}]}
 
 
-async def test_without_a_prompt_that_waits_there_is_none(talking: Talking) -> None:
+async def test_without_a_due_prompt_no_maintenance_runs(talking: Talking) -> None:
     async with talking(policy=DOMINDS_V3, window=200_000, fixed_usage=((50_000, 10, 50_010),)) as talk:
         await talk.turn("One.")
         assert not await run_maintenance(talk.conversation, max_iterations=3)
         assert len(talk.server.requests) == 1
 
 
-async def test_under_mew_there_is_none_however_full(talking: Talking) -> None:
+async def test_the_mew_policy_needs_no_maintenance(talking: Talking) -> None:
     async with talking(fixed_usage=((7400, 10, 7410),)) as talk:
         await talk.turn("One.")
         assert not await run_maintenance(talk.conversation, max_iterations=3)
 
 
 @pytest.mark.parametrize("usage_after", [LARGE, None])
-async def test_the_model_is_asked_once_for_a_prompt(talking: Talking, usage_after: Any) -> None:
+async def test_one_due_prompt_causes_one_call(talking: Talking, usage_after: Any) -> None:
     options: dict[str, Any] = {"script": (NOTED, NOTED), "fixed_usage": (LARGE, usage_after)}
     async with talking(policy=DOMINDS_V3, window=200_000, **options) as talk:
         await talk.turn("One.")
@@ -40,7 +40,7 @@ async def test_the_model_is_asked_once_for_a_prompt(talking: Talking, usage_afte
         assert roles == [("user", False), ("assistant", False), ("user", True), ("assistant", False)]
 
 
-async def test_only_tools_over_the_own_context_are_carried_out(talking: Talking) -> None:
+async def test_only_context_tools_run_during_maintenance(talking: Talking) -> None:
     script = (NOTED, calling("look_up"), calling("add_reminder", '{"content": "The pier."}'), NOTED)
     async with talking(policy=DOMINDS_V3, window=200_000, script=script, fixed_usage=(LARGE,) * 2) as talk:
         await talk.turn("One.")
@@ -49,7 +49,7 @@ async def test_only_tools_over_the_own_context_are_carried_out(talking: Talking)
         assert results == [f"Error: {NOT_AVAILABLE}", "Kept as r1."]
 
 
-async def test_it_ends_after_so_many_calls(talking: Talking) -> None:
+async def test_maintenance_ends_after_the_maximum_of_calls(talking: Talking) -> None:
     script = (NOTED, *[calling("look_up")] * 9)
     async with talking(policy=DOMINDS_V3, window=200_000, script=script, fixed_usage=(LARGE,) * 9) as talk:
         await talk.turn("One.")
@@ -58,7 +58,7 @@ async def test_it_ends_after_so_many_calls(talking: Talking) -> None:
         assert talk.conversation.history.open_calls() == frozenset()
 
 
-async def test_a_model_that_fails_changes_nothing(talking: Talking) -> None:
+async def test_a_failed_maintenance_call_changes_nothing(talking: Talking) -> None:
     async with talking(policy=DOMINDS_V3, window=200_000, script=(NOTED,), fixed_usage=(LARGE,)) as talk:
         await talk.turn("One.")
         talk.server.change(status=500)

@@ -54,18 +54,18 @@ async def said(tools: ResourceTools, name: str, arguments: str = "{}") -> str:
     return (await tools.run(ToolCall("1", name, arguments), CONTEXT)).prompt_text
 
 
-async def test_they_are_offered_while_somebody_has_something_to_read() -> None:
+async def test_resource_tools_are_offered_while_a_peer_has_resources() -> None:
     async with space_of_peers() as (_, join), join("asker", discover=True) as me, join("more"):
         tools = ResourceTools(me)
         await until(lambda: "more" in me.peers and me.peers["more"].tools == ())
         assert tools.specs() == ()
-        assert await said(tools, "list_resources") == "Error: nobody here has anything to read"
+        assert await said(tools, "list_resources") == "Error: no participant has resources to read"
         async with library(join("tools")):
             await until(lambda: [spec.name for spec in tools.specs()] == ["list_resources", "read_resource"])
         await until(lambda: tools.specs() == ())
 
 
-async def test_what_there_is_to_read_is_listed_with_what_it_is() -> None:
+async def test_resources_are_listed_with_their_descriptions() -> None:
     async with scene() as (me, tools, join):
         await until(lambda: bool(tools.specs()))
         listed = """\
@@ -91,13 +91,13 @@ tools: notes://{day} (notes · A day's notes.)"""
         ('{"uri": "notes://today"}', "Error: bad arguments for 'read_resource': peer"),
     ],
 )
-async def test_something_is_read_by_its_uri(arguments: str, text: str) -> None:
+async def test_a_resource_is_read_by_its_uri(arguments: str, text: str) -> None:
     async with scene() as (_, tools, _join):
         await until(lambda: bool(tools.specs()))
         assert (await said(tools, "read_resource", arguments)).startswith(text)
 
 
-async def test_a_reading_names_what_it_is_for() -> None:
+async def test_a_read_request_refers_to_the_chat_it_serves() -> None:
     async with scene() as (_, tools, join), join("ada") as ada:
         ear = Ear(ada)
         await until(lambda: bool(tools.specs()))
@@ -107,7 +107,7 @@ async def test_a_reading_names_what_it_is_for() -> None:
         assert (request.context, request.correlation_id) == ("reasoning-7", ("chat-7",))
 
 
-async def test_only_what_we_may_read_is_offered_and_each_reading_is_decided() -> None:
+async def test_capabilities_decide_which_resources_are_readable() -> None:
     space = """
 space: {id: demo}
 participants:
@@ -146,11 +146,11 @@ participants:
         ("bare", "bare"),
     ],
 )
-def test_what_was_read_may_have_any_shape(result: Any, text: str) -> None:
+def test_contents_of_any_shape_become_text(result: Any, text: str) -> None:
     assert contents_text("tools", result) == text
 
 
 @pytest.mark.parametrize("result", [None, 5, {}, {"contents": []}, {"contents": [{"uri": "x"}]}])
-def test_what_holds_nothing_to_read_is_said(result: Any) -> None:
-    with pytest.raises(NothingToRead, match="'tools' answered what cannot be read"):
+def test_contents_without_text_are_an_error(result: Any) -> None:
+    with pytest.raises(NothingToRead, match="the answer of 'tools' contains no readable content"):
         contents_text("tools", result)

@@ -41,7 +41,7 @@ def names(tools: PeerTools | AgentTools) -> list[str]:
     return [spec.name for spec in tools.specs()]
 
 
-async def test_peers_tools_are_offered_under_names_of_both() -> None:
+async def test_peer_tools_are_offered_as_peer_and_tool_name() -> None:
     async with scene() as (_, tools, _ear, _join):
         assert names(tools) == ["tools__add", "tools__fail", "tools__where"]
         add = tools.specs()[0]
@@ -49,7 +49,7 @@ async def test_peers_tools_are_offered_under_names_of_both() -> None:
         assert add.parameters["required"] == ["a", "b"]
 
 
-async def test_a_call_goes_to_the_peer_and_names_what_it_is_for() -> None:
+async def test_a_call_goes_to_the_peer_and_refers_to_its_chat() -> None:
     async with scene() as (_, tools, ear, _join):
         call = ToolCall("1", "tools__add", '{"a": 2, "b": 3}')
         assert (await tools.run(call, CONTEXT)).prompt_text == "5"
@@ -68,7 +68,7 @@ async def test_a_call_goes_to_the_peer_and_names_what_it_is_for() -> None:
         ("ghost__add", "{}", "Error: no tool 'ghost__add' (known: tools__add, tools__fail, tools__where)"),
     ],
 )
-async def test_what_goes_wrong_is_text_for_the_model(name: str, arguments: str, said: str) -> None:
+async def test_failed_calls_become_text_for_the_model(name: str, arguments: str, said: str) -> None:
     async with scene() as (_, tools, _ear, _join):
         assert names(tools)
         result = await tools.run(ToolCall("1", name, arguments), CONTEXT)
@@ -76,7 +76,7 @@ async def test_what_goes_wrong_is_text_for_the_model(name: str, arguments: str, 
         assert result.prompt_text.startswith(said)
 
 
-async def test_only_what_we_may_ask_for_is_offered() -> None:
+async def test_only_permitted_tools_are_offered() -> None:
     space = """
 space: {id: demo}
 participants:
@@ -93,7 +93,7 @@ participants:
         assert names(PeerTools(me)) == ["tools__add", "tools__where"]
 
 
-async def test_a_tool_that_we_may_call_with_certain_arguments_only_is_offered_and_each_call_decided() -> None:
+async def test_a_tool_permitted_for_some_arguments_is_offered() -> None:
     space = """
 space: {id: demo}
 participants:
@@ -113,7 +113,7 @@ participants:
         assert refused == "Error: 'asker' has no capability that covers 'mcp/request' with these arguments"
 
 
-async def test_a_tool_of_a_peer_that_left_is_not_offered_and_says_so_when_called() -> None:
+async def test_a_tool_of_an_absent_peer_is_an_error() -> None:
     async with scene() as (me, _, _ear, join):
         agent_tools = AgentTools(PeerTools(me))
         async with with_tools(join("more")):
@@ -124,7 +124,7 @@ async def test_a_tool_of_a_peer_that_left_is_not_offered_and_says_so_when_called
         assert said == "Error: 'more' is not in the space"
 
 
-async def test_a_name_of_our_own_is_not_taken_from_us() -> None:
+async def test_a_peer_tool_never_takes_the_name_of_an_own_tool() -> None:
     async with scene() as (me, _, _ear, _join):
 
         def mine() -> str:

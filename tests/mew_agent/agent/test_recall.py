@@ -26,7 +26,7 @@ def tools(request: Any) -> list[str]:
     return [tool["function"]["name"] for tool in request.body.get("tools", ())]
 
 
-async def test_a_cut_result_can_be_read_in_pieces_none_of_which_is_cut(stage: Staged) -> None:
+async def test_a_cut_result_can_be_recalled_in_parts(stage: Staged) -> None:
     async with stage(tools=[read_book], script=[*calls(("read_book", "{}")), {"text": "Long."}]) as s:
         assert await s.ask("Read.") == "Long."
         (part,) = results(s.main_requests[-1])
@@ -48,7 +48,7 @@ async def test_a_cut_result_can_be_read_in_pieces_none_of_which_is_cut(stage: St
             assert len(text) > 200
 
 
-async def test_a_wrong_id_or_place_is_said(stage: Staged) -> None:
+async def test_a_wrong_id_or_position_is_an_error(stage: Staged) -> None:
     async with stage(tools=[read_book], script=[*calls(("read_book", "{}")), {"text": "Long."}]) as s:
         await s.ask("Read.")
         (part,) = results(s.main_requests[-1])
@@ -57,9 +57,9 @@ async def test_a_wrong_id_or_place_is_said(stage: Staged) -> None:
         s.server.change(script=[*calls(*(("recall_result", one) for one in asked)), {"text": "Done."}])
         await s.ask("Read on.")
         wrong, behind, absent = results(s.main_requests[-1])[-3:]
-        assert wrong == "Error: no result is kept as 'nothing'"
-        assert "that is behind its end" in behind
-        assert "the text is not in it after character 0" in absent
+        assert wrong == "Error: no result is stored as 'nothing'"
+        assert "the start is past its end" in behind
+        assert "the text does not occur after character 0" in absent
 
 
 async def test_long_results_can_be_refused_and_bounded_by_config(stage: Staged) -> None:
@@ -74,7 +74,7 @@ async def test_long_results_can_be_refused_and_bounded_by_config(stage: Staged) 
         assert grown < 200 + 200  # the call, the result, and the second tool that is offered now
 
 
-async def test_accounts_stay_right_about_a_cut_result(stage: Staged) -> None:
+async def test_a_cut_result_keeps_the_accounts_right(stage: Staged) -> None:
     async with stage(tools=[read_book], script=[*calls(("read_book", "{}")), {"text": "Long."}]) as s:
         await s.ask("Read.")
         await s.ask("And now?")
@@ -83,7 +83,7 @@ async def test_accounts_stay_right_about_a_cut_result(stage: Staged) -> None:
         assert [status["tokens"] for status in s.reported] == true
 
 
-async def test_results_that_no_longer_fit_are_blamed_and_not_the_message(stage: Staged) -> None:
+async def test_results_that_do_not_fit_are_named_as_the_cause(stage: Staged) -> None:
     """A server's window may turn out to be far smaller than we were told."""
     async with stage(
         tools=[read_book],

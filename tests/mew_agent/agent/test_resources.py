@@ -31,7 +31,7 @@ def environment(gateway: RunningGateway, **more: str) -> dict[str, str]:
     return {**place, "MEW_TOKEN": gateway.token_of("coder"), **more}
 
 
-def test_a_configuration_means_its_model_its_store_and_its_summariser(tmp_path: Path) -> None:
+def test_a_configuration_opens_model_store_and_summariser(tmp_path: Path) -> None:
     plain = open_resources(config(base_url="http://127.0.0.1:1/v1"))
     assert isinstance(plain.model, OpenAIModel)
     assert isinstance(plain.store, MemoryStore)
@@ -45,7 +45,7 @@ def test_a_configuration_means_its_model_its_store_and_its_summariser(tmp_path: 
     assert elsewhere.summariser.identity.endpoint == "http://h/v1"
 
 
-async def test_an_agent_of_the_environment_answers_with_tools_of_its_own(
+async def test_an_agent_from_the_environment_answers_with_its_own_tools(
     gateway: RunningGateway, joined: Joined
 ) -> None:
     agent = Agent.from_environment(environment(gateway), base_url="rehearsal", context_token_limit=4096)
@@ -66,7 +66,7 @@ async def test_an_agent_of_the_environment_answers_with_tools_of_its_own(
             await ada.send("participant/shutdown", {}, to="coder")
 
 
-async def test_what_happens_to_its_own_context_is_heard_as_typed_events(
+async def test_handlers_receive_events_of_the_agents_own_context(
     gateway: RunningGateway, joined: Joined, text: Callable[[int], str]
 ) -> None:
     agent = Agent.from_environment(environment(gateway), base_url="rehearsal", context_token_limit=2048)
@@ -87,7 +87,7 @@ async def test_what_happens_to_its_own_context_is_heard_as_typed_events(
             await ada.send("participant/shutdown", {}, to="coder")
 
 
-async def test_an_agent_that_is_left_or_refused_closes_what_it_opened(gateway: RunningGateway, tmp_path: Path) -> None:
+async def test_a_left_or_refused_agent_closes_its_resources(gateway: RunningGateway, tmp_path: Path) -> None:
     refused = Agent.from_config(config(gateway=gateway.ws_url, base_url="rehearsal", store=tmp_path / "s.db"))
     with anyio.fail_after(10), pytest.raises(Unauthorized):
         await refused.take_part()
@@ -99,7 +99,7 @@ async def test_an_agent_that_is_left_or_refused_closes_what_it_opened(gateway: R
     assert not again.is_joined
 
 
-async def test_what_is_missing_is_named(gateway: RunningGateway) -> None:
+async def test_missing_settings_are_named(gateway: RunningGateway) -> None:
     with pytest.raises(ConfigError, match="no model is configured for 'coder': set OPENAI_API_KEY"):
         Agent.from_environment(environment(gateway))
     with pytest.raises(ConfigError, match="--id or MEW_PARTICIPANT_ID: 'id' is missing"):
@@ -108,8 +108,6 @@ async def test_what_is_missing_is_named(gateway: RunningGateway) -> None:
         Agent.from_environment(environment(gateway), sistem_prompt="x")
 
 
-async def test_keys_without_effect_are_told_in_the_log(
-    gateway: RunningGateway, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_keys_without_effect_are_logged(gateway: RunningGateway, caplog: pytest.LogCaptureFixture) -> None:
     Agent.from_environment(environment(gateway, OPENAI_BASE_URL="rehearsal"), mock_llm=True)
     assert "'mock_llm' has no effect" in caplog.text

@@ -68,7 +68,7 @@ async def asked(stage: Any, times: int) -> None:
         pytest.param(250_000, "redlined", 0, 0, 0, id="T5 above"),
     ],
 )
-async def test_states_and_what_there_is_room_for(
+async def test_states_and_room_follow_the_reported_total(
     stage: Staged, total: int, level: str, until_warning: int, until_redline: int, room: int
 ) -> None:
     async with stage(agent=tachikoma(), fixed_usage=totals(total)) as s:
@@ -84,7 +84,7 @@ async def test_states_and_what_there_is_room_for(
         assert not gauge.has_room_for(room + 1)
 
 
-async def test_every_change_is_announced_and_told(stage: Staged) -> None:
+async def test_every_state_change_is_announced_and_emitted(stage: Staged) -> None:
     async with stage(agent=tachikoma(), fixed_usage=totals(90_000, 110_000, 160_000, 175_000, 176_000, 210_000)) as s:
         heard = listening(s)
         await asked(s, 6)
@@ -109,7 +109,7 @@ async def test_every_change_is_announced_and_told(stage: Staged) -> None:
         assert [event for event in heard if isinstance(event, RedlineCrossed)] == [RedlineCrossed(210_000, 200_000)]
 
 
-async def test_messages_move_the_state_before_any_call_reports_them(stage: Staged, text: Text) -> None:
+async def test_messages_change_the_state_before_a_call_reports_them(stage: Staged, text: Text) -> None:
     """What a person says counts as it comes: the state is told before the model is asked."""
     async with stage(agent=tachikoma(1000), window_tokens=8192, fixed_usage=totals(300, 320)) as s:
         await s.ask("Note.")
@@ -121,7 +121,7 @@ async def test_messages_move_the_state_before_any_call_reports_them(stage: Stage
         assert changed.body["context"]["stale_messages"] == 1
 
 
-async def test_a_policy_of_any_name_tells_its_levels_to_listeners(stage: Staged) -> None:
+async def test_every_policy_emits_its_level_changes(stage: Staged) -> None:
     async with stage(fixed_usage=totals(1000, 7400)) as s:
         heard = listening(s)
         await asked(s, 2)
@@ -136,7 +136,7 @@ async def test_a_policy_of_any_name_tells_its_levels_to_listeners(stage: Staged)
 # -- suggestions, the past, compressing --------------------------------------------------------------------
 
 
-async def test_t10_more_than_ten_messages_of_people_are_worth_a_suggestion(stage: Staged) -> None:
+async def test_t10_more_than_ten_user_messages_cause_a_suggestion(stage: Staged) -> None:
     async with stage(agent=tachikoma(10_000), reply_tokens=10) as s:
         heard = listening(s)
         await asked(s, 10)
@@ -153,14 +153,14 @@ async def test_t10_more_than_ten_messages_of_people_are_worth_a_suggestion(stage
         assert [event.suggestion for event in heard if isinstance(event, SavingSuggested)] == [suggestion]
 
 
-async def test_long_answers_are_worth_a_summary(stage: Staged, text: Text) -> None:
+async def test_long_answers_cause_a_suggestion(stage: Staged, text: Text) -> None:
     async with stage(agent=tachikoma(1500), script=[{"text": text(300)}] * 2) as s:
         await asked(s, 2)
         (suggestion,) = s.agent.context_view.suggestions
         assert (suggestion.text, suggestion.impact) == ("summarise the assistant messages", "medium")
 
 
-async def test_t14_the_past_outlives_a_clear_and_a_restart(stage: Staged, tmp_path: Path) -> None:
+async def test_t14_past_calls_survive_a_clear_and_a_restart(stage: Staged, tmp_path: Path) -> None:
     path = tmp_path / "session.db"
     async with stage(agent=tachikoma(), store=SqliteStore(path), fixed_usage=totals(90_000, 120_000)) as s:
         heard = listening(s)
@@ -200,7 +200,7 @@ async def test_compressing_drops_the_oldest_and_reports_a_missed_target(stage: S
             await s.agent.context_view.compress_to(0)
 
 
-async def test_t9_the_only_message_stays(stage: Staged, text: Text) -> None:
+async def test_t9_the_only_turn_is_never_dropped(stage: Staged, text: Text) -> None:
     async with stage(agent=tachikoma(1000), reply_tokens=20) as s:
         await s.ask(text(600))
         left = await s.agent.context_view.compress_to(50)

@@ -38,7 +38,7 @@ def kinds(stage: Any, question: Any) -> list[str]:
     return [e.kind for e in stage.ear.of("coder", about=question) if e.kind not in skipped]
 
 
-async def test_a_plain_answer_is_acknowledged_reasoned_concluded_and_said(stage: Staged) -> None:
+async def test_a_plain_answer_sends_its_envelopes_in_order(stage: Staged) -> None:
     async with stage() as s:
         question = await s.say("What is known about water?")
         answer = await s.ear.first("coder", "chat", about=question)
@@ -81,12 +81,12 @@ async def test_two_questions_under_one_id_are_two_questions(stage: Staged) -> No
         assert "And what about stones?" in str(s.main_requests[-1].body["messages"])
 
 
-async def test_an_empty_answer_is_said_as_such(stage: Staged) -> None:
+async def test_an_empty_answer_is_reported_as_empty(stage: Staged) -> None:
     async with stage(script=[{"text": ""}]) as s:
         assert await s.ask("Say nothing.") == "(My model returned an empty answer.)"
 
 
-async def test_text_that_cannot_be_sent_is_made_one_that_can(stage: Staged) -> None:
+async def test_text_with_lone_surrogates_is_repaired(stage: Staged) -> None:
     def broken() -> str:
         return "half \ud800 a character"
 
@@ -98,7 +98,7 @@ async def test_text_that_cannot_be_sent_is_made_one_that_can(stage: Staged) -> N
 # -- tools -------------------------------------------------------------------------------------------------
 
 
-async def test_tools_are_called_and_their_results_answered(stage: Staged) -> None:
+async def test_tools_run_and_their_results_reach_the_answer(stage: Staged) -> None:
     async with stage(tools=[look_up, weigh]) as s:
         question = await s.say('call look_up with {"word": "water"}, and call weigh with {"thing": "stone"}')
         answer = await s.ear.first("coder", "chat", about=question)
@@ -112,7 +112,7 @@ async def test_tools_are_called_and_their_results_answered(stage: Staged) -> Non
         assert len(s.reported) == 2
 
 
-async def test_results_enter_in_the_order_of_the_calls_whichever_is_ready_first(stage: Staged) -> None:
+async def test_results_enter_in_the_order_of_their_calls(stage: Staged) -> None:
     ready = anyio.Event()
 
     async def slow() -> str:
@@ -134,14 +134,14 @@ async def test_results_enter_in_the_order_of_the_calls_whichever_is_ready_first(
         assert results == [(calls[0], "slow result"), (calls[1], "fast result")]
 
 
-async def test_a_failing_tool_is_text_for_the_model(stage: Staged) -> None:
+async def test_a_failing_tool_returns_text_to_the_model(stage: Staged) -> None:
     async with stage(tools=[fail_always, look_up]) as s:
         answer = await s.ask('call fail_always with {"reason": "no paper"}, and call look_up with {"wrong": 1}')
         assert "Error: no paper" in answer
         assert "bad arguments for 'look_up'" in str(s.main_requests[-1].body["messages"])
 
 
-async def test_a_tool_that_does_not_exist_is_text_for_the_model(stage: Staged) -> None:
+async def test_an_unknown_tool_returns_text_to_the_model(stage: Staged) -> None:
     script = [{"tool_calls": [{"name": "ghost", "arguments": "{not json"}]}, {"text": "I see."}]
     async with stage(tools=[look_up], script=script) as s:
         assert await s.ask("Use it.") == "I see."
@@ -150,7 +150,7 @@ async def test_a_tool_that_does_not_exist_is_text_for_the_model(stage: Staged) -
         assert results[0].startswith("Error: ")
 
 
-async def test_a_model_that_calls_tools_for_ever_is_stopped(stage: Staged) -> None:
+async def test_an_endless_tool_loop_is_stopped(stage: Staged) -> None:
     script = [{"tool_calls": [{"name": "weigh", "arguments": '{"thing": "x"}'}]}] * 9
     async with stage(tools=[weigh], script=script, agent={"max_iterations": 3}) as s:
         assert "stopped after 3 steps" in await s.ask("Go on.")
@@ -160,7 +160,7 @@ async def test_a_model_that_calls_tools_for_ever_is_stopped(stage: Staged) -> No
         assert not s.agent.conversation.history.open_calls()
 
 
-async def test_a_tool_loop_compacts_before_it_would_overflow(stage: Staged, text: Callable[[int], str]) -> None:
+async def test_a_tool_loop_compacts_before_an_overflow(stage: Staged, text: Callable[[int], str]) -> None:
     def page(number: int) -> str:
         """A page of a long book."""
         return text(350)
@@ -199,9 +199,7 @@ async def test_cancelling_stops_the_call_at_the_server_with_one_conclusion(stage
         assert len(s.ear.of("coder", "reasoning/conclusion", about=question)) == 1
 
 
-async def test_who_asked_may_take_the_question_back_while_it_is_thought_about(
-    stage: Staged, joined: Callable[..., Participant]
-) -> None:
+async def test_the_sender_can_cancel_a_running_turn(stage: Staged, joined: Callable[..., Participant]) -> None:
     async with stage(chunk_delay_seconds=5.0, agent={"reasoning_enabled": False}) as s, joined("bob") as bob:
         question = await s.say("Think long.")
         await s.server.wait_until(lambda: bool(s.main_requests) and s.main_requests[0].chunks_sent > 0)
@@ -216,7 +214,7 @@ async def test_who_asked_may_take_the_question_back_while_it_is_thought_about(
 
 
 @pytest.mark.parametrize("who", ["another reasoning", "no context"])
-async def test_a_cancel_of_something_else_changes_nothing(stage: Staged, who: str) -> None:
+async def test_an_unrelated_cancel_changes_nothing(stage: Staged, who: str) -> None:
     async with stage(chunk_delay_seconds=0.005) as s:
         question = await s.say("Think.")
         await s.ear.first("coder", "reasoning/start", about=question)
@@ -281,7 +279,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("options", "word", "said"), FAILURES)
-async def test_a_failed_call_is_told_to_the_asker_and_in_the_status(
+async def test_a_failed_call_is_reported_in_the_answer_and_the_status(
     stage: Staged, options: dict[str, Any], word: str, said: str
 ) -> None:
     async with stage() as s:
@@ -303,7 +301,7 @@ async def test_a_failed_call_is_told_to_the_asker_and_in_the_status(
         assert s.statuses[-1]["status"] == "active"
 
 
-async def test_a_model_that_cannot_be_reached_is_told_with_its_address(stage: Staged, free_port: int) -> None:
+async def test_an_unreachable_model_is_reported_with_its_address(stage: Staged, free_port: int) -> None:
     url = f"http://127.0.0.1:{free_port}/v1"
     async with stage(agent={"base_url": url}) as s:
         answer = await s.ask("Hello?")
@@ -316,7 +314,7 @@ async def test_a_model_that_cannot_be_reached_is_told_with_its_address(stage: St
         assert (await s.status())["status"] == "model_unreachable"
 
 
-async def test_a_message_larger_than_the_window_is_told_left_out_and_forgotten(
+async def test_a_message_larger_than_the_window_is_reported_and_removed(
     stage: Staged, text: Callable[[int], str]
 ) -> None:
     async with stage(window_tokens=2048) as s:
@@ -331,9 +329,7 @@ async def test_a_message_larger_than_the_window_is_told_left_out_and_forgotten(
         assert s.statuses[-1]["status"] == "active"
 
 
-async def test_a_request_that_finds_no_room_because_the_summary_fails_says_so(
-    stage: Staged, text: Callable[[int], str]
-) -> None:
+async def test_a_failed_summary_is_reported_as_the_cause(stage: Staged, text: Callable[[int], str]) -> None:
     async with stage(window_tokens=2048, summary_behaviour="fail") as s:
         while (s.reported[-1]["tokens"] if s.reported else 0) < 1500:
             await s.ask(text(100))
@@ -345,9 +341,7 @@ async def test_a_request_that_finds_no_room_because_the_summary_fails_says_so(
         assert "Report" in await s.ask(text(600))
 
 
-async def test_an_overflow_that_nobody_foresaw_is_compacted_and_tried_again(
-    stage: Staged, text: Callable[[int], str]
-) -> None:
+async def test_an_unexpected_overflow_is_compacted_and_repeated(stage: Staged, text: Callable[[int], str]) -> None:
     async with stage(window_tokens=2048, agent={"context_token_limit": None}, report_window=False) as s:
         answers = []
         while not any(request.status == 400 for request in s.server.requests):
@@ -358,7 +352,7 @@ async def test_an_overflow_that_nobody_foresaw_is_compacted_and_tried_again(
         assert s.statuses[-1]["context"]["last_compaction"]["trigger"] == "overflow_error"
 
 
-async def test_whatever_else_fails_inside_the_asker_gets_an_answer(
+async def test_an_internal_failure_still_gets_an_answer(
     stage: Staged, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For instance the session's file, when somebody else spoils it."""

@@ -50,6 +50,12 @@ def left(history: History, found: CompactionPlan) -> list[int]:
     return [item.seq for item in history.items if not first <= item.seq <= last]
 
 
+def size_after(history: History, prices: dict[int, int], found: CompactionPlan, summary: int = 0) -> int:
+    """The size of the next prompt if the summary uses its whole budget."""
+    remaining = sum(STUB_TOKENS if seq in found.stub_seqs else prices[seq] for seq in left(history, found))
+    return PREFIX + remaining + (found.summary_budget_tokens or summary)
+
+
 def after(
     history: History, prices: dict[int, int], found: CompactionPlan, summary: int
 ) -> tuple[History, dict[int, int], int]:
@@ -69,9 +75,7 @@ def after(
 
 @pytest.mark.parametrize("turns", range(6))
 @pytest.mark.parametrize("answering", [False, True])
-def test_without_a_target_exactly_the_newest_two_turns_and_the_question_being_answered_stay(
-    turns: int, answering: bool
-) -> None:
+def test_without_a_target_the_newest_two_turns_and_the_question_stay(turns: int, answering: bool) -> None:
     history = history_of([MadeTurn((2,))] * turns + [MadeTurn((1,), answered=False)] * answering)
     found = planned(history, flat(history, 50), None, answering=history.turn if answering else None)
     kept = {item.seq for item in history.items if item.turn > turns - 2}
@@ -84,7 +88,7 @@ def test_without_a_target_exactly_the_newest_two_turns_and_the_question_being_an
 
 
 @pytest.mark.parametrize("price", [1, 50, 5_000])
-def test_without_a_target_it_does_not_matter_how_full_the_window_is(price: int) -> None:
+def test_without_a_target_the_fill_does_not_matter(price: int) -> None:
     history = history_of([MadeTurn()] * 5)
     assert isinstance(planned(history, flat(history, price), None, window=10**6), CompactionPlan)
 
@@ -92,18 +96,18 @@ def test_without_a_target_it_does_not_matter_how_full_the_window_is(price: int) 
 # -- nothing to do --------------------------------------------------------------------------------------------
 
 
-def test_an_empty_history_has_nothing_to_take_out() -> None:
+def test_an_empty_history_has_nothing_to_compact() -> None:
     assert planned(History(), {}, None) == NothingToDo("no_history")
     assert planned(History(), {}, 0) == NothingToDo("no_history")
 
 
 @pytest.mark.parametrize(("target", "nothing"), [(499, False), (500, True), (501, True), (10**9, True)])
-def test_a_target_at_or_above_the_present_size_is_reached_already(target: int, nothing: bool) -> None:
+def test_a_target_at_or_above_the_present_size_is_skipped(target: int, nothing: bool) -> None:
     history = history_of([MadeTurn()] * 3)
     assert (planned(history, flat(history, 50), target) == NothingToDo("already_below_target")) is nothing
 
 
-def test_the_only_turn_being_answered_leaves_nothing_to_take_out() -> None:
+def test_the_turn_being_answered_is_never_compacted() -> None:
     history = history_of([MadeTurn(answered=False)])
     for target in (None, 0):
         assert planned(history, flat(history, 900), target, answering=history.turn) == NothingToDo("no_history")
@@ -117,13 +121,13 @@ def with_results(turns: int, result_tokens: int) -> tuple[History, dict[int, int
     return history, {item.seq: result_tokens if item.role == "tool" else 20 for item in history.items}
 
 
-def test_old_tool_outputs_are_cleared_before_anything_is_summarised() -> None:
+def test_old_tool_outputs_are_cleared_before_turns_are_summarised() -> None:
     history, prices = with_results(5, 1_000)
     found = planned(history, prices, 4_000)
     assert isinstance(found, CompactionPlan)
     assert found.evict is None
     assert found.stub_seqs == (2, 6)
-    assert found.expected_tokens <= 4_000
+    assert size_after(history, prices, found) <= 4_000
 
 
 def test_the_results_of_one_batch_are_cleared_together() -> None:
@@ -142,28 +146,30 @@ def test_only_as_many_outputs_are_cleared_as_the_target_needs() -> None:
     assert found.stub_seqs == (2,)
 
 
-def test_where_clearing_is_not_enough_the_oldest_turns_leave_and_as_few_as_possible() -> None:
+def test_as_few_of_the_oldest_turns_as_possible_leave() -> None:
     history = history_of([MadeTurn()] * 20)
     prices = flat(history, 100)  # present: 4,200
     found = planned(history, prices, 3_200)
     assert isinstance(found, CompactionPlan)
     assert (found.evict, found.stub_seqs) == ((0, 19), ())
-    assert (found.evicted_tokens, found.summary_budget_tokens, found.expected_tokens) == (2_000, 1_000, 3_200)
+    assert (found.evicted_tokens, found.summary_budget_tokens) == (2_000, 1_000)
+    assert size_after(history, prices, found) == 3_200
     assert planned(history, prices, 3_201) == found
     one_more = planned(history, prices, 3_199)
     assert isinstance(one_more, CompactionPlan)
     assert one_more.evict == (0, 21)
 
 
-def test_turns_and_outputs_leave_together_where_neither_is_enough() -> None:
+def test_turns_leave_and_outputs_are_cleared_together() -> None:
     history = history_of([MadeTurn()] * 8 + [MadeTurn((1,))] * 4)
     prices = {item.seq: 1_000 if item.role == "tool" else 100 for item in history.items}
     found = planned(history, prices, 4_300)  # present: 7,000; clearing all but the newest two saves 1,904
     assert isinstance(found, CompactionPlan)
-    assert (found.evict, found.stub_seqs, found.expected_tokens) == ((0, 15), (18, 22), 4_296)
+    assert (found.evict, found.stub_seqs) == ((0, 15), (18, 22))
+    assert size_after(history, prices, found) == 4_296
 
 
-def test_the_newest_turns_lose_their_outputs_before_they_leave_themselves() -> None:
+def test_the_newest_turns_lose_outputs_before_they_leave() -> None:
     history, prices = with_results(2, 5_000)
     found = planned(history, prices, 1_000)
     assert isinstance(found, CompactionPlan)
@@ -193,14 +199,13 @@ def test_turns_too_small_for_a_summary_leave_without_one() -> None:
     assert (found.summary_budget_tokens, found.evicted_tokens) == (0, 20)
 
 
-def test_a_previous_summary_is_merged_into_a_budget_that_has_room_for_it() -> None:
+def test_the_budget_has_room_for_the_previous_summary() -> None:
     history = history_of([MadeTurn()] * 4)
     alone = planned(history, flat(history, 60), None)
     merged = planned(history, flat(history, 60), None, summary=1_000)
     assert isinstance(alone, CompactionPlan)
     assert isinstance(merged, CompactionPlan)
     assert merged.summary_budget_tokens > 600 > alone.summary_budget_tokens
-    assert merged.expected_tokens == PREFIX + 4 * 60 + merged.summary_budget_tokens
 
 
 @pytest.mark.parametrize(
@@ -216,14 +221,12 @@ def test_a_previous_summary_is_merged_into_a_budget_that_has_room_for_it() -> No
         (10, 128_000, 2_000, 0),
     ],
 )
-def test_a_summary_gets_at_most_half_of_what_it_replaces_a_tenth_of_the_window_and_2048(
-    evicted: int, window: int, summary: int, budget: int
-) -> None:
+def test_the_summary_budget_has_three_upper_bounds(evicted: int, window: int, summary: int, budget: int) -> None:
     assert summary_budget_tokens(evicted, window, summary) == budget
 
 
 @given(st.uuids(version=4), st.floats(0.33, 1.15))
-def test_a_note_takes_no_more_than_the_plan_reckons_with(name: Any, k: float) -> None:
+def test_a_note_is_no_larger_than_planned(name: Any, k: float) -> None:
     note = CLEARED_RESULT.format(id=name)
     assert Calibration(100 * k, 100).project(features(note)) <= STUB_TOKENS
 
@@ -242,7 +245,7 @@ def cases(draw: st.DrawFn) -> tuple[History, dict[int, int], int | None, int | N
 
 @settings(max_examples=300)
 @given(cases())
-def test_no_plan_splits_a_pair_or_a_turn_or_touches_the_question_being_answered(
+def test_no_plan_splits_a_pair_a_turn_or_the_question(
     case: tuple[History, dict[int, int], int | None, int | None, int],
 ) -> None:
     history, prices, target, answering, summary = case
@@ -266,7 +269,7 @@ def test_no_plan_splits_a_pair_or_a_turn_or_touches_the_question_being_answered(
 
 @settings(max_examples=300)
 @given(cases())
-def test_the_target_is_reached_whenever_any_number_of_turns_and_notes_reaches_it(
+def test_a_plan_reaches_every_reachable_target(
     case: tuple[History, dict[int, int], int | None, int | None, int],
 ) -> None:
     history, prices, target, answering, summary = case
@@ -289,15 +292,15 @@ def test_the_target_is_reached_whenever_any_number_of_turns_and_notes_reaches_it
         )
         sizes.append(size)
     if isinstance(found, CompactionPlan):
-        assert found.expected_tokens <= max(target, min(sizes))
-        assert found.expected_tokens < present
+        assert size_after(history, prices, found, summary) <= max(target, min(sizes))
+        assert size_after(history, prices, found, summary) < present
     else:
         assert min(sizes) >= present
 
 
 @settings(max_examples=200)
 @given(cases())
-def test_carrying_out_a_plan_again_and_again_comes_to_rest(
+def test_repeated_plans_reach_a_fixed_point(
     case: tuple[History, dict[int, int], int | None, int | None, int],
 ) -> None:
     history, prices, target, answering, summary = case
@@ -305,11 +308,9 @@ def test_carrying_out_a_plan_again_and_again_comes_to_rest(
         found = planned(history, prices, target, answering=answering, summary=summary)
         if isinstance(found, NothingToDo):
             break
-        expected = found.expected_tokens
         history, prices, summary = after(history, prices, found, summary)
         prices = {item.seq: prices[item.seq] for item in history.items}
-        assert PREFIX + summary + sum(prices.values()) == expected
-        if target is not None and expected <= target:
+        if target is not None and PREFIX + summary + sum(prices.values()) <= target:
             again = planned(history, prices, target, answering=answering, summary=summary)
             assert again == NothingToDo("already_below_target")
     assert isinstance(planned(history, prices, target, answering=answering, summary=summary), NothingToDo)
@@ -333,7 +334,7 @@ class CountedPrices(Mapping[int, int]):
 
 
 @pytest.mark.parametrize("target", [None, 0, 1_000, 50_000])
-def test_planning_reads_each_price_a_bounded_number_of_times_however_long_the_history_is(target: int | None) -> None:
+def test_planning_reads_each_price_a_bounded_number_of_times(target: int | None) -> None:
     for turns in (10, 500):
         history = history_of([MadeTurn((2, 1))] * turns)
         prices = CountedPrices({item.seq: 100 + item.seq % 50 for item in history.items})
@@ -368,14 +369,12 @@ def forgotten(history: History, direction: str, entries: int | None, answering: 
         ("oldest", 0, []),
     ],
 )
-def test_half_of_five_entries_is_three_from_the_end_that_was_named(
-    direction: str, entries: int | None, gone: list[int]
-) -> None:
+def test_forgetting_half_of_five_entries_removes_three(direction: str, entries: int | None, gone: list[int]) -> None:
     history = history_of([MadeTurn(), MadeTurn(), MadeTurn(answered=False)])
     assert forgotten(history, direction, entries) == gone
 
 
-def test_nothing_is_forgotten_of_an_empty_history() -> None:
+def test_an_empty_history_has_nothing_to_forget() -> None:
     assert plan_forget(History(), "oldest", None) is None
     assert plan_forget(History(), "newest", 3) is None
 
@@ -386,7 +385,7 @@ def test_a_call_leaves_with_all_its_results(direction: str, gone: list[int]) -> 
     assert forgotten(history, direction, 1) == gone
 
 
-def test_a_result_that_came_late_leaves_with_its_call_and_all_between() -> None:
+def test_a_late_result_leaves_with_its_call() -> None:
     history = History()
     history.append("assistant", "", id="a", at="t", tool_calls=[ToolCall("c", "read", "{}")])
     history.append("user", "while it runs", id="u", at="t")
@@ -396,7 +395,7 @@ def test_a_result_that_came_late_leaves_with_its_call_and_all_between() -> None:
     assert forgotten(history, "newest", 2) == [0, 1, 2, 3]
 
 
-def test_a_call_id_used_twice_binds_each_result_to_the_call_before_it() -> None:
+def test_a_repeated_call_id_binds_to_the_call_before() -> None:
     history = History()
     for number in range(2):
         history.append("assistant", "", id=f"a{number}", at="t", tool_calls=[ToolCall("call_0", "read", "{}")])
@@ -406,7 +405,7 @@ def test_a_call_id_used_twice_binds_each_result_to_the_call_before_it() -> None:
 
 @settings(max_examples=300)
 @given(TURNS, st.sampled_from(["oldest", "newest"]), st.none() | st.integers(-1, 12), st.booleans())
-def test_forgetting_takes_at_least_what_was_asked_and_never_half_a_pair(
+def test_forgetting_removes_enough_and_never_half_a_pair(
     turns: list[MadeTurn], direction: str, entries: int | None, answers: bool
 ) -> None:
     history = history_of(turns)
@@ -444,10 +443,10 @@ def test_only_a_staged_compaction_clears_tool_outputs_first(method: Any) -> None
     assert not other.stub_seqs
     assert other.evict is not None
     assert bool(other.summary_budget_tokens) == (method == "summarise")
-    assert other.expected_tokens <= target
+    assert size_after(history, prices, other) <= target
 
 
-def test_dropping_leaves_the_newest_turn_even_if_it_alone_is_too_much() -> None:
+def test_dropping_never_removes_the_newest_turn() -> None:
     history = history_of([MadeTurn()] * 3)
     prices = flat(history, 900)
     present = PREFIX + sum(prices.values())

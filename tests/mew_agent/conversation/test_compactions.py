@@ -34,7 +34,7 @@ async def test_compaction_starts_at_nine_tenths_and_never_below(
 
 @pytest.mark.parametrize("window", [2048, 4096])
 @pytest.mark.parametrize("tokens", [90, 260])
-async def test_announced_freed_tokens_are_the_real_drop_and_seven_tenths_remain_at_most(
+async def test_announced_freed_tokens_equal_the_real_drop(
     talking: Talking, text: Callable[[int], str], window: int, tokens: int
 ) -> None:
     async with talking(window_tokens=window) as talk:
@@ -68,7 +68,7 @@ async def test_announced_freed_tokens_are_the_real_drop_and_seven_tenths_remain_
 
 
 @pytest.mark.parametrize("behaviour", ["fail", "empty"])
-async def test_a_summary_that_fails_changes_nothing_and_two_stop_the_loop(
+async def test_failed_summaries_change_nothing_and_two_stop_the_loop(
     talking: Talking, text: Callable[[int], str], behaviour: str
 ) -> None:
     usage = tuple((7400 + n, 50, 7450 + n) for n in range(4))
@@ -91,9 +91,7 @@ async def test_a_summary_that_fails_changes_nothing_and_two_stop_the_loop(
         assert (talk.now.tokens, talk.now.status) == (7452, "compaction_stalled")
 
 
-async def test_a_summary_of_everything_is_cut_to_its_room_or_refused(
-    talking: Talking, text: Callable[[int], str]
-) -> None:
+async def test_an_oversized_summary_is_cut_or_refused(talking: Talking, text: Callable[[int], str]) -> None:
     async with talking(window_tokens=2048, summary_behaviour="echo_everything") as talk:
         for _ in range(12):
             await talk.turn(text(150))
@@ -103,7 +101,7 @@ async def test_a_summary_of_everything_is_cut_to_its_room_or_refused(
         assert all(r.prompt_tokens < 2048 for r in talk.server.requests)
 
 
-async def test_compactions_that_cannot_free_enough_stop_with_a_clear_status(
+async def test_compactions_that_free_too_little_stop_with_a_status(
     talking: Talking, text: Callable[[int], str]
 ) -> None:
     """A system prompt that nearly fills the window leaves nothing to win."""
@@ -119,9 +117,7 @@ async def test_compactions_that_cannot_free_enough_stop_with_a_clear_status(
         assert talk.conversation.tracker.compactions == compactions
 
 
-async def test_a_due_compaction_waits_for_a_requested_one_and_is_not_made_twice(
-    talking: Talking, text: Callable[[int], str]
-) -> None:
+async def test_a_due_compaction_does_not_repeat_a_requested_one(talking: Talking, text: Callable[[int], str]) -> None:
     usage = ((900, 50, 950), (2500, 50, 2550), (5000, 50, 5050), (7400, 50, 7450))
     async with talking(fixed_usage=usage) as talk:
         for _ in range(3):
@@ -141,9 +137,7 @@ async def test_a_due_compaction_waits_for_a_requested_one_and_is_not_made_twice(
         assert not talk.conversation.tracker.is_stalled
 
 
-async def test_after_a_stall_a_call_below_the_threshold_lets_it_compact_again(
-    talking: Talking, text: Callable[[int], str]
-) -> None:
+async def test_a_call_below_the_threshold_ends_a_stall(talking: Talking, text: Callable[[int], str]) -> None:
     full = (7400, 50, 7450)
     usage = (full, full, full, (500, 50, 550), (3000, 50, 3050), full)
     async with talking(summary_behaviour="fail", fixed_usage=usage) as talk:
@@ -156,7 +150,7 @@ async def test_after_a_stall_a_call_below_the_threshold_lets_it_compact_again(
         assert "compacted" in talk.words
 
 
-async def test_reasoning_that_is_not_sent_again_is_announced_but_not_compacted(talking: Talking) -> None:
+async def test_hidden_reasoning_is_announced_but_not_compacted(talking: Talking) -> None:
     async with talking(window_tokens=2048, reasoning_tokens=1850) as talk:
         await talk.turn("Think hard about water.")
         assert talk.words == ["near_limit"]
@@ -187,7 +181,7 @@ async def test_a_request_without_a_target_compacts_at_any_fill(talking: Talking)
         assert talk.server.requests[-1].prompt_tokens < before
 
 
-async def test_a_target_is_reached(talking: Talking, text: Callable[[int], str]) -> None:
+async def test_a_requested_target_is_reached(talking: Talking, text: Callable[[int], str]) -> None:
     async with talking(window_tokens=8192) as talk:
         await filled(talk, text, below=0.5)
         done = await talk.conversation.compact(Compact(target_tokens=2000))
@@ -196,7 +190,7 @@ async def test_a_target_is_reached(talking: Talking, text: Callable[[int], str])
         assert talk.server.requests[-1].prompt_tokens <= 2000 + asked_tokens("Go on.") + 16
 
 
-async def test_what_cannot_be_compacted_is_skipped_with_its_reason(
+async def test_a_compaction_without_effect_is_skipped_with_its_reason(
     talking: Talking, text: Callable[[int], str]
 ) -> None:
     async with talking() as talk:
@@ -226,9 +220,7 @@ async def test_a_second_request_while_one_runs_is_skipped(talking: Talking, text
         assert talk.conversation.tracker.compactions == 1
 
 
-async def test_a_compaction_that_was_due_is_dropped_when_a_requested_one_came_first(
-    talking: Talking, text: Callable[[int], str]
-) -> None:
+async def test_a_requested_compaction_cancels_a_due_one(talking: Talking, text: Callable[[int], str]) -> None:
     usage = ((900, 50, 950), (2500, 50, 2550), (7400, 50, 7450))
     async with talking(fixed_usage=usage) as talk:
         await talk.turn(text(250))
@@ -250,9 +242,7 @@ async def test_a_compaction_that_was_due_is_dropped_when_a_requested_one_came_fi
         assert not talk.conversation.tracker.is_stalled
 
 
-async def test_a_failed_summary_answers_the_request_and_leaves_everything(
-    talking: Talking, text: Callable[[int], str]
-) -> None:
+async def test_a_failed_summary_is_answered_and_changes_nothing(talking: Talking, text: Callable[[int], str]) -> None:
     async with talking() as talk:
         for _ in range(4):
             await talk.turn(text(150))
@@ -268,7 +258,7 @@ async def test_a_failed_summary_answers_the_request_and_leaves_everything(
 
 
 @pytest.mark.parametrize("behaviour", ["fail", "empty"])
-async def test_where_the_policy_says_so_the_oldest_turns_leave_without_a_summary(
+async def test_the_fallback_drops_the_oldest_turns_without_a_summary(
     talking: Talking, text: Callable[[int], str], behaviour: str
 ) -> None:
     policy = MEW.model_copy(update={"fallback": "drop_oldest"})
@@ -285,7 +275,7 @@ async def test_where_the_policy_says_so_the_oldest_turns_leave_without_a_summary
         assert (last.summary_tokens, last.trigger) == (0, "threshold")
 
 
-async def test_dropping_to_a_size_tells_by_how_much_it_was_missed(talking: Talking, text: Callable[[int], str]) -> None:
+async def test_dropping_to_a_size_reports_by_how_much_it_missed(talking: Talking, text: Callable[[int], str]) -> None:
     async with talking() as talk:
         for _ in range(3):
             await talk.turn(text(150))

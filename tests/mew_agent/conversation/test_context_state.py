@@ -15,7 +15,7 @@ from mew_agent.model.interface import ModelEvent, TextDelta
 from tests.support.talk import TOOL, Talking
 
 
-async def test_clearing_leaves_nothing_and_no_figure(talking: Talking) -> None:
+async def test_a_clear_leaves_no_item_and_no_figure(talking: Talking) -> None:
     async with talking() as talk:
         await talk.turn("One.")
         await talk.conversation.clear()
@@ -32,7 +32,7 @@ async def test_clearing_leaves_nothing_and_no_figure(talking: Talking) -> None:
 
 
 @pytest.mark.parametrize(("direction", "left"), [("oldest", ["q2", None]), ("newest", ["q1", None])])
-async def test_forgetting_takes_from_the_end_that_was_named(
+async def test_forgetting_removes_from_the_requested_end(
     talking: Talking, direction: Any, left: list[str | None]
 ) -> None:
     async with talking() as talk:
@@ -83,9 +83,7 @@ async def test_pins_stay_in_every_request(talking: Talking, text: Callable[[int]
         assert "The house rule is quiet." in str(talk.server.requests[-1].body["messages"])
 
 
-async def test_a_stored_session_goes_on_where_it_was(
-    talking: Talking, text: Callable[[int], str], tmp_path: Path
-) -> None:
+async def test_a_stored_session_continues(talking: Talking, text: Callable[[int], str], tmp_path: Path) -> None:
     path = tmp_path / "session.sqlite"
     async with talking(store=SqliteStore(path), tools=(TOOL,)) as talk:
         for _ in range(4):
@@ -118,7 +116,7 @@ async def test_a_stored_session_goes_on_where_it_was(
         assert talk.now.context.basis == "reported"
 
 
-async def test_text_with_half_a_character_is_kept_as_text_that_can_be_sent(talking: Talking) -> None:
+async def test_a_reply_reaches_the_listener_as_it_is_stored(talking: Talking) -> None:
     heard: list[ModelEvent] = []
 
     async def listen(event: ModelEvent) -> None:
@@ -136,7 +134,7 @@ async def test_text_with_half_a_character_is_kept_as_text_that_can_be_sent(talki
         assert heard[-1] == reply
 
 
-async def test_a_notice_is_an_item_of_its_own_kind_and_everything_that_enters_is_told(talking: Talking) -> None:
+async def test_every_added_item_emits_an_event(talking: Talking) -> None:
     async with talking() as talk:
         state = talk.conversation.state
         added: list[int] = []
@@ -155,7 +153,7 @@ async def test_a_notice_is_an_item_of_its_own_kind_and_everything_that_enters_is
         assert [item.notice for item in loaded.items] == [False, True]
 
 
-async def test_results_stay_whole_under_a_policy_that_makes_room_for_them(talking: Talking) -> None:
+async def test_results_stay_whole_if_the_policy_makes_room(talking: Talking) -> None:
     for policy, whole in ((LMSTUDIO, True), (MEW, False)):
         async with talking(policy=policy, window_tokens=2048, tools=(TOOL,)) as talk:
             reply = await talk.turn('call look_up with {"q": "a"}')

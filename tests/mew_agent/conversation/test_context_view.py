@@ -7,7 +7,7 @@ from mew_agent.conversation.context_view import ContextView
 from tests.support.talk import Talking
 
 
-async def test_before_the_first_call_and_without_usage_nothing_is_known(talking: Talking) -> None:
+async def test_without_usage_every_figure_is_unknown(talking: Talking) -> None:
     async with talking(usage_on="none") as talk:
         gauge = ContextView(talk.conversation)
         for _ in range(2):
@@ -19,7 +19,7 @@ async def test_before_the_first_call_and_without_usage_nothing_is_known(talking:
             await talk.turn("One.")
 
 
-async def test_marks_are_the_policys_own(talking: Talking) -> None:
+async def test_marks_come_from_the_policy(talking: Talking) -> None:
     async with talking(policy=MEW, window=1000, fixed_usage=((780, 20, 800),)) as talk:
         await talk.turn("One.")
         gauge = ContextView(talk.conversation)
@@ -39,9 +39,7 @@ async def test_a_prompt_measure_counts_the_prompt(talking: Talking) -> None:
 
 
 @pytest.mark.parametrize("policy", [LMSTUDIO, TACHIKOMA])
-async def test_a_call_without_usage_leaves_the_last_figure_where_the_policy_keeps_it(
-    talking: Talking, policy: object
-) -> None:
+async def test_some_policies_keep_the_last_figure_without_usage(talking: Talking, policy: object) -> None:
     options = {"policy": policy, "window": 8192, "fixed_usage": ((900, 60, 960), None)}
     async with talking(**options) as talk:  # type: ignore[arg-type]
         await talk.turn("One.")

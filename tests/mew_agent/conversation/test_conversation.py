@@ -15,7 +15,7 @@ from tests.support.talk import TOOL, Talk, Talking, filled
 
 
 @pytest.mark.parametrize("place", ["empty_last_chunk", "finish_chunk", "before_null_usage_chunk", "every_chunk"])
-async def test_after_each_call_the_figure_is_the_providers_total(talking: Talking, place: str) -> None:
+async def test_after_each_call_tokens_is_the_providers_total(talking: Talking, place: str) -> None:
     totals = [(100, 20, 120), (130, 30, 165), (200, 1, 900)]
     async with talking(usage_on=place, fixed_usage=tuple(totals)) as talk:
         for _prompt, _completion, total in totals:
@@ -25,7 +25,7 @@ async def test_after_each_call_the_figure_is_the_providers_total(talking: Talkin
             assert talk.statuses[-1].context.basis == "reported"
 
 
-async def test_without_a_total_the_figure_is_prompt_and_completion(talking: Talking) -> None:
+async def test_without_a_total_tokens_is_prompt_and_completion(talking: Talking) -> None:
     async with talking(usage_on="no_total", fixed_usage=((100, 20, None), (150, 33, None))) as talk:
         await talk.turn("A word.")
         assert talk.now.tokens == 120
@@ -34,9 +34,7 @@ async def test_without_a_total_the_figure_is_prompt_and_completion(talking: Talk
 
 
 @pytest.mark.parametrize("options", [{"usage_on": "none"}, {"reject_stream_options": True}])
-async def test_a_server_that_reports_nothing_leaves_the_figure_unknown(
-    talking: Talking, options: dict[str, Any]
-) -> None:
+async def test_a_server_without_usage_leaves_the_figure_unknown(talking: Talking, options: dict[str, Any]) -> None:
     async with talking(**options) as talk:
         await talk.turn("A word.")
         status = talk.statuses[-1]
@@ -47,7 +45,7 @@ async def test_a_server_that_reports_nothing_leaves_the_figure_unknown(
         assert status.messages_in_context == 2
 
 
-async def test_a_server_that_does_not_stream_still_reports(talking: Talking) -> None:
+async def test_a_server_without_streaming_still_reports_usage(talking: Talking) -> None:
     async with talking(refuse_streaming=True) as talk:
         await talk.turn("A word.")
         reported = talk.server.requests[-1].reported
@@ -55,7 +53,7 @@ async def test_a_server_that_does_not_stream_still_reports(talking: Talking) -> 
         assert talk.now.tokens == reported["total_tokens"]
 
 
-async def test_usage_that_stops_coming_keeps_the_last_report_beside_unknown(talking: Talking) -> None:
+async def test_missing_usage_keeps_the_last_report(talking: Talking) -> None:
     async with talking(fixed_usage=((100, 20, 120), None, (140, 20, 160))) as talk:
         await talk.turn("One.")
         call_id = talk.now.context.call_id if talk.now.context else None
@@ -89,7 +87,7 @@ async def test_a_cut_stream_changes_no_figure(talking: Talking, style: str, chun
         assert [call.failed is None for call in await talk.conversation.state.store.calls()] == [True, False]
 
 
-async def test_an_overflow_teaches_the_window_and_the_call_is_made_again(
+async def test_an_overflow_reveals_the_window_and_the_call_is_repeated(
     talking: Talking, text: Callable[[int], str]
 ) -> None:
     async with talking(window=100_000, window_tokens=2048) as talk:
@@ -125,7 +123,7 @@ async def test_an_empty_stream_of_a_window_with_room_is_a_failed_call(talking: T
         assert talk.conversation.calls.last_error_status == "model_stream_cut"
 
 
-async def test_one_message_larger_than_the_window_does_not_spoil_the_next(
+async def test_a_message_larger_than_the_window_does_not_affect_the_next(
     talking: Talking, text: Callable[[int], str]
 ) -> None:
     async with talking(window_tokens=2048) as talk:
@@ -172,7 +170,7 @@ async def test_a_control_within_the_bound_waits_for_the_call(talking: Talking) -
         assert talk.now.tokens is None
 
 
-async def test_tools_that_come_later_count_before_a_call_sends_them_and_not_while_one_runs(talking: Talking) -> None:
+async def test_new_tools_count_between_calls_only(talking: Talking) -> None:
     def next_prompt_tokens(talk: Talk) -> int:
         assert talk.now.context is not None
         return talk.now.context.next_prompt_tokens or 0
@@ -214,9 +212,7 @@ async def test_a_control_past_the_bound_also_cancels_a_summary(talking: Talking,
         assert talk.now.messages_in_context == 0
 
 
-async def test_a_question_cleared_between_its_hearing_and_its_call_is_heard_again(
-    talking: Talking, text: Callable[[int], str]
-) -> None:
+async def test_a_cleared_question_enters_again_before_its_call(talking: Talking, text: Callable[[int], str]) -> None:
     """A clear that waits behind the compaction before a request comes right before that request."""
     async with talking(window_tokens=2048) as talk:
         await filled(talk, text, below=0.6)
@@ -231,7 +227,7 @@ async def test_a_question_cleared_between_its_hearing_and_its_call_is_heard_agai
         assert talk.server.requests[-1].status == 200
 
 
-async def test_tool_calls_that_repeat_an_id_get_ids_of_their_own(talking: Talking) -> None:
+async def test_repeated_tool_call_ids_become_unique(talking: Talking) -> None:
     """Servers exist that number the calls of every reply from the beginning; results must still find their calls."""
     async with talking(tools=(TOOL,)) as talk:
         conversation = talk.conversation

@@ -31,9 +31,7 @@ async def nearly_full(talk: Talk, text: Callable[[int], str]) -> None:
 NEARLY_FULL = ((100, 10, 110), (200, 10, 210), (1900, 10, 1910), (50, 10, 60))
 
 
-async def test_a_compaction_that_was_decided_waits_until_nothing_runs(
-    talking: Talking, text: Callable[[int], str]
-) -> None:
+async def test_a_decided_compaction_waits_for_the_end_of_the_turn(talking: Talking, text: Callable[[int], str]) -> None:
     async with talking(window_tokens=2048, fixed_usage=NEARLY_FULL) as talk:
         await nearly_full(talk, text)
         assert "compacting" not in talk.words
@@ -44,7 +42,7 @@ async def test_a_compaction_that_was_decided_waits_until_nothing_runs(
 
 
 @pytest.mark.parametrize("make_room", ["compact", "forget"])
-async def test_a_compaction_that_was_decided_is_dropped_where_somebody_made_room_meanwhile(
+async def test_a_control_that_makes_room_cancels_a_decided_compaction(
     talking: Talking, text: Callable[[int], str], make_room: str
 ) -> None:
     async with talking(window_tokens=2048, fixed_usage=NEARLY_FULL) as talk:
@@ -70,7 +68,7 @@ async def test_a_request_that_would_not_fit_is_compacted_first(talking: Talking,
         assert all(request.status == 200 for request in talk.server.requests)
 
 
-async def test_a_found_window_moves_the_threshold_at_once(talking: Talking) -> None:
+async def test_a_new_window_changes_the_threshold_at_once(talking: Talking) -> None:
     async with talking() as talk:
         await talk.turn("One.")
         tokens = talk.now.tokens
@@ -84,7 +82,7 @@ async def test_a_found_window_moves_the_threshold_at_once(talking: Talking) -> N
         assert len(talk.statuses) == count
 
 
-async def test_a_server_that_leaves_out_part_of_what_we_sent_is_told_on(talking: Talking) -> None:
+async def test_a_server_that_truncates_the_prompt_is_reported(talking: Talking) -> None:
     async with talking(window=8192, fixed_usage=[(2000, 20, 2020), (1200, 20, 1220), (1250, 20, 1270)]) as talk:
         for number in range(3):
             await talk.turn(f"Question {number}?")

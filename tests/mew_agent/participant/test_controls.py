@@ -41,7 +41,7 @@ async def test_compact_is_answered_between_two_statuses(stage: Staged, text: Cal
 
 
 @pytest.mark.parametrize(("payload", "reason"), [({}, "no_history"), ({"target_tokens": 8000}, "already_below_target")])
-async def test_what_need_not_be_compacted_is_answered_in_the_same_order(
+async def test_a_skipped_compaction_is_answered_in_the_same_order(
     stage: Staged, payload: dict[str, Any], reason: str
 ) -> None:
     async with stage() as s:
@@ -53,7 +53,7 @@ async def test_what_need_not_be_compacted_is_answered_in_the_same_order(
 
 
 @pytest.mark.parametrize("behaviour", ["fail", "empty"])
-async def test_a_compaction_that_fails_is_answered_and_the_status_says_so(
+async def test_a_failed_compaction_is_answered_and_announced(
     stage: Staged, text: Callable[[int], str], behaviour: str
 ) -> None:
     async with stage(summary_behaviour=behaviour) as s:
@@ -97,7 +97,7 @@ async def test_forget_is_announced_before_and_after(stage: Staged) -> None:
 
 
 @pytest.mark.parametrize(("payload", "word"), [({}, "cleared"), ({"reason": "new topic"}, "cleared:new topic")])
-async def test_clear_leaves_no_figure(stage: Staged, payload: dict[str, Any], word: str) -> None:
+async def test_a_clear_leaves_no_figure(stage: Staged, payload: dict[str, Any], word: str) -> None:
     async with stage() as s:
         await s.ask("One.")
         sent = await s.control("clear", payload)
@@ -109,7 +109,7 @@ async def test_clear_leaves_no_figure(stage: Staged, payload: dict[str, Any], wo
         assert status["context"]["last_reported"]["tokens"] == s.reported[-1]["tokens"]
 
 
-async def test_restart_forgets_and_says_so(stage: Staged) -> None:
+async def test_a_restart_clears_and_announces_it(stage: Staged) -> None:
     async with stage() as s:
         await s.ask("One.")
         sent = await s.control("restart", {"mode": "soft", "reason": "x"})
@@ -119,7 +119,7 @@ async def test_restart_forgets_and_says_so(stage: Staged) -> None:
         assert await s.ask("Two.")
 
 
-async def test_restart_closes_the_agents_own_streams(stage: Staged) -> None:
+async def test_a_restart_closes_the_agents_own_streams(stage: Staged) -> None:
     async with stage(chunk_delay_seconds=0.02) as s:
         await s.say("Think slowly about water.")
         opening = await s.ear.first("gateway", "stream/open")
@@ -134,7 +134,7 @@ async def test_restart_closes_the_agents_own_streams(stage: Staged) -> None:
 
 
 @pytest.mark.parametrize(("payload", "word"), [({}, "shutting_down"), ({"reason": "night"}, "shutting_down:night")])
-async def test_shutdown_says_goodbye_and_leaves(stage: Staged, payload: dict[str, Any], word: str) -> None:
+async def test_a_shutdown_is_announced_before_leaving(stage: Staged, payload: dict[str, Any], word: str) -> None:
     async with stage() as s:
         sent = await s.control("shutdown", payload)
         leave = await s.ear.first("system:gateway", "system/presence", event="leave")
@@ -144,7 +144,7 @@ async def test_shutdown_says_goodbye_and_leaves(stage: Staged, payload: dict[str
             await s.ended.wait()
 
 
-async def test_shutdown_in_the_middle_of_a_call_stops_the_call(stage: Staged) -> None:
+async def test_a_shutdown_cancels_the_running_call(stage: Staged) -> None:
     async with stage(chunk_delay_seconds=5.0) as s:
         await s.say("Think slowly.")
         await s.server.wait_until(lambda: bool(s.server.requests) and s.server.requests[0].chunks_sent > 0)
@@ -157,7 +157,7 @@ async def test_shutdown_in_the_middle_of_a_call_stops_the_call(stage: Staged) ->
 # -- pausing -----------------------------------------------------------------------------------------------
 
 
-async def test_a_pause_holds_answers_back_until_resumed(stage: Staged) -> None:
+async def test_a_pause_holds_answers_until_the_resume(stage: Staged) -> None:
     async with stage() as s:
         pause = await s.control("pause")
         await s.ear.first("coder", "participant/status", about=pause, status="paused")
@@ -170,7 +170,7 @@ async def test_a_pause_holds_answers_back_until_resumed(stage: Staged) -> None:
         await s.ear.first("coder", "chat")
 
 
-async def test_a_pause_in_the_middle_of_a_call_holds_its_answer_back(stage: Staged) -> None:
+async def test_a_pause_during_a_call_holds_its_answer(stage: Staged) -> None:
     async with stage(chunk_delay_seconds=0.005) as s:
         question = await s.say("Think a little.")
         await s.server.wait_until(lambda: bool(s.server.requests) and s.server.requests[0].chunks_sent > 1)
@@ -229,7 +229,7 @@ async def test_a_compaction_is_answered_while_paused(stage: Staged, text: Callab
 # -- asking for a status -----------------------------------------------------------------------------------
 
 
-async def test_a_status_is_sent_to_the_asker_alone(stage: Staged) -> None:
+async def test_a_requested_status_goes_only_to_its_sender(stage: Staged) -> None:
     async with stage() as s:
         await s.ask("One.")
         answer = await s.ada.ask("participant/request-status", {}, to="coder", answer="participant/status")
@@ -238,7 +238,7 @@ async def test_a_status_is_sent_to_the_asker_alone(stage: Staged) -> None:
         assert answer.body["latency_ms"] >= 0
 
 
-async def test_named_fields_are_kept_with_what_qualifies_them(stage: Staged) -> None:
+async def test_requested_fields_keep_their_qualifiers(stage: Staged) -> None:
     async with stage() as s:
         await s.ask("One.")
 
@@ -274,7 +274,9 @@ def test_an_unknown_figure_keeps_its_reason_when_narrowed() -> None:
 
 @pytest.mark.parametrize("kind", ["compact", "forget", "clear", "restart", "shutdown"])
 @pytest.mark.parametrize("to", [(), ("bob",)])
-async def test_what_changes_a_conversation_must_name_its_target(stage: Staged, kind: str, to: tuple[str, ...]) -> None:
+async def test_controls_that_change_a_conversation_must_name_their_target(
+    stage: Staged, kind: str, to: tuple[str, ...]
+) -> None:
     async with stage() as s:
         await s.ask("One.")
         sent = await s.ada.send(f"participant/{kind}", {"direction": "oldest"}, to=to)
@@ -284,7 +286,7 @@ async def test_what_changes_a_conversation_must_name_its_target(stage: Staged, k
 
 
 @pytest.mark.parametrize(("kind", "word"), [("pause", "paused"), ("resume", "active"), ("request-status", "active")])
-async def test_the_harmless_three_may_be_broadcast(stage: Staged, kind: str, word: str) -> None:
+async def test_pause_resume_and_request_status_may_be_broadcast(stage: Staged, kind: str, word: str) -> None:
     async with stage() as s:
         sent = await s.ada.send(f"participant/{kind}", {})
         await s.ear.first("coder", "participant/status", about=sent, status=word)
@@ -308,7 +310,7 @@ async def test_the_harmless_three_may_be_broadcast(stage: Staged, kind: str, wor
         ("resume", {"reason": 5}),
     ],
 )
-async def test_a_control_that_cannot_be_read_is_refused_to_its_sender(
+async def test_an_unreadable_control_is_refused_to_its_sender(
     stage: Staged, kind: str, payload: dict[str, Any]
 ) -> None:
     async with stage() as s:
@@ -319,7 +321,7 @@ async def test_a_control_that_cannot_be_read_is_refused_to_its_sender(
         assert await s.ask("Still there?")
 
 
-async def test_a_compact_that_cannot_be_read_gets_its_answer(stage: Staged) -> None:
+async def test_an_unreadable_compact_is_answered(stage: Staged) -> None:
     async with stage() as s:
         sent = await s.control("compact", {"target_tokens": "small"})
         answer = await s.ear.first("coder", "participant/compact-done", about=sent)
@@ -327,7 +329,7 @@ async def test_a_compact_that_cannot_be_read_gets_its_answer(stage: Staged) -> N
         assert "target_tokens" in answer.body["reason"]
 
 
-async def test_without_the_capability_nothing_is_said_and_everything_is_done(stage: Staged) -> None:
+async def test_controls_work_without_the_capability_to_answer(stage: Staged) -> None:
     async with stage(name="mute") as s:
         answer = await s.ada.ask("chat", {"text": "One?"}, to="mute", answer="chat", timeout_seconds=10)
         assert answer.body["text"]
@@ -341,9 +343,7 @@ async def test_without_the_capability_nothing_is_said_and_everything_is_done(sta
 # -- controls during a call --------------------------------------------------------------------------------
 
 
-async def test_a_compact_during_a_call_is_announced_at_once_and_done_at_its_end(
-    stage: Staged, text: Callable[[int], str]
-) -> None:
+async def test_a_compact_during_a_call_runs_after_the_call(stage: Staged, text: Callable[[int], str]) -> None:
     async with stage() as s:
         for _ in range(4):
             await s.ask(text(150))
@@ -359,9 +359,7 @@ async def test_a_compact_during_a_call_is_announced_at_once_and_done_at_its_end(
         assert len(s.main_requests) == 5
 
 
-async def test_past_the_bound_the_call_is_cancelled_and_the_question_still_answered(
-    stage: Staged, text: Callable[[int], str]
-) -> None:
+async def test_a_call_interrupted_by_a_control_is_repeated(stage: Staged, text: Callable[[int], str]) -> None:
     async with stage(call_bound_seconds=0.05) as s:
         for _ in range(4):
             await s.ask(text(150))
@@ -377,7 +375,7 @@ async def test_past_the_bound_the_call_is_cancelled_and_the_question_still_answe
         assert "What now?" in str(s.main_requests[-1].body["messages"])
 
 
-async def test_a_clear_in_the_middle_of_a_turn_does_not_lose_the_question(stage: Staged) -> None:
+async def test_a_clear_during_a_turn_keeps_the_question(stage: Staged) -> None:
     async with stage(call_bound_seconds=0.05) as s:
         await s.ask("Something old.")
         s.server.change(chunk_delay_seconds=5.0)
@@ -394,7 +392,7 @@ async def test_a_clear_in_the_middle_of_a_turn_does_not_lose_the_question(stage:
         assert len(s.ear.of("coder", "reasoning/conclusion", about=question)) == 1
 
 
-async def test_whoever_interrupts_every_attempt_is_told_in_the_end(stage: Staged) -> None:
+async def test_a_question_interrupted_too_often_is_answered_with_the_reason(stage: Staged) -> None:
     async with stage(call_bound_seconds=0.01, chunk_delay_seconds=5.0) as s:
         question = await s.say("Will I ever know?")
         for number in range(1, 5):
@@ -406,7 +404,7 @@ async def test_whoever_interrupts_every_attempt_is_told_in_the_end(stage: Staged
         assert answer.body["text"] == "a control interrupted this call; please ask again."
 
 
-async def test_a_participant_without_a_conversation_has_nothing_to_forget(joined: Joined) -> None:
+async def test_a_participant_without_a_conversation_has_nothing_to_compact(joined: Joined) -> None:
     empty = NoConversation()
     assert not empty.is_compacting
     assert (await empty.compact(Compact())).reason == "no_history"
