@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import anyio
 from mew_protocol import kinds
-from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import GatewayError, NotAccepted, NotPermitted
 from mew_agent.participant.events import ChatReceived, ProposalClosed, ProposalMade
