@@ -60,8 +60,6 @@ if TYPE_CHECKING:
         ModelStreamCut,
         ModelUnreachable,
         NoAnswer,
-        NotAccepted,
-        NotConfirmed,
         NotConnected,
         NotPermitted,
         PeerAbsent,
@@ -117,8 +115,8 @@ _NAMES_OF = {
     "mew_agent.context.message_counts": "Compression Occupancy",
     "mew_agent.errors": (
         "AnswerLost BadAnswer ConfigError ContextOverflow GatewayError MewAgentError ModelError ModelFailed "
-        "ModelRateLimited ModelRefused ModelStreamCut ModelUnreachable NoAnswer NotAccepted NotConfirmed NotConnected "
-        "NotPermitted PeerAbsent PeerError PeerFailed PeerTimeout PolicyStopped Refused Rejected Superseded TooLarge "
+        "ModelRateLimited ModelRefused ModelStreamCut ModelUnreachable NoAnswer NotConnected NotPermitted "
+        "PeerAbsent PeerError PeerFailed PeerTimeout PolicyStopped Refused Rejected Superseded TooLarge "
         "ToolsUnsupported Unauthorized"
     ),
     "mew_agent.participant.events": (
@@ -181,8 +179,6 @@ __all__ = [
     "ModelStreamCut",
     "ModelUnreachable",
     "NoAnswer",
-    "NotAccepted",
-    "NotConfirmed",
     "NotConnected",
     "NotPermitted",
     "Occupancy",

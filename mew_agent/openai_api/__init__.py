@@ -1,6 +1,5 @@
-"""A door for chat clients: every agent of a space as a model behind OpenAI's chat completions API.
+"""OpenAI's chat completions API over a space: every agent is a model for chat clients.
 
-`door.Door` is a person of the space that asks agents; `app.create_app` is the HTTP side of it, `server.serve_app`
-the server. `question`, `background` and `shapes` are pure and know neither; how a question goes through the space is
-the business of `mew_agent.exchanges`.
+`ChatParticipant` is the person of the space who sends the requests, `create_app` the HTTP side, `serve_app` the server.
+`request` and `format` are pure. How a chat reaches an agent and returns is in `mew_agent.participant.answers`.
 """

@@ -1,14 +1,15 @@
-"""The HTTP side: OpenAI's `/v1/models` and `/v1/chat/completions` over a door.
+"""The HTTP side of the API: `/v1/models` and `/v1/chat/completions`.
 
-Owns routes, the key, and the stream of server-sent events; a client that goes away ends its question. What is
-asked and answered is the door's matter.
+Owns the routes, the API key check, the streams of server-sent events, and the server. A client that disconnects cancels
+its request. Does not know how agents are found or asked; see `chat_participant`.
 """
 
 import hmac
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import anyio
@@ -22,11 +23,23 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mew_agent.openai_api.background import BackgroundAnswer, answer_in_background
-from mew_agent.openai_api.chat_participant import Door, OfferedAgent
-from mew_agent.openai_api.problems import BAD_REQUEST, TOO_LARGE, UNAUTHORIZED, Problem
-from mew_agent.openai_api.request import Question, read_question
-from mew_agent.openai_api.shapes import DONE, KEEP_ALIVE, Json, Reply, event, model_entry, model_list
+from mew_agent.http_server import serving
+from mew_agent.openai_api.chat_participant import ChatParticipant, OfferedAgent
+from mew_agent.openai_api.format import (
+    BAD_REQUEST,
+    DONE,
+    INTERNAL_ERROR,
+    KEEP_ALIVE,
+    TOO_LARGE,
+    UNAUTHORIZED,
+    CompletionFormat,
+    Json,
+    OpenAIApiError,
+    event,
+    model_entry,
+    model_list,
+)
+from mew_agent.openai_api.request import BackgroundAnswer, CompletionRequest, answer_in_background, read_request
 from mew_agent.participant.answers.builder import Thinking, Writing
 from mew_agent.participant.answers.context_notes import context_key
 from mew_agent.participant.answers.exchange import Exchange
@@ -34,7 +47,7 @@ from mew_agent.participant.answers.exchange import Exchange
 logger = logging.getLogger("mew_agent.openai_api")
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-"""Clients send the whole conversation each time, with its pictures."""
+"""Large, because clients send the whole conversation with its images each time."""
 
 KEEP_ALIVE_SECONDS: Final = 15.0
 _STREAM_HEADERS: Final = [
@@ -45,15 +58,15 @@ _STREAM_HEADERS: Final = [
 
 
 def create_app(
-    door: Door,
+    participant: ChatParticipant,
     *,
     api_key: str,
     answer_background: bool = True,
     allow_origins: Sequence[str] = (),
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> Starlette:
-    """The ASGI application. `allow_origins` are web pages' origins that browsers may call from; none by default."""
-    routes = _Routes(door, answer_background=answer_background, keep_alive_seconds=keep_alive_seconds)
+    """The ASGI application. Browsers may call it from pages of `allow_origins` (default: none)."""
+    routes = _Routes(participant, answer_background=answer_background, keep_alive_seconds=keep_alive_seconds)
     middleware = [Middleware(_KeyCheck, api_key=api_key)]
     if allow_origins:
         cors = Middleware(
@@ -68,12 +81,28 @@ def create_app(
             Route("/v1/chat/completions", _Completions(routes), methods=["POST"]),
         ],
         middleware=middleware,
-        exception_handlers={Problem: _as_problem, HTTPException: _as_http_problem, Exception: _as_failure},
+        exception_handlers={
+            OpenAIApiError: _api_error_response,
+            HTTPException: _route_error_response,
+            Exception: _internal_error_response,
+        },
     )
 
 
+@asynccontextmanager
+async def serve_app(
+    app: ASGIApp, participant: ChatParticipant, *, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[str]:
+    """Serve until the block exits, and yield the base URL for OpenAI clients. Port 0 picks a free port.
+
+    Leaving the block ends open requests with an error. Raises OSError if the port is in use.
+    """
+    async with serving(app, host=host, port=port, stopping=participant.close) as url:
+        yield f"{url}/v1"
+
+
 class _KeyCheck:
-    """Everything under /v1 wants the key."""
+    """Requires the API key for every path under /v1."""
 
     def __init__(self, app: ASGIApp, api_key: str) -> None:
         self._app = app
@@ -84,137 +113,141 @@ class _KeyCheck:
             scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
             given = key.strip().encode(errors="replace")
             if scheme.lower() != "bearer" or not hmac.compare_digest(given, self._key):
-                said = "this is not the key that `mew serve` was started with" if given else "no API key was given"
-                problem = Problem(UNAUTHORIZED, "invalid_api_key", f"{said} (expected `Authorization: Bearer KEY`)")
-                await _problem_response(problem)(scope, receive, send)
+                problem = "wrong API key" if given else "missing API key"
+                message = f"{problem}: send the key of `mew serve` as `Authorization: Bearer KEY`"
+                await _error_response(OpenAIApiError(UNAUTHORIZED, "invalid_api_key", message))(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
 
 class _Routes:
-    """What the routes share."""
+    """The routes, except for completions."""
 
-    def __init__(self, door: Door, *, answer_background: bool, keep_alive_seconds: float) -> None:
-        self.door = door
+    def __init__(self, participant: ChatParticipant, *, answer_background: bool, keep_alive_seconds: float) -> None:
+        self.participant = participant
         self.answer_background = answer_background
         self.keep_alive_seconds = keep_alive_seconds
 
     async def health(self, _: Request) -> Response:
-        """Whether questions can be asked now."""
-        return JSONResponse({"status": "ok" if self.door.is_joined else "no_gateway", "space": self.door.space})
+        """Health check: whether the participant is connected to its space."""
+        return JSONResponse(
+            {"status": "ok" if self.participant.is_joined else "no_gateway", "space": self.participant.space}
+        )
 
     async def models(self, _: Request) -> Response:
-        return JSONResponse(model_list([self._entry(agent) for agent in self.door.agents()]))
+        return JSONResponse(model_list([self._entry(agent) for agent in self.participant.agents()]))
 
     async def model(self, request: Request) -> Response:
-        return JSONResponse(self._entry(self.door.agent(request.path_params["name"])))
+        return JSONResponse(self._entry(self.participant.agent(request.path_params["name"])))
 
     def _entry(self, agent: OfferedAgent) -> Json:
         context = agent.context
-        mew = {**context_key(agent.name, context), "is_here": agent.is_here, "status": context.status or None}
+        mew = {**context_key(agent.name, context), "is_here": agent.is_present, "status": context.status or None}
         return model_entry(
             agent.name,
             created=agent.since,
-            owner=self.door.space,
+            owner=self.participant.space,
             context_window=context.max_tokens,
             mew={name: value for name, value in mew.items() if value is not None},
         )
 
 
 class _Completions:
-    """`POST /v1/chat/completions`. Plain ASGI: the question must end in the task that began it."""
+    """`POST /v1/chat/completions`. Plain ASGI, because an exchange must end in the task that opened it."""
 
     def __init__(self, routes: _Routes) -> None:
         self._routes = routes
-        self._door = routes.door
+        self._participant = routes.participant
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        question = read_question(await _body(Request(scope, receive)))
-        self._door.agent(question.model)
-        background = answer_in_background(question.text, question.system) if self._routes.answer_background else None
+        request = read_request(await _body(Request(scope, receive)))
+        self._participant.agent(request.model)
+        background = answer_in_background(request.text, request.system) if self._routes.answer_background else None
         if background is not None:
-            await self._answer_in_background(question, background, scope, receive, send)
+            await self._answer_in_background(request, background, scope, receive, send)
             return
 
-        async def converse() -> None:
-            sending = _Sending(send)
+        async def answer() -> None:
+            response = _Response(send)
             try:
-                await self._answer(question, sending, scope, receive)
-            except Problem as problem:
-                await self._fail(problem, sending, scope, receive)
+                await self._answer(request, response, scope, receive)
+            except OpenAIApiError as error:
+                await self._fail(error, response, scope, receive)
 
-        await _while_connected(receive, converse)
+        await _while_connected(receive, answer)
 
-    async def _answer(self, question: Question, sending: "_Sending", scope: Scope, receive: Receive) -> None:
-        async with self._door.exchange_with(question.model, question.text) as exchange:
-            reply = _reply(question, exchange.chat_id)
-            if question.is_streamed:
-                await self._stream(question, reply, exchange, sending)
+    async def _answer(self, request: CompletionRequest, response: "_Response", scope: Scope, receive: Receive) -> None:
+        async with self._participant.open_exchange(request.model, request.text) as exchange:
+            completion = _completion_format(request, exchange.chat_id)
+            if request.is_streamed:
+                await self._stream(request, completion, exchange, response)
             else:
-                whole = await self._gather(question, reply, exchange)
-                await JSONResponse(whole)(scope, receive, sending.send)
+                whole = await self._gather(request, completion, exchange)
+                await JSONResponse(whole)(scope, receive, response.send)
 
-    async def _stream(self, question: Question, reply: Reply, exchange: Exchange, sending: "_Sending") -> None:
-        await sending.begin_stream()
-        await sending.event(reply.role())
+    async def _stream(
+        self, request: CompletionRequest, completion: CompletionFormat, exchange: Exchange, response: "_Response"
+    ) -> None:
+        await response.start_stream()
+        await response.event(completion.role())
         while True:
             piece, is_waiting = None, True
             with anyio.move_on_after(self._routes.keep_alive_seconds):
                 piece, is_waiting = await exchange.next_event(), False
             if is_waiting:
-                await sending.raw(KEEP_ALIVE)
+                await response.raw(KEEP_ALIVE)
                 continue
             if piece is None:
                 break
             if isinstance(piece, Thinking | Writing):
                 key = "reasoning_content" if isinstance(piece, Thinking) else "content"
-                await sending.event(reply.delta(key, piece.text))
-        for chunk in reply.last(exchange.usage.usage, _mew(question, exchange)):
-            await sending.event(chunk)
-        await sending.end_stream()
+                await response.event(completion.delta(key, piece.text))
+        for chunk in completion.last(exchange.usage.usage, _mew(request, exchange)):
+            await response.event(chunk)
+        await response.end_stream()
 
-    async def _gather(self, question: Question, reply: Reply, exchange: Exchange) -> Json:
-        """Everything at once: the content is the agent's answer alone, notices are in the `mew` key."""
+    async def _gather(self, request: CompletionRequest, completion: CompletionFormat, exchange: Exchange) -> Json:
+        """The whole answer: the content is the agent's answer only, notices are in the `mew` key."""
         reasoning: list[str] = []
         while (piece := await exchange.next_event()) is not None:
             if isinstance(piece, Thinking):
                 reasoning.append(piece.text)
         answer = exchange.answer.text
-        return reply.whole(answer, "".join(reasoning), exchange.usage.usage, _mew(question, exchange))
+        return completion.whole(answer, "".join(reasoning), exchange.usage.usage, _mew(request, exchange))
 
     async def _answer_in_background(
-        self, question: Question, answer: BackgroundAnswer, scope: Scope, receive: Receive, send: Send
+        self, request: CompletionRequest, answer: BackgroundAnswer, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        reply = _reply(question, f"background-{answer.task}")
-        mew = {"participant": question.model, "background": answer.task}
-        if not question.is_streamed:
-            await JSONResponse(reply.whole(answer.text, "", None, mew))(scope, receive, send)
+        completion = _completion_format(request, f"background-{answer.task}")
+        mew = {"participant": request.model, "background": answer.task}
+        if not request.is_streamed:
+            await JSONResponse(completion.whole(answer.text, "", None, mew))(scope, receive, send)
             return
-        sending = _Sending(send)
-        await sending.begin_stream()
-        for chunk in (reply.role(), reply.delta("content", answer.text), *reply.last(None, mew)):
-            await sending.event(chunk)
-        await sending.end_stream()
+        response = _Response(send)
+        await response.start_stream()
+        for chunk in (completion.role(), completion.delta("content", answer.text), *completion.last(None, mew)):
+            await response.event(chunk)
+        await response.end_stream()
 
-    async def _fail(self, problem: Problem, sending: "_Sending", scope: Scope, receive: Receive) -> None:
-        """As a response, or as the last event of a stream that has begun."""
-        logger.info("no answer: %s", problem)
-        if not sending.has_begun:
-            await _problem_response(problem)(scope, receive, sending.send)
+    async def _fail(self, error: OpenAIApiError, response: "_Response", scope: Scope, receive: Receive) -> None:
+        """Send an error as the response, or as the last event of a stream that has started."""
+        logger.info("request failed: %s", error)
+        if not response.has_started:
+            await _error_response(error)(scope, receive, response.send)
             return
-        await sending.event(problem.as_dict())
-        await sending.end_stream()
+        await response.event(error.as_dict())
+        await response.end_stream()
 
 
-class _Sending:
-    """One response on its way to one client."""
+class _Response:
+    """The response to one client."""
 
     def __init__(self, send: Send) -> None:
         self.send = send
-        self.has_begun = False
+        self.has_started = False
 
-    async def begin_stream(self) -> None:
-        self.has_begun = True
+    async def start_stream(self) -> None:
+        self.has_started = True
         await self.send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
 
     async def event(self, value: Json) -> None:
@@ -228,7 +261,7 @@ class _Sending:
 
 
 async def _while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
-    """Do something as long as the client is there; when it goes away, the work is cancelled."""
+    """Run `work`; cancel it when the client disconnects."""
     async with anyio.create_task_group() as tasks:
 
         async def watch() -> None:
@@ -242,45 +275,46 @@ async def _while_connected(receive: Receive, work: Callable[[], Awaitable[None]]
 
 
 async def _body(request: Request) -> Any:
-    """The JSON of a request. Raises `Problem`."""
+    """The JSON body of a request. Raises `OpenAIApiError`."""
     data = bytearray()
     async for piece in request.stream():
         data += piece
         if len(data) > MAX_BODY_BYTES:
-            raise Problem(TOO_LARGE, "too_large", f"body: is larger than {MAX_BODY_BYTES:,} bytes")
+            raise OpenAIApiError(TOO_LARGE, "too_large", f"body: exceeds {MAX_BODY_BYTES:,} bytes")
     try:
         return json.loads(bytes(data))
     except (ValueError, RecursionError) as error:
-        raise Problem(BAD_REQUEST, "invalid_request", f"body: is no JSON: {error} (expected a JSON object)") from None
+        message = f"body: invalid JSON: {error} (expected a JSON object)"
+        raise OpenAIApiError(BAD_REQUEST, "invalid_request", message) from None
 
 
-def _reply(question: Question, name: str) -> Reply:
-    return Reply(f"chatcmpl-{name}", question.model, int(time.time()), question.include_usage)
+def _completion_format(request: CompletionRequest, name: str) -> CompletionFormat:
+    return CompletionFormat(f"chatcmpl-{name}", request.model, int(time.time()), request.include_usage)
 
 
-def _mew(question: Question, exchange: Exchange) -> Json:
-    return context_key(exchange.agent, exchange.context, notices=exchange.answer.notices, ignored=question.ignored)
+def _mew(request: CompletionRequest, exchange: Exchange) -> Json:
+    return context_key(exchange.agent, exchange.context, notices=exchange.answer.notices, ignored=request.ignored)
 
 
-def _problem_response(problem: Problem) -> Response:
-    headers = {"x-should-retry": "true" if problem.is_repeatable else "false"}
-    if problem.status == UNAUTHORIZED:
+def _error_response(error: OpenAIApiError) -> Response:
+    headers = {"x-should-retry": "true" if error.is_retryable else "false"}
+    if error.status == UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"
-    return JSONResponse(problem.as_dict(), status_code=problem.status, headers=headers)
+    return JSONResponse(error.as_dict(), status_code=error.status, headers=headers)
 
 
-async def _as_problem(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
-    return _problem_response(error)
+async def _api_error_response(_: Request, error: Exception) -> Response:
+    assert isinstance(error, OpenAIApiError)
+    return _error_response(error)
 
 
-async def _as_http_problem(request: Request, error: Exception) -> Response:
+async def _route_error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    here = "here are GET /v1/models, GET /v1/models/{agent} and POST /v1/chat/completions"
-    said = f"{request.method} {request.url.path}: {error.detail.lower()}; {here}"
-    return _problem_response(Problem(error.status_code, "no_such_route", said))
+    routes = "routes: GET /v1/models, GET /v1/models/{agent}, POST /v1/chat/completions"
+    message = f"{request.method} {request.url.path}: {error.detail.lower()}; {routes}"
+    return _error_response(OpenAIApiError(error.status_code, "no_such_route", message))
 
 
-async def _as_failure(_: Request, error: Exception) -> Response:
-    logger.error("a request failed", exc_info=error)
-    return _problem_response(Problem(500, "internal_error", f"something failed inside: {type(error).__name__}"))
+async def _internal_error_response(_: Request, error: Exception) -> Response:
+    logger.error("request failed", exc_info=error)
+    return _error_response(OpenAIApiError(INTERNAL_ERROR, "internal_error", f"internal error: {type(error).__name__}"))

@@ -1,7 +1,7 @@
-"""The door in the space: a person who passes questions of chat clients to agents, and their answers back.
+"""The participant behind the API: a person who forwards messages of chat clients to agents, and returns the answers.
 
-Owns who can be asked, how many at once, and what a client is told when it gets no answer. The asking itself is the
-business of `exchanges`; it knows no HTTP.
+Owns which agents are offered, how many requests may be open, and which error a missing answer is. Does not know HTTP,
+or how an answer is assembled; see `mew_agent.participant.answers`.
 """
 
 import time
@@ -15,62 +15,62 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import GatewayError, NoAnswer, NotConnected, NotPermitted
-from mew_agent.openai_api.problems import BUSY, FORBIDDEN, UNAVAILABLE, Problem, no_answer, unknown_model
+from mew_agent.openai_api.format import BUSY, FORBIDDEN, UNAVAILABLE, OpenAIApiError, no_answer, unknown_model
 from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS
 from mew_agent.participant.answers.builder import HOLD_CHARACTERS, AnswerBuilder, NoticePlacement
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
 
-STATUS_SECONDS: Final = 0.5
-"""How long somebody who is here may take to report by themselves, before we ask."""
+STATUS_WAIT_SECONDS: Final = 0.5
+"""Time for a new participant to report its status before we request it."""
 
-MAX_EXCHANGES: Final = 100
+MAX_OPEN_REQUESTS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class DoorOptions:
-    """How answers come.
+class ChatOptions:
+    """Options for answers.
 
-    `configured` are the agents that the space's configuration names, here or not. `silence_seconds` is how long
-    an agent may show no sign of working on a question. `hold_characters` as in `AnswerBuilder`.
+    `configured` are the agents named in the space's configuration, present or absent. `inactivity_seconds` is the
+    timeout for an agent without any activity. For `notices` and `hold_characters` see `AnswerBuilder`.
     """
 
     configured: frozenset[str] = frozenset()
-    silence_seconds: float = INACTIVITY_SECONDS
+    inactivity_seconds: float = INACTIVITY_SECONDS
     hold_characters: int = HOLD_CHARACTERS
     notices: NoticePlacement = "content"
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedAgent:
-    """An agent that can be asked. `since` is when the door first knew it, in seconds since 1970."""
+    """An agent that clients see as a model. `since` is when it was first seen, in seconds since 1970."""
 
     name: str
     since: int
-    is_here: bool
+    is_present: bool
     context: PeerContext
 
 
-class Door(Participant):
-    """A person of the space who asks on behalf of chat clients."""
+class ChatParticipant(Participant):
+    """A person of the space who acts for chat clients."""
 
     def __init__(
-        self, gateway: str, *, space: str, person: str, token: str, options: DoorOptions | None = None
+        self, gateway: str, *, space: str, person: str, token: str, options: ChatOptions | None = None
     ) -> None:
         super().__init__(gateway, space=space, id=person, token=token)
-        self.options = options or DoorOptions()
+        self.options = options or ChatOptions()
         self._since: dict[str, int] = {}
 
     # -- for clients -------------------------------------------------------------------------------------
 
     def agents(self) -> list[OfferedAgent]:
-        """Every agent: whoever reports how full its context is, and whom the configuration names as one."""
+        """All agents: participants that report their context, and agents named in the configuration."""
         names = {name for name in self.peers if _is_agent(self.peers[name])} | (self.options.configured - {self.id})
         return [self._offered(name) for name in sorted(names)]
 
     def agent(self, name: str) -> OfferedAgent:
-        """One agent. Raises `Problem` (404)."""
+        """One agent by name. Raises `OpenAIApiError` (404)."""
         agents = self.agents()
         found = next((agent for agent in agents if agent.name == name), None)
         if found is None:
@@ -78,10 +78,10 @@ class Door(Participant):
         return found
 
     @asynccontextmanager
-    async def exchange_with(self, agent: str, text: str) -> AsyncIterator[Exchange]:
-        """Say something to an agent, and read its answer while the block runs. Leaving it early stops the agent.
+    async def open_exchange(self, agent: str, text: str) -> AsyncIterator[Exchange]:
+        """Send a message to an agent and read its answer inside the block. Leaving the block early cancels the turn.
 
-        Raises `Problem` when it cannot be said.
+        Raises `OpenAIApiError` if the message cannot be sent or is not answered.
         """
         self._check(agent)
         answer = AnswerBuilder(
@@ -91,61 +91,61 @@ class Door(Participant):
         )
         try:
             async with self.answers.open(
-                agent, text, answer, inactivity_seconds=self.options.silence_seconds
+                agent, text, answer, inactivity_seconds=self.options.inactivity_seconds
             ) as exchange:
                 yield exchange
         except NoAnswer as failure:
             raise no_answer(failure) from None
         except NotPermitted:
-            said = f"'{self.id}' may not chat with '{agent}' in this space"
-            raise Problem(FORBIDDEN, "not_permitted", said) from None
+            problem = f"'{self.id}' may not chat with '{agent}' in this space"
+            raise OpenAIApiError(FORBIDDEN, "not_permitted", problem) from None
         except NotConnected as error:
             raise _no_gateway(str(error)) from None
 
     def close(self) -> None:
-        """The door closes: nobody waits any longer."""
-        self.answers.fail_all("closing", "this server is being stopped")
+        """End all open requests, because the server stops."""
+        self.answers.fail_all("closing", "the server is stopping")
 
-    # -- asking ------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------------
 
     def _check(self, agent: str) -> None:
         if not self.is_joined:
             raise _no_gateway()
-        if not self.agent(agent).is_here:
-            raise Problem(UNAVAILABLE, "agent_not_here", f"'{agent}' is not in the space now", is_repeatable=True)
+        if not self.agent(agent).is_present:
+            raise OpenAIApiError(UNAVAILABLE, "agent_not_here", f"'{agent}' is not in the space", is_retryable=True)
         if self.control.is_paused:
-            raise Problem(UNAVAILABLE, "paused", f"'{self.id}', who asks for chat clients, is paused in the space")
-        if len(self.answers) >= MAX_EXCHANGES:
-            raise Problem(BUSY, "busy", f"{MAX_EXCHANGES} questions are being answered already", is_repeatable=True)
+            raise OpenAIApiError(UNAVAILABLE, "paused", f"'{self.id}', the participant of this server, is paused")
+        if len(self.answers) >= MAX_OPEN_REQUESTS:
+            raise OpenAIApiError(
+                BUSY, "busy", f"the server has {MAX_OPEN_REQUESTS} open requests already", is_retryable=True
+            )
 
     def _offered(self, name: str) -> OfferedAgent:
         peer = self.peers.get(name)
         since = self._since.setdefault(name, int(time.time()))
         return OfferedAgent(name, since, peer is not None, peer.context if peer else PeerContext())
 
-    # -- hearing -----------------------------------------------------------------------------------------
-
     async def joined(self) -> None:
-        self.start_soon(self._ask_who_is_an_agent)
+        self.start_soon(self._request_missing_statuses)
 
     async def receive(self, envelope: Envelope) -> None:
         if envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "join":
-            self.start_soon(self._ask_who_is_an_agent)
+            self.start_soon(self._request_missing_statuses)
 
-    async def _ask_who_is_an_agent(self) -> None:
-        """Agents exist that say how full they are only when they are asked."""
-        await anyio.sleep(STATUS_SECONDS)
-        silent = [name for name in self.peers if self.peers[name].context.messages is None]
-        if silent:
+    async def _request_missing_statuses(self) -> None:
+        """Request the status of participants without one: some agents report only on request."""
+        await anyio.sleep(STATUS_WAIT_SECONDS)
+        missing = [name for name in self.peers if self.peers[name].context.messages is None]
+        if missing:
             with suppress(GatewayError, NotPermitted):
-                await self.send(kinds.PARTICIPANT_REQUEST_STATUS, {}, to=silent)
+                await self.send(kinds.PARTICIPANT_REQUEST_STATUS, {}, to=missing)
 
 
 def _is_agent(peer: Peer) -> bool:
-    """Whoever reports how full its context window is. Agents of other makes send no report, but a size."""
+    """Whether a peer reports its context. Foreign agents send a window size without a report."""
     return peer.context.report is not None or peer.context.max_tokens is not None
 
 
-def _no_gateway(cause: str = "") -> Problem:
+def _no_gateway(cause: str = "") -> OpenAIApiError:
     tail = f": {cause}" if cause else ""
-    return Problem(UNAVAILABLE, "no_gateway", f"there is no connection to the space now{tail}", is_repeatable=True)
+    return OpenAIApiError(UNAVAILABLE, "no_gateway", f"no connection to the space{tail}", is_retryable=True)

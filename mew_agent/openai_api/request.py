@@ -1,32 +1,40 @@
-"""[pure] A chat completion request, read: whom it asks, what, and how the answer shall come.
+"""[pure] Read chat completion requests, and answer the background prompts that clients send by themselves.
 
-Owns what of a request means something to an agent. An agent has its own history, system prompt, tools and
-sampling, so all a request brings is its last user message; whatever else it holds is named in `ignored`. What
-would change the shape of the answer is refused, because a client that asked for it could not read ours.
+Owns which parts of a request apply to an agent. An agent has its own history, system prompt, tools and sampling, so
+only the last user message counts; the other parts are listed in `ignored`. Parameters that change the shape of the
+answer are refused, because the client could not read ours. Background prompts (titles, tags, suggestions) never reach
+the agent: a stateless model forgets them, an agent would remember them as messages.
 """
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from mew_protocol.codec import DEFAULT_MAX_BYTES
 
-from mew_agent.openai_api.problems import bad_body
+from mew_agent.openai_api.format import invalid_body
 
 MAX_TEXT_BYTES: Final = DEFAULT_MAX_BYTES // 4
-"""Longest question: every character of it may take a few bytes more on its way."""
+"""Maximum message size: JSON escapes may multiply the bytes of a character in the envelope."""
 
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
-_UNDERSTOOD: Final = frozenset({"model", "messages", "stream", "stream_options"})
+_SUPPORTED: Final = frozenset({"model", "messages", "stream", "stream_options"})
 _WITHOUT_EFFECT: Final = frozenset({"user", "metadata", "store", "safety_identifier", "prompt_cache_key"})
-"""Keys that change no answer anywhere, so that ignoring them needs no word."""
+"""Keys that change no answer of any model; they are not listed as ignored."""
 
 _MAX_IGNORED: Final = 20
 
+_CHAT_HISTORY: Final = re.compile(r"<chat_history>(.*)</chat_history>", re.DOTALL)
+_FIRST_MESSAGE: Final = re.compile(r"^\s*user\s*:\s*(\S.*?)\s*$", re.IGNORECASE | re.MULTILINE)
+_TASKS: Final = ("title", "tags", "follow_ups", "queries", "prompt", "text")
+_MAX_TITLE_CHARS: Final = 60
+
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What a request asks. `include_usage` is `stream_options.include_usage`."""
+class CompletionRequest:
+    """A chat completion request. `include_usage` is `stream_options.include_usage`."""
 
     model: str
     text: str
@@ -36,59 +44,61 @@ class Question:
     ignored: tuple[str, ...] = ()
 
 
-def read_question(body: object) -> Question:
-    """Read the body of a chat completion request. Raises `Problem` (400): where, what, what was expected."""
+def read_request(body: object) -> CompletionRequest:
+    """Read the body of a chat completion request. Raises `OpenAIApiError` (400)."""
     if not isinstance(body, Mapping):
-        raise bad_body("body", f"is {_kind(body)}", "a JSON object")
+        raise invalid_body("body", f"is {_kind(body)}", "a JSON object")
     model = body.get("model")
     if not isinstance(model, str) or not model:
-        raise bad_body("model", "is missing" if model in (None, "") else f"is {_kind(model)}", "the name of an agent")
+        raise invalid_body(
+            "model", "is missing" if model in (None, "") else f"is {_kind(model)}", "the name of an agent"
+        )
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise bad_body("messages", "is empty or no list", "a list of messages that ends with the user's")
+        raise invalid_body("messages", "is empty or not a list", "a list of messages that ends with the user's")
     _check_messages(messages)
-    _refuse_other_shapes(body)
-    streamed = _flag(body.get("stream"), "stream")
+    _refuse_unsupported(body)
+    is_streamed = _flag(body.get("stream"), "stream")
     options = body.get("stream_options")
     if options is not None and not isinstance(options, Mapping):
-        raise bad_body("stream_options", f"is {_kind(options)}", "an object")
+        raise invalid_body("stream_options", f"is {_kind(options)}", "an object")
     last = len(messages) - 1
-    return Question(
+    return CompletionRequest(
         model=model,
         text=_text_of(messages[last].get("content"), f"messages[{last}].content"),
         system="\n".join(_system_texts(messages)),
-        is_streamed=streamed,
+        is_streamed=is_streamed,
         include_usage=_flag((options or {}).get("include_usage"), "stream_options.include_usage"),
         ignored=tuple(_ignored(body, messages)),
     )
 
 
 def _check_messages(messages: list[Any]) -> None:
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if not isinstance(message, Mapping):
-            raise bad_body(f"messages[{place}]", f"is {_kind(message)}", "an object with `role` and `content`")
+            raise invalid_body(f"messages[{index}]", f"is {_kind(message)}", "an object with `role` and `content`")
         if message.get("role") not in _ROLES:
-            raise bad_body(f"messages[{place}].role", f"is {message.get('role')!r}", f"one of {', '.join(_ROLES)}")
+            raise invalid_body(f"messages[{index}].role", f"is {message.get('role')!r}", f"one of {', '.join(_ROLES)}")
     last = len(messages) - 1
     role = messages[last]["role"]
     if role != "user":
-        raise bad_body(f"messages[{last}].role", f"is '{role}'", "the last message to be the user's, for an agent")
+        raise invalid_body(f"messages[{last}].role", f"is '{role}'", "'user': the last message must be the user's")
 
 
 def _text_of(content: object, where: str) -> str:
     """The text of a message: a string, or text parts joined by line breaks."""
     if isinstance(content, list):
-        text = "\n".join(_part_text(part, f"{where}[{place}]") for place, part in enumerate(content))
+        text = "\n".join(_part_text(part, f"{where}[{index}]") for index, part in enumerate(content))
     elif isinstance(content, str):
         text = content
     else:
-        raise bad_body(where, f"is {_kind(content)}", "a string or a list of text parts")
+        raise invalid_body(where, f"is {_kind(content)}", "a string or a list of text parts")
     if not text.strip():
-        raise bad_body(where, "holds no text", "something to say")
+        raise invalid_body(where, "contains no text", "some text")
     size = len(text.encode(errors="replace"))
     if size > MAX_TEXT_BYTES:
-        raise bad_body(where, f"holds {size:,} bytes", f"at most {MAX_TEXT_BYTES:,}")
-    # Half of a surrogate pair cannot be written to the wire.
+        raise invalid_body(where, f"has {size:,} bytes", f"at most {MAX_TEXT_BYTES:,}")
+    # A lone surrogate cannot be encoded as UTF-8.
     return text.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
 
 
@@ -97,32 +107,34 @@ def _part_text(part: object, where: str) -> str:
     if kind == "text" and isinstance(part, Mapping) and isinstance(part.get("text"), str):
         return str(part["text"])
     if kind in ("image_url", "input_audio", "file"):
-        raise bad_body(where, f"is a part of type '{kind}'", "text parts only: what is said in a space is text")
-    raise bad_body(where, "is no text part", '{"type": "text", "text": "..."}')
+        raise invalid_body(where, f"is a part of type '{kind}'", "text parts only")
+    raise invalid_body(where, "is not a text part", '{"type": "text", "text": "..."}')
 
 
-def _refuse_other_shapes(body: Mapping[str, Any]) -> None:
+def _refuse_unsupported(body: Mapping[str, Any]) -> None:
     if body.get("n") not in (None, 1):
-        raise bad_body("n", f"is {body['n']!r}", "1: an agent answers once")
-    form = body.get("response_format")
-    if form is not None and (not isinstance(form, Mapping) or form.get("type") != "text"):
-        raise bad_body("response_format", "asks for another form", '{"type": "text"}: an agent answers in text')
+        raise invalid_body("n", f"is {body['n']!r}", "1: an agent answers once")
+    response_format = body.get("response_format")
+    if response_format is not None and (
+        not isinstance(response_format, Mapping) or response_format.get("type") != "text"
+    ):
+        raise invalid_body("response_format", "is not supported", '{"type": "text"}: an agent answers in text')
     if body.get("tool_choice") not in (None, "none", "auto"):
-        raise bad_body("tool_choice", "demands a tool call", "none or auto: an agent calls the tools of its space")
+        raise invalid_body("tool_choice", "requires a tool call", "none or auto: an agent calls the tools of its space")
     if body.get("logprobs"):
-        raise bad_body("logprobs", "is on", "off: agents report none")
+        raise invalid_body("logprobs", "is on", "off: agents do not report them")
     if body.get("modalities") not in (None, ["text"]):
-        raise bad_body("modalities", "asks for more than text", '["text"]')
+        raise invalid_body("modalities", "is not supported", '["text"]')
 
 
 def _ignored(body: Mapping[str, Any], messages: list[Any]) -> Iterator[str]:
-    """What the request holds and an agent does not use, in words for people."""
+    """The parts of the request that an agent does not use, worded for people."""
     systems = sum(message["role"] in ("system", "developer") for message in messages)
     if systems:
         yield "system messages"
     if len(messages) - systems > 1:
         yield "earlier messages"
-    rest = sorted(key for key in body.keys() - _UNDERSTOOD - _WITHOUT_EFFECT if body[key] not in (None, [], {}))
+    rest = sorted(key for key in body.keys() - _SUPPORTED - _WITHOUT_EFFECT if body[key] not in (None, [], {}))
     yield from (key[:40] for key in rest[:_MAX_IGNORED])
 
 
@@ -135,11 +147,11 @@ def _system_texts(messages: list[Any]) -> Iterator[str]:
 def _flag(value: object, where: str) -> bool:
     if value is None or isinstance(value, bool):
         return bool(value)
-    raise bad_body(where, f"is {_kind(value)}", "true or false")
+    raise invalid_body(where, f"is {_kind(value)}", "true or false")
 
 
 def _kind(value: object) -> str:
-    """What a JSON value is, in JSON's words."""
+    """The JSON type of a value, with its article."""
     match value:
         case None:
             return "null"
@@ -153,3 +165,47 @@ def _kind(value: object) -> str:
             return "an object"
         case _:
             return "a list"
+
+
+# -- background prompts ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundAnswer:
+    """The answer to a background prompt. `task` is what the client requested, for example `title`."""
+
+    task: str
+    text: str
+
+
+def answer_in_background(text: str, system: str = "") -> BackgroundAnswer | None:
+    """Answer a background prompt; None for a message of a person.
+
+    A title is the start of the first message. Every other answer is empty.
+    """
+    if system.lstrip().startswith("Available Tools:") and '"tool_calls"' in system:
+        return BackgroundAnswer("tool_calls", json.dumps({"tool_calls": []}))
+    history = _CHAT_HISTORY.search(text)
+    if history is None or not text.lstrip().startswith("### Task:"):
+        return None
+    instructions = text[: history.start()] + text[history.end() :]
+    task = next((key for key in _TASKS if re.search(rf'"{key}"\s*:', instructions)), None)
+    match task:
+        case None:
+            return None
+        case "title":
+            return BackgroundAnswer(task, json.dumps({"title": _title(history[1])}, ensure_ascii=False))
+        case "prompt" | "text":
+            return BackgroundAnswer(task, json.dumps({task: ""}))
+        case _:
+            return BackgroundAnswer(task, json.dumps({task: []}))
+
+
+def _title(history: str) -> str:
+    """The first words of the first message."""
+    first = _FIRST_MESSAGE.search(history)
+    title = " ".join(first[1].split()) if first else ""
+    if len(title) <= _MAX_TITLE_CHARS:
+        return title
+    cut = title[:_MAX_TITLE_CHARS].rpartition(" ")[0] or title[:_MAX_TITLE_CHARS]
+    return f"{cut} ..."

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from mew_agent.cli.remote.identity import Identity
-    from mew_agent.openai_api.chat_participant import Door
+    from mew_agent.openai_api.chat_participant import ChatParticipant
 
 DEFAULT_SERVE_PORT = 8190
 KEY_VARIABLE = "MEW_SERVE_API_KEY"
@@ -66,29 +66,35 @@ def serve(
     from mew_agent.cli.app.signals import run_until_terminated
     from mew_agent.cli.remote.identity import config_of, find_identity
     from mew_agent.openai_api.app import create_app
-    from mew_agent.openai_api.chat_participant import Door, DoorOptions
+    from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
 
     terminal.configure_logging(log_level)
     who = find_identity(flags)
     config = config_of(who)
     given = (api_key or "").strip()
     key = given or f"mew-{secrets.token_hex(20)}"
-    options = DoorOptions(
-        configured=agents_of(config, who), silence_seconds=timeout, hold_characters=hold, notices=notices.value
+    options = ChatOptions(
+        configured=agents_of(config, who), inactivity_seconds=timeout, hold_characters=hold, notices=notices.value
     )
     if host not in _LOOPBACK:
         terminal.warn(f"{host} can be reached from other machines: whoever has the key can talk to your agents")
 
     async def run() -> None:
-        door = Door(who.ws_url, space=who.space, person=who.participant, token=who.token, options=options)
-        app = create_app(door, api_key=key, answer_background=not pass_background, allow_origins=allow_origin or ())
-        await hold_open(door, app, host, port, made_key=None if given else key)
+        participant = ChatParticipant(
+            who.ws_url, space=who.space, person=who.participant, token=who.token, options=options
+        )
+        app = create_app(
+            participant, api_key=key, answer_background=not pass_background, allow_origins=allow_origin or ()
+        )
+        await hold_open(participant, app, host, port, made_key=None if given else key)
 
     run_until_terminated(run)
     return terminal.DONE
 
 
-async def hold_open(door: "Door", app: "Starlette", host: str, port: int, *, made_key: str | None) -> None:
+async def hold_open(
+    participant: "ChatParticipant", app: "Starlette", host: str, port: int, *, made_key: str | None
+) -> None:
     """Serve until the connection to the space ends for good, and raise what ended it. `made_key` is shown.
 
     Raises `ConfigError` for a port that is taken, `NotPermitted` for a person who may talk to none of the agents.
@@ -97,23 +103,23 @@ async def hold_open(door: "Door", app: "Starlette", host: str, port: int, *, mad
 
     from mew_agent.cli.app import terminal
     from mew_agent.errors import ConfigError, NotPermitted
-    from mew_agent.openai_api.server import serve_app
+    from mew_agent.openai_api.app import serve_app
 
-    async with door:
-        agents = [agent.name for agent in door.agents()]
-        if agents and not any(door.may_send(CHAT, {"text": "?"}, to=(name,)) for name in agents):
-            raise NotPermitted(door.id, CHAT)
+    async with participant:
+        agents = [agent.name for agent in participant.agents()]
+        if agents and not any(participant.may_send(CHAT, {"text": "?"}, to=(name,)) for name in agents):
+            raise NotPermitted(participant.id, CHAT)
         try:
-            async with serve_app(app, door, host=host, port=port) as base_url:
-                terminal.say(f"agents of '{door.space}' at {base_url}, asked by {door.id}")
+            async with serve_app(app, participant, host=host, port=port) as base_url:
+                terminal.say(f"agents of '{participant.space}' at {base_url}, asked by {participant.id}")
                 terminal.say(f"API key: {made_key}" if made_key else f"API key: the one in {KEY_VARIABLE} or --api-key")
                 if made_key:
                     terminal.say(f"(made for this run and not shown again; {KEY_VARIABLE} keeps one of your own)")
                 terminal.say(f"models: {', '.join(agents) or 'none yet; they appear as they join'}")
-                await door.until_ended()
+                await participant.until_ended()
         except OSError as error:
             raise ConfigError("--port", f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-    await door.run_forever()
+    await participant.run_forever()
 
 
 def agents_of(config: "SpaceConfig | None", who: "Identity") -> frozenset[str]:

@@ -7,9 +7,9 @@ history. A reader that comes back with the last place it saw gets what it missed
 from collections.abc import AsyncGenerator
 
 import anyio
-from mew_protocol.position import Position
 
 from mew_spaces.gateway.service import SpaceService
+from mew_spaces.log.interface import Position
 
 KEEP_ALIVE_SECONDS = 15.0
 

@@ -1,4 +1,4 @@
-"""A door for chat clients on the stage of agents: real gateway, real agent, real HTTP, the real OpenAI client."""
+"""The API in front of a real gateway and a real agent, used by the real OpenAI client over HTTP."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,9 +12,8 @@ from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.gateway.gateway import RunningGateway
 from openai import AsyncOpenAI
 
-from mew_agent.openai_api.app import create_app
-from mew_agent.openai_api.chat_participant import Door, DoorOptions
-from mew_agent.openai_api.server import serve_app
+from mew_agent.openai_api.app import create_app, serve_app
+from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
 from tests.mew_agent.conftest import PATIENCE_SECONDS, Stage, Staged
 
 KEY = "the-key"
@@ -41,15 +40,15 @@ participants:
 
 @dataclass
 class ChatStage:
-    """A stage whose agent can be asked with `client`; `bob` is who asks."""
+    """A stage with an OpenAI client; `bob` is the participant behind the API."""
 
     stage: Stage
-    door: Door
+    participant: ChatParticipant
     base_url: str
     client: AsyncOpenAI
 
     async def ask(self, text: str, *, model: str = "coder", **more: Any) -> Any:
-        """An answer that is not streamed."""
+        """A whole answer."""
         with anyio.fail_after(PATIENCE_SECONDS):
             return await self.client.chat.completions.create(
                 model=model, messages=[{"role": "user", "content": text}], **more
@@ -63,10 +62,10 @@ class ChatStage:
 
 
 class ChatStaged(Protocol):
-    """`chat(door={...}, app={...}, **as for a stage)`."""
+    """`chat(options={...}, app={...}, **as for a stage)`."""
 
     def __call__(
-        self, *, door: dict[str, Any] | None = None, app: dict[str, Any] | None = None, **stage: Any
+        self, *, options: dict[str, Any] | None = None, app: dict[str, Any] | None = None, **stage: Any
     ) -> AbstractAsyncContextManager[ChatStage]: ...
 
 
@@ -78,40 +77,40 @@ def space(tmp_path: Path) -> SpaceConfig:
 
 
 @pytest.fixture
-def opened(gateway: RunningGateway) -> Callable[..., Door]:
-    """A door of the running gateway, to be entered: `async with opened(silence_seconds=1) as door`."""
+def connected(gateway: RunningGateway) -> Callable[..., ChatParticipant]:
+    """Makes a participant of the running gateway: `async with connected(inactivity_seconds=1) as participant`."""
 
-    def make(person: str = "bob", **options: Any) -> Door:
+    def make(person: str = "bob", **options: Any) -> ChatParticipant:
         token = gateway.token_of(person)
-        return Door(gateway.ws_url, space="demo", person=person, token=token, options=DoorOptions(**options))
+        return ChatParticipant(gateway.ws_url, space="demo", person=person, token=token, options=ChatOptions(**options))
 
     return make
 
 
 @pytest.fixture
-def chat(stage: Staged, opened: Callable[..., Door]) -> ChatStaged:
+def chat(stage: Staged, connected: Callable[..., ChatParticipant]) -> ChatStaged:
     """Makes a chat stage; see `ChatStaged`."""
 
     @asynccontextmanager
     async def build(
-        *, door: dict[str, Any] | None = None, app: dict[str, Any] | None = None, **of_stage: Any
+        *, options: dict[str, Any] | None = None, app: dict[str, Any] | None = None, **of_stage: Any
     ) -> AsyncIterator[ChatStage]:
         async with (
             stage(**of_stage) as built,
-            opened(**(door or {})) as entrance,
-            serve_app(create_app(entrance, api_key=KEY, **(app or {})), entrance) as base_url,
+            connected(**(options or {})) as participant,
+            serve_app(create_app(participant, api_key=KEY, **(app or {})), participant) as base_url,
             AsyncOpenAI(base_url=base_url, api_key=KEY) as client,
         ):
-            await knows(entrance, of_stage.get("name", "coder"))
-            yield ChatStage(built, entrance, base_url, client)
+            await knows(participant, of_stage.get("name", "coder"))
+            yield ChatStage(built, participant, base_url, client)
 
     return build
 
 
-async def knows(door: Door, agent: str) -> None:
-    """Wait until the door has heard a status of an agent."""
+async def knows(participant: ChatParticipant, agent: str) -> None:
+    """Wait until the participant has received a status of an agent."""
     with anyio.fail_after(PATIENCE_SECONDS):
-        while agent not in door.peers or not door.peers[agent].context.status:
+        while agent not in participant.peers or not participant.peers[agent].context.status:
             await anyio.sleep(0.005)
 
 
@@ -121,7 +120,7 @@ def content(chunks: list[Any]) -> str:
 
 
 def reasoning(chunks: list[Any]) -> str:
-    """All thinking of a stream."""
+    """All reasoning of a stream."""
     return "".join(
         getattr(chunk.choices[0].delta, "reasoning_content", None) or "" for chunk in chunks if chunk.choices
     )

@@ -1,4 +1,4 @@
-"""The door, seen by the OpenAI client: a real gateway, a real agent on the rehearsal model, real HTTP."""
+"""The API as the OpenAI client sees it: a real gateway and a real agent over HTTP."""
 
 import json
 from collections.abc import Callable
@@ -16,11 +16,14 @@ from openai import (
     NotFoundError,
 )
 
+from mew_agent.openai_api.app import create_app, serve_app
+from mew_agent.openai_api.chat_participant import ChatParticipant
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import ScriptedReply, ScriptedToolCall
-from tests.mew_agent.conftest import PATIENCE_SECONDS
+from tests.mew_agent.conftest import PATIENCE_SECONDS, Ear
 from tests.mew_agent.openai_api.conftest import KEY, ChatStaged, content, reasoning
 
+Connected = Callable[..., ChatParticipant]
 ASK = "What do the harbour records say about the tide gauge at the northern pier?"
 
 
@@ -30,7 +33,7 @@ def word_count(text: str) -> int:
 
 
 async def test_each_agent_is_a_model_with_its_window(chat: ChatStaged) -> None:
-    async with chat(door={"configured": frozenset({"writer"})}) as built:
+    async with chat(options={"configured": frozenset({"writer"})}) as built:
         models = {model.id: model.model_dump() for model in (await built.client.models.list()).data}
         one = await built.client.models.retrieve("coder")
     assert set(models) == {"coder", "writer"}
@@ -45,10 +48,10 @@ async def test_each_agent_is_a_model_with_its_window(chat: ChatStaged) -> None:
 async def test_a_whole_answer_carries_the_usage_of_the_provider(chat: ChatStaged) -> None:
     async with chat(cached_tokens=8, reasoning_tokens=5) as built:
         answer = await built.ask(ASK)
-        said = await built.stage.ear.first("coder", "chat")
+        answered = await built.stage.ear.first("coder", "chat")
         request = built.stage.main_requests[-1]
         report = built.stage.reported[-1]
-    assert answer.choices[0].message.content == said.body["text"]
+    assert answer.choices[0].message.content == answered.body["text"]
     assert answer.choices[0].finish_reason == "stop"
     assert answer.model == "coder"
     assert answer.usage.prompt_tokens == request.prompt_tokens == report["context"]["prompt_tokens"]
@@ -65,10 +68,10 @@ async def test_a_whole_answer_carries_the_usage_of_the_provider(chat: ChatStaged
 async def test_a_stream_starts_with_the_role_and_ends_with_usage(chat: ChatStaged) -> None:
     async with chat(chunk_delay_seconds=0.005) as built:
         chunks = await built.stream(ASK, stream_options={"include_usage": True})
-        said = await built.stage.ear.first("coder", "chat")
+        answered = await built.stage.ear.first("coder", "chat")
         report = built.stage.reported[-1]
     assert chunks[0].choices[0].delta.role == "assistant"
-    assert content(chunks) == said.body["text"]
+    assert content(chunks) == answered.body["text"]
     pieces = [chunk for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
     assert len(pieces) > 3
     assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
@@ -99,9 +102,9 @@ async def test_unreported_usage_is_null(chat: ChatStaged) -> None:
 async def test_reasoning_is_separate_from_the_answer(chat: ChatStaged) -> None:
     async with chat(visible_reasoning="The pier comes first, then the gauge.") as built:
         chunks = await built.stream(ASK)
-        said = await built.stage.ear.first("coder", "chat")
+        answered = await built.stage.ear.first("coder", "chat")
     assert "The pier comes first" in reasoning(chunks)
-    assert content(chunks) == said.body["text"]
+    assert content(chunks) == answered.body["text"]
 
 
 async def test_text_before_a_tool_call_is_reasoning(chat: ChatStaged) -> None:
@@ -121,10 +124,10 @@ async def test_text_before_a_tool_call_is_reasoning(chat: ChatStaged) -> None:
 async def test_an_agent_without_a_reasoning_stream_answers_whole(chat: ChatStaged) -> None:
     async with chat(name="mute") as built:
         chunks = await built.stream(ASK, model="mute")
-        said = await built.stage.ear.first("mute", "chat")
+        answered = await built.stage.ear.first("mute", "chat")
     pieces = [chunk for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
     assert len(pieces) == 1
-    assert content(chunks) == said.body["text"]
+    assert content(chunks) == answered.body["text"]
 
 
 async def test_a_compaction_notice_precedes_the_answer(chat: ChatStaged, text: Callable[[int], str]) -> None:
@@ -132,16 +135,20 @@ async def test_a_compaction_notice_precedes_the_answer(chat: ChatStaged, text: C
         for _ in range(4):
             await built.ask(text(450))
         chunks = await built.stream(text(700), stream_options={"include_usage": True})
-        said = [str(e.body["text"]) for e in built.stage.ear.of("coder", "chat")]
+        answered = [str(e.body["text"]) for e in built.stage.ear.of("coder", "chat")]
         done = next(s for s in built.stage.statuses if s["status"] == "compacted")
         requests = len(built.stage.summary_requests)
     whole = content(chunks)
     freed = done["context"]["last_compaction"]["freed_tokens"]
-    begun, ended, answer = whole.index("> compacting "), whole.index(f"> freed {freed:,} tokens"), whole.index(said[-1])
+    started, ended, answer = (
+        whole.index("> compacting "),
+        whole.index(f"> freed {freed:,} tokens"),
+        whole.index(answered[-1]),
+    )
     assert requests >= 1
-    assert begun < ended < answer
-    assert whole.endswith(said[-1])
-    assert whole.count(said[-1]) == 1
+    assert started < ended < answer
+    assert whole.endswith(answered[-1])
+    assert whole.count(answered[-1]) == 1
     assert chunks[-1].model_dump()["mew"]["notices"][0].startswith("compacting ")
     assert chunks[-1].usage.prompt_tokens < 3000
 
@@ -166,12 +173,12 @@ async def test_a_repeated_model_call_has_a_notice(chat: ChatStaged) -> None:
 
 @pytest.mark.parametrize("place", ["reasoning", "off"])
 async def test_notices_may_be_reasoning_or_omitted(place: str, chat: ChatStaged, text: Callable[[int], str]) -> None:
-    async with chat(door={"notices": place}, window_tokens=3000, reply_tokens=60) as built:
+    async with chat(options={"notices": place}, window_tokens=3000, reply_tokens=60) as built:
         for _ in range(4):
             await built.ask(text(450))
         chunks = await built.stream(text(700))
-        said = [str(e.body["text"]) for e in built.stage.ear.of("coder", "chat")]
-    assert content(chunks) == said[-1]
+        answered = [str(e.body["text"]) for e in built.stage.ear.of("coder", "chat")]
+    assert content(chunks) == answered[-1]
     assert ("> compacting" in reasoning(chunks)) is (place == "reasoning")
 
 
@@ -208,7 +215,7 @@ async def test_a_wrong_or_missing_key_is_refused(chat: ChatStaged) -> None:
 
 async def test_an_unknown_model_error_lists_the_agents(chat: ChatStaged) -> None:
     async with chat() as built:
-        with pytest.raises(NotFoundError, match="no agent 'gpt-4o' in this space \\(agents here: coder\\)") as caught:
+        with pytest.raises(NotFoundError, match="no agent 'gpt-4o' in this space \\(agents: coder\\)") as caught:
             await built.ask("hello", model="gpt-4o")
         with pytest.raises(NotFoundError):
             await built.client.models.retrieve("ada")
@@ -226,7 +233,7 @@ async def test_an_invalid_body_error_names_the_field(chat: ChatStaged) -> None:
             nowhere = await http.post(f"{built.base_url}/completions", content=b"{}")
     assert caught.value.param == "messages[0].content[0]"
     assert broken.status_code == 400
-    assert "is no JSON" in broken.json()["error"]["message"]
+    assert "invalid JSON" in broken.json()["error"]["message"]
     assert nowhere.status_code == 404
     assert "/v1/chat/completions" in nowhere.json()["error"]["message"]
 
@@ -271,7 +278,7 @@ async def test_a_queued_request_is_dropped_when_its_client_disconnects(chat: Cha
 
 
 async def test_concurrent_requests_get_their_own_answers(chat: ChatStaged) -> None:
-    questions = [f"The {thing} is on the shelf." for thing in ("lamp", "kettle", "globe")]
+    messages = [f"The {thing} is on the shelf." for thing in ("lamp", "kettle", "globe")]
     answers: dict[str, str] = {}
     async with chat() as built:
 
@@ -279,13 +286,13 @@ async def test_concurrent_requests_get_their_own_answers(chat: ChatStaged) -> No
             answers[question] = content(await built.stream(question))
 
         async with anyio.create_task_group() as tasks:
-            for question in questions:
-                tasks.start_soon(ask, question)
+            for message in messages:
+                tasks.start_soon(ask, message)
         ear = built.stage.ear
         asked = {str(e.body["text"]): e for e in ear.of("bob", "chat")}
-        said = {text: str((await ear.first("coder", "chat", about=e)).body["text"]) for text, e in asked.items()}
-    assert len(set(answers.values())) == len(questions)
-    assert answers == said
+        answered = {text: str((await ear.first("coder", "chat", about=e)).body["text"]) for text, e in asked.items()}
+    assert len(set(answers.values())) == len(messages)
+    assert answers == answered
 
 
 async def test_a_failed_model_call_returns_the_agents_message(chat: ChatStaged) -> None:
@@ -310,15 +317,18 @@ async def test_an_agent_that_leaves_ends_the_stream_with_an_error(chat: ChatStag
 
 
 async def test_an_absent_agent_is_an_error_before_sending(chat: ChatStaged) -> None:
-    async with chat(door={"configured": frozenset({"writer"})}) as built:
+    async with chat(options={"configured": frozenset({"writer"})}) as built:
         patient = built.client.with_options(max_retries=0)
-        with pytest.raises(InternalServerError, match="'writer' is not in the space now") as caught:
+        with pytest.raises(InternalServerError, match="'writer' is not in the space") as caught:
             await patient.chat.completions.create(model="writer", messages=[{"role": "user", "content": "hi"}])
     assert caught.value.status_code == 503
 
 
 async def test_a_silent_agent_times_out_without_a_retry(chat: ChatStaged, joined: Callable[..., Participant]) -> None:
-    async with chat(door={"silence_seconds": 0.2, "configured": frozenset({"writer"})}) as built, joined("writer"):
+    async with (
+        chat(options={"inactivity_seconds": 0.2, "configured": frozenset({"writer"})}) as built,
+        joined("writer"),
+    ):
         with pytest.raises(InternalServerError, match=r"showed no activity for 0\.2 seconds") as caught:
             await built.ask("Anybody?", model="writer")
         await built.stage.ear.first("bob", "chat/cancel")
@@ -394,7 +404,60 @@ async def test_web_pages_need_an_allowed_origin(chat: ChatStaged) -> None:
     assert allowed.headers["access-control-allow-origin"] == "http://page.test"
 
 
-async def test_a_person_without_the_chat_capability_is_refused(chat: ChatStaged, opened: Callable[..., Any]) -> None:
-    async with chat(door={"person": "shy"}) as built:
+async def test_a_person_without_the_chat_capability_is_refused(chat: ChatStaged, connected: Callable[..., Any]) -> None:
+    async with chat(options={"person": "shy"}) as built:
         with pytest.raises(APIError, match="'shy' may not chat with 'coder'"):
             await built.ask("hello")
+
+
+# -- the server --------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_has_its_address_and_closes_with_the_block(connected: Connected) -> None:
+    async with connected() as participant, httpx2.AsyncClient() as http:
+        async with serve_app(create_app(participant, api_key=KEY), participant) as base_url:
+            health = await http.get(base_url.removesuffix("/v1") + "/health")
+        with pytest.raises(httpx2.ConnectError):
+            await http.get(base_url)
+    assert health.status_code == 200
+    assert base_url.startswith("http://127.0.0.1:")
+
+
+async def test_a_port_in_use_is_an_error(connected: Connected) -> None:
+    async with connected() as participant, serve_app(create_app(participant, api_key=KEY), participant) as base_url:
+        port = int(base_url.removesuffix("/v1").rpartition(":")[2])
+        with pytest.raises(OSError, match="in use"):
+            async with serve_app(create_app(participant, api_key=KEY), participant, port=port):
+                pass
+
+
+async def test_stopping_ends_open_streams_with_an_error_event(
+    connected: Connected, joined: Callable[..., Participant]
+) -> None:
+    lines: list[str] = []
+    async with connected(configured=frozenset({"coder"})) as participant, joined("coder") as coder:
+        ear = Ear(coder)
+        stop = anyio.Event()
+        async with anyio.create_task_group() as tasks, httpx2.AsyncClient(timeout=PATIENCE_SECONDS) as http:
+            addresses: list[str] = []
+
+            async def serve(*, task_status: anyio.abc.TaskStatus[None]) -> None:
+                async with serve_app(create_app(participant, api_key=KEY), participant) as base_url:
+                    addresses.append(base_url)
+                    task_status.started()
+                    await stop.wait()
+
+            await tasks.start(serve)
+            with anyio.fail_after(PATIENCE_SECONDS):
+                while "coder" not in participant.peers:
+                    await anyio.sleep(0.005)
+            body = {"model": "coder", "stream": True, "messages": [{"role": "user", "content": "Hello?"}]}
+            headers = {"authorization": f"Bearer {KEY}"}
+            url = f"{addresses[0]}/chat/completions"
+            async with http.stream("POST", url, json=body, headers=headers) as response:
+                await ear.first("bob", "chat")
+                stop.set()
+                lines = [line async for line in response.aiter_lines()]
+        await ear.first("bob", "chat/cancel")
+    assert '"code":"closing"' in lines[-4]
+    assert lines[-2:] == ["data: [DONE]", ""] or lines[-1] == "data: [DONE]"

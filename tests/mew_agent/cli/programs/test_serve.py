@@ -13,7 +13,7 @@ from mew_agent.cli.programs.serve import agents_of, hold_open
 from mew_agent.cli.remote.identity import Identity
 from mew_agent.errors import ConfigError, NotPermitted, Unauthorized
 from mew_agent.openai_api.app import create_app
-from mew_agent.openai_api.chat_participant import Door, DoorOptions
+from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
 from tests.mew_agent.cli.remote.test_identity import running_space
 from tests.support.cli import mew
 
@@ -27,10 +27,10 @@ participants:
 """
 
 
-def door_of(gateway: RunningGateway, person: str = "ada", *, token: str | None = None) -> Door:
-    options = DoorOptions(configured=frozenset({"coder"}))
+def door_of(gateway: RunningGateway, person: str = "ada", *, token: str | None = None) -> ChatParticipant:
+    options = ChatOptions(configured=frozenset({"coder"}))
     token = token or gateway.token_of(person)
-    return Door(gateway.ws_url, space="review", person=person, token=token, options=options)
+    return ChatParticipant(gateway.ws_url, space="review", person=person, token=token, options=options)
 
 
 def asked_by(participant: str) -> Identity:

@@ -1,0 +1,138 @@
+"""[pure] The JSON of OpenAI's API: replies, chunks, model entries and errors.
+
+Owns keys, the order of chunks (role, deltas, finish reason, usage), and the status and code of each error. Does not
+know agents or HTTP.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mew_agent.errors import MewAgentError, NoAnswer
+
+Json = dict[str, Any]
+
+DONE: Final = b"data: [DONE]\n\n"
+KEEP_ALIVE: Final = b": keep-alive\n\n"
+
+
+def event(value: Mapping[str, Any]) -> bytes:
+    """One server-sent event."""
+    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionFormat:
+    """The JSON of one completion. `created` is in seconds since 1970."""
+
+    id: str
+    model: str
+    created: int
+    include_usage: bool = False
+
+    def role(self) -> Json:
+        """The first chunk."""
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def delta(self, key: str, text: str) -> Json:
+        """A chunk with a piece of text under `content` or `reasoning_content`."""
+        return self._chunk({key: text})
+
+    def last(self, usage: Json | None, mew: Json) -> list[Json]:
+        """The last chunks: the finish reason and, if requested, usage in a chunk without choices."""
+        if not self.include_usage:
+            return [self._chunk({}, "stop") | {"usage": usage, "mew": mew}]
+        return [
+            self._chunk({}, "stop"),
+            {**self._head("chat.completion.chunk"), "choices": [], "usage": usage, "mew": mew},
+        ]
+
+    def whole(self, text: str, reasoning: str, usage: Json | None, mew: Json) -> Json:
+        """A completion that is not streamed."""
+        message: Json = {"role": "assistant", "content": text, "refusal": None}
+        if reasoning:
+            message["reasoning_content"] = reasoning
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": usage, "mew": mew}
+
+    def _chunk(self, delta: Json, finish_reason: str | None = None) -> Json:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        usage = {"usage": None} if self.include_usage else {}
+        return {**self._head("chat.completion.chunk"), "choices": [choice], **usage}
+
+    def _head(self, kind: str) -> Json:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+
+
+def model_entry(name: str, *, created: int, owner: str, context_window: int | None, mew: Json) -> Json:
+    """An entry of the model list. An unknown `context_window` is omitted."""
+    window = {} if context_window is None else {"context_window": context_window}
+    return {"id": name, "object": "model", "created": created, "owned_by": owner, **window, "mew": mew}
+
+
+def model_list(entries: list[Json]) -> Json:
+    """The body of `GET /v1/models`."""
+    return {"object": "list", "data": entries}
+
+
+# -- errors ------------------------------------------------------------------------------------------------------
+
+BAD_REQUEST: Final = 400
+UNAUTHORIZED: Final = 401
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+TOO_LARGE: Final = 413
+BUSY: Final = 429
+INTERNAL_ERROR: Final = 500
+BAD_GATEWAY: Final = 502
+UNAVAILABLE: Final = 503
+TIMED_OUT: Final = 504
+
+_STATUS_OF_CODE: Final = {
+    "refused": FORBIDDEN,
+    "agent_busy": BUSY,
+    "closing": UNAVAILABLE,
+    "agent_silent": TIMED_OUT,
+}
+
+
+@dataclass(eq=False)
+class OpenAIApiError(MewAgentError):
+    """An error response. `param` names the invalid part of the request body.
+
+    `is_retryable` tells a client whether it may retry. It may not once an agent has received the message, because the
+    agent remembers it.
+    """
+
+    status: int
+    code: str
+    message: str
+    param: str | None = None
+    is_retryable: bool = False
+
+    def __str__(self) -> str:
+        return self.message
+
+    def as_dict(self) -> Json:
+        """The body of an error response, and of an error event in a stream."""
+        kind = "server_error" if self.status >= INTERNAL_ERROR else "invalid_request_error"
+        if self.status == BUSY:
+            kind = "rate_limit_error"
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+
+def invalid_body(where: str, problem: str, expected: str) -> OpenAIApiError:
+    """The error for an invalid request body: where, what is wrong, what was expected."""
+    return OpenAIApiError(BAD_REQUEST, "invalid_request", f"{where}: {problem} (expected {expected})", param=where)
+
+
+def unknown_model(model: str, known: list[str]) -> OpenAIApiError:
+    """The error for a model that is not an agent of the space."""
+    agents = f"agents: {', '.join(known)}" if known else "the space has no agents"
+    return OpenAIApiError(NOT_FOUND, "model_not_found", f"no agent '{model}' in this space ({agents})", param="model")
+
+
+def no_answer(failure: NoAnswer) -> OpenAIApiError:
+    """The error for a message that an agent received but did not answer."""
+    return OpenAIApiError(_STATUS_OF_CODE.get(failure.code, BAD_GATEWAY), failure.code, failure.problem)
