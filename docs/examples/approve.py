@@ -1,4 +1,4 @@
-"""Decide about what others propose: `mew run approve.py`. Counting is harmless; about all else you are asked."""
+"""Approve harmless tool calls and ask about all others: `mew run approve.py`."""
 
 import anyio
 
@@ -11,14 +11,14 @@ me = Participant.from_environment()
 
 @me.on_proposal
 async def decide(proposal: ProposalMade) -> None:
-    """Proposals are decided one after the other, in the order in which they came."""
+    """Approve or reject one proposal; the next one waits until this returns."""
     if proposal.tool in HARMLESS:
         print(f"{proposal}: harmless", flush=True)
         await proposal.fulfil()
         return
-    answer = await anyio.to_thread.run_sync(input, f"{proposal}. May it? [y/N] ", abandon_on_cancel=True)
+    answer = await anyio.to_thread.run_sync(input, f"{proposal}. Approve? [y/N] ", abandon_on_cancel=True)
     if not proposal.is_open:
-        print("nobody waits for it any more", flush=True)
+        print("the proposal was withdrawn or decided", flush=True)
     elif answer.strip().lower() in ("y", "yes"):
         await proposal.fulfil()
     else:
@@ -26,9 +26,9 @@ async def decide(proposal: ProposalMade) -> None:
 
 
 async def main() -> None:
-    """Decide until the space ends."""
+    """Decide about proposals until the space ends."""
     async with me:
-        print("waiting for proposals; Ctrl-C ends it", flush=True)
+        print("waiting for proposals; press Ctrl-C to stop", flush=True)
         await me.run_forever()
 
 

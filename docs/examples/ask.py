@@ -1,4 +1,4 @@
-"""Ask an agent, and read the answer while it is written: `mew run ask.py coder "What do you see?"`."""
+"""Ask an agent and read the answer as it is written: `mew run ask.py coder "What do you see?"`."""
 
 import sys
 
@@ -6,7 +6,7 @@ from mew_agent import Answered, ContextNotice, Participant, Thinking, ToolCalled
 
 
 async def main(agent: str, question: str) -> None:
-    """Print the answer, and how full the agent is then."""
+    """Print the answer and the size of the agent's context."""
     async with Participant.from_environment() as me:
         async for piece in me.ask_agent(agent, question):
             match piece:

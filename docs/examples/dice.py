@@ -1,4 +1,4 @@
-"""An agent made in Python: a model of yours, tools of its own, and a word when its context fills up."""
+"""An agent in Python with a tool of its own; it warns when its context fills up."""
 
 from secrets import randbelow
 from typing import Annotated
@@ -19,9 +19,9 @@ def roll_dice(sides: Annotated[int, Field(ge=2, le=1000)] = 6, times: Annotated[
     return " and ".join(str(1 + randbelow(sides)) for _ in range(times))
 
 
-@agent.on(LevelChanged)  # of its own context; `on_context_level` hears of everybody's
-async def tell(change: LevelChanged) -> None:
-    """Say so when there is not much room left."""
+@agent.on(LevelChanged)  # its own level; `on_context_level` receives the levels of all agents
+async def warn(change: LevelChanged) -> None:
+    """Tell Ada when little room is left."""
     if change.severity and change.tokens is not None:
         await agent.chat(f"I am {change.after}: {change.tokens:,} of {change.max_tokens:,} tokens.", to="ada")
 

@@ -1,6 +1,6 @@
-"""A steward: watches how full everybody's context window is, and has a peer compact before it runs full.
+"""Watch the context windows of all agents and compact each one before it is full.
 
-Whoever has the capability `participant/compact` can do this; the peer needs no code for it. What is printed is in
+This needs only the capability `participant/compact`; the agents need no code for it. The output is in
 `logs/steward.log`.
 """
 
@@ -14,7 +14,7 @@ asked: set[str] = set()
 
 @me.on_context  # called with every report of every peer
 async def keep_room(peer: Peer, context: PeerContext) -> None:
-    """Ask once, and again only after there was room."""
+    """Compact once; again only after there was room."""
     turns = context.turns_to_compaction
     if turns is None or turns > ENOUGH_TURNS:
         asked.discard(peer.id)
@@ -24,14 +24,14 @@ async def keep_room(peer: Peer, context: PeerContext) -> None:
 
 
 async def outcome(peer: str, turns: int) -> str:
-    """Have a peer compact, and say what came of it."""
+    """Compact a peer's context and describe the result."""
     try:
         done = await me.compact(peer, reason=f"only {turns} turns left")
     except PeerError as error:
         return str(error)
     if done.skipped:
         return f"{peer} skipped it: {done.reason}"
-    freed = "an untold number of" if done.freed_tokens is None else f"{done.freed_tokens:,}"
+    freed = "an unknown number of" if done.freed_tokens is None else f"{done.freed_tokens:,}"
     return f"{peer} freed {freed} tokens"
 
 

@@ -1,4 +1,4 @@
-"""Tools and a resource for everybody in the space: typed functions, whose annotations become the schema."""
+"""Offer tools and a resource: typed functions whose annotations become the schema."""
 
 from collections import Counter
 from typing import Annotated
@@ -25,13 +25,13 @@ async def longest_words(text: str, how_many: Annotated[int, Field(ge=1, le=20)] 
 
 @me.on_chat
 async def listen(chat: ChatReceived) -> None:
-    """Everybody hears everything."""
+    """Count the words of every chat; all members receive all chats."""
     spoken[chat.sender] += count_words(chat.text)
 
 
-@me.resource("words://spoken", description="How many words everybody has said so far.")
+@me.resource("words://spoken", description="How many words each participant has sent.")
 def words_spoken() -> dict[str, int]:
-    """A resource is read anew each time."""
+    """Runs each time the resource is read."""
     return dict(spoken)
 
 

@@ -161,7 +161,7 @@ async def test_approve_lets_pass_what_is_harmless_and_asks_about_the_rest(exampl
     with examples.started_by_hand("approve.py") as deciding:
         assert deciding.stdin is not None
         assert deciding.stdout is not None
-        assert deciding.stdout.readline() == "waiting for proposals; Ctrl-C ends it\n"
+        assert deciding.stdout.readline() == "waiting for proposals; press Ctrl-C to stop\n"
         with anyio.fail_after(PATIENCE_SECONDS):
             async with examples.ada() as ada:
                 counted = await ada.ask_agent("coder", 'call count_words with {"text": "one two three"}')
@@ -176,7 +176,7 @@ async def test_approve_lets_pass_what_is_harmless_and_asks_about_the_rest(exampl
         shown, told = deciding.communicate(timeout=PATIENCE_SECONDS)
     assert (deciding.returncode, told) == (130, "")
     assert "'coder' proposes to call 'count_words' on 'words' with {\"text\": \"one two three\"}: harmless\n" in shown
-    assert shown.count("May it? [y/N] ") == 2
+    assert shown.count("Approve? [y/N] ") == 2
 
 
 def test_the_page_shows_every_example() -> None:
