@@ -8,17 +8,14 @@ from typing import Final
 
 import anyio
 from mew_protocol import kinds
-from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import CompactDone, Status
 
 from mew_agent.errors import MewAgentError
-from mew_agent.model.interface import ToolCall, ToolSpec
+from mew_agent.model.interface import ToolSpec
 from mew_agent.participant.controls import NOTHING_TO_DO
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
-from mew_agent.tools.functions import Tool, Toolbox
-from mew_agent.tools.results import ToolResult
-from mew_agent.tools.sources import CallContext
+from mew_agent.tools.sources import FunctionTools
 
 CONTEXT_BOARD: Final = "context_board"
 REQUEST_COMPACTION: Final = "request_compaction"
@@ -33,28 +30,22 @@ class NoHeadroom(MewAgentError):
     """A participant has no room, or its room is unknown."""
 
 
-class BoardTools:
+class BoardTools(FunctionTools):
     """The source of these tools; see `ToolSource`."""
 
     def __init__(self, me: Participant) -> None:
         self._me = me
         self._changed = anyio.Event()
-        self._toolbox = Toolbox()
-        for function in (self.context_board, self.request_compaction, self.wait_for_headroom):
-            self._toolbox.add(Tool.from_function(function))
-        me.on_context(self._context_reported)
-        me.on(kinds.SYSTEM_PRESENCE)(self._presence_changed)
+        super().__init__(self.context_board, self.request_compaction, self.wait_for_headroom)
+        me.on_context(self._wake_waiting)
+        me.on(kinds.SYSTEM_PRESENCE)(self._wake_waiting)
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`. The board is offered to agents that may request reports or compactions."""
         may_compact = self._may(kinds.PARTICIPANT_COMPACT)
         if not may_compact and not self._may(kinds.PARTICIPANT_REQUEST_STATUS):
             return ()
-        return tuple(spec for spec in self._toolbox.specs() if may_compact or spec.name != REQUEST_COMPACTION)
-
-    async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
-        """See `ToolSource`."""
-        return await self._toolbox.run(call.name, call.arguments)
+        return tuple(spec for spec in super().specs() if may_compact or spec.name != REQUEST_COMPACTION)
 
     # -- docstrings are what the model sees --------------------------------------------------------------
 
@@ -117,13 +108,7 @@ class BoardTools:
             )
         return known
 
-    async def _context_reported(self, peer: Peer, context: PeerContext) -> None:
-        self._wake_waiting()
-
-    async def _presence_changed(self, envelope: Envelope) -> None:
-        self._wake_waiting()
-
-    def _wake_waiting(self) -> None:
+    async def _wake_waiting(self, *_event: object) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 

@@ -13,10 +13,9 @@ import anyio
 from mew_agent.errors import MewAgentError, PeerAbsent
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.participant.participant import Participant
-from mew_agent.tools.functions import Tool, Toolbox
 from mew_agent.tools.peer_offers import PeerResource
 from mew_agent.tools.results import ToolResult, well_formed
-from mew_agent.tools.sources import CallContext
+from mew_agent.tools.sources import CallContext, FunctionTools
 
 LIST_RESOURCES: Final = "list_resources"
 READ_RESOURCE: Final = "read_resource"
@@ -32,23 +31,21 @@ class NothingToRead(MewAgentError):
     """No peer has resources, or an answer contains none."""
 
 
-class ResourceTools:
+class ResourceTools(FunctionTools):
     """The source of these tools; see `ToolSource`."""
 
     def __init__(self, me: Participant) -> None:
         self._me = me
-        self._toolbox = Toolbox()
-        for function in (self.list_resources, self.read_resource):
-            self._toolbox.add(Tool.from_function(function))
+        super().__init__(self.list_resources, self.read_resource)
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`."""
-        return self._toolbox.specs() if self._readable() else ()
+        return super().specs() if self._readable() else ()
 
-    async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
+    async def run(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
         """See `ToolSource`."""
         _call_context.set(context)
-        return await self._toolbox.run(call.name, call.arguments)
+        return await super().run(call, context)
 
     # -- docstrings are what the model sees --------------------------------------------------------------
 

@@ -7,12 +7,10 @@ from typing import Final
 
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.errors import MewAgentError
-from mew_agent.model.interface import ToolCall, ToolSpec
+from mew_agent.model.interface import ToolSpec
 from mew_agent.tokens.sizes import in_thread
 from mew_agent.tools.bounds import beginning
-from mew_agent.tools.functions import Tool, Toolbox
-from mew_agent.tools.results import ToolResult
-from mew_agent.tools.sources import CallContext
+from mew_agent.tools.sources import FunctionTools
 
 RECALL_RESULT: Final = "recall_result"
 HEADING: Final = "[{id}, characters {start:,} to {end:,} of {whole:,}]\n"
@@ -24,14 +22,13 @@ class ResultNotStored(MewAgentError):
     """No result is stored under this id, or the position is past its end."""
 
 
-class RecallTools:
+class RecallTools(FunctionTools):
     """The source of this tool; see `ToolSource`."""
 
     def __init__(self, state: ContextState) -> None:
         self._state = state
         self._is_offered = False
-        self._toolbox = Toolbox()
-        self._toolbox.add(Tool.from_function(self.recall_result))
+        super().__init__(self.recall_result)
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`. Once offered it stays, because prompts with different tools are not comparable."""
@@ -39,11 +36,7 @@ class RecallTools:
         self._is_offered = (
             self._is_offered or self._state.has_cut_results or any(item.stubbed for item in history.items)
         )
-        return self._toolbox.specs() if self._is_offered else ()
-
-    async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
-        """See `ToolSource`."""
-        return await self._toolbox.run(call.name, call.arguments)
+        return super().specs() if self._is_offered else ()
 
     async def recall_result(self, id: str, start: int = 0, find: str | None = None) -> str:  # noqa: A002 - a model's word
         """Read a part of a tool result that was cut or cleared to save context, by the id in the note about it.

@@ -11,11 +11,10 @@ from mew_agent.context.policy import level_of
 from mew_agent.context.reminders import ContinuationPackage
 from mew_agent.conversation import texts
 from mew_agent.conversation.context_state import ContextState
-from mew_agent.model.interface import ToolCall, ToolSpec
+from mew_agent.model.interface import ToolCall
 from mew_agent.participant.messenger import timestamp
-from mew_agent.tools.functions import Tool, Toolbox
 from mew_agent.tools.results import ToolResult
-from mew_agent.tools.sources import CallContext
+from mew_agent.tools.sources import CallContext, FunctionTools
 
 CLEAR_MIND = "clear_mind"
 
@@ -26,19 +25,13 @@ class _ClearRequest:
     note: str
 
 
-class ContextTools:
+class ContextTools(FunctionTools):
     """A source of tools (see `ToolSource`) over the reminders of one context."""
 
     def __init__(self, state: ContextState) -> None:
         self._state = state
         self._requested: list[_ClearRequest] = []
-        self._toolbox = Toolbox()
-        for function in (self.add_reminder, self.update_reminder, self.delete_reminder, self.clear_mind):
-            self._toolbox.add(Tool.from_function(function))
-
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """The tools as the model sees them."""
-        return self._toolbox.specs()
+        super().__init__(self.add_reminder, self.update_reminder, self.delete_reminder, self.clear_mind)
 
     def has(self, name: str) -> bool:
         """Whether a tool is one of these."""
@@ -46,7 +39,7 @@ class ContextTools:
 
     async def run(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
         """Carry out one call. `clear_mind` is only recorded; see `confirm_clear`."""
-        result = await self._toolbox.run(call.name, call.arguments)
+        result = await super().run(call, context)
         if call.name == CLEAR_MIND and not result.is_error:
             self._requested.append(_ClearRequest(call.id, result.text.strip()))
             return ToolResult(texts.CLEARED_RESULT)

@@ -11,7 +11,7 @@ from typing import Protocol
 import anyio
 
 from mew_agent.model.interface import ToolCall, ToolSpec
-from mew_agent.tools.functions import Toolbox, UnknownTool
+from mew_agent.tools.functions import Tool, Toolbox, ToolFunction, UnknownTool
 from mew_agent.tools.names import own_name
 from mew_agent.tools.results import ToolResult
 
@@ -36,6 +36,23 @@ class ToolSource(Protocol):
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
         """Carry out one call and return its result. Never raises: a failed call has a result with `is_error`."""
         ...
+
+
+class FunctionTools:
+    """A source whose tools are methods of its own."""
+
+    def __init__(self, *functions: ToolFunction) -> None:
+        self._toolbox = Toolbox()
+        for function in functions:
+            self._toolbox.add(Tool.from_function(function))
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """See `ToolSource`."""
+        return self._toolbox.specs()
+
+    async def run(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
+        """See `ToolSource`."""
+        return await self._toolbox.run(call.name, call.arguments)
 
 
 class OwnTools:
