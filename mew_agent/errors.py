@@ -79,7 +79,9 @@ class Superseded(GatewayError):
     participant: str
 
     def __str__(self) -> str:
-        return f"another connection joined as '{self.participant}' and replaced this one"
+        return (
+            f"another connection joined as '{self.participant}' and replaced this one; run one program per participant"
+        )
 
 
 @dataclass(eq=False)

@@ -31,7 +31,7 @@ from mew_protocol.payloads.participant import Control as ControlPayload
 from pydantic import BaseModel
 
 from mew_agent.errors import GatewayError, NotPermitted
-from mew_agent.participant.dispatcher import Subscriber
+from mew_agent.participant.dispatcher import Hooks, Subscriber
 from mew_agent.participant.events import EventReader
 from mew_agent.participant.messenger import Messenger, timestamp
 from mew_agent.participant.peers import PeerChanges, PeerContext
@@ -87,14 +87,6 @@ class NoConversation:
         return None
 
 
-class ControlHooks(Protocol):
-    """What a participant does itself when a control asks for it."""
-
-    async def close_streams(self, reason: str) -> None:
-        """Close the participant's own streams."""
-        ...
-
-
 class Control(Subscriber):
     """Answers `participant/*` for one participant."""
 
@@ -103,7 +95,7 @@ class Control(Subscriber):
         messenger: Messenger,
         events: EventReader,
         *,
-        hooks: ControlHooks,
+        hooks: Hooks,
         conversation: Controllable | None = None,
     ) -> None:
         """`events` reports changes of the participant's own level."""

@@ -46,13 +46,18 @@ class Subscriber:
 
 
 class Hooks(Protocol):
-    """The methods that subclasses of a participant override; called after its parts and before its event handlers."""
+    """The methods that subclasses of a participant override; called after its parts and before its event handlers.
+
+    `close_streams` is called by controls that end the participant's work.
+    """
 
     async def receive(self, envelope: Envelope) -> None: ...
 
     async def receive_frame(self, frame: StreamFrame) -> None: ...
 
     async def joined(self) -> None: ...
+
+    async def close_streams(self, reason: str) -> None: ...
 
 
 class Dispatcher:

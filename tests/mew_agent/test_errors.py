@@ -34,7 +34,10 @@ from mew_agent.errors import (
         (ConfigError("--id", "is missing"), "--id: is missing"),
         (Unauthorized("coder"), "the gateway refused this token for 'coder' (unauthorized)"),
         (Unauthorized("coder", "no"), "the gateway refused this token for 'coder' (unauthorized): no"),
-        (Superseded("coder"), "another connection joined as 'coder' and replaced this one"),
+        (
+            Superseded("coder"),
+            "another connection joined as 'coder' and replaced this one; run one program per participant",
+        ),
         (NotConnected("ws://h"), "not connected to the gateway at ws://h"),
         (NotConnected("ws://h", "connection refused"), "not connected to the gateway at ws://h (connection refused)"),
         (NotPermitted("coder", "chat"), "'coder' has no capability that covers 'chat'"),
