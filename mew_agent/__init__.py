@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from mew_agent.agent.agent import Agent, run_agent
     from mew_agent.config.agent_config import AgentConfig
-    from mew_agent.context.message_counts import Compression, Occupancy
     from mew_agent.context.store import MemoryStore, SqliteStore, Store
+    from mew_agent.context.window import Compression, Occupancy
     from mew_agent.conversation.context_view import ContextView, UsagePoint
     from mew_agent.conversation.events import (
         ContextCleared,
@@ -112,7 +112,7 @@ _NAMES_OF = {
     "mew_agent.tools.results": "ToolResult",
     "mew_agent.participant.mcp_client": "Timeouts",
     "mew_agent.config.agent_config": "AgentConfig",
-    "mew_agent.context.message_counts": "Compression Occupancy",
+    "mew_agent.context.window": "Compression Occupancy",
     "mew_agent.errors": (
         "AnswerLost BadAnswer ConfigError ContextOverflow GatewayError MewAgentError ModelError ModelFailed "
         "ModelRateLimited ModelRefused ModelStreamCut ModelUnreachable NoAnswer NotConnected NotPermitted "

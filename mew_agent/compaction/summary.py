@@ -100,7 +100,7 @@ def checked_summary(
         raise RejectedSummary("the model returned an empty summary")
     names = (name for found in _CITATION.findall(text) for name in (found, *_BETWEEN_CITED.split(found)))
     cited = tuple(dict.fromkeys(name for name in names if name in citable))
-    return Summary(text=text, up_to_seq=items[-1].seq, known_tokens=known_tokens, cited_ids=cited)
+    return Summary(text=text, known_tokens=known_tokens, cited_ids=cited)
 
 
 def _without_false_citations(text: str, citable: AbstractSet[str], quoted: Sequence[str]) -> str:

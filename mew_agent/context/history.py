@@ -1,8 +1,8 @@
-"""[pure] The conversation of an agent: items in order, call/result pairs, turns, pins and the summary.
+"""[pure] The history of an agent: items in order, call/result pairs, turns, pins and the summary.
 
-An item is a user message, an assistant message or a tool result. Items are only ever appended, except by
-`evict`, `stub` and `clear`, each of which raises `revision`. What the model is sent is derived by `request_messages`.
-It does not know tokens, models or time; ids and timestamps come as arguments.
+An item is a user message, an assistant message or a tool result. Items are only appended, except by `evict`, `stub`
+and `clear`, each of which raises `revision`. `request_messages` builds what the model is sent. Does not know tokens,
+models or time; ids and timestamps come as arguments.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ CLEARED_RESULT = "[Tool result cleared to save context; it is kept as {id}]"
 class Item:
     """One entry of the history. `seq` grows by one per item and is never reused.
 
-    `envelope_id` names the envelope it came from or went out as, so that a summary can cite it. `turn` groups a
-    question, the work on it and the answer. `known_tokens` is the reported size of a text a model wrote. `notice` marks
-    what nobody said: a prompt of our own in the role of a user.
+    `envelope_id` is the envelope that carried it, so that a summary can cite it. `turn` groups a question, the work on
+    it and the answer. `known_tokens` is the reported size of a text that a model wrote. `notice` marks a prompt of the
+    agent's own in the role of a user.
     """
 
     seq: int
@@ -42,14 +42,14 @@ class Item:
     notice: bool = False
 
     def text(self) -> str:
-        """Everything of it that a model reads, for counting."""
+        """All text of the item that a model reads, for counting."""
         calls = "".join(f"{call.name}{call.arguments}" for call in self.tool_calls)
         return f"{self.content}{calls}"
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A text that stays verbatim in every request, whatever is compacted."""
+    """A text that is sent verbatim with every request and is never compacted."""
 
     id: str
     text: str
@@ -57,17 +57,16 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What stands in place of evicted items. `up_to_seq` is the newest item it covers."""
+    """A summary that replaces evicted items."""
 
     text: str
-    up_to_seq: int
     known_tokens: int | None = None
     cited_ids: tuple[str, ...] = ()
 
 
 @dataclass
 class History:
-    """The conversation. Mutable, without I/O."""
+    """The items in context, with pins and summary. Mutable; no I/O."""
 
     items: list[Item] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)
@@ -77,16 +76,16 @@ class History:
     turn: int = 0
 
     def __len__(self) -> int:
-        """How many items there are: `messages_in_context` (no system prompt, pins or summary)."""
+        """The number of items, `messages_in_context`: without system prompt, pins and summary."""
         return len(self.items)
 
     @property
     def last_seq(self) -> int:
-        """The newest item's seq; -1 before the first item."""
+        """The seq of the newest item; -1 if there are none."""
         return self.items[-1].seq if self.items else -1
 
     def begin_turn(self) -> int:
-        """A new question is going to be answered; items appended from now on belong to it."""
+        """Begin a turn; items appended from now on belong to it. Returns its number."""
         self.turn += 1
         return self.turn
 
@@ -126,7 +125,7 @@ class History:
         return item
 
     def evict(self, first_seq: int, last_seq: int, summary: Summary | None) -> list[Item]:
-        """Take the items first_seq..last_seq out; `summary` becomes the history's summary. Returns what left."""
+        """Remove the items first_seq..last_seq and set the summary. Returns the removed items."""
         gone = [item for item in self.items if first_seq <= item.seq <= last_seq]
         self.items = [item for item in self.items if not first_seq <= item.seq <= last_seq]
         self.summary = summary
@@ -134,7 +133,7 @@ class History:
         return gone
 
     def stub(self, seqs: Sequence[int]) -> list[Item]:
-        """Replace the content of tool results by a short note that names where the full text is kept."""
+        """Replace the content of tool results by a short note with the id of the full text. Returns the new items."""
         wanted = set(seqs)
         stubs = [
             replace(item, content=CLEARED_RESULT.format(id=item.id), stubbed=True, known_tokens=None)
@@ -147,17 +146,17 @@ class History:
         return stubs
 
     def clear(self) -> int:
-        """Forget items and summary; pins stay. Returns how many items left."""
+        """Remove items and summary; pins stay. Returns the number of items removed."""
         count = len(self.items)
         self.items, self.summary = [], None
         self.revision += 1
         return count
 
     def request_messages(self, system_prompt: str, note: str = "") -> tuple[Message, ...]:
-        """What the model is sent: system prompt, pins, summary, items; `note` stands before the newest turn.
+        """The messages of a request: system prompt, pins, summary, items. `note` comes before the newest turn.
 
-        There it leaves all that came before it as it was sent last time, and the question is still what is answered.
-        A tool result whose call is gone (cleared or forgotten while the tool ran) is left out: providers refuse it.
+        In that place it changes nothing of what was sent before, and the question stays the last thing to answer.
+        Leaves out tool results whose call was removed while the tool ran, because providers refuse them.
         """
         messages = [Message("system", system_prompt)] if system_prompt else []
         messages += [Message("system", pin.text) for pin in self.pins]
@@ -176,7 +175,7 @@ class History:
         return tuple(messages)
 
     def open_calls(self) -> frozenset[str]:
-        """Ids of tool calls that have no result yet; a request must not be sent while there are any."""
+        """Ids of tool calls without a result. Do not send a request while there are any."""
         waiting: set[str] = set()
         for item in self.items:
             waiting.update(call.id for call in item.tool_calls)
@@ -185,5 +184,5 @@ class History:
 
 
 def summary_text(text: str) -> str:
-    """The summary as the model reads it."""
+    """The summary as it is sent, under its heading."""
     return f"{SUMMARY_HEADING}\n{text}"

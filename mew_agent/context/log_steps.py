@@ -1,6 +1,7 @@
-"""[pure] The lines of a context log: what happened at each step, read and checked one by one.
+"""[pure] Reads the lines of a context log for `mew context simulate`.
 
-A step is one JSON object; docs/reference/policies.md lists the kinds. It knows no policy and replays nothing.
+A step is one JSON object a line; docs/reference/policies.md lists the kinds. Owns their validation. Does not apply
+policies.
 """
 
 import json
@@ -28,20 +29,20 @@ _BESIDE: Mapping[str, tuple[StepKind, ...]] = {"current_tokens": ("tool_result",
 _FLAGS = ("user_prompt", "queue_busy", "user_chain")
 
 MOST_TOKENS = 10**15
-"""Far beyond any window; what is larger is a mistake."""
+"""Upper bound of counts, far beyond any window; a larger number is a mistake."""
 
 
 class BadStep(ValueError):
-    """A line that is no step; the text says what was expected."""
+    """An invalid line; the text says what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line of a log. Figures in tokens; `flags` describe the generation that follows.
+    """One line of a log. Counts are in tokens; `flags` describe the next generation.
 
-    `tokens` is the figure of the kind: message tokens before a request, a tool result's, the whole window during a
-    stream, an added message's, the new limit. `usage` is the provider's object, None where
-    a call reported none. `at_seconds` is absolute, None where the log does not tell.
+    `tokens` is the size of the next prompt, of the tool result, of the context during a stream, of the added message,
+    or of the new window, by kind. `usage` is the provider's object; None if the call reported none. `at_seconds` is an
+    absolute time; None if the log has none.
     """
 
     kind: StepKind
@@ -54,7 +55,7 @@ class Step:
 
 
 def read_step(line: str) -> Step:
-    """One line of JSON as a step. Raises `BadStep`."""
+    """Read a line of JSON. Raises `BadStep`."""
     try:
         value = json.loads(line, parse_constant=_no_number, object_pairs_hook=_once_each)
     except json.JSONDecodeError as error:
@@ -64,7 +65,7 @@ def read_step(line: str) -> Step:
     except BadStep:
         raise
     except ValueError:
-        # Python reads no number of more than some thousand digits.
+        # Python refuses integers of more than a few thousand digits.
         raise BadStep("malformed JSON: a number with too many digits") from None
     if not isinstance(value, dict):
         raise BadStep(f"expected a JSON object, got {_shown(value)}")
@@ -72,7 +73,7 @@ def read_step(line: str) -> Step:
     kind = _KINDS[key]
     for other in value:
         if other != key and other not in (*_FLAGS, "at_seconds") and kind not in _BESIDE.get(other, ()):
-            raise BadStep(f"unknown key '{other}' beside '{key}'")
+            raise BadStep(f"unknown key '{other}' next to '{key}'")
     return Step(
         kind=kind,
         tokens=_figure(kind, key, value[key]),
@@ -87,7 +88,7 @@ def read_step(line: str) -> Step:
 def _key_of_kind(value: Mapping[str, object]) -> str:
     found = [key for key in value if key in _KINDS]
     if len(found) > 1:
-        raise BadStep(f"'{found[0]}' and '{found[1]}' are two steps; each needs a line of its own")
+        raise BadStep(f"'{found[0]}' and '{found[1]}' are two steps; put each on its own line")
     if not found:
         raise BadStep(f"expected one of {', '.join(_KINDS)}")
     return found[0]
@@ -98,7 +99,7 @@ def _figure(kind: StepKind, key: str, value: object) -> int | None:
         return None
     if kind == "clear":
         if value is not True:
-            raise BadStep(f"'clear' is true or left out, got {_shown(value)}")
+            raise BadStep(f"'clear' must be true, got {_shown(value)}")
         return None
     if kind == "set_limit":
         return _count(key, value, least=1)
@@ -107,41 +108,41 @@ def _figure(kind: StepKind, key: str, value: object) -> int | None:
 
 def _count(name: str, value: object, *, least: int = 0) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < MOST_TOKENS:
-        raise BadStep(f"'{name}' should be a whole number of tokens, {least} or more, got {_shown(value)}")
+        raise BadStep(f"'{name}' must be a whole number of tokens, {least} or more, got {_shown(value)}")
     return value
 
 
 def _usage(value: object) -> Mapping[str, Any] | None:
     if value is not None and not isinstance(value, dict):
-        raise BadStep(f"'usage' should be the provider's object, or null where it reported none, got {_shown(value)}")
+        raise BadStep(f"'usage' must be the provider's object, or null if it reported none, got {_shown(value)}")
     for name in _USAGE_FIGURES:
         figure = None if value is None else value.get(name)
         if figure is not None and (not isinstance(figure, int | float) or isinstance(figure, bool)):
-            raise BadStep(f"'usage.{name}' should be a number of tokens, or null, got {_shown(figure)}")
+            raise BadStep(f"'usage.{name}' must be a number of tokens or null, got {_shown(figure)}")
     return value
 
 
 def _role(value: object) -> Role:
     roles = get_args(Role)
     if value not in roles:
-        raise BadStep(f"'role' should be one of {', '.join(roles)}, got {_shown(value)}")
+        raise BadStep(f"'role' must be one of {', '.join(roles)}, got {_shown(value)}")
     return value  # type: ignore[return-value]  # membership was just checked
 
 
 def _truth(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise BadStep(f"'{name}' should be true or false, got {_shown(value)}")
+        raise BadStep(f"'{name}' must be true or false, got {_shown(value)}")
     return value
 
 
 def _time(value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise BadStep(f"'at_seconds' should be a number, got {_shown(value)}")
+        raise BadStep(f"'at_seconds' must be a number, got {_shown(value)}")
     return float(value)
 
 
 def _no_number(text: str) -> NoReturn:
-    raise BadStep(f"{text} is no number in JSON")
+    raise BadStep(f"{text} is not a JSON number")
 
 
 def _once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""[pure] Reminders: what an agent keeps for itself beside the conversation, whatever is cleared.
+"""[pure] Reminders: notes of an agent that survive clears and compactions.
 
-A reminder is the agent's own text, or belongs to an owner who renders it anew whenever it is shown, so that it never
-holds an old figure. Owned here: the list, its names, how it reads. Not known here: policies, stores, models.
+A reminder has a text of the agent's own, or an owner that renders it whenever it is shown, so that its figures are
+current. Owns the list, its ids and its text form. Does not know policies, stores or models.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ Creator = Literal["agent", "context_health", "clear_mind"]
 
 @dataclass(eq=False)
 class UnknownReminder(MewAgentError):
-    """There is no reminder of this name that the agent may change."""
+    """No reminder of this id that the agent may change."""
 
     name: str
     known: tuple[str, ...]
@@ -28,7 +28,7 @@ class UnknownReminder(MewAgentError):
 
 @dataclass(frozen=True, slots=True)
 class ContinuationPackage:
-    """Marks a reminder as a continuation package: what a new course begins with. `level` is the one it was made at."""
+    """Marks a reminder written for the work after a clear (a continuation package); `level` is the level then."""
 
     created_by: Creator
     level: str | None = None
@@ -36,7 +36,7 @@ class ContinuationPackage:
 
 @dataclass(frozen=True, slots=True)
 class Reminder:
-    """One reminder. With an `owner` its `text` is empty: the owner renders it when it is shown."""
+    """One reminder. If it has an `owner`, its `text` is empty and the owner renders it."""
 
     id: str
     text: str
@@ -46,43 +46,43 @@ class Reminder:
 
 
 Render = Callable[[str], str]
-"""The present text of an owner's reminder."""
+"""Returns the current text of an owner's reminder."""
 
 
 @dataclass
 class Reminders:
-    """All reminders of one agent, oldest first. Names are never used twice."""
+    """All reminders of one agent, oldest first. Ids are never reused."""
 
     all: tuple[Reminder, ...] = ()
     made: int = 0
 
     def add(self, text: str, *, at: str, package: ContinuationPackage | None = None) -> Reminder:
-        """Keep a text. Raises `ValueError` for an empty one."""
-        return self._append(Reminder(self._next_id(), _said(text), at, package=package))
+        """Add a reminder. Raises `ValueError` if the text is empty."""
+        return self._append(Reminder(self._next_id(), _checked_text(text), at, package=package))
 
     def update(self, name: str, text: str, *, package: ContinuationPackage | None) -> Reminder:
-        """Replace a reminder's text and mark. Raises `UnknownReminder`, or `ValueError` for an empty text."""
+        """Replace a reminder's text and mark. Raises `UnknownReminder`, or `ValueError` if the text is empty."""
         old = self._own(name)
-        new = replace(old, text=_said(text), package=package)
+        new = replace(old, text=_checked_text(text), package=package)
         self.all = tuple(new if one is old else one for one in self.all)
         return new
 
     def delete(self, name: str) -> None:
-        """Forget a reminder. Raises `UnknownReminder`."""
+        """Delete a reminder. Raises `UnknownReminder`."""
         gone = self._own(name)
         self.all = tuple(one for one in self.all if one is not gone)
 
     def remind(self, owner: str, *, at: str) -> None:
-        """Add the owner's reminder unless it is there."""
+        """Add the owner's reminder if there is none."""
         if not any(one.owner == owner for one in self.all):
             self._append(Reminder(self._next_id(), "", at, owner=owner))
 
     def unremind(self, owner: str) -> None:
-        """Drop the owner's reminder."""
+        """Remove the owner's reminder."""
         self.all = tuple(one for one in self.all if one.owner != owner)
 
     def shown(self, render: Render) -> str:
-        """All reminders as the model reads them; empty if there are none."""
+        """The text of all reminders, as it is sent; empty if there are none."""
         if not self.all:
             return ""
         return "\n".join((HEADING, *(_line(one, render) for one in self.all)))
@@ -113,7 +113,7 @@ def _line(reminder: Reminder, render: Render) -> str:
     return f"- {reminder.id}{mark}: {reminder.text}"
 
 
-def _said(text: str) -> str:
+def _checked_text(text: str) -> str:
     stripped = text.strip()
     if not stripped:
         raise ValueError("a reminder needs a text")

@@ -1,6 +1,7 @@
-"""[pure] Replays a context log through a policy, so that thresholds can be tuned on what really happened.
+"""[pure] Replays a context log through a policy, to tune thresholds on real conversations.
 
-The log is taken as it is: no action changes a later step. It opens no file and prints nothing.
+Owns the figures between steps. Actions do not change later steps: the log stays as it is. Opens no file, prints
+nothing.
 """
 
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,7 @@ from mew_agent.model.usage import Usage, normalise
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What a policy says at one step. `used_tokens` is its measure, None when that is not known."""
+    """The result of one step. `used_tokens` is the policy's measure; None if it is unknown."""
 
     step: int
     level: str
@@ -41,7 +42,7 @@ class StepOutcome:
     actions: tuple[Action, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The line of output: what is not known is left out."""
+        """The line of output; unknown figures are left out."""
         shown: dict[str, Any] = {"step": self.step, "level": self.level, "basis": self.basis}
         if self.used_tokens is not None:
             shown["used_tokens"] = self.used_tokens
@@ -53,7 +54,7 @@ class StepOutcome:
 
 @dataclass
 class Simulation:
-    """One replay. `limit_tokens` None is a window that is not known."""
+    """One replay. `limit_tokens` is None if the window is unknown."""
 
     policy: Policy
     limit_tokens: int | None
@@ -75,17 +76,17 @@ class Simulation:
         self._conversation = CountedConversation(self.policy, self.limit_tokens or 1)
         self._suggests = any(isinstance(rule, SuggestRule) for rule in self.policy.rules)
         if self.policy.counts_messages:
-            self._measured(0, "projected")
+            self._set_size(0, "projected")
 
     def play(self, step: Step) -> StepOutcome:
-        """Take the next step of the log. Returns what the policy says to it."""
+        """Replay the next step. Returns the policy's decision."""
         self._steps += 1
         if step.at_seconds is not None:
             self._at_seconds = step.at_seconds
-        decision = self._happened(step)
+        decision = self._replay(step)
         self.state = decision.state
         if any(isinstance(action, CompactAction) for action in decision.actions):
-            # A compaction is announced, too; whether it helped the log cannot tell.
+            # The log cannot tell whether the compaction would have helped, so it counts as progress.
             self.state = after_compaction(self.state, progressed=True, at_seconds=self._at_seconds)
         return StepOutcome(
             self._steps,
@@ -96,20 +97,20 @@ class Simulation:
             decision.actions,
         )
 
-    # -- inside ------------------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------------------
 
-    def _happened(self, step: Step) -> Decision:
+    def _replay(self, step: Step) -> Decision:
         match step.kind:
             case "usage":
                 return self._call(step)
             case "pre_request":
                 self._next_prompt_tokens = step.tokens
-                self._moves("pre_request", step.tokens)
+                self._move("pre_request", step.tokens)
                 return self._decide("pre_request", step)
             case "tool_result":
                 return self._tool_result(step)
             case "stream":
-                self._moves("stream", step.tokens)
+                self._move("stream", step.tokens)
                 return self._decide("stream", step)
             case "message":
                 return self._message(step)
@@ -127,18 +128,18 @@ class Simulation:
         usage = normalise(step.usage)
         if usage is not None:
             self._next_prompt_tokens = None
-            self._measured(self._measure(usage), "reported")
+            self._set_size(self._measure(usage), "reported")
             kept = kept_reply_tokens(usage, thinking_seen=False)
             reply = max(0, usage.total_tokens - usage.prompt_tokens)
             self._hidden_tokens = 0 if kept is None or self.policy.measure != "total" else max(0, reply - kept)
             return self._decide("after_call", step)
-        # The next prompt stays what the log told of this one: it will be no smaller.
+        # The next prompt will be no smaller than this one, so its size stays.
         missing = self._snapshot()._replace(used_tokens=None, basis="unknown", reason="usage_unavailable")
         if self.policy.on_missing == "keep_last":
             if self._used_tokens is not None:
                 self._basis = "projected"
         else:
-            self._unknown("usage_unavailable")
+            self._set_unknown("usage_unavailable")
         return decide(self.policy, self.state, missing, "after_call", step.flags)
 
     def _measure(self, usage: Usage) -> int:
@@ -156,7 +157,7 @@ class Simulation:
         snapshot = self._snapshot()._replace(
             used_tokens=before, basis="projected", reason=None, tool_result_tokens=result
         )
-        self._moves("tool_result", before + result)
+        self._move("tool_result", before + result)
         return decide(self.policy, self.state, snapshot, "tool_result", step.flags)
 
     def _message(self, step: Step) -> Decision:
@@ -166,7 +167,7 @@ class Simulation:
         if self._next_prompt_tokens is not None:
             self._next_prompt_tokens += added
         if self._used_tokens is not None:
-            self._moves("message_added", self._used_tokens + added)
+            self._move("message_added", self._used_tokens + added)
         return self._decide("message_added", step)
 
     def _clear(self, step: Step) -> Decision:
@@ -175,21 +176,21 @@ class Simulation:
         self._conversation.clear()
         self._next_prompt_tokens, self._spent_tokens = None, 0
         if not self.policy.counts_messages:
-            self._unknown("cleared")
+            self._set_unknown("cleared")
             return Decision(self.state)
-        self._measured(0, "projected")
+        self._set_size(0, "projected")
         self.state = replace(self.state, level=level)
         return self._decide("message_added", step)
 
-    def _moves(self, phase: Phase, tokens: int | None) -> None:
-        """A figure that nobody reported moves the level of policies that look at it in this phase."""
+    def _move(self, phase: Phase, tokens: int | None) -> None:
+        """Set a projected size, if the policy's level moves in this phase."""
         if phase in self.policy.phases and tokens is not None:
-            self._measured(tokens, "projected")
+            self._set_size(tokens, "projected")
 
-    def _measured(self, tokens: int, basis: Basis) -> None:
+    def _set_size(self, tokens: int, basis: Basis) -> None:
         self._used_tokens, self._basis, self._reason, self._hidden_tokens = tokens, basis, None, 0
 
-    def _unknown(self, reason: UnknownReason) -> None:
+    def _set_unknown(self, reason: UnknownReason) -> None:
         self._used_tokens, self._basis, self._reason, self._hidden_tokens = None, "unknown", reason, 0
 
     def _decide(self, phase: Phase, step: Step) -> Decision:

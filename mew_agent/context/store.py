@@ -1,7 +1,7 @@
-"""Where a session is kept: the whole history (also what left the context), every model call, the policy's state.
+"""Stores of a session: the whole history, including what left the context, all model calls, and the state.
 
-Compaction is a view: an evicted item stays here, marked with the revision at which it left. Two implementations
-under one contract: an SQLite file, and memory for agents that need not survive. They know no conversation.
+A compaction only changes the view: an evicted item stays in the store, with the revision at which it left. Owns two
+implementations of one contract, an SQLite file and memory. Does not know the conversation.
 """
 
 import json
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class StoreUnusable(MewAgentError):
-    """The session's file cannot be used; `problem` says why."""
+    """The session file cannot be used; `problem` says why."""
 
     path: Path
     problem: str
@@ -48,9 +48,9 @@ class StoreUnusable(MewAgentError):
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One model call, main or not. `usage` None: the provider reported none. `failed` holds the error's text.
+    """One model call. `usage` is None if the provider reported none. `failed` is the text of the error.
 
-    `level` and `limit_tokens` are the policy's level after it and the window it was told by, of main calls only.
+    `level` and `limit_tokens`, of main calls only, are the policy's level after the call and the window at that time.
     """
 
     id: str
@@ -68,7 +68,7 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a restarted agent takes up again."""
+    """The state that a restarted agent continues from."""
 
     items: tuple[Item, ...] = ()
     summary: Summary | None = None
@@ -80,10 +80,10 @@ class Session:
 
 
 class Store(Protocol):
-    """Keeps one agent's session. Each method is one transaction."""
+    """Stores one agent's session. Each method is one transaction."""
 
     async def load(self) -> Session | None:
-        """What was kept; None for a new session."""
+        """Load the session; None if it is new."""
         ...
 
     async def keep(
@@ -95,28 +95,28 @@ class Store(Protocol):
         evicted: Sequence[int] = (),
         replaced: Sequence[Item] = (),
     ) -> None:
-        """Note what changed: items that entered, left (by seq) or were replaced by stubs, a call, and the state.
+        """Store what changed: items added, evicted (by seq) or replaced by stubs, a call, and the state.
 
-        `session.items` is not read: items are kept one by one as they come and go.
+        Does not read `session.items`; items are stored one by one as they change.
         """
         ...
 
     async def recall(self, item_id: str) -> Item | None:
-        """An item by id, as it was when it entered, whether or not it is still in the context."""
+        """An item by id as it was when it was added, even if it has left the context; None if it is unknown."""
         ...
 
     async def calls(self, newest: int | None = None) -> list[CallRecord]:
-        """Every call, or the newest so many, oldest first."""
+        """All calls, or the `newest` ones, oldest first."""
         ...
 
     async def aclose(self) -> None:
-        """Close it; nothing is lost."""
+        """Close the store; everything stored stays."""
         ...
 
 
 @dataclass
 class MemoryStore:
-    """A session that ends with the process."""
+    """A session in memory, which ends with the process."""
 
     _session: Session | None = None
     _originals: dict[str, Item] = field(default_factory=dict)
@@ -172,9 +172,9 @@ CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 
 class SqliteStore:
-    """A session in one SQLite file, made when it is not there. Calls run in a worker thread, one at a time.
+    """A session in an SQLite file, created if missing. Calls run in a worker thread, one at a time.
 
-    Every method raises `StoreUnusable` when the file is none of ours, of a later version, damaged or locked.
+    Every method raises `StoreUnusable` if the file is not a session, of a later version, damaged or locked.
     """
 
     def __init__(self, path: Path) -> None:
@@ -230,14 +230,14 @@ class SqliteStore:
             except (OSError, sqlite3.Error) as error:
                 raise StoreUnusable(self._path, str(error)) from error
             except (KeyError, TypeError, ValueError, ValidationError) as error:
-                raise StoreUnusable(self._path, f"its content is damaged ({error})") from error
+                raise StoreUnusable(self._path, f"its content is invalid ({error})") from error
 
         return await anyio.to_thread.run_sync(transaction, limiter=self._one_at_a_time)
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # SQLite gives the files beside it the mode of this one, so it must be private before it is used.
+            # SQLite gives its extra files the mode of this one, so it must be private before it is opened.
             os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
             self._path.chmod(0o600)
             connection = sqlite3.connect(self._path, check_same_thread=False)
@@ -256,7 +256,7 @@ class SqliteStore:
         connection.commit()
         (found,) = connection.execute("SELECT value FROM state WHERE key = 'schema'").fetchone()
         if found != str(SCHEMA_VERSION):
-            raise StoreUnusable(self._path, f"it has version {found}, this program reads version {SCHEMA_VERSION}")
+            raise StoreUnusable(self._path, f"its version is {found}, expected {SCHEMA_VERSION}")
 
     @staticmethod
     def _load(db: sqlite3.Connection) -> Session | None:
@@ -313,7 +313,7 @@ class SqliteStore:
 
 
 def _text_of(item: Item) -> str:
-    """As ASCII: models do write halves of surrogate pairs, which no UTF-8 text can hold."""
+    """Encode as ASCII: models do write halves of surrogate pairs, which UTF-8 cannot encode."""
     return json.dumps(asdict(item))
 
 

@@ -1,24 +1,28 @@
-"""[pure] How large the context window is, and how that is known.
+"""[pure] The context window: how large it is, and how full.
 
-Order of belief: what the user configured, what the server's running instance says, the model's trained maximum,
-our default. What a server says in an overflow error is what its running instance enforces, so it counts as loaded.
+Trust in sizes, highest first: configured by the user, reported by the server's running instance, the model's trained
+maximum, the default. A limit named in an overflow error is enforced by the running instance, so it counts as loaded.
 """
 
+from dataclasses import dataclass
+
+from mew_agent.context.policy import ContextSnapshot, Policy, level_of
+from mew_agent.context.policy.threshold import Fraction
 from mew_agent.model.interface import Window
 
 DEFAULT_WINDOW_TOKENS = 128_000
 
-_ORDER = ("assumed", "trained", "loaded", "configured")
+_TRUST = ("assumed", "trained", "loaded", "configured")
 
 
 def resolve_window(configured_tokens: int | None = None, discovered: Window | None = None) -> Window:
-    """The window to reckon with before the first call. A server that tells 0 or less told nothing.
+    """The window to use before the first call. Ignores a discovered window of 0 or less.
 
-    Raises `ValueError` for a configured window without room for a token.
+    Raises `ValueError` if the configured window is 0 or less.
     """
     if configured_tokens is not None:
         if configured_tokens <= 0:
-            raise ValueError(f"a context window holds at least 1 token, configured are {configured_tokens:,}")
+            raise ValueError(f"a context window must have at least 1 token, got {configured_tokens:,}")
         return Window(configured_tokens, "configured", "configuration")
     if discovered is not None and discovered.max_tokens > 0:
         return discovered
@@ -26,13 +30,64 @@ def resolve_window(configured_tokens: int | None = None, discovered: Window | No
 
 
 def learn_from_overflow(current: Window, limit_tokens: int | None) -> Window:
-    """An overflow error named the real limit: believe it where it is smaller, or where we only assumed.
+    """The window after an overflow error that names a limit: the limit, if it is smaller or better known.
 
-    A configured window may be deliberately smaller than the server's and is then kept.
+    A configured window that is smaller than the server's is kept: it may be intended.
     """
     if limit_tokens is None or limit_tokens <= 0:
         return current
-    weaker = _ORDER.index(current.basis) < _ORDER.index("loaded")
-    if limit_tokens < current.max_tokens or weaker:
+    is_better_known = _TRUST.index(current.basis) < _TRUST.index("loaded")
+    if limit_tokens < current.max_tokens or is_better_known:
         return Window(limit_tokens, "loaded", "overflow error")
     return current
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How full a window is, in tokens, and the level under a policy."""
+
+    used_tokens: int
+    limit_tokens: int
+    level: str
+    severity: int
+    needs_reset: bool
+
+    @property
+    def percent(self) -> float:
+        """The used part in percent, for display; decisions compare the integers."""
+        return self.used_tokens * 100 / self.limit_tokens
+
+    @property
+    def remaining_tokens(self) -> int:
+        """Free tokens, at least 0."""
+        return max(0, self.limit_tokens - self.used_tokens)
+
+    def has_room_for(self, tokens: int) -> bool:
+        """Whether this many more tokens fit."""
+        return self.remaining_tokens >= tokens
+
+    def tokens_until(self, mark: Fraction) -> int:
+        """Tokens left before this fraction of the window is used, at least 0."""
+        return max(0, mark.floor_of(self.limit_tokens) - self.used_tokens)
+
+
+def occupancy_of(policy: Policy, used_tokens: int, limit_tokens: int) -> Occupancy:
+    """The occupancy with its level under a policy."""
+    name, severity = level_of(policy, ContextSnapshot(used_tokens, "projected", limit_tokens))
+    level = policy.level_named(name)
+    return Occupancy(used_tokens, limit_tokens, name, severity or 0, level is not None and level.needs_reset)
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """The result of dropping the oldest messages to reach a target."""
+
+    tokens_before: int
+    tokens_after: int
+    target_tokens: int
+    removed_messages: int
+
+    @property
+    def missed_by_tokens(self) -> int:
+        """Tokens above the target afterwards; 0 if the target was reached."""
+        return max(0, self.tokens_after - self.target_tokens)

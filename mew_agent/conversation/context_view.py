@@ -5,9 +5,9 @@ Owns no figure: all of them come from the report and the policy. Unknown figures
 
 from dataclasses import dataclass
 
-from mew_agent.context.message_counts import Compression, Occupancy, occupancy_of
 from mew_agent.context.policy import Suggestion
 from mew_agent.context.policy.threshold import Fraction
+from mew_agent.context.window import Compression, Occupancy, occupancy_of
 from mew_agent.conversation.conversation import Conversation
 
 PAST_CALLS = 500

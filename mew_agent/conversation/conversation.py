@@ -13,12 +13,12 @@ from mew_protocol.payloads.participant import CompactDone, Status
 
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.context.history import History
-from mew_agent.context.message_counts import Compression
 from mew_agent.context.policy import AbortAction, Action, CompactAction, ErrorAction, GenerationFlags, Phase, level_of
 from mew_agent.context.policy.rules import InjectRule, RemindRule
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.store import Store
 from mew_agent.context.tracker import Tracker
+from mew_agent.context.window import Compression
 from mew_agent.conversation import texts
 from mew_agent.conversation.compactions import (
     COMPACTION_FAILURES,

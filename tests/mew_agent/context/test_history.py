@@ -41,7 +41,7 @@ def test_numbers_are_never_used_again() -> None:
 
 
 def test_what_is_sent_is_system_prompt_pins_summary_and_items_in_this_order() -> None:
-    history = History(pins=[Pin("p", "Never delete.")], summary=Summary("Frames.", 3))
+    history = History(pins=[Pin("p", "Never delete.")], summary=Summary("Frames."))
     history.append("user", "And now?", id="i", at="t", name="ada")
     assert history.request_messages("Be brief.") == (
         Message("system", "Be brief."),
@@ -54,7 +54,7 @@ def test_what_is_sent_is_system_prompt_pins_summary_and_items_in_this_order() ->
 
 def test_evicting_returns_what_left_and_puts_the_summary_in_its_place() -> None:
     history = history_of([MadeTurn(), MadeTurn()])
-    summary = Summary("Frames.", 1)
+    summary = Summary("Frames.")
     gone = history.evict(0, 1, summary)
     assert [item.seq for item in gone] == [0, 1]
     assert [item.seq for item in history.items] == [2, 3]
@@ -76,7 +76,7 @@ def test_only_tool_results_become_notes_that_name_where_the_text_is_kept() -> No
 def test_clearing_leaves_the_pins_and_says_how_many_items_left() -> None:
     history = history_of([MadeTurn((1,))])
     history.pins.append(Pin("p", "Never delete."))
-    history.summary = Summary("Frames.", 0)
+    history.summary = Summary("Frames.")
     assert history.clear() == 4
     assert (history.items, len(history.pins)) == ([], 1)
     assert [message.role for message in history.request_messages("")] == ["system"]

@@ -75,7 +75,7 @@ async def test_what_was_kept_is_loaded_again(store: Store) -> None:
         thinking=True,
     )
     history.append("tool", "text", id="r", at="t", tool_call_id="c")
-    session = Session((), Summary("Frames.", 3, 12, ("e", "f")), 4, 3, 1, CONTEXT)
+    session = Session((), Summary("Frames.", 12, ("e", "f")), 4, 3, 1, CONTEXT)
     await store.keep(session, added=history.items)
     loaded = await store.load()
     assert loaded == Session(tuple(history.items), session.summary, 4, 3, 1, CONTEXT)
@@ -174,10 +174,10 @@ async def test_calls_are_kept_in_order_with_their_role_and_what_was_reported(sto
 async def test_any_text_is_kept_as_it_is(store: Store, text: str) -> None:
     history = History()
     history.append("user", text, id="i", at="t", name=text[:50], envelope_id=text[:50])
-    await store.keep(Session(summary=Summary(text, 0)), added=history.items)
+    await store.keep(Session(summary=Summary(text)), added=history.items)
     loaded = await store.load()
     assert loaded is not None
-    assert (loaded.items, loaded.summary) == (tuple(history.items), Summary(text, 0))
+    assert (loaded.items, loaded.summary) == (tuple(history.items), Summary(text))
     assert await store.recall("i") == history.items[0]
 
 
@@ -272,10 +272,10 @@ def damaged(path: Path, kind: str) -> None:
     [
         ("not a database", "not a database"),
         ("a directory", "directory"),
-        ("a later version", "version 99"),
-        ("broken state", "damaged"),
-        ("state without its keys", "damaged"),
-        ("state of another shape", "damaged"),
+        ("a later version", "version is 99"),
+        ("broken state", "content is invalid"),
+        ("state without its keys", "content is invalid"),
+        ("state of another shape", "content is invalid"),
     ],
 )
 async def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path, kind: str, why: str) -> None:

@@ -126,7 +126,7 @@ def test_a_new_prefix_or_a_summary_makes_it_projected_until_the_next_report() ->
     talk.history.pins.clear()
     talk.tracker.next_prompt.describe_prefix(SYSTEM, "")
     assert talk.next[1] == "tokenizer"
-    talk.history.evict(0, 1, Summary("Frames.", 1, known_tokens=3))
+    talk.history.evict(0, 1, Summary("Frames.", known_tokens=3))
     talk.tracker.cut(0, 1, trigger="requested", freed_messages=2)
     assert talk.next[1] == "projected"
 

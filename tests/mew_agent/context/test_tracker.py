@@ -118,7 +118,7 @@ def test_after_a_cut_tokens_are_before_minus_net_freed_and_projected_until_the_n
     agent = Agent()
     for total in (1_000, 1_400, 1_800):
         agent.turn(total)
-    outcome = agent.summarise(0, 1, Summary("## Goal\nFrames.", 1, known_tokens=12))
+    outcome = agent.summarise(0, 1, Summary("## Goal\nFrames.", known_tokens=12))
     agent.tracker.compacted(outcome, at="t", at_seconds=1.0, progressed=True)
     assert outcome.tokens_before == 1_800
     assert outcome.tokens_after == 1_800 - outcome.freed_tokens
@@ -139,10 +139,10 @@ def test_gross_freed_tokens_are_the_net_ones_and_the_summary() -> None:
     agent = Agent()
     for total in (1_000, 1_400, 1_800):
         agent.turn(total)
-    first = agent.summarise(0, 1, Summary("One.", 1, known_tokens=40))
+    first = agent.summarise(0, 1, Summary("One.", known_tokens=40))
     assert first.summary_tokens > 40
     assert first.freed_gross_tokens - first.summary_tokens == first.freed_tokens
-    second = agent.summarise(2, 3, Summary("One and two.", 3, known_tokens=60))
+    second = agent.summarise(2, 3, Summary("One and two.", known_tokens=60))
     assert second.freed_gross_tokens - second.summary_tokens == second.freed_tokens
     third = agent.forget(4, 4)
     assert third.summary_tokens == 0
@@ -336,7 +336,7 @@ def test_a_forget_beside_a_summary_leaves_the_summary_as_it_was_booked() -> None
     agent = Agent()
     for total in (1_000, 1_100, 1_200):
         agent.turn(total)
-    agent.summarise(0, 1, Summary("Frames are refused when they are too large.", 1, known_tokens=12))
+    agent.summarise(0, 1, Summary("Frames are refused when they are too large.", known_tokens=12))
     agent.turn(1_500)
     summary = agent.tracker.ledger.summary_tokens
     outcome = agent.forget(2, 2)
@@ -443,7 +443,7 @@ def test_whatever_happens_the_breakdown_sums_and_nothing_is_negative(steps: list
             case "forget newest" if items:
                 agent.forget(items[-1].seq, items[-1].seq)
             case "summarise" if items:
-                agent.summarise(items[0].seq, items[0].seq, Summary(f"Summary {number}.", items[0].seq, 30))
+                agent.summarise(items[0].seq, items[0].seq, Summary(f"Summary {number}.", 30))
             case "stub":
                 agent.stub(*(item.seq for item in items if item.role == "tool"))
             case _:

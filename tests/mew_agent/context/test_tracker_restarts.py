@@ -101,7 +101,7 @@ def test_compactions_and_the_last_one_survive_a_restart() -> None:
     agent = Agent()
     for total in (1_000, 1_400):
         agent.turn(total)
-    outcome = agent.summarise(0, 1, Summary("One.", 1, known_tokens=4))
+    outcome = agent.summarise(0, 1, Summary("One.", known_tokens=4))
     agent.tracker.compacted(outcome, at="t", at_seconds=1.0, progressed=True)
     again = restarted(agent)
     assert again.report().compactions == 1

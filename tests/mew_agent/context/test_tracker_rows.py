@@ -72,7 +72,7 @@ class Moment:
         self.tracker.compacted(outcome, at="t9", at_seconds=9.0, progressed=True)
 
     def compact(self) -> None:
-        gone = self.history.evict(0, 1, Summary("Pumps.", 1, known_tokens=3))
+        gone = self.history.evict(0, 1, Summary("Pumps.", known_tokens=3))
         outcome = self.tracker.cut(0, 1, trigger="threshold", freed_messages=len(gone))
         self.tracker.compacted(outcome, at="t9", at_seconds=9.0, progressed=True)
 
