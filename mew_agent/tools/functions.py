@@ -152,7 +152,7 @@ class Toolbox:
         return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in self.tools.values())
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Run one tool. Raises `UnknownTool`, `BadArguments`, or whatever the tool raises."""
+        """Run one tool. Raises `UnknownTool`, `BadArguments`, or what the tool raises."""
         tool = self.tools.get(name)
         if tool is None:
             raise UnknownTool(name, tuple(self.tools))

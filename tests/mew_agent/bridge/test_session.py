@@ -107,16 +107,16 @@ async def test_progress_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "asked"),
+    ("method", "requested"),
     [("sampling", "sampling/createMessage"), ("elicitation", "elicitation/create"), ("roots", "roots/list")],
 )
 async def test_requests_of_the_server_are_refused_with_a_message(
-    method: str, asked: str, caplog: pytest.LogCaptureFixture
+    method: str, requested: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(workshop()) as bridge:
         answer = (await call(bridge, "ask_back", method=method))["content"][0]["text"]
-        assert answer.startswith(f"-32601: '{asked}' is not offered")
-    assert f"refused '{asked}' of the MCP server" in caplog.text
+        assert answer.startswith(f"-32601: '{requested}' is not offered")
+    assert f"refused '{requested}' of the MCP server" in caplog.text
 
 
 async def test_a_list_of_tools_names_the_other_lists() -> None:

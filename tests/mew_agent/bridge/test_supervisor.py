@@ -168,19 +168,19 @@ async def test_peers_call_the_tools_of_an_mcp_server(
 async def test_changed_tools_are_announced_in_the_space(
     gateway: RunningGateway, joined: Callable[..., Participant]
 ) -> None:
-    heard: list[str] = []
+    received: list[str] = []
     changed = anyio.Event()
     async with bridged(gateway, workshop(max_reconnects=0)) as bridge, joined("ada") as ada:
 
         @ada.on("mcp/notification")
         async def note(envelope: Any) -> None:
-            heard.append(envelope.body["method"])
+            received.append(envelope.body["method"])
             changed.set()
 
         await call(bridge, "learn")
         with anyio.fail_after(PATIENCE_SECONDS):
             await changed.wait()
-        assert heard == ["notifications/tools/list_changed"]
+        assert received == ["notifications/tools/list_changed"]
 
 
 async def test_discovery_finds_the_servers_tools_and_later_changes(

@@ -1,4 +1,4 @@
-"""A provider made of raw bytes, for answers that no well-behaved server library would send."""
+"""A provider that sends raw bytes, for answers that no server library would send."""
 
 import asyncio
 import json
@@ -13,15 +13,15 @@ import pytest
 
 @dataclass(frozen=True)
 class Answer:
-    """Bytes to send for one request; then keep the connection, close it, or say nothing until the caller leaves."""
+    """The bytes of one answer. `then`: `keep` or `close` the connection, or `hang` until the client disconnects."""
 
     payload: bytes
     then: str = "keep"
 
 
 @dataclass
-class Asked:
-    """A request as it came, and on which connection."""
+class ReceivedRequest:
+    """A received request and the number of its connection."""
 
     connection: int
     method: str
@@ -32,7 +32,7 @@ class Asked:
 
 @dataclass
 class RawProvider:
-    """Answers requests one by one with what was queued; without any left it closes the connection.
+    """Answers requests with the queued answers in order. Without an answer it closes the connection.
 
     `requests_per_connection` makes it drop a connection unanswered at the request after that many.
     """
@@ -40,9 +40,9 @@ class RawProvider:
     port: int = 0
     answers: list[Answer] = field(default_factory=list)
     routes: dict[str, Answer] = field(default_factory=dict)
-    asked: list[Asked] = field(default_factory=list)
+    received: list[ReceivedRequest] = field(default_factory=list)
     requests_per_connection: int | None = None
-    caller_left: anyio.Event = field(default_factory=anyio.Event)
+    client_left: anyio.Event = field(default_factory=anyio.Event)
     _connections: int = 0
     _writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
@@ -59,14 +59,14 @@ class RawProvider:
 
     @staticmethod
     def silence() -> Answer:
-        """Not a byte, until the caller leaves."""
+        """Send nothing until the client disconnects."""
         return Answer(b"", "hang")
 
     @staticmethod
     def events(
         *chunks: object, end: str = "done", then: str = "keep", content_type: str = "text/event-stream"
     ) -> Answer:
-        """A stream. `end`: `done` with the end mark, `body` without it, `open` with the body left unfinished."""
+        """A stream. `end`: `done` has the end mark, `body` lacks it, `open` leaves the body unfinished."""
         lines = [chunk if isinstance(chunk, bytes) else b"data: " + json.dumps(chunk).encode() for chunk in chunks]
         if end == "done":
             lines.append(b"data: [DONE]")
@@ -82,9 +82,9 @@ class RawProvider:
         number, served = self._connections, 0
         self._writers.append(writer)
         try:
-            while (asked := await self._read(reader, number)) is not None:
-                self.asked.append(asked)
-                answer = self.routes.get(asked.path) or (self.answers.pop(0) if self.answers else None)
+            while (request := await self._read(reader, number)) is not None:
+                self.received.append(request)
+                answer = self.routes.get(request.path) or (self.answers.pop(0) if self.answers else None)
                 if answer is None or served == self.requests_per_connection:
                     break
                 served += 1
@@ -94,14 +94,14 @@ class RawProvider:
                     break
                 if answer.then == "hang":
                     await reader.read()
-                    self.caller_left.set()
+                    self.client_left.set()
                     break
         except ConnectionError:
-            self.caller_left.set()
+            self.client_left.set()
         finally:
             writer.close()
 
-    async def _read(self, reader: asyncio.StreamReader, connection: int) -> Asked | None:
+    async def _read(self, reader: asyncio.StreamReader, connection: int) -> ReceivedRequest | None:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         except asyncio.IncompleteReadError:
@@ -109,7 +109,7 @@ class RawProvider:
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if ": " in line)
         content = await reader.readexactly(int(headers.get("content-length", "0")))
         method, path, _ = head[0].split(" ")
-        return Asked(connection, method, path, headers, json.loads(content) if content else None)
+        return ReceivedRequest(connection, method, path, headers, json.loads(content) if content else None)
 
     async def close(self) -> None:
         for writer in self._writers:

@@ -1,4 +1,4 @@
-"""Chunks of many providers, put together."""
+"""Replies assembled from the chunks of many providers."""
 
 from typing import Any
 

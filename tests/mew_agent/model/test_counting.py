@@ -1,4 +1,4 @@
-"""A server's own count of a request, over real HTTP: found out once, bounded in time, never an error."""
+"""Prompt counts of a server, over real HTTP."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -49,32 +49,32 @@ async def count(model: OpenAIModel, request: ModelRequest = ASK) -> int | None:
         return await model.count_prompt(request)
 
 
-def asked_paths(provider: RawProvider) -> list[str]:
-    return [asked.path for asked in provider.asked]
+def received_paths(provider: RawProvider) -> list[str]:
+    return [request.path for request in provider.received]
 
 
 @pytest.mark.parametrize("request_", [ASK, ModelRequest((Message("user", "hello"),))], ids=["tools", "plain"])
 async def test_the_count_equals_the_reported_prompt_tokens(request_: ModelRequest) -> None:
     async with serve_rehearsal(RehearsalOptions()) as server:
         model = OpenAIModel("rehearsal", server.base_url)
-        told = await count(model, request_)
+        counted = await count(model, request_)
         async with aclosing(model.stream(request_)) as events:
             reply = [event async for event in events][-1]
         await model.aclose()
         assert isinstance(reply, ModelReply)
         assert reply.usage is not None
-        assert told == reply.usage.prompt_tokens
+        assert counted == reply.usage.prompt_tokens
         assert len(server.requests) == 1
 
 
 async def test_llama_cpp_counts_the_whole_request(provider: RawProvider, model: OpenAIModel) -> None:
     provider.routes = {LLAMA_CPP: provider.json({"input_tokens": 129})}
     assert [await count(model), await count(model)] == [129, 129]
-    assert asked_paths(provider) == [LLAMA_CPP, LLAMA_CPP]
-    asked = provider.asked[0]
-    assert set(asked.body) == {"model", "messages", "tools"}
-    assert asked.body["messages"][2]["tool_calls"][0]["function"]["arguments"] == CALL.arguments
-    assert asked.headers["authorization"] == "bearer sk-key"
+    assert received_paths(provider) == [LLAMA_CPP, LLAMA_CPP]
+    request = provider.received[0]
+    assert set(request.body) == {"model", "messages", "tools"}
+    assert request.body["messages"][2]["tool_calls"][0]["function"]["arguments"] == CALL.arguments
+    assert request.headers["authorization"] == "bearer sk-key"
 
 
 async def test_vllm_is_found_outside_v1_and_then_asked_directly(provider: RawProvider, model: OpenAIModel) -> None:
@@ -83,9 +83,9 @@ async def test_vllm_is_found_outside_v1_and_then_asked_directly(provider: RawPro
         VLLM: provider.json({"count": 3, "max_model_len": 8192, "tokens": [1, 2, 3]}),
     }
     assert [await count(model), await count(model)] == [3, 3]
-    assert asked_paths(provider) == [LLAMA_CPP, VLLM, VLLM]
-    assert provider.asked[1].body["add_generation_prompt"] is True
-    assert set(provider.asked[1].body) == {"model", "messages", "tools", "add_generation_prompt"}
+    assert received_paths(provider) == [LLAMA_CPP, VLLM, VLLM]
+    assert provider.received[1].body["add_generation_prompt"] is True
+    assert set(provider.received[1].body) == {"model", "messages", "tools", "add_generation_prompt"}
 
 
 @pytest.mark.parametrize("status", [200, 400, 401, 404, 405, 500, 501])
@@ -94,7 +94,7 @@ async def test_a_server_without_a_counter_is_asked_once_for_each(
 ) -> None:
     provider.routes = {path: provider.json({"error": "no such route"}, status=status) for path in (LLAMA_CPP, VLLM)}
     assert [await count(model), await count(model)] == [None, None]
-    assert asked_paths(provider) == [LLAMA_CPP, VLLM]
+    assert received_paths(provider) == [LLAMA_CPP, VLLM]
 
 
 @pytest.mark.parametrize(("body", "content_type"), [(b"{broken", "application/json"), (b"<html>", "text/html")])
@@ -104,7 +104,7 @@ async def test_an_answer_that_is_not_json_has_no_count(
     provider.routes = {path: provider.json(body, content_type=content_type) for path in (LLAMA_CPP, VLLM)}
     assert await count(model) is None
     assert await count(model) is None
-    assert asked_paths(provider) == [LLAMA_CPP, VLLM]
+    assert received_paths(provider) == [LLAMA_CPP, VLLM]
 
 
 async def test_a_second_timeout_ends_counting(provider: RawProvider) -> None:
@@ -112,7 +112,7 @@ async def test_a_second_timeout_ends_counting(provider: RawProvider) -> None:
     model = OpenAIModel("m", provider.base_url, window_timeout_seconds=0.05)
     assert [await count(model) for _ in range(4)] == [None] * 4
     await model.aclose()
-    assert asked_paths(provider) == [LLAMA_CPP, LLAMA_CPP]
+    assert received_paths(provider) == [LLAMA_CPP, LLAMA_CPP]
 
 
 async def test_a_server_is_asked_again_after_one_failure(provider: RawProvider, model: OpenAIModel) -> None:
@@ -130,14 +130,14 @@ async def test_a_counter_that_rejects_one_request_is_kept(
     provider: RawProvider, model: OpenAIModel, status: int
 ) -> None:
     refusal = provider.json({"error": {"code": status, "message": "the template refuses this"}}, status=status)
-    told = []
+    counted = []
     for answer in (provider.json({"input_tokens": 7}), refusal, provider.json({"input_tokens": 8}), refusal, refusal):
         provider.routes = {LLAMA_CPP: answer}
-        told.append(await count(model))
-    assert told == [7, None, 8, None, None]
+        counted.append(await count(model))
+    assert counted == [7, None, 8, None, None]
     provider.routes = {LLAMA_CPP: provider.json({"input_tokens": 9})}
     assert await count(model) is None
-    assert asked_paths(provider) == [LLAMA_CPP] * 5
+    assert received_paths(provider) == [LLAMA_CPP] * 5
 
 
 async def test_an_overflow_answer_provides_the_count(provider: RawProvider, model: OpenAIModel) -> None:
@@ -149,7 +149,7 @@ async def test_an_overflow_answer_provides_the_count(provider: RawProvider, mode
 @pytest.mark.parametrize("base_url", ["https://api.openai.com/v1", "https://mine.openai.azure.com/openai/v1"])
 async def test_openai_hosts_are_never_asked_to_count(base_url: str) -> None:
     async def fetch(*_: object) -> object:
-        raise AssertionError("asked")
+        raise AssertionError("sent a request")
 
     assert await PromptCounter(base_url, "gpt-5").count(fetch, ASK) is None
 

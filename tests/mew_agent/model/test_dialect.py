@@ -1,4 +1,4 @@
-"""How requests are spelled, and what refusals teach."""
+"""Request bodies, and how rejected arguments change them."""
 
 import pytest
 

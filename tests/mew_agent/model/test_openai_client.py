@@ -1,4 +1,4 @@
-"""The one door: what it sends, what it makes of answers, and that every failure has its place in our tree.
+"""The client: what it sends, how it reads answers, and which error each failure is.
 
 Well-behaved and misbehaving streams come over real HTTP, from the rehearsal model and from a provider of raw bytes.
 """
@@ -77,7 +77,7 @@ async def error_of(base_url: str, request: ModelRequest = ASK, **options: Any) -
 
 
 class Client:
-    """Opens models on a provider and closes them with the test."""
+    """Makes models of a provider and closes them after the test."""
 
     def __init__(self) -> None:
         self._opened: list[OpenAIModel] = []
@@ -192,11 +192,11 @@ async def test_the_request_after_an_empty_stream_uses_a_new_connection(
     with pytest.raises(ModelStreamCut):
         await events_of(model)
     assert (await reply_of(model)).text == "x"
-    assert [asked.connection for asked in provider.asked] == [1, 2]
+    assert [request.connection for request in provider.received] == [1, 2]
 
 
 async def test_a_stream_connection_is_not_reused(provider: RawProvider, connect: Client, chunk: ChunkMaker) -> None:
-    """llama.cpp's server closes it without having said so, and what is sent meanwhile is lost."""
+    """llama.cpp's server closes it unannounced, and a request sent meanwhile is lost."""
     stream = provider.events(chunk("x", finish="stop"), then="close")
     provider.answers = [stream, provider.json({"input_tokens": 7}), stream, stream]
     model = connect(provider.base_url)
@@ -204,16 +204,16 @@ async def test_a_stream_connection_is_not_reused(provider: RawProvider, connect:
     assert await model.count_prompt(ASK) == 7
     await reply_of(model)
     await reply_of(model)
-    assert [asked.headers["connection"] for asked in provider.asked] == ["close", "keep-alive", "close", "close"]
-    assert [asked.connection for asked in provider.asked] == [1, 2, 2, 3]
+    assert [request.headers["connection"] for request in provider.received] == ["close", "keep-alive", "close", "close"]
+    assert [request.connection for request in provider.received] == [1, 2, 2, 3]
 
 
 @pytest.mark.parametrize(("scheme", "connection"), [("http", "close"), ("https", "keep-alive")])
 async def test_a_tls_connection_is_reused(scheme: str, connection: str) -> None:
-    asked: list[str] = []
+    received: list[str] = []
 
     def answer(request: transport.Request) -> transport.Response:
-        asked.append(request.headers["connection"])
+        received.append(request.headers["connection"])
         body = b'data: {"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}]}\n\n'
         return transport.Response(200, headers={"content-type": "text/event-stream"}, content=body)
 
@@ -221,7 +221,7 @@ async def test_a_tls_connection_is_reused(scheme: str, connection: str) -> None:
         model = OpenAIModel("m", f"{scheme}://host/v1", http_client=http_client)
         assert (await reply_of(model)).text == "x"
         await model.aclose()
-    assert asked == [connection]
+    assert received == [connection]
 
 
 @pytest.mark.parametrize("error_event", [b'data: {"error": %b}', b'event: error\ndata: {"error": %b}'])
@@ -309,7 +309,7 @@ async def test_a_server_that_rejects_everything_ends_the_retries(provider: RawPr
     text = "stream_options: unknown. max_completion_tokens: unknown. Streaming is not supported."
     provider.routes = {"/v1/chat/completions": provider.json({"error": {"message": text}}, status=400)}
     assert isinstance(await error_of(provider.base_url), ModelFailed)
-    assert len(provider.asked) <= 6
+    assert len(provider.received) <= 6
 
 
 async def test_the_dialect_of_a_failed_call_is_forgotten(
@@ -376,7 +376,7 @@ async def test_a_stream_without_chunks_times_out(provider: RawProvider) -> None:
     assert isinstance(error, ModelStreamCut)
     assert error.detail == "no data for 0.5 s"
     with anyio.fail_after(WAIT_SECONDS):
-        await provider.caller_left.wait()
+        await provider.client_left.wait()
 
 
 async def test_a_server_that_sends_nothing_is_unreachable(provider: RawProvider) -> None:
@@ -385,7 +385,7 @@ async def test_a_server_that_sends_nothing_is_unreachable(provider: RawProvider)
     assert isinstance(error, ModelUnreachable)
     assert error.detail == "no answer in 0.5 s"
     with anyio.fail_after(WAIT_SECONDS):
-        await provider.caller_left.wait()
+        await provider.client_left.wait()
 
 
 async def test_silence_after_the_finish_reason_is_harmless(
@@ -407,7 +407,7 @@ async def test_silence_between_chunks_ends_the_request(provider: RawProvider, ch
     assert isinstance(error, ModelStreamCut)
     assert error.chunks == 1
     with anyio.fail_after(WAIT_SECONDS):
-        await provider.caller_left.wait()
+        await provider.client_left.wait()
 
 
 async def test_an_overflow_carries_the_figures_of_the_provider(rehearsal: RehearsalServer) -> None:
@@ -448,7 +448,7 @@ async def test_leaving_after_the_first_delta_ends_the_request(
     with anyio.fail_after(WAIT_SECONDS):
         async with aclosing(model.stream(ASK)) as events:
             assert await anext(events) == TextDelta("x")
-        await provider.caller_left.wait()
+        await provider.client_left.wait()
     assert (await reply_of(model)).text == "y"
 
 
@@ -463,13 +463,13 @@ async def test_cancelling_the_caller_ends_the_request(
                 scope.cancel()
     assert scope.cancelled_caught
     with anyio.fail_after(WAIT_SECONDS):
-        await provider.caller_left.wait()
+        await provider.client_left.wait()
 
 
 async def test_the_window_is_discovered_with_one_request(provider: RawProvider, connect: Client) -> None:
     provider.routes = {"/v1/models": provider.json({"data": [{"id": "m", "meta": {"n_ctx": 2048}}]})}
     assert await connect(provider.base_url).discover_window() == Window(2048, "loaded", "/v1/models meta.n_ctx")
-    assert len(provider.asked) == 1
+    assert len(provider.received) == 1
 
 
 async def test_a_closed_model_can_be_used_again(rehearsal: RehearsalServer, connect: Client) -> None:
@@ -484,7 +484,7 @@ def test_the_identity_hides_a_password_in_the_url() -> None:
 
 
 class RaisingTransport(transport.AsyncBaseTransport):
-    """A transport that fails in the way it is told to."""
+    """A transport that raises a given exception."""
 
     def __init__(self, make: Callable[[transport.Request], Exception]) -> None:
         self._make = make
@@ -501,7 +501,7 @@ def classes_under(*roots: type[Exception]) -> list[type[Exception]]:
 
 
 def instance_of(kind: type[Exception], request: transport.Request) -> Exception:
-    """An exception of the library, made from whatever its constructor asks for."""
+    """An exception of the package, made with the arguments of its constructor."""
     if kind.__init__ in (OSError.__init__, ValueError.__init__, Exception.__init__, RuntimeError.__init__):
         return kind("no")
     response = transport.Response(getattr(kind, "status_code", 418), request=request)
@@ -543,7 +543,7 @@ async def test_every_error_class_of_openai_is_translated(kind: type[Exception]) 
 
 
 def caused_by(*causes: Exception) -> Callable[[transport.Request], Exception]:
-    """A connection error as the transport makes it: the real cause lies somewhere inside."""
+    """A connection error like those of the transport, with the real cause inside."""
 
     def make(request: transport.Request) -> Exception:
         error = transport.ConnectError("All connection attempts failed", request=request)

@@ -1,4 +1,4 @@
-"""One row per provider: how its stream reports usage, where it tells its window, how it answers an overflow.
+"""One row per provider: how it reports usage and its window, and how it answers an overflow.
 
 The bytes are replayed over real HTTP through the one door, window discovery included. What a row says is recorded
 from a running server (llama.cpp, llama-cpp-python) or taken from the provider's documentation and source (all others);
@@ -44,7 +44,7 @@ def bare(**fields: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Overflow:
-    """An answer to a request that does not fit, and what it is understood as."""
+    """An answer to a request that does not fit, and the figures in it."""
 
     status: int
     body: object
@@ -54,7 +54,7 @@ class Overflow:
 
 @dataclass(frozen=True)
 class Row:
-    """A provider. `streams` are ways in which it may stream one and the same reply."""
+    """A provider. `streams` are variants of the same reply."""
 
     streams: tuple[tuple[object, ...], ...]
     usage: Usage | None
@@ -321,7 +321,7 @@ async def model(provider: RawProvider, name: str) -> AsyncIterator[OpenAIModel]:
 
 
 def url(provider: RawProvider, row: Row) -> str:
-    """The base URL that a user of this provider configures, on the replaying server."""
+    """The base URL of this provider, on the replaying server."""
     return provider.base_url.removesuffix("/v1") + row.path
 
 
@@ -346,7 +346,7 @@ async def test_usage_is_the_last_report_of_each_provider(provider: RawProvider, 
         reply = await reply_of(model)
         assert (reply.text, reply.finish_reason) == ("1094 km", "stop")
         assert reply.usage == ROWS[name].usage
-    assert all(asked.body["stream_options"] == {"include_usage": True} for asked in provider.asked)
+    assert all(request.body["stream_options"] == {"include_usage": True} for request in provider.received)
 
 
 @each_row
@@ -371,7 +371,7 @@ async def test_the_window_of_each_provider_is_found(provider: RawProvider, model
 
 
 def answered_with(provider: RawProvider, overflow: Overflow) -> Answer:
-    """LM Studio puts a whole error body into an HTTP 200; the others an object under `error`."""
+    """LM Studio sends an error body with HTTP 200; the others send an object under `error`."""
     body = overflow.body if overflow.status == 200 else {"error": overflow.body}
     return provider.json(body, status=overflow.status)
 
@@ -389,7 +389,7 @@ async def test_the_overflow_error_of_each_provider_is_read(
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.overflows_as_empty_stream])
 async def test_an_overflow_as_an_empty_stream_is_a_cut(provider: RawProvider, model: OpenAIModel) -> None:
-    """Whoever knows how full the window was reads it as an overflow."""
+    """The caller knows how full the window was and treats it as an overflow."""
     for end in ("body", "done"):
         provider.answers = [provider.events(end=end)]
         error = await error_of(model)

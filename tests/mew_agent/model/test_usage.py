@@ -1,4 +1,4 @@
-"""The rules that turn provider usage objects into one `Usage`."""
+"""Usage objects of providers, read into a `Usage`."""
 
 from typing import Any
 

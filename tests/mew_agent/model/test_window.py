@@ -27,21 +27,21 @@ async def model(provider: RawProvider) -> AsyncIterator[OpenAIModel]:
     await model.aclose()
 
 
-def asked_paths(provider: RawProvider) -> list[str]:
-    return [asked.path for asked in provider.asked]
+def received_paths(provider: RawProvider) -> list[str]:
+    return [request.path for request in provider.received]
 
 
 async def test_a_listing_with_the_loaded_window_takes_one_request(provider: RawProvider, model: OpenAIModel) -> None:
     provider.routes = {"/v1/models": provider.json({"data": [{"id": "m", "max_model_len": 8192}]})}
     assert await model.discover_window() == Window(8192, "loaded", "/v1/models max_model_len")
-    assert asked_paths(provider) == ["/v1/models"]
+    assert received_paths(provider) == ["/v1/models"]
 
 
 async def test_lm_studio_is_asked_if_the_listing_has_no_figure(provider: RawProvider, model: OpenAIModel) -> None:
     loaded = {"data": [{"id": "m", "loaded_context_length": 4096, "max_context_length": 32768}]}
     provider.routes = {"/v1/models": provider.json(LISTED), "/api/v0/models": provider.json(loaded)}
     assert await model.discover_window() == Window(4096, "loaded", "LM Studio loaded_context_length")
-    assert asked_paths(provider) == ["/v1/models", "/api/v0/models"]
+    assert received_paths(provider) == ["/v1/models", "/api/v0/models"]
 
 
 async def test_a_loaded_window_beats_a_trained_one_between_lm_studio_versions(
@@ -65,7 +65,7 @@ async def test_ollama_is_asked_first_if_the_listing_suggests_it(provider: RawPro
         "/api/ps": provider.json({"models": [{"name": "m:latest", "context_length": 4096}]}),
     }
     assert await model.discover_window() == Window(4096, "loaded", "Ollama /api/ps context_length")
-    assert asked_paths(provider) == ["/v1/models", "/api/ps"]
+    assert received_paths(provider) == ["/v1/models", "/api/ps"]
 
 
 async def test_an_unloaded_ollama_model_has_its_trained_window(provider: RawProvider, model: OpenAIModel) -> None:
@@ -78,13 +78,13 @@ async def test_an_unloaded_ollama_model_has_its_trained_window(provider: RawProv
         "/api/v1/models": missing,
     }
     assert await model.discover_window() == Window(131072, "trained", "Ollama /api/show context_length")
-    assert next(asked.body for asked in provider.asked if asked.path == "/api/show") == {"model": "m"}
+    assert next(request.body for request in provider.received if request.path == "/api/show") == {"model": "m"}
 
 
 async def test_a_listing_from_openai_ends_the_search(provider: RawProvider, model: OpenAIModel) -> None:
     provider.routes = {"/v1/models": provider.json({"data": [{"id": "m", "owned_by": "system"}]})}
     assert await model.discover_window() is None
-    assert asked_paths(provider) == ["/v1/models"]
+    assert received_paths(provider) == ["/v1/models"]
 
 
 @pytest.mark.parametrize("status", [200, 401, 404, 500])
@@ -94,7 +94,7 @@ async def test_a_server_without_any_figure_raises_nothing(
     paths = ("/v1/models", "/api/v0/models", "/api/v1/models", "/api/ps", "/api/show")
     provider.routes = {path: provider.json({"error": "no"}, status=status) for path in paths}
     assert await model.discover_window() is None
-    assert asked_paths(provider) == list(paths)
+    assert received_paths(provider) == list(paths)
 
 
 @pytest.mark.parametrize(("body", "content_type"), [(b"{broken", "application/json"), (b"<html>", "text/html")])
@@ -108,7 +108,7 @@ async def test_answers_that_are_not_json_are_ignored(
 
 async def test_a_server_that_closes_the_connection_is_asked_once(provider: RawProvider, model: OpenAIModel) -> None:
     assert await model.discover_window() is None
-    assert asked_paths(provider) == ["/v1/models"]
+    assert received_paths(provider) == ["/v1/models"]
 
 
 @pytest.mark.parametrize(("is_reported", "expected"), [(True, 4096), (False, None)])

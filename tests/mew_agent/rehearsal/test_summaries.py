@@ -134,9 +134,9 @@ SENTENCES = st.lists(WORDS, min_size=4, max_size=12).map(lambda words: " ".join(
     st.integers(min_value=1, max_value=400),
     st.sampled_from([INSTRUCTIONS, "You summarise."]),
 )
-def test_a_summary_never_exceeds_its_limits(said: list[str], limit_tokens: int, instructions: str) -> None:
-    source = [user(text) for text in said]
+def test_a_summary_never_exceeds_its_limits(texts: list[str], limit_tokens: int, instructions: str) -> None:
+    source = [user(text) for text in texts]
     summary = summarise([system(instructions), *source], limit_tokens)
-    size = sum(count(text) for text in said)
+    size = sum(count(text) for text in texts)
     headings = sum(count(line) + 1 for line in summary.splitlines() if line.startswith("#"))
     assert count(summary) <= max(min(limit_tokens, max(64, size // 6)), headings)

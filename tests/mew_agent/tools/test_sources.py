@@ -73,7 +73,7 @@ async def test_a_call_without_any_tools_fails() -> None:
 
 async def test_a_function_that_hangs_times_out() -> None:
     async def hang() -> None:
-        """Never comes back."""
+        """Never return."""
         await anyio.sleep_forever()
 
     toolbox = Toolbox()
