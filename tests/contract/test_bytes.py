@@ -1,4 +1,4 @@
-"""However bytes arrive, messages are what they are; and no bytes stop the gateway. Over both ways out."""
+"""How received bytes are parsed, with direct writes and through ASGI."""
 
 import json
 import random
@@ -67,14 +67,14 @@ TEXTS = ["a", "x" * 100, "y" * 500, "z" * 60_000, "", "ü" * 70, "end"]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000, 10**9])
-async def test_messages_are_the_same_however_their_bytes_are_cut(gateway: RunningGateway, size: int) -> None:
+async def test_messages_are_the_same_however_their_bytes_are_split(gateway: RunningGateway, size: int) -> None:
     texts = [text for text in TEXTS if text and (size > 7 or len(text) < 1_000)]
     stream = b"".join(frame(chat(text)) for text in texts)
     assert await anyio.to_thread.run_sync(talk, gateway, in_pieces(stream, size), "end") == texts
 
 
 @pytest.mark.parametrize("size", [1, 5, 10**9])
-async def test_messages_in_parts_and_pings_between_them_keep_their_order(gateway: RunningGateway, size: int) -> None:
+async def test_fragments_with_pings_between_them_keep_their_order(gateway: RunningGateway, size: int) -> None:
     one = chat("in parts")
     stream = b"".join(
         (
@@ -123,7 +123,7 @@ def provoke(gateway: RunningGateway, wrong: bytes) -> int | None:
         (frame(b"x" * 40_000, final=False) + frame(b"x" * 40_000, opcode=0), 1009),
     ],
 )
-async def test_a_wrong_frame_ends_its_connection_and_nothing_behind_it_is_heard(
+async def test_an_invalid_frame_closes_its_connection_and_later_frames_are_ignored(
     gateway: RunningGateway, wrong: bytes, code: int
 ) -> None:
     async with joined(gateway, "ada") as ada:

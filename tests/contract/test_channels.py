@@ -1,4 +1,4 @@
-"""What a socket may rely on, the same over the direct channel of our own server and over plain ASGI."""
+"""What a connection can rely on, with direct writes and through ASGI."""
 
 import json
 import socket as sockets
@@ -35,7 +35,7 @@ async def gateway(request: pytest.FixtureRequest, config: SpaceConfig) -> AsyncI
         yield running
 
 
-async def test_everybody_hears_the_same_text_and_the_sender_too(gateway: RunningGateway) -> None:
+async def test_every_member_receives_the_same_text_including_the_sender(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         await ada.until("system/presence")
         await bob.chat("Grüße")
@@ -45,7 +45,7 @@ async def test_everybody_hears_the_same_text_and_the_sender_too(gateway: Running
     assert json.loads(heard[0])["payload"] == {"text": "Grüße"}
 
 
-async def test_frames_keep_their_form_and_their_place_among_envelopes(gateway: RunningGateway) -> None:
+async def test_stream_frames_keep_their_form_and_order(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "coder") as coder:
         await coder.say("stream/request")
         for number in range(20):
@@ -60,7 +60,7 @@ async def test_frames_keep_their_form_and_their_place_among_envelopes(gateway: R
         assert frame == (f"#stream-1#f{number}" if number % 2 else f"#stream-1#f{number}".encode())
 
 
-async def test_messages_right_behind_the_join_are_heard_in_order(gateway: RunningGateway) -> None:
+async def test_messages_right_after_the_join_arrive_in_order(gateway: RunningGateway) -> None:
     async with opened(gateway, "coder") as coder:
         await coder.join(gateway.token_of("coder"))
         for number in range(50):
@@ -70,7 +70,7 @@ async def test_messages_right_behind_the_join_are_heard_in_order(gateway: Runnin
     assert [one["payload"]["text"] for one in kinds[1:]] == [str(number) for number in range(50)]
 
 
-async def test_a_header_alone_joins_and_a_frame_after_it_is_welcomed_again(gateway: RunningGateway) -> None:
+async def test_a_bearer_header_joins_and_a_later_join_frame_is_accepted(gateway: RunningGateway) -> None:
     header = {"Authorization": f"Bearer {gateway.token_of('coder')}"}
     async with opened(gateway, "coder", additional_headers=header) as coder:
         assert (await coder.next())["kind"] == "system/welcome"
@@ -79,7 +79,7 @@ async def test_a_header_alone_joins_and_a_frame_after_it_is_welcomed_again(gatew
 
 
 @pytest.mark.parametrize(("token", "participant"), [("wrong", "bob"), (None, "bob")])
-async def test_a_wrong_token_is_told_and_closed_without_a_welcome(
+async def test_a_wrong_token_gets_an_error_and_is_closed(
     gateway: RunningGateway, token: str | None, participant: str
 ) -> None:
     async with opened(gateway, "bob") as bob:
@@ -89,7 +89,7 @@ async def test_a_wrong_token_is_told_and_closed_without_a_welcome(
         assert await bob.closing() == (4401, "unauthorized")
 
 
-async def test_a_socket_that_never_joins_is_closed(gateway: RunningGateway) -> None:
+async def test_a_connection_that_never_joins_is_closed(gateway: RunningGateway) -> None:
     async with opened(gateway) as silent:
         assert (await silent.error())["error"] == "not_joined"
         assert (await silent.closing())[0] == 4401
@@ -98,7 +98,7 @@ async def test_a_socket_that_never_joins_is_closed(gateway: RunningGateway) -> N
 @pytest.mark.parametrize(
     "garbage", ["garbage", "", "{", "null", "[]", '"x"', "#", "#x", b"\x00\xff", b"#\xff#x", '{"kind":5}', '{"to":[1]}']
 )
-async def test_garbage_brings_one_error_and_nothing_worse(gateway: RunningGateway, garbage: str | bytes) -> None:
+async def test_an_invalid_message_gets_one_error(gateway: RunningGateway, garbage: str | bytes) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         await ada.until("system/presence")
         await bob.send(garbage)
@@ -108,7 +108,7 @@ async def test_garbage_brings_one_error_and_nothing_worse(gateway: RunningGatewa
         assert (await ada.next())["kind"] == "chat"
 
 
-async def test_a_message_above_the_limit_closes_its_sender_alone(gateway: RunningGateway) -> None:
+async def test_a_message_above_the_limit_closes_only_its_sender(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         await ada.until("system/presence")
         await bob.chat("x" * 70_000)
@@ -116,13 +116,13 @@ async def test_a_message_above_the_limit_closes_its_sender_alone(gateway: Runnin
         assert (await ada.next())["payload"]["event"] == "leave"
 
 
-async def test_a_message_of_the_size_limit_passes(gateway: RunningGateway) -> None:
+async def test_a_message_at_the_size_limit_is_delivered(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob:
         await bob.chat("x" * 65_000)
         assert len((await bob.next())["payload"]["text"]) == 65_000
 
 
-async def test_of_two_agent_sockets_the_newer_speaks_and_the_older_goes_quietly(gateway: RunningGateway) -> None:
+async def test_a_newer_agent_connection_supersedes_the_older(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "coder") as older:
         async with joined(gateway, "coder") as newer:
             assert (await older.error())["error"] == "superseded"
@@ -137,7 +137,7 @@ async def test_of_two_agent_sockets_the_newer_speaks_and_the_older_goes_quietly(
     assert heard == ["join", "join", "leave"]
 
 
-async def test_a_person_may_look_from_two_places(gateway: RunningGateway) -> None:
+async def test_a_person_may_have_two_connections(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob:
         async with joined(gateway, "ada") as first:
             async with joined(gateway, "ada") as second:
@@ -220,7 +220,7 @@ async def test_nothing_follows_a_close_frame(gateway: RunningGateway) -> None:
     assert opcodes[-1] == 8
 
 
-async def test_who_does_not_read_is_told_and_cut_off_and_delays_nobody(gateway: RunningGateway) -> None:
+async def test_a_slow_consumer_is_disconnected_and_delays_nobody(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         with await raw_socket(gateway) as connection:
             token = gateway.token_of("coder").encode()
@@ -244,7 +244,7 @@ async def test_who_does_not_read_is_told_and_cut_off_and_delays_nobody(gateway: 
     assert struct.unpack("!H", closing[:2])[0] == 4408
 
 
-async def test_a_peer_that_vanishes_has_left(gateway: RunningGateway) -> None:
+async def test_a_lost_connection_causes_a_leave(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada:
         connection = await raw_socket(gateway)
         token = gateway.token_of("bob").encode()
@@ -255,14 +255,14 @@ async def test_a_peer_that_vanishes_has_left(gateway: RunningGateway) -> None:
         assert (await ada.next())["payload"] == {"event": "leave", "participant": {"id": "bob"}}
 
 
-async def test_whole_messages_may_come_in_pieces(gateway: RunningGateway) -> None:
+async def test_a_fragmented_message_is_delivered_whole(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob:
         text = json.dumps({"kind": "chat", "payload": {"text": "in pieces"}})
         await bob.socket.send(iter([text[:5], text[5:20], text[20:]]))
         assert (await bob.next())["payload"] == {"text": "in pieces"}
 
 
-async def test_the_gateway_stops_while_sockets_are_open_and_says_so(config: SpaceConfig) -> None:
+async def test_a_stopping_gateway_closes_open_connections(config: SpaceConfig) -> None:
     clients: list[Client] = []
     with anyio.fail_after(PATIENCE_SECONDS):
         async with serve_gateway(config) as gateway:

@@ -1,4 +1,4 @@
-"""A space with one of each sort of participant, and a gateway that runs it."""
+"""A space with one participant of each kind, and a gateway that serves it."""
 
 from collections.abc import AsyncIterator
 

@@ -1,10 +1,10 @@
-"""A channel that keeps what is written to it."""
+"""A channel that records what is written to it."""
 
 from mew_spaces.gateway.outbound import OutboundChannel, unframe
 
 
 class RecordingChannel(OutboundChannel):
-    """A second, real way out: into a list. It breaks loudly when something is written after its end."""
+    """A channel that writes to a list. Fails if something is written after it is closed."""
 
     def __init__(self) -> None:
         super().__init__()

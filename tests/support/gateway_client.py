@@ -1,4 +1,4 @@
-"""A plain WebSocket client for tests of the gateway: it sends and shows what comes, and knows no protocol."""
+"""A plain WebSocket client for tests of the gateway, without the protocol's rules."""
 
 import json
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 PATIENCE_SECONDS = 10
-"""How long a test waits for something that must happen."""
+"""How long a test waits for something that must happen before it fails."""
 
 Message = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""A WebSocket client that writes the bytes it is told to, right or wrong."""
+"""A WebSocket client that sends any bytes, valid or not."""
 
 import socket
 import struct

@@ -1,8 +1,8 @@
-"""The gateway's two logs, as JSON Lines with the reference's keys in the reference's order.
+"""The gateway's audit logs, as JSON Lines with the keys and the order of the reference implementation.
 
-`envelope-history.jsonl` tells what was received, delivered and rejected; `capability-decisions.jsonl` tells what
-was allowed and why, and every change of permissions. Owns what a line says; `line_files` writes it. Nothing here
-is done while an envelope is on its way: a line is made of what was left for it, in the writer's thread.
+`envelope-history.jsonl` records what was received, delivered and rejected; `capability-decisions.jsonl` what was
+allowed and why, and each change of permissions. Owns what a line says; `log_writer` writes it. Lines are rendered in
+the writer's thread, so an envelope never waits for its log entry.
 """
 
 import os
@@ -25,21 +25,21 @@ CAPABILITY_DECISIONS: Final = "capability-decisions.jsonl"
 Transport = Literal["websocket", "http", "virtual"]
 
 Recipients = tuple[str, ...] | int
-"""Who got an envelope, or how many where their names are not wanted."""
+"""The recipients of an envelope, or only their number in large spaces."""
 
 _SIZE_OF_A_DRAFT = 2_048
 _SIZE_OF_A_DECISION = 512
-"""About what such a line holds while it waits, in bytes."""
+"""Rough memory in bytes that such a line holds while it is queued."""
 
-_MAX_REMEMBERED_TAILS = 4_096
-_MAX_REMEMBERED_ENDS = 512
+_MAX_CACHED_TAILS = 4_096
+_MAX_CACHED_ENDS = 512
 
 _MILLISECONDS: Final = tuple(b'%03dZ","event":"' % number for number in range(1_000))
 
 _About = tuple[str | None, str | None, tuple[str, ...] | None]
-"""An envelope's id, kind and correlation: what a decision's line tells of it."""
+"""An envelope's id, kind and correlation ids, as a decision records them."""
 
-_WORDS: Final = {
+_BOOLEANS: Final = {
     "true": True,
     "1": True,
     "yes": True,
@@ -52,17 +52,17 @@ _WORDS: Final = {
 
 
 def logging_options(config: GatewayLogging, environ: Mapping[str, str] = os.environ) -> GatewayLogging:
-    """The options with what the environment says instead: GATEWAY_LOGGING, ENVELOPE_HISTORY, CAPABILITY_DECISIONS."""
+    """Apply the environment variables GATEWAY_LOGGING, ENVELOPE_HISTORY and CAPABILITY_DECISIONS to the options."""
 
-    def said(name: str, otherwise: bool) -> bool:
-        return _WORDS.get(environ.get(name, "").strip().lower(), otherwise)
+    def overridden(name: str, default: bool) -> bool:
+        return _BOOLEANS.get(environ.get(name, "").strip().lower(), default)
 
     def switched(switch: Any, name: str) -> Any:
-        return switch.model_copy(update={"enabled": said(name, switch.enabled)})
+        return switch.model_copy(update={"enabled": overridden(name, switch.enabled)})
 
     return config.model_copy(
         update={
-            "enabled": said("GATEWAY_LOGGING", config.enabled),
+            "enabled": overridden("GATEWAY_LOGGING", config.enabled),
             "envelope_history": switched(config.envelope_history, "ENVELOPE_HISTORY"),
             "capability_decisions": switched(config.capability_decisions, "CAPABILITY_DECISIONS"),
         }
@@ -70,7 +70,7 @@ def logging_options(config: GatewayLogging, environ: Mapping[str, str] = os.envi
 
 
 class AuditLog:
-    """The logs of one space, in a folder that is made when it is not there. Raises `OSError` when it cannot be."""
+    """The audit logs of one space. Creates their folder; raises `OSError` if that fails."""
 
     def __init__(self, folder: Path, space: str, options: GatewayLogging, writer: LogWriter) -> None:
         def file(name: str, *, enabled: bool) -> LogFile | None:
@@ -87,15 +87,15 @@ class AuditLog:
         self._ends: dict[tuple[str, Transport, Recipients], tuple[bytes, ...]] = {}
         self._decision_tails: dict[tuple[Any, ...], tuple[Any, Any, bytes]] = {}
         self._second = datetime.min.replace(tzinfo=UTC)
-        self._second_told = b""
+        self._second_prefix = b""
         self.max_named_recipients = self._names_wanted()
-        """Above this many recipients nobody needs to know their names."""
+        """With more recipients than this, only their number is logged."""
         if self.is_on:
             folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is logged at all."""
+        """Whether anything is logged."""
         return self._history is not None or self._decisions is not None
 
     def log_accepted(
@@ -109,7 +109,7 @@ class AuditLog:
         *,
         now: datetime,
     ) -> None:
-        """An envelope came in, was allowed and written to members, the way most do. `data` is its JSON."""
+        """Record an envelope that was received, allowed and delivered: the common case. `data` is its JSON."""
         history, decisions = self._history, self._decisions
         if history is not None and decisions is not None:
             about = (envelope.id, envelope.kind, envelope.correlation_id)
@@ -118,7 +118,7 @@ class AuditLog:
                 history, decisions, self._both, size, about, data, sender, transport, recipients, decision, now
             )
         elif history is not None:
-            self._writer.put(history, self._passed, len(data), envelope.id, data, sender, transport, recipients, now)
+            self._writer.put(history, self._accepted, len(data), envelope.id, data, sender, transport, recipients, now)
         else:
             self.log_decision(envelope, sender, decision, transport, now=now)
 
@@ -131,7 +131,7 @@ class AuditLog:
         now: datetime,
         rejected: str | None = None,
     ) -> None:
-        """An envelope came in. `rejected` is the error it was answered with."""
+        """Record a received envelope. `rejected` is the error that the sender got."""
         if self._history is not None:
             self._writer.put(
                 self._history, self._received, _SIZE_OF_A_DRAFT, envelope, sender, transport, now, rejected
@@ -140,7 +140,7 @@ class AuditLog:
     def log_delivered(
         self, envelope: Envelope, data: bytes, recipients: Recipients, *, now: datetime, metadata: Mapping[str, Any]
     ) -> None:
-        """An envelope was written to members: one line each where names are given, one line where only a number is."""
+        """Record a delivery: one line for each named recipient, or one line with their number."""
         if self._history is not None and self._options.delivered != "never":
             self._writer.put(self._history, self._delivered, len(data), envelope.id, data, recipients, now, metadata)
 
@@ -153,7 +153,7 @@ class AuditLog:
         *,
         now: datetime,
     ) -> None:
-        """Somebody's capabilities were asked."""
+        """Record a permission decision."""
         if self._decisions is not None:
             about = (envelope.id, envelope.kind, envelope.correlation_id)
             self._writer.put(
@@ -161,9 +161,9 @@ class AuditLog:
             )
 
     def log_permission_change(self, note: AuditNote, *, now: datetime) -> None:
-        """Permissions changed."""
+        """Record a change of permissions."""
         if self._decisions is not None:
-            self._writer.put(self._decisions, self._noted, _SIZE_OF_A_DECISION, note, now)
+            self._writer.put(self._decisions, self._permission_change, _SIZE_OF_A_DECISION, note, now)
 
     def _names_wanted(self) -> int:
         mode = self._options.delivered
@@ -171,7 +171,7 @@ class AuditLog:
             return 0
         return self._options.per_member_up_to if mode == "per_member" else 1 << 30
 
-    # Lines, made in the writer's thread
+    # Rendering, in the writer's thread. The parts of a line that repeat are cached.
 
     def _both(
         self,
@@ -183,10 +183,10 @@ class AuditLog:
         decision: PermissionDecision,
         now: datetime,
     ) -> tuple[bytes, bytes]:
-        passed = self._passed(about[0], data, sender, transport, recipients, now)
-        return passed, self._decided(about, sender, decision, transport, now)
+        accepted = self._accepted(about[0], data, sender, transport, recipients, now)
+        return accepted, self._decided(about, sender, decision, transport, now)
 
-    def _passed(
+    def _accepted(
         self,
         envelope_id: str | None,
         data: bytes,
@@ -197,7 +197,7 @@ class AuditLog:
     ) -> bytes:
         stamp = self._stamp(now)
         middle = b'","id":' + to_json(envelope_id) + b',"envelope":' + self._kept(data)
-        received, *delivered = self._ends.get((sender, transport, recipients)) or self._made_ends(
+        received, *delivered = self._ends.get((sender, transport, recipients)) or self._render_ends(
             sender, transport, recipients
         )
         if len(delivered) == 1:
@@ -221,10 +221,10 @@ class AuditLog:
     ) -> bytes:
         head = self._line("delivered", envelope_id, data, now)
         if isinstance(recipients, int):
-            told = to_json({**metadata, "recipients": recipients})
-            return head + self._tail(None, "outbound", "websocket") + b',"metadata":' + told + b"}\n"
-        told = b',"metadata":' + to_json(metadata) + b"}\n"
-        return b"".join(head + self._tail(name, "outbound", "websocket") + told for name in recipients)
+            metadata_json = to_json({**metadata, "recipients": recipients})
+            return head + self._tail(None, "outbound", "websocket") + b',"metadata":' + metadata_json + b"}\n"
+        metadata_json = b',"metadata":' + to_json(metadata) + b"}\n"
+        return b"".join(head + self._tail(name, "outbound", "websocket") + metadata_json for name in recipients)
 
     def _decided(
         self,
@@ -239,17 +239,17 @@ class AuditLog:
         known = self._decision_tails.get(key)
         if known is None or known[0] is not decision.permissions or known[1] is not decision.matched:
             known = (decision.permissions, decision.matched, self._decision_tail(kind, sender, decision, transport))
-            if len(self._decision_tails) >= _MAX_REMEMBERED_TAILS:
+            if len(self._decision_tails) >= _MAX_CACHED_TAILS:
                 self._decision_tails.clear()
             self._decision_tails[key] = known
-        said = b',"correlation_id":' + to_json(correlation_id) if correlation_id else b""
+        correlation = b',"correlation_id":' + to_json(correlation_id) if correlation_id else b""
         named = b'","envelope_id":' + to_json(envelope_id) if envelope_id is not None else b'"'
-        return self._stamp(now) + b"capability_check" + named + known[2] + said + b"}}\n"
+        return self._stamp(now) + b"capability_check" + named + known[2] + correlation + b"}}\n"
 
     def _decision_tail(
         self, kind: str | None, sender: str, decision: PermissionDecision, transport: Transport
     ) -> bytes:
-        """Everything behind the envelope's id, up to what may still follow in the metadata."""
+        """Return what follows the envelope id; its metadata stays open, because correlation ids may follow."""
         fields = {
             "participant": sender,
             "space_id": self._space,
@@ -258,12 +258,12 @@ class AuditLog:
             "matched_capability": decision.matched,
             "matched_source": decision.source,
         }
-        told = to_json({key: value for key, value in fields.items() if value is not None})
+        metadata_json = to_json({key: value for key, value in fields.items() if value is not None})
         source = to_json({"source": "http_api" if transport == "http" else transport, "transport": transport})
         granted = decision.permissions.patterns_json
-        return b"," + told[1:-1] + b',"granted_capabilities":' + granted + b',"metadata":' + source[:-1]
+        return b"," + metadata_json[1:-1] + b',"granted_capabilities":' + granted + b',"metadata":' + source[:-1]
 
-    def _noted(self, note: AuditNote, now: datetime) -> bytes:
+    def _permission_change(self, note: AuditNote, now: datetime) -> bytes:
         metadata = {"by": note.by, "grant_id": note.grant_id, "reason": note.reason}
         fields = {
             "timestamp": wire_timestamp(now),
@@ -277,27 +277,27 @@ class AuditLog:
         return to_json(fields) + b"\n"
 
     def _line(self, event: str, envelope_id: str | None, data: bytes, now: datetime) -> bytes:
-        """A line up to and with the envelope."""
+        """Return a line up to and including the envelope."""
         named = b'","id":' + to_json(envelope_id) if envelope_id is not None else b'"'
         return self._stamp(now) + event.encode() + named + b',"envelope":' + self._kept(data)
 
     def _kept(self, data: bytes) -> bytes:
-        """An envelope as it is logged: of a very long one only the size, which keeps files bounded."""
+        """Return an envelope as it is logged; a very long one is replaced by its size, to bound the file."""
         return data if len(data) <= self._options.max_envelope_bytes else b'{"omitted_bytes":%d}' % len(data)
 
-    def _made_ends(self, sender: str, transport: Transport, recipients: Recipients) -> tuple[bytes, ...]:
-        """What stands behind the envelope in its line of receipt, then in each of its lines of delivery."""
+    def _render_ends(self, sender: str, transport: Transport, recipients: Recipients) -> tuple[bytes, ...]:
+        """Return what follows the envelope in its receipt line, then in each delivery line."""
         ends = [self._tail(sender, "inbound", transport) + b"}\n"]
-        told: dict[str, Any] = {"source_participant": sender}
+        metadata_json: dict[str, Any] = {"source_participant": sender}
         if self._options.delivered == "never":
             pass
         elif isinstance(recipients, int):
-            told["recipients"] = recipients
-            ends.append(self._tail(None, "outbound", "websocket") + b',"metadata":' + to_json(told) + b"}\n")
+            metadata_json["recipients"] = recipients
+            ends.append(self._tail(None, "outbound", "websocket") + b',"metadata":' + to_json(metadata_json) + b"}\n")
         else:
-            end = b',"metadata":' + to_json(told) + b"}\n"
+            end = b',"metadata":' + to_json(metadata_json) + b"}\n"
             ends += [self._tail(name, "outbound", "websocket") + end for name in recipients]
-        if len(self._ends) >= _MAX_REMEMBERED_ENDS:
+        if len(self._ends) >= _MAX_CACHED_ENDS:
             self._ends.clear()
         made = self._ends[sender, transport, recipients] = tuple(ends)
         return made
@@ -308,16 +308,16 @@ class AuditLog:
         if known is None:
             named = {} if participant is None else {"participant": participant}
             fields = {**named, "space_id": self._space, "direction": direction, "transport": transport}
-            if len(self._tails) >= _MAX_REMEMBERED_TAILS:
+            if len(self._tails) >= _MAX_CACHED_TAILS:
                 self._tails.clear()
             known = self._tails[key] = b"," + to_json(fields)[1:-1]
         return known
 
     def _stamp(self, now: datetime) -> bytes:
-        """The beginning of a line, up to the event's name. Lines of one second share most of it."""
+        """Return the start of a line, up to the event's name. Lines of the same second share most of it."""
         passed = now - self._second
         if passed.days or passed.seconds:
             self._second = now.replace(microsecond=0)
-            self._second_told = b'{"timestamp":"' + wire_timestamp(self._second)[: -len("000Z")].encode()
+            self._second_prefix = b'{"timestamp":"' + wire_timestamp(self._second)[: -len("000Z")].encode()
             passed = now - self._second
-        return self._second_told + _MILLISECONDS[passed.microseconds // 1000]
+        return self._second_prefix + _MILLISECONDS[passed.microseconds // 1000]

@@ -1,7 +1,7 @@
-"""Server-sent events: a space as a reader without a socket sees it, live and from where it left off.
+"""Server-sent events: a space for readers without a WebSocket connection, live and resumable.
 
-Tells only what a member would receive: the board first, then every accepted envelope with its place in the
-history. A reader that comes back with the last place it saw gets what it missed, or is told that it cannot.
+Sends only what a member would receive: the board first, then each accepted envelope with its position in the history.
+A reader that reconnects with its last position gets what it missed, or a `reset` event if that is no longer stored.
 """
 
 from collections.abc import AsyncGenerator
@@ -14,7 +14,7 @@ from mew_spaces.log.interface import Position
 KEEP_ALIVE_SECONDS = 15.0
 
 _BATCH = 256
-"""How many events leave in one write at most."""
+"""How many events are written at once at most."""
 
 
 async def event_stream(
@@ -24,9 +24,9 @@ async def event_stream(
     token: str | None = None,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> AsyncGenerator[bytes, None]:
-    """The events of a space from `since` (`<epoch>-<sequence>`) or from now, until the gateway stops.
+    """Yield the events of a space from `since` (`<epoch>-<sequence>`) or from now, until the gateway stops.
 
-    It also ends when the reader's `token` stops counting: who was removed hears no more by it, invited again or not.
+    Also ends when the reader's `token` is revoked, even if the participant was invited again with another.
     """
     history = service.log
     place = Position.parse(since) if since else None
@@ -51,8 +51,8 @@ async def event_stream(
                 yield b": keep-alive\n\n"
 
 
-def event(name: str, data: bytes, *, id: str | None = None) -> bytes:  # noqa: A002 - the format's word
-    """One event. `data` is JSON without line breaks, as our encoder writes it."""
+def event(name: str, data: bytes, *, id: str | None = None) -> bytes:  # noqa: A002 - the field's name in the format
+    """Format one event. `data` is JSON without line breaks, as our encoder writes it."""
     head = f"id: {id}\n" if id is not None else ""
     return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
 

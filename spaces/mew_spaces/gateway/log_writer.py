@@ -1,9 +1,9 @@
-"""Files of lines, written by one thread: whoever has something to say leaves it in a bounded queue and goes on.
+"""Log files, written by one background thread from a bounded queue.
 
-What is left is rendered to bytes by the thread as well, so that the event loop pays for little more than the
-leaving. A file is opened, appended to and closed for every batch: it may be truncated, moved or removed meanwhile,
-with its folder. Lines that find no room, because more waits than may or the disk is full, are dropped and counted, and
-the count is the next line of their file.
+Owns rotation, batching and what happens when a disk is full. Does not know what a line says: the thread calls a
+function that renders it, so the event loop pays for little more than the queue. A file is opened and closed for each
+batch, so it may be truncated, moved or removed at any time, together with its folder. Lines that do not fit into the
+queue or onto the disk are dropped, and the next line of their file says how many.
 """
 
 import logging
@@ -15,32 +15,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MAX_WAITING_LINES = 100_000
-MAX_WAITING_BYTES = 64 * 1024 * 1024
+MAX_QUEUED_LINES = 100_000
+MAX_QUEUED_BYTES = 64 * 1024 * 1024
 
 BATCH_SECONDS = 0.05
-"""While there is much to write, how long lines are gathered for the next write."""
+"""Interval between batches while lines arrive quickly."""
 
-PROMPT_WRITES = 8
-"""How many writes follow each other at once before lines are gathered: who looks at a quiet log sees all of it."""
+IMMEDIATE_WRITES = 8
+"""How many writes happen without delay before batching starts, so that `tail -f` on a quiet log is up to date."""
 
 QUIET_SECONDS = 0.1
-"""After so long without a line, writes are prompt again."""
+"""After this long without a line, writes happen without delay again."""
 
 CLOSE_SECONDS = 10.0
 
 Render = Callable[..., bytes]
-"""Makes the bytes of one or more lines, each with its line break."""
+"""Returns one or more lines as bytes, each with its line break."""
 
 RenderBoth = Callable[..., tuple[bytes, bytes]]
-"""The same for two files at once."""
+"""Returns lines for two files."""
 
 log = logging.getLogger("spaces")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogFile:
-    """Where lines go. Above `max_bytes` the file moves aside to `<name>.1`, and `kept` such files are kept."""
+    """A file that lines are appended to. Above `max_bytes` it is renamed to `<name>.1`; `kept` old files remain."""
 
     path: Path
     max_bytes: int | None = None
@@ -48,24 +48,24 @@ class LogFile:
     is_private: bool = True
 
     def append(self, data: bytes) -> None:
-        """Write behind what is there, all of it or nothing. Raises `OSError`."""
+        """Append all of the data or none. Raises `OSError`."""
         if not data:
-            return  # an envelope that nobody received has no lines, and moves no file aside
+            return  # an envelope without recipients has no lines; it must not rotate the file
         try:
             self._append(data)
-        except FileNotFoundError:  # its folder is gone
+        except FileNotFoundError:  # the folder was removed
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._append(data)
 
     def _append(self, data: bytes) -> None:
         if not self._write(data, self.max_bytes):
-            self._move_aside()
+            self._rotate()
             self._write(data, None)
 
     def _write(self, data: bytes, max_bytes: int | None) -> bool:
-        """Write unless there is something already and no room for more."""
+        """Append unless that would exceed the limit; an empty file takes any line. Returns whether it was written."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-        # A file object would cost more than the writing: a batch is one write of bytes that are there already.
+        # os.open, because creating a file object costs more than this single write.
         file = os.open(self.path, flags, 0o600 if self.is_private else 0o666)
         try:
             size = os.fstat(file).st_size
@@ -75,61 +75,60 @@ class LogFile:
                 while data:
                     data = data[os.write(file, data) :]
             except OSError:
-                os.ftruncate(file, size)  # half a line would spoil the next one too
+                os.ftruncate(file, size)  # half a line would corrupt the next one too
                 raise
         finally:
             os.close(file)
         return True
 
-    def _move_aside(self) -> None:
+    def _rotate(self) -> None:
         if not self.kept:
             self.path.unlink()
             return
         for number in range(self.kept - 1, 0, -1):
-            older = self._aside(number)
+            older = self._rotated(number)
             if older.exists():
-                older.replace(self._aside(number + 1))
-        self.path.replace(self._aside(1))
+                older.replace(self._rotated(number + 1))
+        self.path.replace(self._rotated(1))
 
-    def _aside(self, number: int) -> Path:
+    def _rotated(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")
 
 
 class LogWriter:
-    """The queue and its thread. The thread starts with the first line and ends with `close`."""
+    """The queue and its thread, which starts with the first line and ends with `close`."""
 
-    def __init__(
-        self, *, max_waiting_lines: int = MAX_WAITING_LINES, max_waiting_bytes: int = MAX_WAITING_BYTES
-    ) -> None:
-        self._max_lines = max_waiting_lines
-        self._max_bytes = max_waiting_bytes
-        self._waiting: deque[tuple[LogFile, LogFile | None, Callable[..., Any], tuple[Any, ...], int]] = deque()
-        self._bytes_in = 0  # counted by who leaves lines
-        self._bytes_out = 0  # counted by the thread
+    def __init__(self, *, max_queued_lines: int = MAX_QUEUED_LINES, max_queued_bytes: int = MAX_QUEUED_BYTES) -> None:
+        self._max_lines = max_queued_lines
+        self._max_bytes = max_queued_bytes
+        self._queue: deque[tuple[LogFile, LogFile | None, Callable[..., Any], tuple[Any, ...], int]] = deque()
+        # Each counter has one writer, so neither needs a lock.
+        self._bytes_in = 0  # written by callers of `put`
+        self._bytes_out = 0  # written by the thread
         self._dropped: dict[LogFile, int] = {}
-        self._lost: dict[LogFile, int] = {}  # the thread's own: lines that could not be written
-        self._is_awake = False  # set by who leaves lines, taken back by the thread before it looks
+        self._lost: dict[LogFile, int] = {}  # used by the thread only: lines that failed to be written
+        self._is_awake = False  # set by `put`; cleared by the thread before it empties the queue
         self._is_closing = False
-        self._something = threading.Semaphore(0)
+        self._wake_up = threading.Semaphore(0)
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
     def put(self, file: LogFile, render: Render, size: int, *about: Any) -> bool:
-        """Leave a line, to be made of `about` by `render`. `size` is about what it holds until it is written.
+        """Queue a line that `render(*about)` makes. `size` is roughly the memory that it holds until it is written.
 
-        Returns whether there was room.
+        Returns False if the queue is full.
         """
         return self._put(file, None, render, about, size)
 
     def put_both(self, file: LogFile, other: LogFile, render: RenderBoth, size: int, *about: Any) -> bool:
-        """Leave what makes lines of two files."""
+        """Queue lines for two files, made by one call of `render`."""
         return self._put(file, other, render, about, size)
 
     def close(self) -> None:
-        """Write what waits, then end. Later lines are dropped."""
+        """Write everything queued, then stop. Later lines are dropped."""
         self._is_closing = True
         self._closing.set()
-        self._something.release()
+        self._wake_up.release()
         if self._thread is not None:
             self._thread.join(CLOSE_SECONDS)
             self._thread = None
@@ -139,8 +138,8 @@ class LogWriter:
     ) -> bool:
         if self._is_closing:
             return False
-        waiting = self._waiting
-        if len(waiting) >= self._max_lines or self._bytes_in - self._bytes_out + size > self._max_bytes:
+        queue = self._queue
+        if len(queue) >= self._max_lines or self._bytes_in - self._bytes_out + size > self._max_bytes:
             for full in (file,) if other is None else (file, other):
                 self._dropped[full] = self._dropped.get(full, 0) + 1
             return False
@@ -148,41 +147,41 @@ class LogWriter:
             for one in (file,) if other is None else (file, other):
                 dropped = self._dropped.pop(one, 0)
                 if dropped:
-                    waiting.append((one, None, _dropped_line, (dropped,), 0))
+                    queue.append((one, None, _dropped_line, (dropped,), 0))
         self._bytes_in += size
-        waiting.append((file, other, render, about, size))
+        queue.append((file, other, render, about, size))
         if not self._is_awake:
             self._is_awake = True
-            self._something.release()
+            self._wake_up.release()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="line-files", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
                 self._thread.start()
         return True
 
     def _run(self) -> None:
-        prompt = PROMPT_WRITES
+        immediate = IMMEDIATE_WRITES
         while not self._is_closing:
-            if not self._something.acquire(timeout=QUIET_SECONDS):
-                prompt = PROMPT_WRITES
-                self._something.acquire()
+            if not self._wake_up.acquire(timeout=QUIET_SECONDS):
+                immediate = IMMEDIATE_WRITES
+                self._wake_up.acquire()
             self._is_awake = False
-            self._write_what_waits()
-            if prompt:
-                prompt -= 1
+            self._write_queued()
+            if immediate:
+                immediate -= 1
             else:
                 self._closing.wait(BATCH_SECONDS)
-        self._write_what_waits()
+        self._write_queued()
 
-    def _write_what_waits(self) -> None:
+    def _write_queued(self) -> None:
         batches: dict[LogFile, list[bytes]] = {}
-        take = self._waiting.popleft
-        for _ in range(len(self._waiting)):
+        take = self._queue.popleft
+        for _ in range(len(self._queue)):
             file, other, render, about, size = take()
             self._bytes_out += size
             try:
                 made = render(*about)
             except Exception:
-                log.exception("a line of %s could not be made", file.path)
+                log.exception("failed to render a line of %s", file.path)
                 continue
             if other is None:
                 batches.setdefault(file, []).append(made)
@@ -196,7 +195,7 @@ class LogWriter:
             except OSError as error:
                 self._lost[file] = lost + sum(one.count(b"\n") for one in lines)
                 if not lost:
-                    log.warning("%s cannot be written: %s", file.path, error)
+                    log.warning("failed to write %s: %s", file.path, error)
             else:
                 self._lost.pop(file, None)
 

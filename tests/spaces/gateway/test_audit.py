@@ -55,7 +55,7 @@ def logged(config: SpaceConfig, tmp_path: Path) -> Logged:
     return Logged(config, tmp_path / "logs")
 
 
-def test_an_envelope_is_received_once_and_delivered_to_each(logged: Logged) -> None:
+def test_an_envelope_has_one_receipt_and_a_delivery_for_each_member(logged: Logged) -> None:
     logged.say(BOB, "chat", {"text": "ü"}, id="mine", ts="2026-01-01T00:00:00Z")
     texts = [line for line in logged.lines() if '"id":"mine"' in line]
     envelope = (
@@ -78,7 +78,7 @@ def test_an_envelope_is_received_once_and_delivered_to_each(logged: Logged) -> N
     ]
 
 
-def test_a_decision_tells_what_was_asked_and_what_took_it(logged: Logged) -> None:
+def test_a_decision_records_the_required_and_the_matched_capability(logged: Logged) -> None:
     logged.say(BOB, "chat", {"text": "x"}, id="a", correlation_id=["q"])
     (line,) = [line for line in logged.lines(CAPABILITY_DECISIONS) if '"envelope_id":"a"' in line]
     stamp = line.split('"')[3]
@@ -91,7 +91,7 @@ def test_a_decision_tells_what_was_asked_and_what_took_it(logged: Logged) -> Non
     )
 
 
-def test_a_refusal_is_received_denied_rejected_and_its_error_delivered(logged: Logged) -> None:
+def test_a_refused_envelope_is_logged_with_its_error(logged: Logged) -> None:
     logged.say(BOB, "participant/clear", id="no", http=True)
     assert [(one["event"], one["transport"]) for one in logged.about("no")] == [
         ("received", "http"),
@@ -108,13 +108,13 @@ def test_a_refusal_is_received_denied_rejected_and_its_error_delivered(logged: L
     assert [(one["event"], one["participant"]) for one in told] == [("delivered", "bob")]
 
 
-def test_what_nobody_had_to_decide_is_no_decision(logged: Logged) -> None:
+def test_envelopes_without_a_capability_check_have_no_decision(logged: Logged) -> None:
     logged.say(BOB, "chat", {"text": "x"}, id="foreign", sender="ada")
     assert [one["event"] for one in logged.about("foreign")] == ["received", "rejected"]
     assert logged.about("foreign", CAPABILITY_DECISIONS) == []
 
 
-def test_a_granted_capability_and_a_heartbeat_have_sources_of_their_own(logged: Logged) -> None:
+def test_grants_and_heartbeats_have_their_own_sources(logged: Logged) -> None:
     logged.say(ADA, "capability/grant", {"recipient": "bob", "capabilities": [{"kind": "x/*"}]}, id="grant")
     logged.say(BOB, "x/y", id="dynamic")
     logged.say(BOB, "system/heartbeat", id="implicit")
@@ -130,7 +130,7 @@ def test_a_granted_capability_and_a_heartbeat_have_sources_of_their_own(logged: 
     }
 
 
-def test_joining_is_delivered_to_others_and_its_welcome_to_the_joiner(logged: Logged) -> None:
+def test_a_join_is_delivered_to_others_and_the_welcome_to_the_joiner(logged: Logged) -> None:
     told = [json.loads(line) for line in logged.lines()]
     welcomes = [one["participant"] for one in told if one["envelope"]["kind"] == "system/welcome"]
     presences = [one["participant"] for one in told if one["envelope"]["kind"] == "system/presence"]
@@ -152,7 +152,7 @@ def test_the_token_of_an_invitation_is_not_logged(logged: Logged) -> None:
         ({"delivered": "never"}, []),
     ],
 )
-def test_deliveries_are_lines_for_few_and_a_number_for_many(
+def test_deliveries_to_many_members_are_one_line_with_a_number(
     config: SpaceConfig, tmp_path: Path, options: dict[str, Any], recipients: list[str | None]
 ) -> None:
     logged = Logged(config, tmp_path, **options)
@@ -167,7 +167,7 @@ def test_deliveries_are_lines_for_few_and_a_number_for_many(
             assert delivered[0]["metadata"] == {"source_participant": sender, "recipients": 2}
 
 
-def test_of_a_very_long_envelope_only_the_size_is_logged(config: SpaceConfig, tmp_path: Path) -> None:
+def test_a_very_long_envelope_is_logged_as_its_size(config: SpaceConfig, tmp_path: Path) -> None:
     logged = Logged(config, tmp_path, max_envelope_bytes=300)
     logged.say(BOB, "chat", {"text": "x" * 500}, id="long")
     sizes = {one["envelope"]["omitted_bytes"] for one in logged.about("long")}
@@ -175,7 +175,7 @@ def test_of_a_very_long_envelope_only_the_size_is_logged(config: SpaceConfig, tm
     assert sizes.pop() > 500
 
 
-def test_a_log_that_is_off_is_not_made(config: SpaceConfig, tmp_path: Path) -> None:
+def test_a_disabled_log_creates_no_file(config: SpaceConfig, tmp_path: Path) -> None:
     off = {"enabled": False}
     logged = Logged(config, tmp_path / "a", envelope_history=off)
     logged.say(BOB, "chat", {"text": "x"})
@@ -195,7 +195,7 @@ def test_a_log_that_is_off_is_not_made(config: SpaceConfig, tmp_path: Path) -> N
         ({"GATEWAY_LOGGING": "perhaps"}, (True, True, False)),
     ],
 )
-def test_the_environment_has_the_last_word(environ: dict[str, str], expected: tuple[bool, ...]) -> None:
+def test_environment_variables_override_the_configuration(environ: dict[str, str], expected: tuple[bool, ...]) -> None:
     config = parse_space("space: {id: a}\ngateway_logging: {capability_decisions: {enabled: false}}").gateway_logging
     options = logging_options(config, environ)
     assert (options.enabled, options.envelope_history.enabled, options.capability_decisions.enabled) == expected

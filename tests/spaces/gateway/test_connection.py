@@ -52,14 +52,14 @@ def service(config: SpaceConfig) -> SpaceService:
         {"kind": "system/join", "from": "coder", "token": "token-of-coder"},
     ],
 )
-def test_every_form_of_a_join_is_welcomed(service: SpaceService, join: dict[str, Any]) -> None:
+def test_every_form_of_join_is_accepted(service: SpaceService, join: dict[str, Any]) -> None:
     socket = Socket(service)
     socket.send(join)
     assert socket.told() == ["system/welcome"]
     assert socket.connection.is_joined
 
 
-def test_how_much_may_wait_is_what_the_space_it_joins_allows(service: SpaceService) -> None:
+def test_the_buffer_limit_is_that_of_the_joined_space(service: SpaceService) -> None:
     generous = parse_space(
         "space: {id: generous}\nparticipants: {eve: {tokens: [of-eve]}}\n"
         "limits: {write_buffer_bytes: 8000000, message_bytes: 2000000}"
@@ -83,7 +83,7 @@ def test_how_much_may_wait_is_what_the_space_it_joins_allows(service: SpaceServi
         ({**JOIN, "space": "elsewhere"}, "space_not_found", 4404),
     ],
 )
-def test_a_wrong_join_is_told_and_closed_without_a_welcome(
+def test_a_wrong_join_gets_an_error_and_is_closed(
     service: SpaceService, join: dict[str, Any], error: str, code: int
 ) -> None:
     socket = Socket(service)
@@ -95,7 +95,7 @@ def test_a_wrong_join_is_told_and_closed_without_a_welcome(
     assert socket.told() == []
 
 
-def test_a_header_joins_when_nothing_else_does_and_a_frame_after_it_is_welcomed_again(service: SpaceService) -> None:
+def test_a_bearer_header_joins_without_a_join_frame(service: SpaceService) -> None:
     socket = Socket(service, bearer="token-of-coder")
     assert socket.connection.has_bearer
     assert socket.told() == []
@@ -106,20 +106,20 @@ def test_a_header_joins_when_nothing_else_does_and_a_frame_after_it_is_welcomed_
     assert socket.told() == ["system/welcome"]
 
 
-def test_a_header_speaks_for_the_first_message(service: SpaceService) -> None:
+def test_a_bearer_header_joins_with_the_first_message(service: SpaceService) -> None:
     socket = Socket(service, bearer="token-of-coder", space="demo")
     socket.send({"kind": "chat", "payload": {"text": "hi"}})
     assert socket.told() == ["system/welcome", "chat"]
 
 
-def test_a_wrong_header_or_space_in_the_query_is_refused(service: SpaceService) -> None:
+def test_a_wrong_header_or_space_is_refused(service: SpaceService) -> None:
     wrong, elsewhere = Socket(service, bearer="wrong"), Socket(service, bearer="token-of-coder", space="x")
     wrong.connection.join_by_header()
     elsewhere.connection.join_by_header()
     assert (wrong.told(), elsewhere.told()) == (["unauthorized"], ["space_not_found"])
 
 
-def test_a_joined_socket_cannot_become_somebody_else(service: SpaceService) -> None:
+def test_a_joined_connection_cannot_change_its_participant(service: SpaceService) -> None:
     socket = Socket(service)
     socket.send(JOIN)
     socket.send({"type": "join", "token": service.tokens.token_of("ada")})
@@ -129,7 +129,7 @@ def test_a_joined_socket_cannot_become_somebody_else(service: SpaceService) -> N
     assert "ada" not in service.space.members
 
 
-def test_before_the_join_nothing_is_heard_but_everything_is_answered(service: SpaceService) -> None:
+def test_messages_before_the_join_get_errors_only(service: SpaceService) -> None:
     socket = Socket(service)
     socket.send({"kind": "chat", "id": "7", "payload": {"text": "hi"}})
     answer = json.loads(socket.channel.written[-1])
@@ -143,7 +143,7 @@ def test_before_the_join_nothing_is_heard_but_everything_is_answered(service: Sp
     assert socket.told() == ["system/welcome"]
 
 
-def test_a_socket_that_does_not_join_in_time_is_let_go(service: SpaceService) -> None:
+def test_a_connection_that_does_not_join_in_time_is_closed(service: SpaceService) -> None:
     socket = Socket(service)
     socket.connection.join_timed_out()
     assert socket.told() == ["not_joined"]
@@ -154,7 +154,7 @@ def test_a_socket_that_does_not_join_in_time_is_let_go(service: SpaceService) ->
     assert joined.told() == ["system/welcome"]
 
 
-def test_a_text_frame_that_is_no_utf8_never_reaches_others(service: SpaceService) -> None:
+def test_invalid_utf8_in_a_text_frame_is_refused(service: SpaceService) -> None:
     socket = Socket(service)
     socket.send(JOIN)
     socket.send({"kind": "stream/request"})
@@ -165,7 +165,7 @@ def test_a_text_frame_that_is_no_utf8_never_reaches_others(service: SpaceService
     assert socket.channel.written == [b"#stream-1#\xff"]
 
 
-def test_a_failure_of_ours_is_answered_and_logged(config: SpaceConfig, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_internal_error_is_reported_and_logged(config: SpaceConfig, caplog: pytest.LogCaptureFixture) -> None:
     moments = [datetime(2026, 1, 1, tzinfo=UTC)] * 2
 
     def clock_that_stops_once() -> datetime:
@@ -183,13 +183,13 @@ def test_a_failure_of_ours_is_answered_and_logged(config: SpaceConfig, caplog: p
     assert "the clock stopped" in caplog.text
 
 
-def test_too_much_at_once_is_said_by_its_limit(service: SpaceService) -> None:
+def test_a_message_above_the_limit_gets_an_error_that_names_it(service: SpaceService) -> None:
     socket = Socket(service)
     socket.connection.too_large()
     assert socket.told() == ["too_large"]
 
 
-def test_a_slow_socket_is_heard_no_more(service: SpaceService) -> None:
+def test_messages_from_a_slow_consumer_are_ignored(service: SpaceService) -> None:
     slow, other = Socket(service), Socket(service, bearer=service.tokens.token_of("ada"))
     slow.send(JOIN)
     other.connection.join_by_header()
@@ -203,7 +203,7 @@ def test_a_slow_socket_is_heard_no_more(service: SpaceService) -> None:
 
 
 @given(messages=st.lists(st.tuples(st.binary(max_size=60), st.booleans()), max_size=10))
-def test_no_bytes_whatsoever_break_it(messages: list[tuple[bytes, bool]]) -> None:
+def test_no_sequence_of_messages_raises(messages: list[tuple[bytes, bool]]) -> None:
     config = parse_space("space: {id: demo}\nparticipants: {coder: {tokens: [token-of-coder]}}")
     socket = Socket(SpaceService(config, TokenBook.generate(config)))
     socket.send(JOIN)

@@ -11,7 +11,7 @@ from tests.support.gateway_client import joined, opened
 pytestmark = pytest.mark.usefixtures("direct_writes")
 
 
-async def test_a_message_above_the_limit_is_told_before_the_close(gateway: RunningGateway) -> None:
+async def test_a_message_above_the_limit_gets_an_error_before_the_close(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob:
         await bob.chat("x" * 70_000)
         assert (await bob.error())["error"] == "too_large"
@@ -25,7 +25,7 @@ async def test_compression_is_not_offered(gateway: RunningGateway) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/ws", "/any/path?space=demo"])
-async def test_any_path_leads_to_the_gateway(gateway: RunningGateway, path: str) -> None:
+async def test_connections_are_accepted_at_any_path(gateway: RunningGateway, path: str) -> None:
     from websockets.asyncio.client import connect
 
     async with connect(gateway.ws_url + path) as socket:
@@ -34,7 +34,7 @@ async def test_any_path_leads_to_the_gateway(gateway: RunningGateway, path: str)
             assert '"system/welcome"' in await socket.recv()
 
 
-async def test_a_broken_handshake_is_refused_and_the_gateway_lives(gateway: RunningGateway) -> None:
+async def test_a_broken_handshake_is_refused(gateway: RunningGateway) -> None:
     with anyio.fail_after(5):
         stream = await anyio.connect_tcp(gateway.host, gateway.port)
         async with stream:
@@ -56,7 +56,7 @@ async def test_a_broken_handshake_is_refused_and_the_gateway_lives(gateway: Runn
     ],
     ids=["unknown opcode", "unmasked", "noise", "continuation of nothing", "crooked close", "endless"],
 )
-async def test_bytes_that_are_no_websocket_end_one_connection(gateway: RunningGateway, data: bytes) -> None:
+async def test_invalid_frames_end_one_connection_only(gateway: RunningGateway, data: bytes) -> None:
     handshake = (
         b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"

@@ -45,12 +45,12 @@ def chat(service: SpaceService, text: str) -> None:
     service.inject(ADA, read_draft({"kind": "chat", "payload": {"text": text}}))
 
 
-def test_an_event_is_written_as_the_format_wants_it() -> None:
+def test_an_event_follows_the_format() -> None:
     assert event("envelope", b"{}", id="e-1") == b"id: e-1\nevent: envelope\ndata: {}\n\n"
     assert event("reset", b"{}") == b"event: reset\ndata: {}\n\n"
 
 
-async def test_the_board_comes_first_and_then_everything_that_happens(service: SpaceService) -> None:
+async def test_the_board_comes_first_then_every_envelope(service: SpaceService) -> None:
     chat(service, "before")
     reader = Reader(event_stream(service, None))
     first = await reader.next()
@@ -61,7 +61,7 @@ async def test_the_board_comes_first_and_then_everything_that_happens(service: S
     assert second["data"]["payload"]["text"] == "line\nbreak"
 
 
-async def test_who_comes_back_gets_what_it_missed_in_order(service: SpaceService) -> None:
+async def test_a_resumed_reader_gets_what_it_missed_in_order(service: SpaceService) -> None:
     for number in range(600):
         chat(service, str(number))
     reader = Reader(event_stream(service, "e-100"))
@@ -71,7 +71,7 @@ async def test_who_comes_back_gets_what_it_missed_in_order(service: SpaceService
 
 
 @pytest.mark.parametrize("since", ["other-5", "e-99", "nonsense", "e-"])
-async def test_who_comes_from_a_place_that_is_gone_is_told_and_starts_anew(service: SpaceService, since: str) -> None:
+async def test_a_reader_with_an_unknown_position_is_reset(service: SpaceService, since: str) -> None:
     chat(service, "x")
     reader = Reader(event_stream(service, since))
     assert await reader.next() == {"event": "reset", "data": {"reason": "history_gone"}}
@@ -80,7 +80,7 @@ async def test_who_comes_from_a_place_that_is_gone_is_told_and_starts_anew(servi
     assert (await reader.next())["data"]["payload"]["text"] == "y"
 
 
-async def test_a_reader_that_falls_behind_starts_anew(config: SpaceConfig) -> None:
+async def test_a_reader_that_falls_behind_is_reset(config: SpaceConfig) -> None:
     short = config.model_copy(update={"limits": config.limits.model_copy(update={"history_envelopes": 2})})
     service = SpaceService(short, TokenBook.generate(short), epoch="e")
     reader = Reader(event_stream(service, None))
@@ -91,7 +91,7 @@ async def test_a_reader_that_falls_behind_starts_anew(config: SpaceConfig) -> No
     assert (await reader.next())["id"] == "e-5"
 
 
-async def test_refusals_of_others_are_not_told(service: SpaceService) -> None:
+async def test_errors_sent_to_others_are_not_streamed(service: SpaceService) -> None:
     reader = Reader(event_stream(service, None))
     await reader.next()
     service.inject(ParticipantId("bob"), read_draft({"kind": "participant/clear"}))
@@ -99,7 +99,7 @@ async def test_refusals_of_others_are_not_told(service: SpaceService) -> None:
     assert (await reader.next())["data"]["kind"] == "chat"
 
 
-async def test_who_is_removed_hears_no_more_though_it_was_invited_again_at_once(service: SpaceService) -> None:
+async def test_a_removed_readers_stream_ends_even_after_a_new_invitation(service: SpaceService) -> None:
     chunks = event_stream(service, None, token=service.tokens.token_of("bob"))
     await anext(chunks)
     for kind in ("space/kick", "space/invite"):
@@ -118,7 +118,7 @@ async def test_the_stream_ends_with_the_gateway(service: SpaceService) -> None:
         assert [chunk async for chunk in chunks] == []
 
 
-async def test_silence_is_broken_by_a_comment(service: SpaceService) -> None:
+async def test_a_comment_keeps_an_idle_stream_alive(service: SpaceService) -> None:
     chunks = event_stream(service, None, keep_alive_seconds=0.01)
     await anext(chunks)
     with anyio.fail_after(5):

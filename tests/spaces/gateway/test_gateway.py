@@ -1,4 +1,4 @@
-"""The gateway as a program: it starts, says where it is, and stops."""
+"""The gateway as a program: start, address, stop."""
 
 import signal
 import socket
@@ -19,7 +19,7 @@ from mew_spaces.gateway.service import SpaceService
 from tests.support.gateway_client import joined, opened
 
 
-async def test_it_tells_where_it_listens_and_whose_token_is_which(gateway: RunningGateway) -> None:
+async def test_a_running_gateway_knows_its_address_and_tokens(gateway: RunningGateway) -> None:
     assert gateway.host == "127.0.0.1"
     assert gateway.url == f"http://127.0.0.1:{gateway.port}"
     assert gateway.ws_url == f"ws://127.0.0.1:{gateway.port}"
@@ -29,18 +29,18 @@ async def test_it_tells_where_it_listens_and_whose_token_is_which(gateway: Runni
     assert {line.id for line in gateway.board().participants} == set(gateway.config.participants)
 
 
-async def test_an_error_in_the_block_comes_out_as_itself(config: SpaceConfig) -> None:
+async def test_an_error_in_the_block_is_raised_unwrapped(config: SpaceConfig) -> None:
     with pytest.raises(ZeroDivisionError):
         async with serve_gateway(config):
             raise ZeroDivisionError
 
 
-async def test_tokens_are_made_in_the_state_folder(config: SpaceConfig, tmp_path: Path) -> None:
+async def test_tokens_are_stored_in_the_state_folder(config: SpaceConfig, tmp_path: Path) -> None:
     async with serve_gateway(config, state=tmp_path) as gateway, joined(gateway, "bob"):
         assert token_path(tmp_path, "bob").read_text(encoding="utf-8").strip() == gateway.token_of("bob")
 
 
-async def test_open_event_streams_do_not_hold_up_the_end(config: SpaceConfig) -> None:
+async def test_open_event_streams_do_not_delay_the_stop(config: SpaceConfig) -> None:
     with anyio.fail_after(3):
         async with httpx2.AsyncClient(timeout=10, trust_env=False) as http:
             async with serve_gateway(config) as gateway:
@@ -53,7 +53,7 @@ async def test_open_event_streams_do_not_hold_up_the_end(config: SpaceConfig) ->
             await answer.aclose()
 
 
-async def test_the_application_runs_under_any_server_and_lives_as_long_as_it(config: SpaceConfig) -> None:
+async def test_the_application_runs_under_any_asgi_server(config: SpaceConfig) -> None:
     registry = SpaceRegistry([SpaceService(config, TokenBook.generate(config))])
     app = create_app(registry)
     transport = httpx2.ASGITransport(app=app)
@@ -69,7 +69,7 @@ limits: {message_bytes: 131072}
 """
 
 
-async def test_two_spaces_share_a_port_and_nothing_else(config: SpaceConfig) -> None:
+async def test_two_spaces_share_only_a_port(config: SpaceConfig) -> None:
     second = parse_space(TWO)
     tokens = TokenBook.generate(second)
     async with (
@@ -118,7 +118,7 @@ async def test_a_connection_stays_in_the_space_it_joined(config: SpaceConfig) ->
         assert (await ada.closing())[0] == 4401
 
 
-async def test_two_spaces_of_one_name_are_refused(config: SpaceConfig) -> None:
+async def test_two_spaces_with_one_name_are_refused(config: SpaceConfig) -> None:
     with pytest.raises(SpacesError, match="its own name"):
         async with serve_gateway(config, others=[HostedSpace(config)]):
             pass
@@ -133,7 +133,7 @@ async def test_logs_are_written_into_the_state_folder(config: SpaceConfig, tmp_p
     assert '"envelope_id":"mine","participant":"bob"' in (logs / "capability-decisions.jsonl").read_text()
 
 
-async def test_a_state_that_cannot_be_used_is_named(config: SpaceConfig, tmp_path: Path) -> None:
+async def test_unusable_state_is_reported_with_its_path(config: SpaceConfig, tmp_path: Path) -> None:
     tokens = TokenBook.generate(config)
     (tmp_path / "logs").write_text("a file where a folder should be")
     with pytest.raises(SpacesError, match="logs"):
@@ -160,7 +160,7 @@ print("ended", flush=True)
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are another matter there")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_in_the_foreground_it_runs_until_told_to_stop(tmp_path: Path, how: signal.Signals) -> None:
+def test_run_gateway_stops_on_a_signal(tmp_path: Path, how: signal.Signals) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

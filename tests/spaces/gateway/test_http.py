@@ -38,7 +38,7 @@ def test_a_bearer_token_is_read_from_its_header(header: str, token: str | None) 
     assert bearer_of({"authorization": header}) == token  # type: ignore[arg-type]
 
 
-async def test_health_is_open_and_counts_who_is_here(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+async def test_health_needs_no_token_and_counts_connections(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
     async with joined(gateway, "ada"):
         body = (await http.get("/health")).json()
     assert body["features"] == ["capabilities", "context", "validation", "http-io"]
@@ -47,7 +47,7 @@ async def test_health_is_open_and_counts_who_is_here(gateway: RunningGateway, ht
     assert body["version"]
 
 
-async def test_participants_lists_the_configured_and_who_is_here(
+async def test_participants_lists_configured_and_connected_ones(
     gateway: RunningGateway, http: httpx2.AsyncClient
 ) -> None:
     async with joined(gateway, "bob"):
@@ -62,7 +62,7 @@ async def test_participants_lists_the_configured_and_who_is_here(
     assert (await http.get("/participants?space=other")).json() == {"participants": []}
 
 
-async def test_a_message_by_http_is_heard_by_all(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+async def test_a_posted_message_reaches_every_member(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
     async with joined(gateway, "ada") as ada:
         answer = await http.post(
             "/participants/bob/messages?space=demo",
@@ -75,7 +75,7 @@ async def test_a_message_by_http_is_heard_by_all(gateway: RunningGateway, http: 
     assert (heard["from"], heard["payload"], heard["correlation_id"]) == ("bob", {"text": "hi"}, ["7"])
 
 
-async def test_a_stream_opened_by_http_is_named_in_the_answer(
+async def test_a_posted_stream_request_is_answered_with_its_stream(
     gateway: RunningGateway, http: httpx2.AsyncClient
 ) -> None:
     answer = await http.post(
@@ -100,20 +100,20 @@ async def test_a_stream_opened_by_http_is_named_in_the_answer(
         (b'{"kind": "chat", "payload": {"text": "' + b"x" * 5_000 + b'"}}', 413, "too_large"),
     ],
 )
-async def test_a_refused_message_says_why_as_json(
+async def test_a_refused_message_has_a_json_error(
     gateway: RunningGateway, http: httpx2.AsyncClient, body: bytes, status: int, error: str
 ) -> None:
     answer = await http.post("/participants/bob/messages", headers=bearer(gateway, "bob"), content=body)
     assert problem(answer) == (status, error)
 
 
-async def test_a_stream_problem_has_its_own_status(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+async def test_a_stream_error_has_its_own_status(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
     body = {"kind": "stream/grant-write", "payload": {"stream_id": "x", "participant_id": "ada"}}
     answer = await http.post("/participants/coder/messages", headers=bearer(gateway, "coder"), json=body)
     assert problem(answer) == (404, "stream_not_found")
 
 
-async def test_every_door_but_the_open_ones_wants_the_right_token(
+async def test_every_protected_route_requires_the_right_token(
     gateway: RunningGateway, http: httpx2.AsyncClient
 ) -> None:
     wrong = {"authorization": "Bearer wrong"}
@@ -130,7 +130,7 @@ async def test_every_door_but_the_open_ones_wants_the_right_token(
     assert problem(await http.post("/participants/ghost/messages", json=chat, headers=wrong)) == (403, "unauthorized")
 
 
-async def test_an_unknown_space_path_or_method_is_told_as_json(
+async def test_an_unknown_space_path_or_method_has_a_json_error(
     gateway: RunningGateway, http: httpx2.AsyncClient
 ) -> None:
     token = bearer(gateway, "bob")
@@ -143,7 +143,7 @@ async def test_an_unknown_space_path_or_method_is_told_as_json(
     assert problem(await http.delete("/participants/bob/messages")) == (405, "method_not_allowed")
 
 
-async def test_the_board_is_exactly_what_was_reported(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+async def test_the_board_equals_the_reported_statuses(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
     status = {
         "messages_in_context": 7,
         "tokens": 4321,
@@ -161,7 +161,7 @@ async def test_the_board_is_exactly_what_was_reported(gateway: RunningGateway, h
     assert lines["ada"] == {"id": "ada", "connected": False}
 
 
-async def test_events_tell_what_happens_and_resume(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+async def test_events_are_streamed_and_resumed(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
     token = bearer(gateway, "bob")
 
     async def events(count: int, **headers: str) -> list[dict[str, Any]]:
@@ -190,7 +190,7 @@ async def test_events_tell_what_happens_and_resume(gateway: RunningGateway, http
     assert later["data"]["payload"]["text"] == "later"
 
 
-async def test_what_a_reader_saw_last_is_newer_than_its_url(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+async def test_last_event_id_takes_precedence_over_since(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
     for text in ("first", "second", "third"):
         gateway.service.inject(*_chat(text))
     start, seen = (f"{gateway.service.log.epoch}-{number}" for number in (0, 2))
@@ -207,7 +207,7 @@ def _chat(text: str) -> Any:
     return "bob", read_draft({"kind": "chat", "payload": {"text": text}})
 
 
-async def test_an_invitation_answers_with_the_token_and_a_second_one_with_a_conflict(
+async def test_an_invitation_returns_the_token_and_a_second_one_conflicts(
     gateway: RunningGateway, http: httpx2.AsyncClient
 ) -> None:
     async def invite(name: str) -> httpx2.Response:
@@ -226,7 +226,7 @@ async def test_an_invitation_answers_with_the_token_and_a_second_one_with_a_conf
     assert problem(await invite("a/b")) == (400, "invalid_request")
 
 
-async def test_who_is_removed_can_neither_speak_nor_listen_any_more(
+async def test_a_removed_participant_can_neither_send_nor_receive(
     gateway: RunningGateway, http: httpx2.AsyncClient
 ) -> None:
     token = bearer(gateway, "bob")
@@ -244,9 +244,7 @@ async def test_who_is_removed_can_neither_speak_nor_listen_any_more(
     assert problem(await http.post("/participants/bob/messages", headers=token, json=chat)) == (403, "unauthorized")
 
 
-async def test_what_was_said_can_be_asked_for_from_a_place_on(
-    gateway: RunningGateway, http: httpx2.AsyncClient
-) -> None:
+async def test_messages_can_be_polled_from_a_position(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
     url, token = "/participants/bob/messages", bearer(gateway, "bob")
 
     async def poll(**query: Any) -> dict[str, Any]:
@@ -268,26 +266,24 @@ async def test_what_was_said_can_be_asked_for_from_a_place_on(
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "x", "1001", "9" * 30, ""])
-async def test_a_poll_asks_for_a_reasonable_number(
-    gateway: RunningGateway, http: httpx2.AsyncClient, limit: str
-) -> None:
+async def test_an_invalid_limit_is_refused(gateway: RunningGateway, http: httpx2.AsyncClient, limit: str) -> None:
     answer = await http.get(f"/participants/bob/messages?limit={limit}", headers=bearer(gateway, "bob"))
     assert problem(answer) == (400, "invalid_request")
 
 
-async def test_nobody_polls_for_another(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+async def test_polling_for_another_participant_is_refused(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
     url = "/participants/bob/messages"
     assert problem(await http.get(url)) == (401, "unauthorized")
     assert problem(await http.get(url, headers=bearer(gateway, "ada"))) == (403, "unauthorized")
 
 
-async def test_the_gateway_describes_itself(http: httpx2.AsyncClient) -> None:
+async def test_the_openapi_document_is_served(http: httpx2.AsyncClient) -> None:
     described = (await http.get("/openapi.json")).json()
     assert described["openapi"].startswith("3.1")
     assert described["info"]["version"] == (await http.get("/health")).json()["version"]
 
 
-async def test_answers_protect_the_browser(http: httpx2.AsyncClient) -> None:
+async def test_responses_carry_security_headers(http: httpx2.AsyncClient) -> None:
     headers = (await http.get("/health")).headers
     assert headers["content-security-policy"].startswith("default-src 'self'")
     assert headers["x-content-type-options"] == "nosniff"
@@ -295,7 +291,7 @@ async def test_answers_protect_the_browser(http: httpx2.AsyncClient) -> None:
     assert headers["referrer-policy"] == "no-referrer"
 
 
-async def test_the_dashboard_is_served_and_nothing_beside_it(http: httpx2.AsyncClient) -> None:
+async def test_only_the_dashboards_files_are_served(http: httpx2.AsyncClient) -> None:
     root = await http.get("/")
     assert (root.status_code, root.headers["location"]) == (307, "/dashboard")
     page = await http.get("/dashboard")

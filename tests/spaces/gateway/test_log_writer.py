@@ -21,7 +21,7 @@ def written(path: Path) -> list[str]:
     return path.read_text().splitlines()
 
 
-def test_lines_are_written_in_order_and_all_before_the_writer_ends(tmp_path: Path) -> None:
+def test_lines_are_written_in_order_before_the_writer_closes(tmp_path: Path) -> None:
     writer, one, other = LogWriter(), LogFile(tmp_path / "one"), LogFile(tmp_path / "other")
     for number in range(500):
         assert writer.put(one if number % 2 else other, partial(line, str(number)), 8)
@@ -32,7 +32,7 @@ def test_lines_are_written_in_order_and_all_before_the_writer_ends(tmp_path: Pat
     writer.close()
 
 
-def test_a_file_may_be_truncated_or_removed_meanwhile(tmp_path: Path) -> None:
+def test_a_file_may_be_truncated_or_removed_while_in_use(tmp_path: Path) -> None:
     file = LogFile(tmp_path / "log")
     file.append(b"before\n")
     file.path.write_text("")
@@ -44,7 +44,7 @@ def test_a_file_may_be_truncated_or_removed_meanwhile(tmp_path: Path) -> None:
     assert file.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_folder_that_is_removed_is_made_again(tmp_path: Path) -> None:
+def test_a_removed_folder_is_created_again(tmp_path: Path) -> None:
     file = LogFile(tmp_path / "logs" / "deep" / "log", max_bytes=10, kept=1)
     for number in range(3):
         file.append(line(f"line {number}"))
@@ -72,9 +72,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
     assert file.path.read_text() == "whole\n"
 
 
-def test_what_could_not_be_written_is_counted_once_there_is_room_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_lines_lost_on_a_full_disk_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     there = tmp_path / "folder"
     there.write_text("a file where a folder should be")
     writer, file = LogWriter(), LogFile(there / "log")
@@ -102,7 +100,7 @@ def until_written(writer: LogWriter, folder: Path) -> None:
         assert made.wait(10)
 
 
-def test_a_full_file_moves_aside_and_only_some_are_kept(tmp_path: Path) -> None:
+def test_a_full_file_is_rotated(tmp_path: Path) -> None:
     file = LogFile(tmp_path / "log", max_bytes=10, kept=2)
     for number in range(5):
         file.append(line(f"line {number} is long"))
@@ -120,20 +118,20 @@ def test_a_full_file_moves_aside_and_only_some_are_kept(tmp_path: Path) -> None:
     assert written(nothing_kept.path) == ["line 2"]
 
 
-def test_a_line_longer_than_a_file_is_written_all_the_same(tmp_path: Path) -> None:
+def test_a_line_longer_than_the_file_limit_is_written(tmp_path: Path) -> None:
     file = LogFile(tmp_path / "log", max_bytes=4, kept=1)
     file.append(b"longer than that\n")
     assert written(file.path) == ["longer than that"]
 
 
-def test_what_does_not_fit_is_dropped_and_counted(tmp_path: Path) -> None:
+def test_lines_that_exceed_the_queue_are_dropped_and_counted(tmp_path: Path) -> None:
     gate = threading.Event()
 
     def slow() -> bytes:
         gate.wait(10)
         return line("slow")
 
-    writer, file = LogWriter(max_waiting_lines=5, max_waiting_bytes=100), LogFile(tmp_path / "log")
+    writer, file = LogWriter(max_queued_lines=5, max_queued_bytes=100), LogFile(tmp_path / "log")
     assert writer.put(file, slow, 1)
     results = [writer.put(file, lambda: line("x"), 40) for _ in range(6)]
     assert results[:2] == [True, True]
@@ -151,9 +149,7 @@ def test_what_does_not_fit_is_dropped_and_counted(tmp_path: Path) -> None:
     assert '"event":"dropped"' in told[0]
 
 
-def test_a_line_that_cannot_be_made_or_written_costs_itself_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_line_affects_no_other_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> bytes:
         raise ValueError("no line")
 
@@ -165,5 +161,5 @@ def test_a_line_that_cannot_be_made_or_written_costs_itself_alone(
         writer.put(file, lambda: line("kept"), 1)
         writer.close()
     assert written(file.path) == ["kept"]
-    assert "could not be made" in caplog.text
-    assert "cannot be written" in caplog.text
+    assert "failed to render" in caplog.text
+    assert "failed to write" in caplog.text

@@ -16,7 +16,7 @@ from tests.support.channels import RecordingChannel
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 70_000])
 @pytest.mark.parametrize("opcode", [Opcode.TEXT, Opcode.BINARY])
-def test_a_message_is_framed_as_the_websocket_library_frames_it(size: int, opcode: Opcode) -> None:
+def test_frames_equal_those_of_the_websockets_library(size: int, opcode: Opcode) -> None:
     message: bytes | str = "x" * size if opcode is Opcode.TEXT else b"x" * size
     assert frame_message(message) == Frame(opcode, b"x" * size).serialize(mask=False)
     if opcode is Opcode.TEXT:
@@ -24,7 +24,7 @@ def test_a_message_is_framed_as_the_websocket_library_frames_it(size: int, opcod
 
 
 @given(message=st.text() | st.binary())
-def test_a_framed_message_comes_back(message: bytes | str) -> None:
+def test_unframe_reverses_frame_message(message: bytes | str) -> None:
     assert unframe(frame_message(message)) == message
 
 
@@ -35,7 +35,7 @@ def fanout_of(count: int) -> tuple[Fanout, list[RecordingChannel]]:
     return fanout, channels
 
 
-def test_everybody_gets_the_same_bytes_except_who_is_left_out_or_closed() -> None:
+def test_every_open_channel_gets_the_same_bytes() -> None:
     fanout, channels = fanout_of(4)
     channels[1].close(1000, "")
     fanout.write_to_all(frame_message("one"))
@@ -71,7 +71,7 @@ def asgi_channel(max_bytes: int, on_slow: Callable[[], None] = lambda: None) -> 
     return channel
 
 
-async def test_the_asgi_channel_sends_in_order_and_closes_behind_what_waits() -> None:
+async def test_the_asgi_channel_sends_in_order_then_closes() -> None:
     outlet, channel = Outlet(), asgi_channel(1_000)
     channel.write(frame_message("a"))
     channel.write(frame_message(b"b"))
@@ -87,7 +87,7 @@ async def test_the_asgi_channel_sends_in_order_and_closes_behind_what_waits() ->
     ]
 
 
-async def test_the_asgi_channel_notices_a_slow_reader_once_and_lets_it_go() -> None:
+async def test_the_asgi_channel_reports_a_slow_consumer_once() -> None:
     noticed: list[bool] = []
     outlet, channel = Outlet(), asgi_channel(10, lambda: noticed.append(True))
     with anyio.fail_after(5):
@@ -109,7 +109,7 @@ async def test_the_asgi_channel_notices_a_slow_reader_once_and_lets_it_go() -> N
     ]
 
 
-async def test_the_asgi_channel_wakes_for_what_comes_later() -> None:
+async def test_the_asgi_channel_sends_later_messages() -> None:
     outlet, channel = Outlet(), asgi_channel(1_000)
     outlet.may_send.set()
     with anyio.fail_after(5):

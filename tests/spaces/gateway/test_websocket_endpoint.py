@@ -6,7 +6,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 from tests.support.gateway_client import joined, opened
 
 
-async def test_a_space_in_the_query_must_be_the_one_served(gateway: RunningGateway) -> None:
+async def test_an_unknown_space_in_the_query_is_refused(gateway: RunningGateway) -> None:
     from websockets.asyncio.client import connect
 
     headers = {"Authorization": "Bearer token-of-coder"}
@@ -15,7 +15,7 @@ async def test_a_space_in_the_query_must_be_the_one_served(gateway: RunningGatew
             assert "space_not_found" in str(await one.recv())
 
 
-async def test_ten_sockets_at_once_hear_one_order(gateway: RunningGateway) -> None:
+async def test_ten_connections_receive_messages_in_one_order(gateway: RunningGateway) -> None:
     heard: list[list[str]] = []
 
     async def take_part(number: int) -> None:
@@ -41,7 +41,7 @@ async def test_ten_sockets_at_once_hear_one_order(gateway: RunningGateway) -> No
         assert [text for text in heard[0] if text.startswith(f"{number}-")] == [f"{number}-{i}" for i in range(20)]
 
 
-async def test_nobody_in_is_nobody_out(gateway: RunningGateway) -> None:
+async def test_a_connection_that_never_joined_causes_no_leave(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada:
         async with opened(gateway):
             pass
