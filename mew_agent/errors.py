@@ -98,13 +98,18 @@ class NotConnected(GatewayError):
 
 @dataclass(eq=False)
 class NotPermitted(MewAgentError):
-    """None of our capabilities covers an envelope of this `kind`; nothing was sent."""
+    """None of our capabilities covers an envelope of this `kind`; nothing was sent.
+
+    `other_arguments`: the same request with other arguments would be covered.
+    """
 
     participant: str
     kind: str
+    other_arguments: bool = False
 
     def __str__(self) -> str:
-        return f"'{self.participant}' has no capability that covers '{self.kind}'"
+        tail = " with these arguments" if self.other_arguments else ""
+        return f"'{self.participant}' has no capability that covers '{self.kind}'{tail}; add one in space.yaml"
 
 
 @dataclass(eq=False)

@@ -5,9 +5,8 @@ travels (see `McpClient`) or how tools are discovered (see `Discovery`).
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 
-from mew_agent.errors import MewAgentError, NotPermitted
+from mew_agent.errors import MewAgentError
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.functions import UnknownTool, read_arguments
@@ -57,11 +56,6 @@ class PeerTools:
                 context=context.reasoning_id,
                 correlation_id=(context.chat_id,),
             )
-        except NotPermitted as error:
-            failure = ToolResult.from_error(error)
-            if self._may(target.peer, target.tool):  # other arguments are covered
-                return replace(failure, text=f"{failure.text} with these arguments")
-            return failure
         except MewAgentError as error:
             return ToolResult.from_error(error)
         return ToolResult.from_peer(raw)

@@ -150,7 +150,8 @@ class McpClient:
                 if refused.error != CAPABILITY_VIOLATION or not self.may_propose(peer, method, params):
                     raise
         elif not self.may_propose(peer, method, params):
-            raise NotPermitted(self._messenger.id, kinds.MCP_REQUEST)
+            other_arguments = self.may_ask_with_any_arguments(peer, method, params)
+            raise NotPermitted(self._messenger.id, kinds.MCP_REQUEST, other_arguments)
         return await self.propose(peer, method, params, timeouts=timeouts, **headers)
 
     async def propose(

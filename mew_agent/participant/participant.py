@@ -37,7 +37,6 @@ from mew_agent.participant.listeners import Listeners
 from mew_agent.participant.mcp_client import McpClient, Timeouts
 from mew_agent.participant.mcp_server import McpServer
 from mew_agent.participant.messenger import Messenger
-from mew_agent.participant.messenger import timestamp as timestamp
 from mew_agent.participant.peers import Peer, PeerContext, Peers
 from mew_agent.participant.requests import CompactionRequest, PendingRequest, read_answer
 from mew_agent.participant.session import SpaceSession

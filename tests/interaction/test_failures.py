@@ -321,7 +321,7 @@ TABLE = (
         call("tools__hang", "tools__add", arguments='{"a": 1, "b": 2}'),
         before=may_call,
         meanwhile=the_capability_is_revoked,
-        result="Error: 'coder' has no capability that covers 'mcp/request'",
+        result="Error: 'coder' has no capability that covers 'mcp/request'; add one in space.yaml",
         status="tool_failed:tools__add: 'coder' has no capability",
         log="has no capability",
     ),

@@ -40,7 +40,11 @@ from mew_agent.errors import (
         ),
         (NotConnected("ws://h"), "not connected to the gateway at ws://h"),
         (NotConnected("ws://h", "connection refused"), "not connected to the gateway at ws://h (connection refused)"),
-        (NotPermitted("coder", "chat"), "'coder' has no capability that covers 'chat'"),
+        (NotPermitted("coder", "chat"), "'coder' has no capability that covers 'chat'; add one in space.yaml"),
+        (
+            NotPermitted("coder", "mcp/request", other_arguments=True),
+            "'coder' has no capability that covers 'mcp/request' with these arguments; add one in space.yaml",
+        ),
         (PeerTimeout("coder", "chat", 2.5), "'coder' did not answer 'chat' within 2.5 seconds"),
         (Refused("coder", "chat", "too_large"), "the gateway refused 'chat' to 'coder' (too_large)"),
         (

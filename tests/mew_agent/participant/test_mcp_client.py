@@ -394,5 +394,5 @@ async def test_unreadable_list_raises_bad_answer() -> None:
         await until(lambda: "bob" in me.peers)
         bob.mcp_server.offers = _Silence()
         answering(bob, {"result": {"tools": "none"}}, to="request")
-        with pytest.raises(BadAnswer, match="a list of tools was expected"):
+        with pytest.raises(BadAnswer, match="expected a list of tools"):
             await me.discover("bob")

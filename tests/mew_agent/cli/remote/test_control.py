@@ -152,7 +152,7 @@ async def test_an_answer_by_somebody_else_is_not_taken(gateway: RunningGateway) 
 
 async def test_one_who_may_not_ask_is_told_so(gateway: RunningGateway, coder: Client) -> None:
     outcome = await mew("compact", coder.name, *seat(gateway, "guest"))
-    assert outcome.err == "mew: 'guest' has no capability that covers 'participant/compact'\n"
+    assert outcome.err == "mew: 'guest' has no capability that covers 'participant/compact'; add one in space.yaml\n"
     assert outcome.code == 2
 
 
