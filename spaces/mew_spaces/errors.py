@@ -1,11 +1,11 @@
-"""[pure] What can go wrong on the gateway's side of the house, before and beside the wire.
+"""[pure] The errors that this package raises to its callers.
 
     SpacesError
-    ├── SpaceConfigError   space.yaml cannot be read as what it should be: where, what, what was expected
-    ├── TokenError         tokens that do not name exactly one participant, or cannot be stored
-    └── PortInUse          somebody else listens on the port
+    ├── SpaceConfigError   space.yaml is invalid: where, what, and what was expected
+    ├── TokenError         a token is empty, shared, unreadable or cannot be stored
+    └── PortInUse          another program listens on the port
 
-What a peer does wrong is not here but in `mew_protocol.errors`.
+Errors in what a peer sent are in `mew_protocol.errors`.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from pathlib import Path
 
 
 class SpacesError(Exception):
-    """Base of the errors this package raises to its callers."""
+    """Base of the errors of this package."""
 
 
 @dataclass(eq=False)
 class SpaceConfigError(SpacesError):
-    """`file:line:column: what`, with 1-based line and column where the place is known."""
+    """An invalid space.yaml: `file:line:column: problem`. Line and column start at 1; they are None if unknown."""
 
     path: Path
     problem: str
@@ -31,15 +31,16 @@ class SpaceConfigError(SpacesError):
 
 
 class TokenError(SpacesError):
-    """Tokens that cannot be used: shared by two participants, empty, unreadable or not storable."""
+    """A token that cannot be used: empty, shared by two participants, unreadable or not storable."""
 
 
 @dataclass(eq=False)
 class PortInUse(SpacesError):
-    """The gateway's port is taken by another program."""
+    """Another program listens on the port of the gateway."""
 
     host: str
     port: int
 
     def __str__(self) -> str:
-        return f"port {self.port} is taken by another program; use --port, or `mew down` if it is an older space"
+        hint = "choose another with --port, or stop an older space with `mew down`"
+        return f"port {self.port} is in use by another program; {hint}"

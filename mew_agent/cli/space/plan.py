@@ -213,7 +213,7 @@ def _check_programs(programs: Sequence[Program], path: Path) -> None:
 
 
 def _unfilled(launch: Launch, path: Path) -> Iterator[str]:
-    for place, variable in launch.unfilled():
+    for place, variable in launch.unset_variables():
         yield f"{place_in(path, place)}: {'.'.join(place)}: no {variable} is set; it is handed over as ${{{variable}}}"
 
 

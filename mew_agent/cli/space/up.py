@@ -51,7 +51,7 @@ def start_here(request: Request, *, background: bool = False) -> int:
     supervisor = Supervisor(path, run, plan.logs)
     if not background:
         _print_notices(plan)
-        supervisor.tell = _Printer([SELF, *(program.name for program in plan.launch.participants())])
+        supervisor.on_output = _Printer([SELF, *(program.name for program in plan.launch.participants())])
         supervisor.on_ready = lambda: _announce(plan)
     with asked_like_ctrl_c():
         claim_run_file(path, run)
@@ -116,8 +116,8 @@ async def _supervise(supervisor: Supervisor, plan: Plan) -> int:
                 continue
             if received:
                 supervisor.force()
-            elif supervisor.tell is not None:
-                supervisor.tell(SELF, "stopping; Ctrl-C once more does not wait for anybody")
+            elif supervisor.on_output is not None:
+                supervisor.on_output(SELF, "stopping; Ctrl-C once more does not wait for anybody")
             received.append(number)
             supervisor.stop()
 

@@ -1,1 +1,1 @@
-"""space.yaml: its keys, and loading it with file, line and column for each error."""
+"""The configuration of a space: its keys, and reading them from space.yaml."""

@@ -1,7 +1,7 @@
-"""Reads space.yaml into `settings.SpaceConfig`; everything wrong with it is said with file, line and column.
+"""Reads space.yaml into `settings.SpaceConfig`. Every error names the file, the line and the column.
 
-Owns the way from a text to the model and back to the place of a mistake, not what is done with the values: tokens
-are made in `auth`, programs are started by the supervisor, capability patterns are read by `mew_protocol.capability`.
+Owns the way from a text to the model, and from a mistake back to its position. Does not use the values: `auth` makes
+tokens, the supervisor starts programs, and `mew_protocol.capability` reads capability patterns.
 """
 
 import difflib
@@ -31,11 +31,11 @@ __all__ = [
 _PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 _KEY_MARK = "[key]"
-"""How pydantic marks an error in a mapping's key."""
+"""The last step of pydantic's location for an error in a key of a mapping."""
 
 
 def load_space(path: Path | str) -> SpaceConfig:
-    """Read and check a space.yaml. Raises `SpaceConfigError` naming file, line, column and what was expected."""
+    """Read and check a space.yaml. Raises `SpaceConfigError` with file, line, column and what was expected."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -47,7 +47,7 @@ def load_space(path: Path | str) -> SpaceConfig:
 
 
 def parse_space(text: str, *, path: Path | str = "space.yaml") -> SpaceConfig:
-    """Read and check the text of a space.yaml; `path` is only named in errors. Raises `SpaceConfigError`."""
+    """Read and check the text of a space.yaml; errors name `path`. Raises `SpaceConfigError`."""
     document = _Document(text, Path(path))
     try:
         config = SpaceConfig.model_validate(document.value)
@@ -58,9 +58,10 @@ def parse_space(text: str, *, path: Path | str = "space.yaml") -> SpaceConfig:
 
 
 def place_in(path: Path | str, place: Sequence[int | str]) -> str:
-    """Where a value of a space.yaml stands, as file:line:column; the file alone when that cannot be told.
+    """Return the position of a value in a space.yaml as file:line:column, or the file alone if it cannot be read.
 
-    `place` is the keys and indexes that lead there; the nearest thing above stands for what the file does not have.
+    `place` is the path of keys and indexes to the value. For a value that is not in the file, the position is that of
+    the nearest value above it.
     """
     try:
         error = _Document(Path(path).read_text(encoding="utf-8"), Path(path)).error_at(place, "")
@@ -70,14 +71,14 @@ def place_in(path: Path | str, place: Sequence[int | str]) -> str:
 
 
 def with_participant(text: str, name: str, settings: Mapping[str, Any], *, path: Path | str = "space.yaml") -> str:
-    """The text of a space.yaml with one more participant at the end of its list; comments and all else stay.
+    """Return the text of a space.yaml with one more participant at the end; comments and everything else stay.
 
-    Raises `SpaceConfigError` for a name that is taken, a list that is written in one line, and settings that are
-    not allowed there.
+    Raises `SpaceConfigError` if the participant exists, if `participants` is written in one line, or if the settings
+    are invalid.
     """
     document = _Document(text, Path(path))
     line, indent = document.end_of("participants", name)
-    # JSON is YAML, and needs no writer of its own.
+    # JSON is valid YAML, so no YAML writer is needed.
     is_plain = _PLAIN_KEY.fullmatch(name) is not None and yaml.safe_load(name) == name
     written = [f"{name if is_plain else json.dumps(name, ensure_ascii=False)}:"]
     written += [f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
@@ -92,12 +93,12 @@ def with_participant(text: str, name: str, settings: Mapping[str, Any], *, path:
 
 
 def _check_across(config: SpaceConfig, document: "_Document") -> None:
-    """What no single key can say: names that must exist, tokens that must be unique."""
+    """Check what involves several keys: names that have to exist, tokens that have to be unique."""
     default = config.space.default_participant
     if default is not None and default not in config.participants:
         hint = _closest(default, config.participants)
         raise document.error_at(
-            ("space", "default_participant"), f"participant '{default}' is not under 'participants'{hint}"
+            ("space", "default_participant"), f"no participant '{default}' under 'participants'{hint}"
         )
     owners: dict[str, str] = {}
     for name, participant in config.participants.items():
@@ -105,12 +106,12 @@ def _check_across(config: SpaceConfig, document: "_Document") -> None:
             if owners.setdefault(token, name) != name:
                 raise document.error_at(
                     ("participants", name, "tokens", index),
-                    f"participant '{name}' has a token of '{owners[token]}'; a token names exactly one participant",
+                    f"'{name}' and '{owners[token]}' have the same token; give each participant its own",
                 )
 
 
 class _Document:
-    """A YAML text as a value, with the way back from a place in the value to a line and column."""
+    """A YAML text as a value, with the line and column of each part."""
 
     def __init__(self, text: str, path: Path) -> None:
         self.path = path
@@ -124,22 +125,22 @@ class _Document:
         except yaml.MarkedYAMLError as error:
             raise self._malformed(error) from None
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise SpaceConfigError(path, f"malformed YAML: {error}") from None
+            raise SpaceConfigError(path, f"invalid YAML: {error}") from None
         finally:
             loader.dispose()
 
     def error_at(self, place: Sequence[int | str], problem: str, *, at_key: bool = False) -> SpaceConfigError:
-        """The error for a place of the value: its own mark, or that of the nearest thing above it."""
+        """Return an error at the position of a value, or of the nearest value above it."""
         mark = self._mark_at(place, at_key=at_key)
         if mark is None:
             return SpaceConfigError(self.path, problem)
         return SpaceConfigError(self.path, problem, mark.line + 1, mark.column + 1)
 
     def error_of(self, detail: ErrorDetails) -> SpaceConfigError:
-        """Say a validation error in the words of the file."""
+        """Return a validation error in terms of the file."""
         place = tuple(self._steps(detail["loc"]))
         if place and place[-1] == _KEY_MARK:
-            return self.error_at(place[:-1], f"{_dotted(place[:-1])}: {_words(detail)}", at_key=True)
+            return self.error_at(place[:-1], f"{_dotted(place[:-1])}: {_expectation(detail)}", at_key=True)
         under, name = _dotted(place[:-1]), str(place[-1]) if place else ""
         beneath = f" under {under}" if under else ""
         match detail["type"]:
@@ -150,30 +151,30 @@ class _Document:
             case "missing":
                 return self.error_at(place[:-1], f"'{name}' is missing{beneath}")
             case "model_type" | "dict_type" if not place:
-                return self.error_at(place, "a space.yaml is a mapping with 'space' and 'participants'")
-        return self.error_at(place, f"{_dotted(place)}: {_words(detail)}")
+                return self.error_at(place, "must be a mapping with the keys 'space' and 'participants'")
+        return self.error_at(place, f"{_dotted(place)}: {_expectation(detail)}")
 
-    def end_of(self, section: str, newcomer: str) -> tuple[int | None, int]:
-        """Behind which line a block mapping ends, and how far its keys are indented; no line if it is not there.
+    def end_of(self, section: str, new_key: str) -> tuple[int | None, int]:
+        """Return the line after which a block mapping ends (None if it is absent), and the indentation of its keys.
 
-        Raises `SpaceConfigError` when nothing can be added, or the newcomer is there already.
+        Raises `SpaceConfigError` if nothing can be added, or if the new key exists.
         """
         pairs = self._root.value if isinstance(self._root, yaml.MappingNode) else []
         node = next((value for key, value in pairs if key.value == section), None)
         if node is None:
             return None, 2
         if not isinstance(node, yaml.MappingNode) or node.flow_style or not node.value:
-            problem = f"'{section}' is not written line by line; add '{newcomer}' there by hand"
+            problem = f"'{section}' is written in one line; add '{new_key}' by hand"
             raise self.error_at((section,), problem, at_key=True)
-        if any(key.value == newcomer for key, _ in node.value):
-            raise self.error_at((section, newcomer), f"there is a '{newcomer}' already", at_key=True)
+        if any(key.value == new_key for key, _ in node.value):
+            raise self.error_at((section, new_key), f"'{new_key}' already exists; choose another id", at_key=True)
         lines = self._text.splitlines()[: node.end_mark.line + (node.end_mark.column > 0)]
         while not lines[-1].strip() or lines[-1].lstrip().startswith("#"):
             lines.pop()
         return len(lines), node.value[0][0].start_mark.column
 
     def _steps(self, location: Sequence[int | str]) -> Iterator[int | str]:
-        """Leave out what pydantic adds to a location: names of union branches and key marks."""
+        """Yield the steps of a location without what pydantic adds: names of union branches and key marks."""
         node: Any = self.value
         for step in location:
             if isinstance(node, Mapping):
@@ -203,7 +204,7 @@ class _Document:
         return mark
 
     def _refuse_duplicates(self, node: yaml.Node, seen: set[int]) -> None:
-        """YAML keeps the last of two equal keys without a word; a lost capability list deserves one."""
+        """Refuse a duplicate key. YAML silently keeps the last one, which could drop a capability list."""
         if id(node) in seen:
             return
         seen.add(id(node))
@@ -216,22 +217,22 @@ class _Document:
                 if isinstance(key, yaml.ScalarNode) and key.value in keys and key.value != "<<":
                     mark = key.start_mark
                     raise SpaceConfigError(
-                        self.path, f"key '{key.value}' is given twice", mark.line + 1, mark.column + 1
+                        self.path, f"duplicate key '{key.value}'; remove one of the two", mark.line + 1, mark.column + 1
                     )
                 keys.add(key.value if isinstance(key, yaml.ScalarNode) else "")
                 self._refuse_duplicates(value, seen)
 
     def _malformed(self, error: yaml.MarkedYAMLError) -> SpaceConfigError:
         mark = error.problem_mark or error.context_mark
-        said = " ".join(part for part in (error.context, error.problem) if part) or "cannot be read"
-        problem = f"malformed YAML: {said}"
+        details = " ".join(part for part in (error.context, error.problem) if part) or "cannot be parsed"
+        problem = f"invalid YAML: {details}"
         if mark is None:
             return SpaceConfigError(self.path, problem)
         return SpaceConfigError(self.path, problem, mark.line + 1, mark.column + 1)
 
 
-def _words(detail: ErrorDetails) -> str:
-    """What was expected and what was found, in the words of someone who writes YAML."""
+def _expectation(detail: ErrorDetails) -> str:
+    """Return what was expected and what was found, in YAML terms."""
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     message = re.sub(r"a valid (dictionary|dict)( or instance of \w+)?", "a mapping", message)
     message = message.replace("a valid tuple", "a list").replace("a valid ", "a ")
@@ -252,7 +253,7 @@ def _closest(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
 
 
 def _known_keys(place: Sequence[int | str]) -> list[str]:
-    """The keys that may stand at a place, by walking the models along it."""
+    """Return the keys that are valid at a place."""
     kind: Any = SpaceConfig
     for step in place:
         kind = _model_in(kind)
@@ -267,7 +268,7 @@ def _known_keys(place: Sequence[int | str]) -> list[str]:
 
 
 def _model_in(kind: Any) -> Any:
-    """Strip `Annotated` and pick the branch of an optional that can hold keys."""
+    """Strip `Annotated` and return the branch of an optional that has keys."""
     while get_origin(kind) in (Annotated, Union, UnionType):
         branches = [one for one in get_args(kind) if one is not type(None)]
         kind = branches[0]

@@ -1,7 +1,7 @@
-"""Tokens: who may be whom. A token names exactly one participant.
+"""Tokens: each one identifies exactly one participant.
 
-Owns where tokens come from (the environment, `<state>/tokens/<id>.token`, `tokens:` in space.yaml) and their
-files. Does not know what a participant may do once it is known.
+Owns the sources of tokens (the environment, `<state>/tokens/<id>.token`, `tokens:` in space.yaml) and the token files.
+Does not know what a participant may do.
 """
 
 import hashlib
@@ -15,38 +15,39 @@ from mew_protocol.ids import ParticipantId
 
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import TokenError
+from mew_spaces.private_files import create_private_file, replace_private_file
 
 STATE_NAME = ".mew"
 
 TOKEN_BYTES = 32
-"""How much chance is in a token of ours."""
+"""Random bytes in a generated token."""
 
 _READABLE_BY_OTHERS = 0o077
 
 
 def state_dir(config_path: Path | str) -> Path:
-    """Where a space keeps tokens, logs and its run file: the `.mew` beside its space.yaml, or the one it lies in."""
+    """Return the state folder of a space (tokens, logs, run file): the `.mew` next to its space.yaml or around it."""
     folder = Path(config_path).resolve().parent
     return folder if folder.name == STATE_NAME else folder / STATE_NAME
 
 
 def space_folder(state: Path) -> Path:
-    """The folder of the space that a state folder belongs to: the one around a `.mew`, else the state folder itself."""
+    """Return the folder of a space: the parent of its `.mew`, or the state folder itself if that has another name."""
     return state.parent if state.name == STATE_NAME else state
 
 
 def token_path(state: Path, participant: str) -> Path:
-    """The file of a participant's token."""
+    """Return the token file of a participant."""
     return state / "tokens" / f"{participant}.token"
 
 
 def token_variable(participant: str) -> str:
-    """The environment variable that overrides a participant's token file."""
+    """Return the environment variable that overrides the token file of a participant."""
     return "MEW_TOKEN_" + participant.upper().replace("-", "_")
 
 
 def read_token(state: Path, participant: str, *, environ: Mapping[str, str] = os.environ) -> str | None:
-    """A participant's token from the environment or its file; None when there is neither. Raises `TokenError`."""
+    """Return a participant's token from the environment or its file, or None. Raises `TokenError`."""
     given = environ.get(token_variable(participant), "").strip()
     if given:
         return given
@@ -58,12 +59,12 @@ def read_token(state: Path, participant: str, *, environ: Mapping[str, str] = os
     except (OSError, UnicodeDecodeError) as error:
         raise TokenError(f"{path}: cannot be read: {error}") from None
     if not stored:
-        raise TokenError(f"{path}: holds no token; remove it and a new one is made")
+        raise TokenError(f"{path}: is empty; delete it to get a new token")
     return stored
 
 
 def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] = os.environ) -> str:
-    """A participant's token, made and stored (0600, in a folder 0700) when there is none. Raises `TokenError`."""
+    """Return a participant's token; without one, generate and store it (0600, folder 0700). Raises `TokenError`."""
     known = read_token(state, participant, environ=environ)
     if known is not None:
         _keep_private(token_path(state, participant))
@@ -71,33 +72,32 @@ def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] = 
     path = token_path(state, participant)
     try:
         _make_private_folder(path.parent)
-        _write_once(path, secrets.token_urlsafe(TOKEN_BYTES))
+        create_private_file(path, secrets.token_urlsafe(TOKEN_BYTES) + "\n")
     except OSError as error:
         raise TokenError(f"{path}: cannot be stored: {error}") from None
     stored = read_token(state, participant, environ={})
     if stored is None:
-        raise TokenError(f"{path}: vanished while it was made")
+        raise TokenError(f"{path}: was deleted while it was created; try again")
     return stored
 
 
 def store_token(state: Path, participant: str, token: str) -> None:
-    """Keep a token made elsewhere in its file, in place of an older one. Raises `OSError`."""
+    """Store a token in its file, in place of an older one. Raises `OSError`."""
     path = token_path(state, participant)
     _make_private_folder(path.parent)
-    path.unlink(missing_ok=True)
-    _write_once(path, token)
+    replace_private_file(path, token + "\n")
 
 
 def remove_token(state: Path, participant: str) -> None:
-    """Remove a participant's token file. Raises `OSError`."""
+    """Delete the token file of a participant. Raises `OSError`."""
     token_path(state, participant).unlink(missing_ok=True)
 
 
 class TokenBook:
-    """Token to participant and back. Holds digests for looking up, so a lookup's time tells nothing of a token."""
+    """The valid tokens of one space. Tokens are looked up by digest, so the time of a lookup reveals nothing."""
 
     def __init__(self, tokens: Iterable[tuple[str, str]] = ()) -> None:
-        """`tokens` are (participant, token) pairs, a participant's preferred one first. Raises `TokenError`."""
+        """`tokens` are (participant, token) pairs, the preferred token of a participant first. Raises `TokenError`."""
         self._owners: dict[bytes, tuple[ParticipantId, bytes]] = {}
         self._preferred: dict[str, str] = {}
         for participant, token in tokens:
@@ -105,7 +105,7 @@ class TokenBook:
 
     @classmethod
     def load(cls, config: SpaceConfig, state: Path, *, environ: Mapping[str, str] = os.environ) -> "TokenBook":
-        """The tokens of every configured participant, making files for those without. Raises `TokenError`."""
+        """Return the tokens of every configured participant, and generate missing ones. Raises `TokenError`."""
         book = cls()
         for participant, configured in config.participants.items():
             book.add(participant, ensure_token(state, participant, environ=environ))
@@ -115,7 +115,7 @@ class TokenBook:
 
     @classmethod
     def generate(cls, config: SpaceConfig) -> "TokenBook":
-        """Tokens for one run: those of space.yaml and a fresh one for everybody. Nothing is stored."""
+        """Return tokens for one run: those in space.yaml, and new ones for other participants. Stores nothing."""
         book = cls()
         for participant, configured in config.participants.items():
             for token in configured.tokens or (secrets.token_urlsafe(TOKEN_BYTES),):
@@ -123,30 +123,30 @@ class TokenBook:
         return book
 
     def add(self, participant: str, token: str) -> None:
-        """Let a token name a participant. Raises `TokenError` when it is empty or names another one already."""
+        """Accept a token for a participant. Raises `TokenError` if it is empty or belongs to another participant."""
         if not token:
             raise TokenError(f"the token of '{participant}' is empty")
         digest = _digest(token)
         owner = self._owners.get(digest)
         if owner is not None and owner[0] != participant:
             raise TokenError(
-                f"'{participant}' and '{owner[0]}' share a token; a token names exactly one participant "
-                f"(see {token_variable(participant)}, the token files and 'tokens:')"
+                f"'{participant}' and '{owner[0]}' have the same token; give each its own "
+                f"({token_variable(participant)}, the token files, or 'tokens:' in space.yaml)"
             )
         self._owners[digest] = (ParticipantId(participant), token.encode(errors="surrogatepass"))
         self._preferred.setdefault(participant, token)
 
     def remove(self, participant: str) -> None:
-        """Make every token of a participant worthless."""
+        """Revoke every token of a participant."""
         self._owners = {digest: owner for digest, owner in self._owners.items() if owner[0] != participant}
         self._preferred.pop(participant, None)
 
     def knows(self, participant: str) -> bool:
-        """Whether any token names this participant."""
+        """Return whether this participant has a token."""
         return participant in self._preferred
 
     def identify(self, token: str | None) -> ParticipantId | None:
-        """Whose token this is, or None. The comparison takes the same time wherever two tokens differ."""
+        """Return the participant of a token, or None. The comparison takes constant time."""
         if not token:
             return None
         owner = self._owners.get(_digest(token))
@@ -155,7 +155,7 @@ class TokenBook:
         return owner[0]
 
     def token_of(self, participant: str) -> str | None:
-        """The token to hand to a participant's program."""
+        """Return the preferred token of a participant, or None."""
         return self._preferred.get(participant)
 
 
@@ -172,26 +172,13 @@ def _make_private_folder(folder: Path) -> None:
 
 
 def _keep_private(path: Path) -> None:
-    """Take a token file's permissions back from others, where it exists and they have some."""
+    """Make an existing token file private. Raises `TokenError`."""
     try:
         if path.stat().st_mode & _READABLE_BY_OTHERS:
             path.chmod(0o600)
     except FileNotFoundError:
         return
     except OSError as error:
-        raise TokenError(f"{path}: others may read it and its permissions cannot be changed: {error}") from None
-
-
-def _write_once(path: Path, token: str) -> None:
-    """Store a token unless another process was faster; nobody ever sees a half-written file."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(token + "\n")
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            return
-    finally:
-        draft.unlink(missing_ok=True)
+        raise TokenError(
+            f"{path}: other users can read it, and its mode cannot be changed: {error}; run chmod 600 on it"
+        ) from None

@@ -6,8 +6,6 @@ parts of the durable state last as long as the gateway runs. Who may invite or r
 """
 
 import logging
-import os
-import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.state import Change, Invitation, SpaceState
 from mew_spaces.errors import SpacesError, TokenError
 from mew_spaces.gateway.auth import TokenBook, ensure_token, remove_token, store_token
+from mew_spaces.private_files import replace_private_file
 
 ROSTER_FILE_NAME = "roster.json"
 
@@ -59,7 +58,8 @@ class MembershipStore:
             return
         path = self._folder / ROSTER_FILE_NAME
         try:
-            _write(path, _RosterFile(invited=self.state.invited, removed=self.state.removed))
+            roster = _RosterFile(invited=self.state.invited, removed=self.state.removed)
+            replace_private_file(path, roster.model_dump_json(indent=2) + "\n")
         except OSError as error:
             names = ", ".join(dict.fromkeys(changed))
             log.error("%s: not written, so the invitation or removal of %s ends with this run: %s", path, names, error)
@@ -95,16 +95,3 @@ def _read(path: Path) -> SpaceState:
         text = f"{path}: not a valid list of invited and removed participants: {problem}; restore it or delete it"
         raise SpacesError(text) from None
     return SpaceState(invited=stored.invited, removed=stored.removed)
-
-
-def _write(path: Path, roster: _RosterFile) -> None:
-    """Replace the file in one step. Raises `OSError`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(roster.model_dump_json(indent=2).encode() + b"\n")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

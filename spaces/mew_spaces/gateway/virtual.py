@@ -1,7 +1,6 @@
-"""Participants that are a file: everything a member would be sent is appended to it, one JSON line each.
+"""Virtual participants: a file that receives what a member receives, one JSON line for each message.
 
-Such a log is the channel of a connection like any other. What is done with the file meanwhile (it may be truncated or
-moved) is its reader's business.
+The file is the outbound channel of a connection like any other. Its reader may truncate or move it at any time.
 """
 
 from pathlib import Path
@@ -13,7 +12,7 @@ from mew_spaces.gateway.outbound import OutboundChannel, unframe
 
 
 class FileChannel(OutboundChannel):
-    """The way out into a file (`fanout.OutboundChannel`)."""
+    """An outbound channel that writes to a file."""
 
     def __init__(self, path: Path, writer: LogWriter) -> None:
         super().__init__()
@@ -21,32 +20,32 @@ class FileChannel(OutboundChannel):
         self._writer = writer
 
     def prepare(self) -> None:
-        """Make the file, empty, unless it is there. Raises `OSError`."""
+        """Create the file unless it exists. Raises `OSError`."""
         self._file.path.parent.mkdir(parents=True, exist_ok=True)
         self._file.path.touch()
 
     def write(self, framed: bytes) -> None:
-        """Leave a message to be written."""
-        self._writer.put(self._file, line_of, len(framed), framed)
+        """Queue a message for the log writer."""
+        self._writer.put(self._file, as_line, len(framed), framed)
 
     def limit_buffer(self, _max_bytes: int) -> None:
-        """Nothing waits here: the writer bounds what waits for all of its files."""
+        """Do nothing: the log writer bounds what waits for all its files."""
 
     def close(self, _code: int, _reason: str) -> None:
-        """Write nothing from now on."""
+        """Stop writing."""
         self.stop_writing()
 
     def close_with_message(self, last: bytes, code: int, reason: str) -> None:
-        """One last line."""
+        """Write a last message, then stop."""
         self.write(last)
         self.close(code, reason)
 
 
-def line_of(framed: bytes) -> bytes:
-    """A message as a line: an envelope as it is, a stream frame as an object with its bytes as numbers."""
+def as_line(framed: bytes) -> bytes:
+    """Return a message as a line: an envelope unchanged, a stream frame as an object with its bytes as numbers."""
     message = unframe(framed)
     if isinstance(message, str) and not message.startswith("#"):
-        # Our own encoder writes no line breaks.
+        # Our encoder writes no line breaks.
         return message.encode() + b"\n"
     data = message.encode() if isinstance(message, str) else message
     return to_json({"type": "Buffer", "data": list(data)}) + b"\n"

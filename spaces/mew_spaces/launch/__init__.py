@@ -1,1 +1,1 @@
-"""Starting, supervising and stopping the programs of a space."""
+"""Starts, supervises and stops the programs of a space."""

@@ -1,7 +1,7 @@
-"""Which programs a space consists of, and with which arguments and environment each is started.
+"""Which programs a space has, and the arguments and environment of each.
 
-Owns the filling of `${PORT}`, `${SPACE}`, `${TOKEN}` and `${VARIABLE}`, and what a participant's program may
-see of the environment. Starts nothing; who `mew` is comes as an argument, since this package does not know.
+Owns the substitution of `${PORT}`, `${SPACE}`, `${TOKEN}` and `${VARIABLE}`, and what the program of a participant gets
+of the environment. Starts nothing. The command line of `mew` is an argument, because this package does not know it.
 """
 
 import json
@@ -20,18 +20,18 @@ from mew_spaces.launch.run_file import Role
 
 GATEWAY: Final = "gateway"
 MODEL: Final = "system:model"
-"""No participant can have one of these two names."""
+"""Names of programs. No participant may have one of these two ids."""
 
 BRIDGE_CONFIG: Final = "MEW_BRIDGE_CONFIG"
-"""The variable through which a bridge gets its settings: they may hold keys, which `ps` would show."""
+"""Environment variable with the settings of a bridge: as arguments, `ps` would show the keys in them."""
 
 FIFOS: Final = "fifos"
-"""The folder, in that of the space, of `<id>-in` and `<id>-out`."""
+"""Folder of the FIFOs `<id>-in` and `<id>-out`, in the folder of the space."""
 
 Restart = Literal["never", "on-failure", "always"]
 
 Place = tuple[str, ...]
-"""Keys of space.yaml, from the top to where something stands."""
+"""The path of keys to a value in space.yaml."""
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -44,14 +44,14 @@ class ListenAddress:
     port: int
 
     @property
-    def reached_at(self) -> str:
-        """The host to connect to; a wildcard address is reached over loopback."""
+    def connect_host(self) -> str:
+        """The host to connect to; for a wildcard address this is the loopback address."""
         return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)  # noqa: S104
 
     @property
     def netloc(self) -> str:
-        """Host and port as a URL has them."""
-        host = self.reached_at
+        """Host and port as in a URL."""
+        host = self.connect_host
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     @property
@@ -65,7 +65,7 @@ class ListenAddress:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program to run. `environment` is complete; `opens` is where it listens once it is ready to be used."""
+    """A program to run. `environment` is complete; `opens` is the address where it listens when it is ready."""
 
     name: str
     command: tuple[str, ...]
@@ -75,20 +75,20 @@ class Program:
     restart: Restart = "never"
     opens: ListenAddress | None = None
     fifos: tuple[Path, ...] = ()
-    """FIFOs that it makes for others and that mean nothing once it is gone."""
+    """FIFOs that the program creates; they are removed when the space stops."""
 
     @property
     def label(self) -> str:
-        """What to call it in a sentence."""
+        """Its name in messages."""
         return {"gateway": "gateway", "model": "rehearsal model"}.get(self.role, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What every program of one run of a space shares.
+    """What all programs of one run of a space have in common.
 
-    `mew` is the command line that runs this project's own commands. `tokens` are by participant.
-    `agent_settings` are the checked settings of participants written as `agent:`, by participant.
+    `mew` is the command line of this project's own commands. `tokens` has the token of each participant,
+    `agent_settings` the checked settings of each participant with `agent:`.
     """
 
     config: SpaceConfig
@@ -103,7 +103,7 @@ class Launch:
     log_level: str = "info"
 
     def gateway(self) -> Program:
-        """The gateway. It alone sees every token that the environment holds."""
+        """Return the gateway. Only it gets all tokens of the environment."""
         command = (
             *self.mew, "gateway", "start", "--host", self.address.host, "--port", str(self.address.port),
             "--space-config", str(self.config_path), "--log-level", self.log_level, "--no-auto-start",
@@ -112,33 +112,33 @@ class Launch:
         return Program(GATEWAY, command, self.folder, environment, "gateway", opens=self.address)
 
     def model(self, port: int, arguments: Sequence[str] = ()) -> Program:
-        """The rehearsal model server for the agents of this space that ask for it."""
+        """Return the rehearsal model server, for agents that use it."""
         command = (*self.mew, "model", "serve", "--port", str(port), *arguments)
         return Program(MODEL, command, self.folder, self._common(), "model", opens=ListenAddress("127.0.0.1", port))
 
     def participants(self) -> list[Program]:
-        """Every participant with `auto_start` that has a program, and those that are reached through FIFOs."""
+        """Return the program of each participant with `auto_start`, and the clients of FIFO participants."""
         return [
             self._participant(name, participant)
             for name, participant in self.config.participants.items()
-            if (participant.auto_start and not participant.is_person) or speaks_by_fifo(participant)
+            if (participant.auto_start and not participant.is_person) or uses_fifos(participant)
         ]
 
-    def unfilled(self) -> list[tuple[Place, str]]:
-        """Each `${NAME}` that nothing fills, behind the keys that lead to it; the program gets it as it is written.
+    def unset_variables(self) -> list[tuple[Place, str]]:
+        """Return each `${NAME}` without a value, with its place in space.yaml. The program gets it unchanged.
 
-        Only where no shell could fill it later: in environments, and in the address and headers of an MCP server.
+        Checks only texts that no shell substitutes later: environments, and the URL and headers of an MCP server.
         """
         return [
             (("participants", program.name, *place), variable)
             for program in self.participants()
-            for place, text in _texts_to_fill(self.config.participants[program.name])
+            for place, text in _texts_with_variables(self.config.participants[program.name])
             for variable in _PLACEHOLDER.findall(text)
-            if variable not in self._known(program.name)
+            if variable not in self._environment_of(program.name)
         ]
 
-    def _known(self, name: str) -> dict[str, str]:
-        """What a participant's program finds in its environment beside what space.yaml puts there."""
+    def _environment_of(self, name: str) -> dict[str, str]:
+        """Return the environment of a participant's program without its `env` of space.yaml."""
         own = {
             "PORT": str(self.address.port),
             "SPACE": self.config.space.id,
@@ -154,8 +154,8 @@ class Launch:
         return {**self._common(), **own}
 
     def _participant(self, name: str, participant: ParticipantConfig) -> Program:
-        known = self._known(name)
-        environment = {**known, **{key: fill(value, known) for key, value in participant.env.items()}}
+        known = self._environment_of(name)
+        environment = {**known, **{key: substitute(value, known) for key, value in participant.env.items()}}
         fifos: tuple[Path, ...] = ()
         if participant.agent is not None:
             command = (
@@ -167,30 +167,30 @@ class Launch:
                 *self.mew, "bridge", "start", "--gateway", self.address.ws, "--space", self.config.space.id,
                 "--participant-id", name,
             )  # fmt: skip
-        elif speaks_by_fifo(participant):
-            said, heard = (self.folder / FIFOS / f"{name}-{way}" for way in ("in", "out"))
-            fifos = (said, heard)
-            command = self._fifo_command(name, participant, said, heard)
+        elif uses_fifos(participant):
+            fifo_in, fifo_out = (self.folder / FIFOS / f"{name}-{way}" for way in ("in", "out"))
+            fifos = (fifo_in, fifo_out)
+            command = self._fifo_command(name, participant, fifo_in, fifo_out)
         else:
             program = participant.command or ""
-            first = tuple(self.mew) if program == "mew" else (fill(program, known),)
-            command = (*first, *(fill(argument, known) for argument in participant.args))
+            first = tuple(self.mew) if program == "mew" else (substitute(program, known),)
+            command = (*first, *(substitute(argument, known) for argument in participant.args))
         folder = self.folder / participant.cwd if participant.cwd else self.folder
         return Program(name, command, folder, environment, restart=participant.restart_policy, fifos=fifos)
 
     def _bridge_settings(
         self, participant: ParticipantConfig, server: McpServerConfig, known: Mapping[str, str]
     ) -> dict[str, Any]:
-        """The settings of a bridge as `mew bridge start` reads them."""
+        """Return the settings of a bridge as `mew bridge start` reads them."""
         if server.url is not None:
-            headers = {key: fill(value, known) for key, value in server.headers.items()}
-            reached: dict[str, Any] = {"transport": "http", "url": fill(server.url, known), "headers": headers}
+            headers = {key: substitute(value, known) for key, value in server.headers.items()}
+            reached: dict[str, Any] = {"transport": "http", "url": substitute(server.url, known), "headers": headers}
         else:
-            env = {key: fill(value, known) for key, value in {**participant.env, **server.env}.items()}
+            env = {key: substitute(value, known) for key, value in {**participant.env, **server.env}.items()}
             reached = {
                 "transport": "stdio",
-                "command": fill(server.command or "", known),
-                "args": [fill(argument, known) for argument in server.args],
+                "command": substitute(server.command or "", known),
+                "args": [substitute(argument, known) for argument in server.args],
                 "env": env,
                 "cwd": str(self.folder / (participant.cwd or "") / server.cwd) if server.cwd else None,
             }
@@ -203,27 +203,29 @@ class Launch:
             "max_reconnects": options.max_reconnects,
         }
 
-    def _fifo_command(self, name: str, participant: ParticipantConfig, said: Path, heard: Path) -> tuple[str, ...]:
-        """A client between the space and two FIFOs; with an `output_log` the gateway keeps what it hears."""
-        output = ("--output-file", os.devnull) if participant.output_log else ("--fifo-out", str(heard))
+    def _fifo_command(
+        self, name: str, participant: ParticipantConfig, fifo_in: Path, fifo_out: Path
+    ) -> tuple[str, ...]:
+        """Return a client that connects two FIFOs to the space. With `output_log` the gateway writes the output."""
+        output = ("--output-file", os.devnull) if participant.output_log else ("--fifo-out", str(fifo_out))
         return (
             *self.mew, "client", "connect", "--gateway", self.address.ws, "--space", self.config.space.id,
-            "--participant-id", name, "--fifo-in", str(said), *output,
+            "--participant-id", name, "--fifo-in", str(fifo_in), *output,
         )  # fmt: skip
 
     def _common(self) -> dict[str, str]:
-        """The environment without other participants' tokens and without settings meant for another agent."""
+        """Return the environment without tokens of other participants and settings of other agents."""
         hidden = {
             "MEW_TOKEN", "MEW_PARTICIPANT_ID", "MEW_AGENT_CONFIG", BRIDGE_CONFIG, "MEW_GATEWAY", "MEW_SPACE",
         }  # fmt: skip
         kept = {
             key: value for key, value in self.environ.items() if key not in hidden and not key.startswith("MEW_TOKEN_")
         }
-        # A Python program would otherwise keep what it says to itself until its buffer is full.
+        # Without it, a Python program prints nothing until its buffer is full.
         return {"PYTHONUNBUFFERED": "1", **kept, RUN_VARIABLE: self.run_id}
 
 
-def _texts_to_fill(participant: ParticipantConfig) -> Iterator[tuple[Place, str]]:
+def _texts_with_variables(participant: ParticipantConfig) -> Iterator[tuple[Place, str]]:
     for key, text in participant.env.items():
         yield ("env", key), text
     server = participant.mcp_server
@@ -235,18 +237,18 @@ def _texts_to_fill(participant: ParticipantConfig) -> Iterator[tuple[Place, str]
         yield ("mcp_server", "url"), server.url or ""
 
 
-def speaks_by_fifo(participant: ParticipantConfig) -> bool:
-    """Whether scripts speak as this participant through FIFOs: `fifo` and `auto_connect`, and no program of its own."""
+def uses_fifos(participant: ParticipantConfig) -> bool:
+    """Return whether scripts act as this participant through FIFOs: `fifo`, `auto_connect`, and no program."""
     return participant.fifo and participant.auto_connect and participant.is_person
 
 
-def fill(text: str, values: Mapping[str, str]) -> str:
-    """Replace `${NAME}` by its value; a name without one stays as it is written."""
+def substitute(text: str, values: Mapping[str, str]) -> str:
+    """Replace each `${NAME}` by its value; a name without a value stays."""
     return _PLACEHOLDER.sub(lambda match: values.get(match.group(1), match.group(0)), text)
 
 
 def bridges(config: SpaceConfig) -> list[str]:
-    """Participants with `auto_start` that speak for an MCP server and have no program of their own."""
+    """Return the participants with `auto_start` that are bridges without a program of their own."""
     return [
         name
         for name, participant in config.participants.items()

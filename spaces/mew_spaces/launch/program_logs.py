@@ -1,6 +1,6 @@
-"""What the programs of a space print: one file for each, which its owner alone reads.
+"""The logs of a space's programs: one private file for the output of each.
 
-Owns the names of these files and what is kept of them. A log that cannot be written is no reason to stop a program.
+Owns the names of these files and how many are kept. A log that cannot be written does not stop its program.
 """
 
 import logging
@@ -19,14 +19,14 @@ log = logging.getLogger("spaces")
 
 
 def log_path(folder: Path, name: str) -> Path:
-    """The file that a program's output goes to."""
+    """Return the log file of a program."""
     return folder / f"{name}.log"
 
 
 def prepare_log_folder(folder: Path, names: Sequence[str]) -> None:
-    """Make the folder; each program starts a new log, and the one of the run before is kept beside it.
+    """Create the folder and an empty log for each program; the log of the previous run is kept as `.previous.log`.
 
-    Raises `SpacesError` where nothing can be written.
+    Raises `SpacesError` if the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -37,19 +37,21 @@ def prepare_log_folder(folder: Path, names: Sequence[str]) -> None:
             path = log_path(folder, name)
             if path.exists():
                 path.replace(path.with_suffix(".previous.log"))
-            path.touch(mode=0o600)  # what agents say of their work is for whoever started them
+            path.touch(mode=0o600)  # the output of agents is private to the user who started them
     except OSError as error:
-        raise SpacesError(f"{folder}: no logs can be written there: {error.strerror or error}") from None
+        raise SpacesError(
+            f"{folder}: cannot write logs: {error.strerror or error}; check the permissions of the folder"
+        ) from None
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """A log to append to, made again when it is gone. Raises `OSError`."""
+    """Open a log to append to; a missing one is created. Raises `OSError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.open("ab", buffering=0)
 
 
 def last_line(path: Path) -> str:
-    """The last line in a log that says anything; empty when there is none."""
+    """Return the last line of a log that is not blank, or an empty string."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
@@ -60,30 +62,30 @@ def last_line(path: Path) -> str:
     return lines[-1].strip() if lines else ""
 
 
-async def copy_output(output: ByteReceiveStream, file: IO[bytes], tell: Callable[[str], None]) -> None:
-    """Log what a program prints, and tell it line by line; a line without end is cut. Raises what `tell` raises."""
+async def copy_output(output: ByteReceiveStream, file: IO[bytes], on_line: Callable[[str], None]) -> None:
+    """Log the output of a program, and call `on_line` for each line. Long lines are split. Raises what it raises."""
     rest, is_logged = b"", True
     try:
         async for chunk in output:
-            is_logged = _logs(file, chunk, is_logged)
+            is_logged = _write_log(file, chunk, is_logged)
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                tell(_as_text(line))
+                on_line(_as_text(line))
             if len(rest) > _LINE_BYTES:
-                tell(_as_text(rest))
+                on_line(_as_text(rest))
                 rest = b""
     finally:
         if rest:
-            tell(_as_text(rest))
+            on_line(_as_text(rest))
 
 
-def _logs(file: IO[bytes], chunk: bytes, was_logged: bool) -> bool:
-    """Write to a log, and say once that it cannot be written. Returns whether it could."""
+def _write_log(file: IO[bytes], chunk: bytes, was_logged: bool) -> bool:
+    """Write to a log, and warn once when writing fails. Returns whether it was written."""
     try:
         file.write(chunk)
     except OSError as error:
         if was_logged:
-            log.warning("%s cannot be written: %s", file.name, error.strerror or error)
+            log.warning("%s: cannot be written, output is lost: %s", file.name, error.strerror or error)
         return False
     return True
 

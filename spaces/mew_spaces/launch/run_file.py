@@ -1,13 +1,10 @@
-"""The run file: what of a space is running where, for every command typed in its folder.
+"""The run file: which processes of a space run, for every command in its folder.
 
-Owns `<state>/run.json` and its shape. It holds process ids with the moment each started, never tokens.
+Owns `<state>/run.json` and its form. It contains process ids with their start times, and never tokens.
 """
 
 import json
-import os
-import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal
 
@@ -16,19 +13,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import STATE_NAME
 from mew_spaces.launch.processes import is_running
+from mew_spaces.private_files import create_private_file, replace_private_file
 
 RUN_FILE_NAME: Final = "run.json"
 
 Role = Literal["gateway", "model", "participant"]
-"""What a program is to its space."""
+"""The role of a program in its space."""
 
 
-class _Section(BaseModel):
+class _RunRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Pids(_Section):
-    """Process ids: the supervisor, the gateway, the rehearsal model if the space has one, participants by id."""
+class Pids(_RunRecord):
+    """Process ids of the supervisor, the gateway, the rehearsal model and the participants."""
 
     supervisor: int | None = None
     gateway: int | None = None
@@ -37,17 +35,17 @@ class Pids(_Section):
 
     @property
     def programs(self) -> tuple[int, ...]:
-        """All but the supervisor."""
+        """All processes except the supervisor."""
         return tuple(pid for pid in (self.gateway, self.model, *self.participants.values()) if pid is not None)
 
     @property
     def all(self) -> tuple[int, ...]:
-        """Every process."""
+        """All processes."""
         return self.programs if self.supervisor is None else (self.supervisor, *self.programs)
 
 
-class Exit(_Section):
-    """How a program ended. `code` is negative for a signal; None when it could not be started."""
+class Exit(_RunRecord):
+    """How a program ended. `code` is negative for a signal, and None if the program could not be started."""
 
     code: int | None
     at: str
@@ -55,7 +53,7 @@ class Exit(_Section):
 
     @property
     def words(self) -> str:
-        """How it ended, with the last it said."""
+        """How it ended, with the last line of its output."""
         if self.code is None:
             how = "could not be started"
         elif self.code < 0:
@@ -65,10 +63,10 @@ class Exit(_Section):
         return f"{how}: {self.detail}" if self.detail else how
 
 
-class RunFile(_Section):
-    """A running space. `ready` is set once everything was started; `marks` tell our processes from strangers.
+class RunFile(_RunRecord):
+    """A running space. `ready` is set when everything is started; `marks` are the start times of the processes.
 
-    `person` is who one-shot commands speak as unless told otherwise.
+    `person` is the participant that one-shot commands act as by default.
     """
 
     space: str
@@ -84,24 +82,24 @@ class RunFile(_Section):
     marks: dict[str, str] = Field(default_factory=dict)
     exits: dict[str, Exit] = Field(default_factory=dict)
     fifos: tuple[str, ...] = ()
-    """FIFOs that its programs make; they go with the run."""
+    """FIFOs that its programs create; they are removed when the space stops."""
 
     def is_running(self, pid: int | None) -> bool:
-        """Whether this process of ours still runs."""
+        """Return whether this recorded process still runs."""
         return pid is not None and is_running(pid, self.marks.get(str(pid)))
 
     @property
     def processes(self) -> dict[int, str | None]:
-        """Every recorded process but the supervisor, with its mark."""
+        """Every recorded process except the supervisor, with its start time."""
         return {pid: self.marks.get(str(pid)) for pid in self.pids.programs}
 
     @property
     def is_alive(self) -> bool:
-        """Whether anything of it still runs."""
+        """Whether any of its processes still runs."""
         return self.is_running(self.pids.supervisor) or any(self.is_running(pid) for pid in self.processes)
 
     def with_started(self, role: Role, name: str, pid: int, mark: str, fifos: Iterable[Path] = ()) -> "RunFile":
-        """The run once a program was started. Of an earlier start of the same one nothing stays."""
+        """Return the run with a started program, without any earlier start of the same program."""
         if role == "participant":
             pids = self.pids.model_copy(update={"participants": {**self.pids.participants, name: pid}})
         else:
@@ -116,69 +114,60 @@ class RunFile(_Section):
         return self.model_copy(update=changes)
 
     def with_ended(self, participant: str, exit_: Exit) -> "RunFile":
-        """The run once a participant's program has ended, or could not be started."""
+        """Return the run with a participant's program that ended or could not be started."""
         return self.model_copy(update={"exits": {**self.exits, participant: exit_}})
 
     def faults(self) -> dict[str, str]:
-        """What is wrong with the programs of participants, in words, by participant."""
+        """Return what is wrong with the programs of participants, by participant."""
         found = {name: exit_.words for name, exit_ in self.exits.items()}
         for name, pid in self.pids.participants.items():
             if name not in found and not self.is_running(pid):
-                found[name] = "its program is gone"
+                found[name] = "its program is not running"
         return found
 
 
 def run_file_path(state: Path) -> Path:
-    """Where a space's run file lies."""
+    """Return the path of a space's run file."""
     return state / RUN_FILE_NAME
 
 
 def read_run_file(path: Path) -> RunFile | None:
-    """The run file, or None when there is none. Raises `SpacesError` for one that cannot be understood."""
+    """Read a run file; None if there is none. Raises `SpacesError` if it is invalid."""
     try:
         return RunFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, ValidationError):
-        raise SpacesError(f"{path}: is no run file; stop what it may name by hand and remove it") from None
+        raise SpacesError(f"{path}: not a valid run file; stop its programs by hand and delete it") from None
 
 
 def write_run_file(path: Path, run: RunFile) -> None:
-    """Replace the run file in one step, readable by its owner alone. Raises `SpacesError` where that cannot be."""
-    with _draft(path, run) as draft:
-        draft.replace(path)
+    """Replace the run file in one step. Raises `SpacesError` if it cannot be written."""
+    try:
+        replace_private_file(path, run.model_dump_json(indent=2) + "\n")
+    except OSError as error:
+        raise _unwritable(path, error) from None
 
 
 def claim_run_file(path: Path, run: RunFile) -> None:
-    """Write the run file unless there is one: of two who start a space at once, one is told. Raises `SpacesError`."""
-    with _draft(path, run) as draft:
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            raise SpacesError(f"{path}: this space is being started by somebody else") from None
-
-
-@contextmanager
-def _draft(path: Path, run: RunFile) -> Iterator[Path]:
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    """Create the run file. Raises `SpacesError` if it exists, so only one of two concurrent starts succeeds."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(run.model_dump_json(indent=2) + "\n")
-        yield draft
+        is_ours = create_private_file(path, run.model_dump_json(indent=2) + "\n")
     except OSError as error:
-        raise SpacesError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
+        raise _unwritable(path, error) from None
+    if not is_ours:
+        raise SpacesError(f"{path}: another process is starting this space")
 
 
 def find_run_file(start: Path) -> Path | None:
-    """The run file of the nearest folder from `start` upwards."""
+    """Return the run file of `start` or its nearest parent folder with one, or None."""
     start = start.resolve()
     for folder in (start, *start.parents):
         path = run_file_path(folder / STATE_NAME)
         if path.is_file():
             return path
     return None
+
+
+def _unwritable(path: Path, error: OSError) -> SpacesError:
+    return SpacesError(f"{path}: cannot be written: {error.strerror or error}")

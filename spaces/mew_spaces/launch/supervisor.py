@@ -1,8 +1,8 @@
-"""Starts the programs of a space, watches them, and stops them with everything they started.
+"""Starts the programs of a space, watches them, and stops them with everything that they started.
 
-Owns the order (gateway first, participants last; the other way round at the end), restarts, and the run file while
-the space runs. Which programs there are is `launch`, what they print is kept by `program_logs`; what a participant is
-for, nobody here knows.
+Owns the order (gateway first, participants last, and the reverse at the end), restarts, and the run file of a running
+space. `launch` decides which programs there are; `program_logs` keeps their output. Does not know what a participant
+does.
 """
 
 import logging
@@ -30,17 +30,17 @@ from mew_spaces.launch.run_file import Exit, RunFile, read_run_file, write_run_f
 
 log = logging.getLogger("spaces")
 
-Tell = Callable[[str, str], None]
-"""Takes what a program says: its name and one line of text."""
+OnOutput = Callable[[str, str], None]
+"""Receives the output of programs: a program's name and one line."""
 
 SELF: Final = "mew"
-"""The name under which the supervisor itself speaks."""
+"""The program name for messages of the supervisor itself."""
 
 READY_SECONDS: Final = 20.0
-"""How long the gateway or the model may take until it listens."""
+"""Time in which the gateway and the model must listen."""
 
 GRACE_SECONDS: Final = 4.0
-"""How long programs may take to leave once asked."""
+"""Time in which programs must end after they were asked to."""
 
 _SETTLED_SECONDS: Final = 60.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
@@ -50,7 +50,7 @@ _POLL_SECONDS: Final = 0.02
 
 @dataclass(eq=False)
 class ProgramFailed(SpacesError):
-    """A program that the whole space needs could not be started, or ended."""
+    """A program that the whole space needs ended or could not be started."""
 
     name: str
     how: str
@@ -61,18 +61,17 @@ class ProgramFailed(SpacesError):
 
 @dataclass
 class Supervisor:
-    """Runs the programs of one space until it is told to stop.
+    """Runs the programs of one space until `stop`.
 
-    With `tell`, everything the programs print is handed over line by line as well as logged; without, it goes
-    straight into the log files, so that programs survive the end of a supervisor that was killed.
-    `first_pause_seconds` is waited before a program is started again, and doubles each time. A service that does not
-    listen after `ready_seconds` has failed.
+    With `on_output`, each line of output is passed on and logged. Without it, output goes straight to the log files, so
+    that programs survive a supervisor that is killed. `first_pause_seconds` is the time before a program is restarted;
+    it doubles with each restart. A service that does not listen within `ready_seconds` has failed.
     """
 
     run_file: Path
     run: RunFile
     log_folder: Path
-    tell: Tell | None = None
+    on_output: OnOutput | None = None
     on_ready: Callable[[], None] = lambda: None
     first_pause_seconds: float = 1.0
     ready_seconds: float = READY_SECONDS
@@ -81,19 +80,19 @@ class Supervisor:
     _tasks: TaskGroup | None = field(default=None, init=False)
 
     def stop(self) -> None:
-        """Ask for an orderly end; `serve` returns when everything has ended."""
+        """Stop the space in order; `serve` returns when every program has ended."""
         self._stop.set()
 
     def force(self) -> None:
-        """Do not wait for programs that are slow to leave."""
+        """Kill all programs at once."""
         for pid, mark in self.run.processes.items():
             signal_group(pid, mark, signal.SIGKILL)
 
     async def serve(self, services: Sequence[Program], participants: Sequence[Program]) -> None:
-        """Start services one after the other, then all participants; watch them until `stop`.
+        """Start services one after the other, then all participants, and watch them until `stop`.
 
-        Raises `ProgramFailed` when a service ends or never listens. In every case all programs are stopped and
-        the run file is removed before this returns.
+        Raises `ProgramFailed` if a service ends or does not listen in time. Always stops all programs and removes the
+        run file before it returns.
         """
         prepare_log_folder(self.log_folder, [program.name for program in (*services, *participants)])
         self._save(self.run)
@@ -113,7 +112,7 @@ class Supervisor:
             raise self._failure
 
     async def add(self, participant: Program) -> None:
-        """Start one more participant while `serve` runs; it is watched like the others."""
+        """Start and watch one more participant while `serve` runs."""
         if self._tasks is None or self._stop.is_set():
             return
         prepare_log_folder(self.log_folder, [participant.name])
@@ -136,7 +135,7 @@ class Supervisor:
         self.on_ready()
 
     async def _serve_once(self, program: Program, begun: anyio.Event) -> None:
-        """Run a program the space cannot do without: its end is the space's end. Begun once it listens."""
+        """Run a program that the space needs; when it ends, the space ends. Sets `begun` when it listens."""
         try:
             async with self._running(program) as process:
                 if await _listens(process, program, within_seconds=self.ready_seconds):
@@ -144,17 +143,17 @@ class Supervisor:
                     await process.wait()
                 code = process.returncode
                 if code is None:
-                    self._log_failure(program, f"it did not listen within {self.ready_seconds:g} seconds")
+                    self._log_failure(program, f"did not listen within {self.ready_seconds:g} seconds")
         except OSError as error:
             code = None
-            self._log_failure(program, _said_by(error))
+            self._log_failure(program, _describe(error))
         if not self._stop.is_set():
             self._failure = ProgramFailed(program.label, self._exit_of(program, code).words)
             self.stop()
         begun.set()
 
     async def _keep(self, program: Program, begun: anyio.Event) -> None:
-        """Run a participant's program, and again as its policy says. Begun once it was started or cannot be."""
+        """Run a participant's program, and restart it by its policy. Sets `begun` when the first start is decided."""
         pause_seconds = self.first_pause_seconds
         while not self._stop.is_set():
             since = anyio.current_time()
@@ -164,7 +163,7 @@ class Supervisor:
                     code: int | None = await process.wait()
             except OSError as error:
                 code = None
-                self._log_failure(program, _said_by(error))
+                self._log_failure(program, _describe(error))
             if self._stop.is_set():
                 return
             self._note_exit(program, code)
@@ -173,18 +172,18 @@ class Supervisor:
                 return
             if anyio.current_time() - since > _SETTLED_SECONDS:
                 pause_seconds = self.first_pause_seconds
-            self._say(f"{program.name} is started again in {pause_seconds:g} s")
+            self._report(f"{program.name} restarts in {pause_seconds:g} s")
             await anyio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
 
     @asynccontextmanager
     async def _running(self, program: Program) -> AsyncIterator[Process]:
-        """A started program, noted in the run file. What it leaves behind in its group is stopped when it ends."""
+        """Run a program and record it in the run file. When it ends, the processes left in its group are stopped."""
         with open_log(self._log_path(program)) as file:
             process = await anyio.open_process(
                 program.command,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if self.tell else file,
+                stdout=subprocess.PIPE if self.on_output else file,
                 stderr=subprocess.STDOUT,
                 cwd=program.folder,
                 env=program.environment,
@@ -193,8 +192,8 @@ class Supervisor:
             self._note_start(program, process.pid)
             try:
                 async with anyio.create_task_group() as tasks:
-                    if self.tell is not None and process.stdout is not None:
-                        tasks.start_soon(copy_output, process.stdout, file, partial(self.tell, program.name))
+                    if self.on_output is not None and process.stdout is not None:
+                        tasks.start_soon(copy_output, process.stdout, file, partial(self.on_output, program.name))
                     yield process
                     await self._end_remains(process.pid)
                     tasks.cancel_scope.deadline = anyio.current_time() + _LAST_OUTPUT_SECONDS
@@ -205,7 +204,7 @@ class Supervisor:
                     await process.aclose()
 
     async def _end_all(self) -> None:
-        """Stop participants, then services, so that everybody can still say goodbye."""
+        """Stop participants before services, so that they can still leave the space."""
         services = {pid for pid in (self.run.pids.gateway, self.run.pids.model) if pid is not None}
         marks = self.run.processes
         for group in (set(marks) - services, services):
@@ -224,29 +223,29 @@ class Supervisor:
 
     def _note_exit(self, program: Program, code: int | None) -> None:
         noted = self._exit_of(program, code)
-        self._say(f"{program.name} {noted.words}")
+        self._report(f"{program.name} {noted.words}")
         self._save(self.run.with_ended(program.name, noted))
 
     def _exit_of(self, program: Program, code: int | None) -> Exit:
-        """How a program ended; its last words are quoted where it gave up, not where it was done or was ended."""
-        gave_up = code is None or code > 0
-        detail = last_line(self._log_path(program)) if gave_up else ""
+        """Return how a program ended. Its last line of output is quoted if it failed."""
+        has_failed = code is None or code > 0
+        detail = last_line(self._log_path(program)) if has_failed else ""
         return Exit(code=code, at=datetime.now(UTC).isoformat(), detail=detail)
 
     def _save(self, run: RunFile) -> None:
-        """Keep what is running where. That it cannot be written stops nothing; the next change tries again."""
+        """Write the run file. A failure is logged, and the next change tries again."""
         self.run = run
         try:
             write_run_file(self.run_file, run)
         except SpacesError as error:
-            log.warning("%s; until it can, `mew status` tells what was before", error)
+            log.warning("%s; `mew status` shows an old state until the next change", error)
 
-    def _say(self, text: str) -> None:
-        if self.tell is not None:
-            self.tell(SELF, text)
+    def _report(self, text: str) -> None:
+        if self.on_output is not None:
+            self.on_output(SELF, text)
 
     def _log_failure(self, program: Program, text: str) -> None:
-        """Why a program could not be started is the last line of its log, where there can be one."""
+        """Write why a program could not be started as the last line of its log."""
         with suppress(OSError), open_log(self._log_path(program)) as file:
             file.write(f"{text}\n".encode())
 
@@ -255,9 +254,9 @@ class Supervisor:
 
 
 def stop_space(path: Path, run: RunFile) -> bool:
-    """Stop a running space from outside, whether its supervisor lives or not. Blocks until all is gone.
+    """Stop a running space from outside, even without a supervisor. Blocks until every program has ended.
 
-    Signals go only to processes that are recognised as those the run file names. Returns whether anything ran.
+    Signals only processes that the run file names and that have the same start time. Returns whether any was running.
     """
     was_alive = run.is_alive
     supervisor = run.pids.supervisor
@@ -268,7 +267,7 @@ def stop_space(path: Path, run: RunFile) -> bool:
             time.sleep(_POLL_SECONDS)
         if run.is_running(supervisor):
             os.kill(supervisor, signal.SIGKILL)
-    # A supervisor that was killed leaves its programs; one that restarted a program knows newer ids than we do.
+    # A killed supervisor leaves its programs, and the run file may have newer ids than `run`.
     newest = read_run_file(path) or run
     left = {**run.processes, **newest.processes}
     stopped = stop_groups(left, run.run_id, grace_seconds=GRACE_SECONDS)
@@ -278,13 +277,13 @@ def stop_space(path: Path, run: RunFile) -> bool:
 
 
 async def _listens(process: Process, program: Program, *, within_seconds: float) -> bool:
-    """Wait until a program takes connections. False when it ended first or takes too long."""
+    """Wait until a program accepts connections. False if it ends first or takes too long."""
     if program.opens is None:
         return True
     with anyio.move_on_after(within_seconds):
         while process.returncode is None:
             try:
-                stream = await anyio.connect_tcp(program.opens.reached_at, program.opens.port)
+                stream = await anyio.connect_tcp(program.opens.connect_host, program.opens.port)
             except OSError:
                 await anyio.sleep(_POLL_SECONDS)
             else:
@@ -294,15 +293,15 @@ async def _listens(process: Process, program: Program, *, within_seconds: float)
 
 
 def _remove_fifos(paths: Iterable[str]) -> None:
-    """Take FIFOs away that nobody reads any more: whoever wrote into them would wait for good. Leaves other files."""
+    """Remove FIFOs without a reader, which would block every writer. Other files stay."""
     for path in map(Path, paths):
         try:
             if path.is_fifo():
                 path.unlink()
         except OSError as error:
-            log.warning("%s is left: %s", path, error)
+            log.warning("%s: not removed: %s", path, error)
 
 
-def _said_by(error: OSError) -> str:
+def _describe(error: OSError) -> str:
     named = f": {error.filename}" if error.filename else ""
     return f"{error.strerror or error}{named}".lower()

@@ -1,4 +1,4 @@
-"""space.yaml: what is read, and how mistakes are told."""
+"""Reading space.yaml, and the errors for its mistakes."""
 
 from pathlib import Path
 
@@ -70,7 +70,7 @@ def test_every_key_is_read() -> None:
     assert config.gateway_logging.capability_decisions.enabled is False
 
 
-def test_who_has_no_list_of_its_own_has_the_defaults() -> None:
+def test_participants_without_capabilities_get_the_defaults() -> None:
     config = parse_space(WHOLE)
     assert config.patterns_of("guest") == ({"kind": "chat"}, {"kind": "chat/*"})
     assert config.patterns_of("nobody") == config.patterns_of("guest")
@@ -78,7 +78,7 @@ def test_who_has_no_list_of_its_own_has_the_defaults() -> None:
     assert parse_space("space: {id: a}\nparticipants: {x: {capabilities: []}}").patterns_of("x") == ()
 
 
-def test_a_person_is_who_has_no_program() -> None:
+def test_a_person_has_no_program() -> None:
     config = parse_space(WHOLE)
     people = [name for name in (*config.participants, "nobody") if config.is_person(name)]
     assert people == ["human", "tester", "guest"]
@@ -116,7 +116,7 @@ def test_a_person_is_who_has_no_program() -> None:
         ),
         (
             "space: {id: a}\nparticipants: {x: {capabilities: [chat]}}",
-            "space.yaml:2:35: participants.x.capabilities.0: a capability is a mapping, write {kind: 'chat'}",
+            "space.yaml:2:35: participants.x.capabilities.0: a capability must be a mapping; write {kind: 'chat'}",
         ),
         (
             "space: {id: a}\nparticipants:\n  x: {restart_policy: often}",
@@ -136,23 +136,23 @@ def test_a_person_is_who_has_no_program() -> None:
         ("space: {id: a}\nparticipants: {x: {args: 3}}", "space.yaml:2:26: participants.x.args: must be a list, not 3"),
         (
             "space: {id: a}\nparticipants:\n  x: {command: a, agent: {}}",
-            "space.yaml:3:6: participants.x: give either 'command' or 'agent', not both",
+            "space.yaml:3:6: participants.x: has both 'command' and 'agent'; remove one of them",
         ),
         (
             "space: {id: a}\nparticipants:\n  x: {mcp_server: {args: [a]}}",
-            "space.yaml:3:19: participants.x.mcp_server: give either 'command' or 'url'",
+            "space.yaml:3:19: participants.x.mcp_server: needs either 'command' or 'url'",
         ),
         (
             "space: {id: a}\nparticipants:\n  x: {mcp_server: {url: 'http://a', env: {K: v}}}",
-            "space.yaml:3:19: participants.x.mcp_server: 'env' belongs to a 'command', not to a 'url'",
+            "space.yaml:3:19: participants.x.mcp_server: 'env' needs 'command', not 'url'; remove one of them",
         ),
         (
             "space: {id: a}\nparticipants:\n  x: {mcp_server: {command: a, headers: {K: v}}}",
-            "space.yaml:3:19: participants.x.mcp_server: 'headers' belong to a 'url', not to a 'command'",
+            "space.yaml:3:19: participants.x.mcp_server: 'headers' need 'url', not 'command'; remove one of them",
         ),
         (
             "space: {id: a}\nparticipants:\n  x: {type: mcp-bridge}",
-            "space.yaml:3:6: participants.x: a participant of type 'mcp-bridge' needs 'mcp_server'",
+            "space.yaml:3:6: participants.x: type 'mcp-bridge' needs 'mcp_server'",
         ),
         (
             "space: {id: a}\nlimits: {message_bytes: 1}",
@@ -160,36 +160,36 @@ def test_a_person_is_who_has_no_program() -> None:
         ),
         (
             "space: {id: a, default_participant: bo}\nparticipants: {bob: {}}",
-            "space.yaml:1:37: participant 'bo' is not under 'participants' (did you mean 'bob'?)",
+            "space.yaml:1:37: no participant 'bo' under 'participants' (did you mean 'bob'?)",
         ),
         (
             "space: {id: a}\nparticipants:\n  x: {tokens: [t]}\n  y: {tokens: [t]}",
-            "space.yaml:4:16: participant 'y' has a token of 'x'; a token names exactly one participant",
+            "space.yaml:4:16: 'y' and 'x' have the same token; give each participant its own",
         ),
-        ("space: {id: a}\nspace: {id: b}", "space.yaml:2:1: key 'space' is given twice"),
+        ("space: {id: a}\nspace: {id: b}", "space.yaml:2:1: duplicate key 'space'; remove one of the two"),
         ("", "space.yaml: 'space' is missing"),
-        ("- a", "space.yaml:1:1: a space.yaml is a mapping with 'space' and 'participants'"),
+        ("- a", "space.yaml:1:1: must be a mapping with the keys 'space' and 'participants'"),
         (
             "space: [\n",
             (
-                "space.yaml:2:1: malformed YAML: while parsing a flow node expected the node content, but found "
+                "space.yaml:2:1: invalid YAML: while parsing a flow node expected the node content, but found "
                 "'<stream end>'"
             ),
         ),
         (
             "a: !!python/object:os.system x",
             (
-                "space.yaml:1:4: malformed YAML: could not determine a constructor for the tag "
+                "space.yaml:1:4: invalid YAML: could not determine a constructor for the tag "
                 "'tag:yaml.org,2002:python/object:os.system'"
             ),
         ),
     ],
 )
-def test_a_mistake_is_told_with_place_cause_and_what_was_expected(text: str, problem: str) -> None:
+def test_an_error_names_position_cause_and_expectation(text: str, problem: str) -> None:
     assert problem_of(text) == problem
 
 
-def test_a_file_is_read_and_named(tmp_path: Path) -> None:
+def test_an_error_names_its_file(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     path.write_text("space: {id: demo}\nfoo: 1", encoding="utf-8")
     with pytest.raises(SpaceConfigError, match=r"space\.yaml:2:1: unknown key 'foo'"):
@@ -202,7 +202,7 @@ def test_a_file_is_read_and_named(tmp_path: Path) -> None:
 
 
 @given(text=st.text(alphabet="space:{}[] id\n-&*!'\"#|>ab", max_size=60))
-def test_any_text_is_a_space_or_a_config_error(text: str) -> None:
+def test_any_text_is_a_space_or_an_error(text: str) -> None:
     try:
         assert isinstance(parse_space(text), SpaceConfig)
     except SpaceConfigError as error:
@@ -219,7 +219,7 @@ def test_any_text_is_a_space_or_a_config_error(text: str) -> None:
         (("models", "x"), ":1:1"),
     ],
 )
-def test_a_place_in_a_file_is_that_of_the_value_or_the_nearest_above(
+def test_a_position_is_that_of_the_value_or_its_nearest_parent(
     tmp_path: Path, place: tuple[str | int, ...], where: str
 ) -> None:
     path = tmp_path / "space.yaml"
@@ -227,7 +227,7 @@ def test_a_place_in_a_file_is_that_of_the_value_or_the_nearest_above(
     assert place_in(path, place) == f"{path}{where}"
 
 
-def test_a_file_that_is_gone_has_no_lines(tmp_path: Path) -> None:
+def test_a_missing_file_has_no_line_numbers(tmp_path: Path) -> None:
     assert place_in(tmp_path / "none.yaml", ("space",)) == str(tmp_path / "none.yaml")
 
 
@@ -245,7 +245,7 @@ def test_a_file_that_is_gone_has_no_lines(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["bob", "no", "b: c", "ünal"])
-def test_a_participant_is_added_and_everything_else_stays(text: str, name: str) -> None:
+def test_adding_a_participant_keeps_everything_else(text: str, name: str) -> None:
     changed = with_participant(text, name, {"agent": {"system_prompt": "a\nb: c"}, "auto_start": True})
     before, after = parse_space(text), parse_space(changed)
     assert list(after.participants) == [*before.participants, name]
@@ -260,11 +260,11 @@ def test_a_participant_is_added_and_everything_else_stays(text: str, name: str) 
 @pytest.mark.parametrize(
     ("text", "settings", "said"),
     [
-        ("space: {id: s}\nparticipants: {ada: {}}\n", {}, "2:1: 'participants' is not written line by line"),
-        ("space: {id: s}\nparticipants:\n  bob: {}\n", {}, "3:3: there is a 'bob' already"),
+        ("space: {id: s}\nparticipants: {ada: {}}\n", {}, "2:1: 'participants' is written in one line"),
+        ("space: {id: s}\nparticipants:\n  bob: {}\n", {}, "3:3: 'bob' already exists"),
         ("space: {id: s}\nparticipants:\n  ada: {}\n", {"comand": "x"}, "5:5: unknown key 'comand'"),
     ],
 )
-def test_an_addition_that_cannot_be_made_names_the_place(text: str, settings: dict[str, str], said: str) -> None:
+def test_an_impossible_addition_names_its_position(text: str, settings: dict[str, str], said: str) -> None:
     with pytest.raises(SpaceConfigError, match=said):
         with_participant(text, "bob", settings)

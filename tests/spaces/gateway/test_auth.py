@@ -21,14 +21,14 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_state_lies_beside_the_space_or_where_the_space_lies(tmp_path: Path) -> None:
+def test_the_state_folder_is_next_to_space_yaml_or_around_it(tmp_path: Path) -> None:
     assert state_dir(tmp_path / "space.yaml") == tmp_path.resolve() / ".mew"
     assert state_dir(tmp_path / ".mew" / "space.yaml") == tmp_path.resolve() / ".mew"
     assert space_folder(tmp_path / ".mew") == tmp_path
     assert space_folder(tmp_path / "elsewhere") == tmp_path / "elsewhere"
 
 
-def test_a_token_is_made_once_and_kept_from_others(tmp_path: Path) -> None:
+def test_a_token_is_generated_once_and_private(tmp_path: Path) -> None:
     first = ensure_token(tmp_path, "ada", environ={})
     path = token_path(tmp_path, "ada")
     assert len(first) == 43
@@ -41,7 +41,7 @@ def test_a_token_is_made_once_and_kept_from_others(tmp_path: Path) -> None:
     assert ensure_token(tmp_path, "bob", environ={}) != first
 
 
-def test_a_token_file_open_to_others_is_closed(tmp_path: Path) -> None:
+def test_a_readable_token_file_is_made_private(tmp_path: Path) -> None:
     ensure_token(tmp_path, "ada", environ={})
     token_path(tmp_path, "ada").chmod(0o644)
     ensure_token(tmp_path, "ada", environ={})
@@ -60,20 +60,20 @@ def test_an_empty_or_unreadable_token_file_is_named(tmp_path: Path) -> None:
     path = token_path(tmp_path, "ada")
     path.parent.mkdir()
     path.write_text(" \n", encoding="utf-8")
-    with pytest.raises(TokenError, match=r"ada\.token: holds no token"):
+    with pytest.raises(TokenError, match=r"ada\.token: is empty"):
         read_token(tmp_path, "ada", environ={})
     path.write_bytes(b"\xff\xff")
     with pytest.raises(TokenError, match=r"ada\.token: cannot be read"):
         read_token(tmp_path, "ada", environ={})
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("in the way", encoding="utf-8")
     with pytest.raises(TokenError):
         ensure_token(tmp_path, "ada", environ={})
 
 
-def test_every_token_of_a_participant_names_it(tmp_path: Path, config: SpaceConfig) -> None:
+def test_every_token_identifies_its_participant(tmp_path: Path, config: SpaceConfig) -> None:
     book = TokenBook.load(config, tmp_path, environ={"MEW_TOKEN_BOB": "from-environment"})
     assert book.identify("token-of-coder") == "coder"
     assert book.identify(token_path(tmp_path, "coder").read_text(encoding="utf-8").strip()) == "coder"
@@ -83,14 +83,14 @@ def test_every_token_of_a_participant_names_it(tmp_path: Path, config: SpaceConf
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", "token-of-code", "token-of-coder ", "\udcff"])
-def test_anything_else_names_nobody(token: str | None, config: SpaceConfig) -> None:
+def test_an_unknown_token_identifies_nobody(token: str | None, config: SpaceConfig) -> None:
     assert TokenBook.generate(config).identify(token) is None
 
 
 def test_two_participants_cannot_share_a_token(tmp_path: Path) -> None:
     book = TokenBook([("ada", "t")])
     book.add("ada", "t")
-    with pytest.raises(TokenError, match="'bob' and 'ada' share a token"):
+    with pytest.raises(TokenError, match="'bob' and 'ada' have the same token"):
         book.add("bob", "t")
     with pytest.raises(TokenError, match="empty"):
         book.add("bob", "")
@@ -105,7 +105,7 @@ def test_generated_tokens_differ_and_keep_configured_ones(config: SpaceConfig) -
     assert len({book.token_of(name) for name in config.participants}) == len(config.participants)
 
 
-def test_a_removed_participant_is_known_by_no_token(config: SpaceConfig) -> None:
+def test_a_removed_participant_has_no_valid_token(config: SpaceConfig) -> None:
     book = TokenBook.generate(config)
     book.remove("coder")
     assert book.identify("token-of-coder") is None

@@ -1,4 +1,4 @@
-"""Several spaces behind one door."""
+"""Several spaces of one gateway."""
 
 import pytest
 from mew_spaces.config.loading import parse_space
@@ -30,9 +30,7 @@ BOTH = SpaceRegistry([ONE, TWO])
         ("third", "a", None),
     ],
 )
-def test_a_space_is_found_by_name_or_by_who_asks(
-    name: str | None, token: str | None, found: SpaceService | None
-) -> None:
+def test_a_space_is_found_by_name_or_token(name: str | None, token: str | None, found: SpaceService | None) -> None:
     assert BOTH.find(name, token) is found
 
 
@@ -41,14 +39,14 @@ def test_a_space_may_be_called_default() -> None:
     assert SpaceRegistry([ONE, named]).find("default", "a") is named
 
 
-def test_what_concerns_all_is_told_of_all() -> None:
+def test_the_registry_covers_all_spaces() -> None:
     assert (len(BOTH), list(BOTH), BOTH.connections, BOTH.message_bytes) == (2, [ONE, TWO], 0, 6 * 1024)
     BOTH.set_connection_url("ws://here/")
     assert TWO.space.connection_url == "ws://here/"
     BOTH.expire()
 
 
-def test_names_are_distinct_and_there_is_at_least_one() -> None:
+def test_a_registry_needs_spaces_with_distinct_names() -> None:
     for boards in ([], [ONE, board("one")]):
         with pytest.raises(SpacesError, match="its own name"):
             SpaceRegistry(boards)

@@ -1,4 +1,4 @@
-"""Effects become writes, in order, to the right channels."""
+"""Effects are performed in order on the right channels."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -54,7 +54,7 @@ def chat(text: str) -> Any:
     return read_draft({"kind": "chat", "payload": {"text": text}})
 
 
-def test_what_is_said_is_written_to_everybody_and_numbered(service: SpaceService) -> None:
+def test_an_envelope_is_written_to_every_member_and_numbered(service: SpaceService) -> None:
     connection, ada = joined(service, ADA)
     _, bob = joined(service, BOB)
     service.receive(connection, ADA, chat("hi"))
@@ -67,7 +67,7 @@ def test_what_is_said_is_written_to_everybody_and_numbered(service: SpaceService
     assert service.connections == 2
 
 
-def test_refusals_are_no_history(service: SpaceService) -> None:
+def test_refusals_are_not_in_the_history(service: SpaceService) -> None:
     connection, bob = joined(service, BOB)
     before = service.log.position
     service.receive(connection, BOB, read_draft({"kind": "participant/clear"}))
@@ -76,7 +76,7 @@ def test_refusals_are_no_history(service: SpaceService) -> None:
     assert service.log.position == before
 
 
-def test_a_refused_connection_is_told_and_closed(service: SpaceService) -> None:
+def test_a_rejected_connection_gets_an_error_and_is_closed(service: SpaceService) -> None:
     connection, channel = service.new_connection(), RecordingChannel()
     service.attach(connection, channel)
     service.reject(connection, "unauthorized", "no", 4401)
@@ -86,7 +86,7 @@ def test_a_refused_connection_is_told_and_closed(service: SpaceService) -> None:
     service.reject(connection, "unauthorized", "nobody there", 4401)
 
 
-def test_frames_are_relayed_as_they_came(service: SpaceService) -> None:
+def test_frames_are_relayed_unchanged(service: SpaceService) -> None:
     coder, _ = joined(service, CODER)
     _, bob = joined(service, BOB)
     for payload in ({}, {"target": ["bob"]}):
@@ -96,14 +96,14 @@ def test_frames_are_relayed_as_they_came(service: SpaceService) -> None:
     assert bob.written[-2:] == [b"#stream-1#\xff", "#stream-2#x"]
 
 
-def test_an_http_sender_speaks_the_same_way(service: SpaceService) -> None:
+def test_an_http_sender_follows_the_same_rules(service: SpaceService) -> None:
     _, ada = joined(service, ADA)
     receipt = service.inject(BOB, chat("by http"))
     assert receipt.accepted is not None
     assert kinds(ada)[-1] == "chat"
 
 
-def test_a_slow_reader_is_told_and_leaves_and_nobody_else_notices_but_by_presence(service: SpaceService) -> None:
+def test_a_slow_consumer_gets_an_error_and_leaves(service: SpaceService) -> None:
     ada_connection, ada = joined(service, ADA)
     bob_connection, bob = joined(service, BOB)
     bob.stop_writing()
@@ -118,7 +118,7 @@ def test_a_slow_reader_is_told_and_leaves_and_nobody_else_notices_but_by_presenc
     assert kinds(ada)[-1] == "chat"
 
 
-def test_time_passes_when_it_is_told_to(service: SpaceService, clock: Clock) -> None:
+def test_expire_ends_streams_of_absent_owners(service: SpaceService, clock: Clock) -> None:
     _, ada = joined(service, ADA)
     coder, _ = joined(service, CODER)
     service.receive(coder, CODER, read_draft({"kind": "stream/request"}))
@@ -131,7 +131,7 @@ def test_time_passes_when_it_is_told_to(service: SpaceService, clock: Clock) -> 
     assert service.uptime_seconds() == 10
 
 
-def test_the_board_has_everybody_who_is_configured(service: SpaceService) -> None:
+def test_the_board_lists_every_configured_participant(service: SpaceService) -> None:
     joined(service, BOB)
     board = service.board()
     assert [(one.id, one.connected) for one in board.participants] == [
@@ -146,7 +146,7 @@ def said(service: SpaceService, sender: ParticipantId, kind: str, **payload: Any
     return service.inject(sender, read_draft({"kind": kind, "payload": payload}))
 
 
-def test_who_was_invited_and_removed_is_so_after_a_restart_too(config: SpaceConfig, tmp_path: Path) -> None:
+def test_invitations_and_removals_survive_a_restart(config: SpaceConfig, tmp_path: Path) -> None:
     first = SpaceService(config, TokenBook.load(config, tmp_path, environ={}), state=tmp_path)
     coder = first.tokens.token_of("coder")
     token = said(first, ADA, "space/invite", participant_id="eve", initial_capabilities=[{"kind": "chat"}]).answer[
@@ -165,7 +165,7 @@ def test_who_was_invited_and_removed_is_so_after_a_restart_too(config: SpaceConf
     assert SpaceService(config, TokenBook.load(config, tmp_path, environ={}), state=tmp_path).tokens.identify(again)
 
 
-def test_a_removal_closes_the_superseded_sockets_too(service: SpaceService) -> None:
+def test_a_removal_also_closes_superseded_sockets(service: SpaceService) -> None:
     _, older = joined(service, CODER)
     _, newer = joined(service, CODER)
     said(service, ADA, "space/kick", participant_id="coder")
@@ -173,7 +173,7 @@ def test_a_removal_closes_the_superseded_sockets_too(service: SpaceService) -> N
     assert service.tokens.identify("token-of-coder") is None
 
 
-def test_an_invitation_that_cannot_be_stored_counts_for_this_run(
+def test_an_unstored_invitation_counts_for_this_run(
     config: SpaceConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = tmp_path / "state"
@@ -210,7 +210,7 @@ def kinds_in(path: Path) -> list[str]:
     return [json.loads(line)["kind"] for line in path.read_text().splitlines()]
 
 
-def test_a_log_hears_from_the_start_or_from_its_first_word_by_http(logs: Path) -> None:
+def test_a_log_file_connects_at_start_or_with_its_first_message(logs: Path) -> None:
     service = with_logs()
     service.connect_virtual_participants()
     _, ada = joined(service, ADA)
@@ -225,7 +225,7 @@ def test_a_log_hears_from_the_start_or_from_its_first_word_by_http(logs: Path) -
     assert kinds(ada) == ["system/welcome", "chat", "chat"]
 
 
-def test_a_socket_joins_beside_its_log_and_leaves_it_listening(logs: Path) -> None:
+def test_a_socket_and_a_log_file_join_independently(logs: Path) -> None:
     service = with_logs()
     said(service, ParticipantId("lazy"), "chat", text="one")
     connection, channel = joined(service, ParticipantId("lazy"))
@@ -240,7 +240,7 @@ def test_a_socket_joins_beside_its_log_and_leaves_it_listening(logs: Path) -> No
     assert [text for text in texts if text] == ["one", "two", "three"]
 
 
-def test_who_is_removed_loses_its_log_too(logs: Path) -> None:
+def test_a_removal_disconnects_the_log_file(logs: Path) -> None:
     service = with_logs()
     service.connect_virtual_participants()
     said(service, ADA, "space/kick", participant_id="early")
@@ -250,7 +250,7 @@ def test_who_is_removed_loses_its_log_too(logs: Path) -> None:
     assert kinds_in(logs / "early.log") == ["system/welcome", "space/kick"]
 
 
-def test_a_log_that_cannot_be_made_keeps_nobody_from_speaking(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unwritable_log_file_stops_no_participant(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
     logs.write_text("a file where a folder should be")
     service = with_logs()
     assert said(service, ParticipantId("lazy"), "chat", text="one").accepted is not None

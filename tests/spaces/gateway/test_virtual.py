@@ -1,21 +1,21 @@
-"""A participant that is a file."""
+"""Virtual participants: files that receive messages."""
 
 import json
 from pathlib import Path
 
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.outbound import frame_json, frame_message
-from mew_spaces.gateway.virtual import FileChannel, line_of
+from mew_spaces.gateway.virtual import FileChannel, as_line
 
 
-def test_an_envelope_is_a_line_as_it_is_and_a_frame_its_bytes() -> None:
-    assert line_of(frame_json('{"a":"ü"}'.encode())) == '{"a":"ü"}\n'.encode()
+def test_an_envelope_is_one_line_and_a_frame_its_bytes() -> None:
+    assert as_line(frame_json('{"a":"ü"}'.encode())) == '{"a":"ü"}\n'.encode()
     for frame in ("#s#ü\n", "#s#ü\n".encode()):
-        told = json.loads(line_of(frame_message(frame)))
+        told = json.loads(as_line(frame_message(frame)))
         assert (told["type"], bytes(told["data"])) == ("Buffer", "#s#ü\n".encode())
 
 
-def test_a_channel_makes_its_file_and_writes_behind_what_is_there(tmp_path: Path) -> None:
+def test_a_channel_appends_to_its_file(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "out.log"
     writer = LogWriter()
     channel = FileChannel(path, writer)

@@ -1,4 +1,4 @@
-"""What is started for a space, and what each program may see."""
+"""Which programs a space starts, and what each of them gets."""
 
 import json
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mew_spaces.config.loading import parse_space
-from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, ListenAddress, Program, bridges, fill
+from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, ListenAddress, Program, bridges, substitute
 
 from mew_agent.bridge.settings import BridgeSettings
 
@@ -71,12 +71,12 @@ def programs() -> dict[str, Program]:
     return {program.name: program for program in launch().participants()}
 
 
-def test_only_participants_that_start_by_themselves_and_have_a_program_are_started() -> None:
+def test_only_auto_start_participants_with_a_program_are_started() -> None:
     assert list(programs()) == ["coder", "old", "tool", "files", "search"]
     assert bridges(parse_space(SPACE)) == ["files", "search"]
 
 
-def test_a_bridge_is_run_by_this_project_with_its_server_in_the_environment_only() -> None:
+def test_a_bridge_gets_its_settings_in_the_environment_only() -> None:
     program = programs()["files"]
     assert program.command == (
         *("python", "-m", "mew_agent", "bridge", "start"),
@@ -97,16 +97,16 @@ def test_a_bridge_is_run_by_this_project_with_its_server_in_the_environment_only
     }
 
 
-def test_a_bridge_to_a_url_has_its_headers_filled_in() -> None:
+def test_variables_in_the_headers_of_a_bridge_are_substituted() -> None:
     server = json.loads(programs()["search"].environment["MEW_BRIDGE_CONFIG"])["server"]
     headers = {"Authorization": "Bearer s3cret"}
     assert server == {"transport": "http", "url": "http://127.0.0.1:7000/mcp", "headers": headers}
 
 
-def test_variables_that_nobody_set_are_told_where_no_shell_could_fill_them() -> None:
-    assert launch().unfilled() == [(("participants", "tool", "env", "NOPE"), "UNSET")]
+def test_unset_variables_are_reported_with_their_place() -> None:
+    assert launch().unset_variables() == [(("participants", "tool", "env", "NOPE"), "UNSET")]
     bare = {name: value for name, value in ENVIRON.items() if name != "SECRET"}
-    assert launch(environ=bare).unfilled() == [
+    assert launch(environ=bare).unset_variables() == [
         (("participants", "tool", "env", "KEY"), "SECRET"),
         (("participants", "tool", "env", "NOPE"), "UNSET"),
         (("participants", "files", "mcp_server", "env", "KEY"), "SECRET"),
@@ -114,13 +114,13 @@ def test_variables_that_nobody_set_are_told_where_no_shell_could_fill_them() -> 
     ]
 
 
-def test_what_a_bridge_hands_over_is_read_by_the_bridge() -> None:
+def test_the_bridge_reads_the_settings_of_its_launch() -> None:
     for name in ("files", "search"):
         handed_over = programs()[name].environment[BRIDGE_CONFIG]
         assert BridgeSettings.model_validate_json(handed_over).init_timeout_seconds in (5.0, 30.0)
 
 
-def test_an_agent_is_run_by_this_project_with_its_token_in_the_environment_only() -> None:
+def test_an_agent_gets_its_token_in_the_environment_only() -> None:
     settings = {"coder": {"model": "gpt-4o"}}
     program = launch(agent_settings=settings).participants()[0]
     assert program.command == (
@@ -140,7 +140,7 @@ def test_a_command_named_mew_needs_no_path() -> None:
     assert command[10] == "token-of-oldtoken-of-old"
 
 
-def test_placeholders_are_filled_in_arguments_and_environment_and_unknown_ones_stay() -> None:
+def test_known_variables_are_substituted_and_unknown_ones_stay() -> None:
     tool = programs()["tool"]
     assert tool.command == ("node", "tool.js", "/home/ada", "${UNSET}")
     assert tool.environment["KEY"] == "s3cret"
@@ -150,7 +150,7 @@ def test_placeholders_are_filled_in_arguments_and_environment_and_unknown_ones_s
     assert tool.restart == "on-failure"
 
 
-def test_a_program_sees_no_token_and_no_settings_but_its_own() -> None:
+def test_a_program_gets_only_its_own_token_and_settings() -> None:
     for name, program in programs().items():
         held = " ".join(program.environment.values())
         assert f"token-of-{name}" in held
@@ -167,7 +167,7 @@ def test_the_gateway_keeps_the_tokens_of_the_environment() -> None:
     assert gateway.command[9:11] == ("--space-config", "/spaces/review/space.yaml")
 
 
-def test_the_rehearsal_model_listens_on_its_port_and_sees_no_token() -> None:
+def test_the_rehearsal_model_gets_no_token() -> None:
     model = launch().model(9000, ("--window", "4096"))
     assert model.command[-6:] == ("model", "serve", "--port", "9000", "--window", "4096")
     assert model.opens == ListenAddress("127.0.0.1", 9000)
@@ -179,17 +179,17 @@ def test_secrets_appear_in_no_representation() -> None:
     assert "token-of" not in repr(launch()) + repr(programs()["coder"])
 
 
-def test_an_address_that_listens_everywhere_is_reached_over_loopback() -> None:
+def test_a_wildcard_address_is_reached_over_loopback() -> None:
     assert ListenAddress("0.0.0.0", 1).http == "http://127.0.0.1:1"
     assert ListenAddress("::", 1).ws == "ws://[::1]:1"
     assert ListenAddress("localhost", 1).netloc == "localhost:1"
 
 
-def test_filling_replaces_every_occurrence() -> None:
-    assert fill("${A}-${A}-${B}-$A", {"A": "1"}) == "1-1-${B}-$A"
+def test_substitute_replaces_every_occurrence() -> None:
+    assert substitute("${A}-${A}-${B}-$A", {"A": "1"}) == "1-1-${B}-$A"
 
 
-def test_a_person_with_fifos_is_connected_by_a_client_that_has_its_token_in_the_environment() -> None:
+def test_a_person_with_fifos_gets_a_client() -> None:
     text = """
 space: {id: review}
 participants:

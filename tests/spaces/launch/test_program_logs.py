@@ -1,4 +1,4 @@
-"""The logs of programs: who may read them, what they end with, and what becomes of lines on their way."""
+"""The logs of programs: permissions, last lines, and passing lines on."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from mew_spaces.errors import SpacesError
 from mew_spaces.launch.program_logs import copy_output, last_line, log_path, open_log, prepare_log_folder
 
 
-def test_a_log_is_new_for_each_run_and_for_whoever_started_it_alone(tmp_path: Path) -> None:
+def test_each_run_starts_a_new_private_log(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     prepare_log_folder(folder, ["coder"])
     path = log_path(folder, "coder")
@@ -26,13 +26,13 @@ def test_a_log_is_new_for_each_run_and_for_whoever_started_it_alone(tmp_path: Pa
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "logs").touch()
-    with pytest.raises(SpacesError, match="logs: no logs can be written there: File exists"):
+    with pytest.raises(SpacesError, match="logs: cannot write logs: File exists"):
         prepare_log_folder(tmp_path / "logs", ["coder"])
 
 
-def test_a_log_that_was_removed_is_made_again(tmp_path: Path) -> None:
+def test_a_deleted_log_is_created_again(tmp_path: Path) -> None:
     with open_log(log_path(tmp_path / "logs", "coder")) as file:
         file.write(b"again\n")
     assert last_line(log_path(tmp_path / "logs", "coder")) == "again"
@@ -42,7 +42,7 @@ def test_a_log_that_was_removed_is_made_again(tmp_path: Path) -> None:
     ("text", "last"),
     [("", ""), ("\n \n", ""), ("one\ntwo\n\n", "two"), ("x" * 9000, "x" * 4096), ("\xff no text\n", "\ufffd no text")],
 )
-def test_the_last_line_that_says_anything_is_found(tmp_path: Path, text: str, last: str) -> None:
+def test_last_line_skips_blank_lines(tmp_path: Path, text: str, last: str) -> None:
     path = tmp_path / "log"
     path.write_bytes(text.encode("latin-1"))
     assert last_line(path) == last
@@ -62,21 +62,21 @@ async def told(path: Path, *chunks: bytes) -> list[str]:
     return lines
 
 
-async def test_output_is_logged_as_it_comes_and_told_line_by_line(tmp_path: Path) -> None:
+async def test_output_is_logged_and_passed_on_line_by_line(tmp_path: Path) -> None:
     path = tmp_path / "log"
     assert await told(path, b"one\r\ntw", b"o\n\nla", b"st \xff") == ["one", "two", "", "last \ufffd"]
     assert path.read_bytes() == b"one\r\ntwo\n\nlast \xff"
 
 
-async def test_a_very_long_line_is_told_in_pieces(tmp_path: Path) -> None:
+async def test_a_very_long_line_is_passed_on_in_parts(tmp_path: Path) -> None:
     pieces = await told(tmp_path / "log", *[b"x" * 50_000] * 4)
     assert sum(map(len, pieces)) == 200_000
     assert len(pieces) > 1
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
-async def test_a_full_disk_is_said_once_and_lines_are_told_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_full_disk_gives_one_warning_and_lines_are_passed_on(caplog: pytest.LogCaptureFixture) -> None:
     assert await told(Path("/dev/full"), b"one\n", b"two\n") == ["one", "two"]
     assert [record.getMessage() for record in caplog.records] == [
-        "/dev/full cannot be written: No space left on device"
+        "/dev/full: cannot be written, output is lost: No space left on device"
     ]

@@ -1,4 +1,4 @@
-"""The run file: found from any folder of the space, readable by its owner alone, never trusted blindly."""
+"""The run file: found from any folder of the space, private, and checked against running processes."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ def run_of(**more: object) -> RunFile:
     return RunFile.model_validate({**values, **more})
 
 
-def test_it_reads_back_as_it_was_written(tmp_path: Path) -> None:
+def test_a_run_file_reads_back_as_written(tmp_path: Path) -> None:
     path = run_file_path(tmp_path / ".mew")
     run = run_of(pids={"gateway": 7, "participants": {"coder": 8}}, marks={"7": "a"})
     write_run_file(path, run)
@@ -32,7 +32,7 @@ def test_it_reads_back_as_it_was_written(tmp_path: Path) -> None:
     assert [one.name for one in path.parent.iterdir()] == ["run.json"]
 
 
-def test_it_is_found_from_a_folder_below(tmp_path: Path) -> None:
+def test_a_run_file_is_found_from_a_subfolder(tmp_path: Path) -> None:
     path = run_file_path(tmp_path / ".mew")
     write_run_file(path, run_of())
     below = tmp_path / "src" / "deep"
@@ -40,26 +40,26 @@ def test_it_is_found_from_a_folder_below(tmp_path: Path) -> None:
     assert find_run_file(below) == path.resolve()
 
 
-def test_the_nearest_one_counts(tmp_path: Path) -> None:
+def test_the_nearest_run_file_is_found(tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     for folder in (tmp_path, inner):
         write_run_file(run_file_path(folder / ".mew"), run_of())
     assert find_run_file(inner) == run_file_path(inner / ".mew").resolve()
 
 
-def test_without_one_there_is_none(tmp_path: Path) -> None:
+def test_a_missing_run_file_is_none(tmp_path: Path) -> None:
     assert read_run_file(tmp_path / "run.json") is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"space": 1}', "\x00"])
-def test_garbage_is_named_with_its_path(tmp_path: Path, text: str) -> None:
+def test_an_invalid_run_file_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "run.json"
     path.write_text(text)
     with pytest.raises(SpacesError, match=r"run\.json"):
         read_run_file(path)
 
 
-def test_a_recorded_id_counts_only_with_the_mark_of_its_start() -> None:
+def test_a_recorded_id_counts_only_with_its_start_time() -> None:
     mark = started_mark(os.getpid())
     assert mark
     assert run_of(pids={"gateway": os.getpid()}, marks={str(os.getpid()): mark}).is_alive
@@ -67,7 +67,7 @@ def test_a_recorded_id_counts_only_with_the_mark_of_its_start() -> None:
     assert not run_of(pids={"gateway": os.getpid()}).is_alive
 
 
-def test_ended_programs_are_named_with_how_they_ended() -> None:
+def test_faults_say_how_programs_ended() -> None:
     run = run_of(
         pids=Pids(participants={"a": 1, "b": 2, "c": 3, "d": os.getpid()}),
         marks={str(os.getpid()): started_mark(os.getpid())},
@@ -76,14 +76,14 @@ def test_ended_programs_are_named_with_how_they_ended() -> None:
     assert run.faults() == {
         "a": "exited with code 2: no key",
         "b": "was ended by signal 9",
-        "c": "its program is gone",
+        "c": "its program is not running",
     }
 
 
-def test_of_two_who_start_a_space_at_once_one_is_told(tmp_path: Path) -> None:
+def test_only_one_of_two_concurrent_starts_succeeds(tmp_path: Path) -> None:
     path = run_file_path(tmp_path / ".mew")
     claim_run_file(path, run_of(run_id="first"))
-    with pytest.raises(SpacesError, match="being started by somebody else"):
+    with pytest.raises(SpacesError, match="another process is starting this space"):
         claim_run_file(path, run_of(run_id="second"))
     found = read_run_file(path)
     assert found is not None
@@ -91,7 +91,7 @@ def test_of_two_who_start_a_space_at_once_one_is_told(tmp_path: Path) -> None:
     assert [one.name for one in path.parent.iterdir()] == ["run.json"]
 
 
-def test_a_program_that_is_started_again_leaves_nothing_of_its_earlier_start() -> None:
+def test_a_restarted_program_replaces_its_earlier_record() -> None:
     run = run_of(pids={"supervisor": 1, "gateway": 2}, marks={"1": "a", "2": "b"})
     started = run.with_started("participant", "coder", 8, "first", [Path("fifo")])
     ended = started.with_ended("coder", Exit(code=1, at="now"))
@@ -104,7 +104,7 @@ def test_a_program_that_is_started_again_leaves_nothing_of_its_earlier_start() -
     assert again.with_started("model", "model", 7, "m").processes == {2: "b", 7: "m", 9: "second"}
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_run_file_is_named(tmp_path: Path) -> None:
     (tmp_path / ".mew").touch()
     path = run_file_path(tmp_path / ".mew")
     for write in (write_run_file, claim_run_file):

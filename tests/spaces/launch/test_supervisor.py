@@ -1,4 +1,4 @@
-"""Programs are started in order, watched, restarted as told, and all gone at the end."""
+"""Starting programs in order, watching, restarting and stopping them."""
 
 import os
 import signal
@@ -59,7 +59,7 @@ class House:
             run_file=folder / ".mew" / "run.json",
             run=run,
             log_folder=folder / "logs",
-            tell=(lambda name, line: self.told.append((name, line))) if tells else None,
+            on_output=(lambda name, line: self.told.append((name, line))) if tells else None,
             on_ready=self.ready.set,
         )
 
@@ -84,7 +84,7 @@ class House:
             self.supervisor.stop()
 
 
-async def test_participants_start_after_the_gateway_listens_and_everything_is_gone_at_the_end(tmp_path: Path) -> None:
+async def test_participants_start_after_the_gateway_listens(tmp_path: Path) -> None:
     house = House(tmp_path)
     async with house.serving([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)]):
         await house.until(lambda: ("coder", "here I am") in house.told)
@@ -97,7 +97,7 @@ async def test_participants_start_after_the_gateway_listens_and_everything_is_go
     assert not house.supervisor.run_file.exists()
 
 
-async def test_what_programs_print_is_logged_too(tmp_path: Path) -> None:
+async def test_output_is_passed_on_and_logged(tmp_path: Path) -> None:
     for tells in (True, False):
         folder = tmp_path / str(tells)
         folder.mkdir()
@@ -108,7 +108,7 @@ async def test_what_programs_print_is_logged_too(tmp_path: Path) -> None:
         assert bool(house.told) is tells
 
 
-async def test_the_log_of_the_run_before_is_kept(tmp_path: Path) -> None:
+async def test_the_log_of_the_previous_run_is_kept(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     (logs / "coder.log").write_text("old\n")
@@ -118,7 +118,7 @@ async def test_the_log_of_the_run_before_is_kept(tmp_path: Path) -> None:
     assert (logs / "coder.previous.log").read_text() == "old\n"
 
 
-async def test_a_participant_that_ends_is_noted_with_its_code_and_last_line(tmp_path: Path) -> None:
+async def test_an_exit_is_recorded_with_code_and_last_line(tmp_path: Path) -> None:
     house = House(tmp_path)
     dying = program("coder", "import sys; print('no key'); sys.exit(3)", folder=tmp_path)
     async with house.serving([], [dying]):
@@ -132,9 +132,7 @@ async def test_a_participant_that_ends_is_noted_with_its_code_and_last_line(tmp_
     [("sys.exit(0)", "exited with code 0"), ("os.kill(os.getpid(), 9)", "was ended by signal 9")],
     ids=["done", "ended"],
 )
-async def test_the_last_line_of_one_that_was_done_or_was_ended_is_no_cause(
-    tmp_path: Path, end: str, words: str
-) -> None:
+async def test_the_last_line_of_a_successful_program_is_not_recorded(tmp_path: Path, end: str, words: str) -> None:
     house = House(tmp_path)
     text = f"import os, sys; print('something else', flush=True); {end}"
     async with house.serving([], [program("coder", text, folder=tmp_path)]):
@@ -142,7 +140,7 @@ async def test_the_last_line_of_one_that_was_done_or_was_ended_is_no_cause(
         assert house.run.faults() == {"coder": words}
 
 
-async def test_a_participant_that_cannot_be_started_does_not_stop_the_others(tmp_path: Path) -> None:
+async def test_a_participant_that_cannot_start_does_not_stop_others(tmp_path: Path) -> None:
     house = House(tmp_path)
     missing = Program("ghost", ("/no/such/program",), tmp_path, dict(os.environ))
     async with house.serving([], [missing, program("coder", SLEEP, folder=tmp_path)]):
@@ -153,9 +151,7 @@ async def test_a_participant_that_cannot_be_started_does_not_stop_the_others(tmp
 @pytest.mark.parametrize(
     ("policy", "code", "runs"), [("never", 1, 1), ("on-failure", 0, 1), ("on-failure", 1, 2), ("always", 0, 2)]
 )
-async def test_a_participant_is_started_again_as_its_policy_says(
-    tmp_path: Path, policy: Any, code: int, runs: int
-) -> None:
+async def test_a_participant_restarts_by_its_policy(tmp_path: Path, policy: Any, code: int, runs: int) -> None:
     house = House(tmp_path)
     house.supervisor.first_pause_seconds = 0.01
     # The second run stays, so that the number of runs is settled when the test looks.
@@ -172,7 +168,7 @@ async def test_a_participant_is_started_again_as_its_policy_says(
     assert house.told.count(("coder", "run")) == runs
 
 
-async def test_the_end_of_the_gateway_is_the_end_of_the_space(tmp_path: Path) -> None:
+async def test_the_space_ends_with_its_gateway(tmp_path: Path) -> None:
     house = House(tmp_path)
     seen: list[RunFile] = []
 
@@ -186,7 +182,7 @@ async def test_the_end_of_the_gateway_is_the_end_of_the_space(tmp_path: Path) ->
     assert not seen[0].is_alive
 
 
-async def test_a_gateway_that_never_listens_is_named_with_its_last_words(tmp_path: Path) -> None:
+async def test_a_gateway_that_ends_early_is_named_with_its_last_line(tmp_path: Path) -> None:
     house = House(tmp_path)
     dying = program(
         "gateway",
@@ -200,21 +196,19 @@ async def test_a_gateway_that_never_listens_is_named_with_its_last_words(tmp_pat
     assert house.told == [("gateway", "mew: port 1 is taken")]
 
 
-async def test_a_gateway_that_cannot_be_started_or_takes_too_long_is_named(tmp_path: Path) -> None:
+async def test_a_gateway_that_cannot_start_or_is_too_slow_is_named(tmp_path: Path) -> None:
     address = ListenAddress("127.0.0.1", free_port())
     missing = Program("gateway", ("/no/such/program",), tmp_path, dict(os.environ), "gateway", opens=address)
     with pytest.raises(ProgramFailed, match=r"^the gateway could not be started: no such file or directory: /no/such"):
         await House(tmp_path).supervisor.serve([missing], [])
     deaf, house = program("gateway", SLEEP, folder=tmp_path, role="gateway", opens=address), House(tmp_path)
     house.supervisor.ready_seconds = 0.3
-    with pytest.raises(
-        ProgramFailed, match=r"^the gateway could not be started: it did not listen within 0\.3 seconds$"
-    ):
+    with pytest.raises(ProgramFailed, match=r"^the gateway could not be started: did not listen within 0\.3 seconds$"):
         await house.supervisor.serve([deaf], [])
     assert left_behind([house.supervisor.run.pids.gateway or 0], RUN_ID) == []
 
 
-async def test_being_cancelled_stops_everything_as_well(tmp_path: Path) -> None:
+async def test_cancellation_stops_every_program(tmp_path: Path) -> None:
     house = House(tmp_path)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(house.supervisor.serve, [gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
@@ -227,7 +221,7 @@ async def test_being_cancelled_stops_everything_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows another process's environment")
-async def test_children_of_an_ended_program_do_not_stay(tmp_path: Path) -> None:
+async def test_children_of_an_ended_program_are_stopped(tmp_path: Path) -> None:
     house = House(tmp_path)
     text = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {SLEEP!r}]).pid, flush=True)"
     async with house.serving([], [program("coder", text, folder=tmp_path)]):
@@ -236,7 +230,7 @@ async def test_children_of_an_ended_program_do_not_stay(tmp_path: Path) -> None:
         assert left_behind([leader], RUN_ID) == []
 
 
-async def test_two_spaces_do_not_disturb_each_other(tmp_path: Path) -> None:
+async def test_stopping_one_space_leaves_another_running(tmp_path: Path) -> None:
     first, second = House(tmp_path / "one"), House(tmp_path / "two")
     for house in (first, second):
         house.supervisor.log_folder.parent.mkdir()
@@ -248,7 +242,7 @@ async def test_two_spaces_do_not_disturb_each_other(tmp_path: Path) -> None:
         assert run.is_running(run.pids.participants["coder"])
 
 
-async def test_a_program_that_will_not_leave_can_be_forced(tmp_path: Path) -> None:
+async def test_force_kills_a_program_that_does_not_end(tmp_path: Path) -> None:
     house = House(tmp_path)
     text = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
     async with house.serving([], [program("coder", text, folder=tmp_path)]):
@@ -259,7 +253,7 @@ async def test_a_program_that_will_not_leave_can_be_forced(tmp_path: Path) -> No
     assert not run.is_alive
 
 
-async def test_a_space_is_stopped_from_outside_even_without_its_supervisor(tmp_path: Path) -> None:
+async def test_a_space_without_a_supervisor_can_be_stopped(tmp_path: Path) -> None:
     house = House(tmp_path)
     seen: list[RunFile] = []
 
@@ -276,7 +270,7 @@ async def test_a_space_is_stopped_from_outside_even_without_its_supervisor(tmp_p
     assert not seen[0].is_alive
 
 
-async def test_fifos_of_a_space_without_its_supervisor_go_when_it_is_stopped(tmp_path: Path) -> None:
+async def test_stopping_a_space_without_a_supervisor_removes_its_fifos(tmp_path: Path) -> None:
     fifo, path = tmp_path / "ada-in", tmp_path / "run.json"
     os.mkfifo(fifo)
     named = (str(fifo), str(tmp_path / "never-made"))
@@ -286,7 +280,7 @@ async def test_fifos_of_a_space_without_its_supervisor_go_when_it_is_stopped(tmp
     assert not fifo.exists()
 
 
-async def test_an_error_in_telling_stops_everything(tmp_path: Path) -> None:
+async def test_an_error_in_on_output_stops_every_program(tmp_path: Path) -> None:
     house = House(tmp_path)
     seen: list[RunFile] = []
 
@@ -295,14 +289,14 @@ async def test_an_error_in_telling_stops_everything(tmp_path: Path) -> None:
             seen.append(house.run)
             raise BrokenPipeError(line)
 
-    house.supervisor.tell = break_off
+    house.supervisor.on_output = break_off
     with anyio.fail_after(15), pytest.raises(ExceptionGroup) as caught:
         await house.supervisor.serve([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
     assert caught.group_contains(BrokenPipeError)
     assert not seen[0].is_alive
 
 
-def test_stopping_a_space_touches_no_stranger_under_a_recorded_id(tmp_path: Path) -> None:
+def test_a_process_with_a_reused_recorded_id_is_not_signalled(tmp_path: Path) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
     try:
         path = tmp_path / "run.json"
@@ -326,7 +320,7 @@ def test_stopping_a_space_touches_no_stranger_under_a_recorded_id(tmp_path: Path
         stranger.wait()
 
 
-async def test_a_participant_that_is_added_later_is_watched_like_the_others(tmp_path: Path) -> None:
+async def test_an_added_participant_is_watched(tmp_path: Path) -> None:
     house = House(tmp_path)
     async with house.serving([gateway(tmp_path)], [program("ada", SLEEP, folder=tmp_path)]):
         await house.supervisor.add(program("late", SLEEP, folder=tmp_path))
@@ -338,7 +332,7 @@ async def test_a_participant_that_is_added_later_is_watched_like_the_others(tmp_
     assert not left_behind([house.supervisor.run.pids.participants["late"]], RUN_ID)
 
 
-async def test_nobody_is_added_to_a_space_that_does_not_run(tmp_path: Path) -> None:
+async def test_a_stopped_space_starts_no_added_participant(tmp_path: Path) -> None:
     house = House(tmp_path)
     await house.supervisor.add(program("late", SLEEP, folder=tmp_path))
     assert "late" not in house.supervisor.run.pids.participants
@@ -347,7 +341,7 @@ async def test_nobody_is_added_to_a_space_that_does_not_run(tmp_path: Path) -> N
 MAKE_FIFO = "import os, sys, time; os.mkfifo(sys.argv[1]); print('made', flush=True); time.sleep(60)"
 
 
-async def test_fifos_go_with_their_program_and_other_files_stay(tmp_path: Path) -> None:
+async def test_only_fifos_are_removed_at_the_end(tmp_path: Path) -> None:
     house, fifo, file = House(tmp_path), tmp_path / "ada-in", tmp_path / "ada-out"
     file.write_text("somebody's own")
     script = program("ada", MAKE_FIFO, str(fifo), folder=tmp_path, fifos=(fifo, file, tmp_path / "never-made"))
@@ -358,7 +352,7 @@ async def test_fifos_go_with_their_program_and_other_files_stay(tmp_path: Path) 
     assert file.read_text() == "somebody's own"
 
 
-async def test_what_cannot_be_kept_of_a_run_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unwritable_run_file_stops_no_program(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     house, state = House(tmp_path), tmp_path / ".mew"
     house.supervisor.first_pause_seconds = 0.01
     text = (
@@ -374,7 +368,7 @@ async def test_what_cannot_be_kept_of_a_run_stops_nobody(tmp_path: Path, caplog:
                 folder.rename(folder.with_name(f"was-{folder.name}"))
                 folder.write_text("a file where a folder should be")
 
-    house.supervisor.tell = wall_in
+    house.supervisor.on_output = wall_in
     async with house.serving([], [program("coder", text, folder=tmp_path, restart="always")]):
         await house.until(lambda: any("could not be started" in line for _, line in house.told))
         assert "run.json: cannot be written" in caplog.text

@@ -48,7 +48,7 @@ async def test_a_taken_port_is_said(tmp_path: Path) -> None:
         outcome = await mew("gateway", "start", "--port", str(taken.getsockname()[1]), "--auto-start")
     warning, refusal = outcome.err.splitlines()
     assert "`mew up` starts those with auto_start" in warning
-    assert "is taken by another program" in refusal
+    assert "is in use by another program" in refusal
     assert outcome.code == 2
 
 
@@ -65,7 +65,7 @@ async def test_two_spaces_of_one_name_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "space.yaml").write_text("space: {id: same}\n")
     outcome = await mew("gateway", "start", "-p", "0", "-s", "here/space.yaml", "-s", "there/space.yaml")
-    assert "each has a name of its own (given: same, same)" in outcome.err
+    assert "each with its own name (given: same, same)" in outcome.err
     assert outcome.code == 1
 
 

@@ -80,7 +80,7 @@ async def test_without_a_supervisor_it_says_how_to_start_the_newcomer(config: Pa
     ("arguments", "said"),
     [
         (("a/b",), "invalid characters"),
-        (("ada",), "there is a 'ada' already"),
+        (("ada",), "'ada' already exists"),
         (("x", "-c", "{"), "--capabilities: is no JSON"),
         (("x", "-c", "[1]"), "is no list of patterns"),
         (("x", "--command", "nosuchprogram"), "there is no program 'nosuchprogram'"),

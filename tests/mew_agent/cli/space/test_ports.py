@@ -26,7 +26,7 @@ def test_port_0_becomes_one_that_can_be_told() -> None:
 def test_a_taken_port_is_said_with_the_ways_out() -> None:
     with (
         socket.create_server((HERE, 0)) as taken,
-        pytest.raises(PortInUse, match="taken by another program; use --port, or `mew down`"),
+        pytest.raises(PortInUse, match="in use by another program; choose another with --port"),
     ):
         place_to_listen(HERE, taken.getsockname()[1])
 

@@ -79,7 +79,7 @@ def test_an_end_that_the_supervisor_is_about_to_note_is_waited_for(
 
 def test_without_a_supervisor_a_program_that_is_gone_is_told_as_that(tmp_path: Path) -> None:
     path = run_with(tmp_path, supervisor_lives=False, exits={})
-    assert _noted_faults(path) == {"tool": "its program is gone"}
+    assert _noted_faults(path) == {"tool": "its program is not running"}
 
 
 def test_in_the_foreground_the_way_to_stop_is_said(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
