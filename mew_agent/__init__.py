@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from mew_agent.participant.events import (
         ChatReceived,
         ContextReported,
+        HistoryGap,
         PeerJoined,
         PeerLeft,
         PeerLevelChanged,
@@ -120,7 +121,7 @@ _NAMES_OF = {
         "ToolsUnsupported Unauthorized"
     ),
     "mew_agent.participant.events": (
-        "ChatReceived ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade SpaceEvent"
+        "ChatReceived ContextReported HistoryGap PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade SpaceEvent"
     ),
     "mew_agent.participant.answers.agent_answers": "AnswerStream",
     "mew_agent.participant.answers.builder": "AnswerEvent Answered ContextNotice Thinking ToolCalled Writing",
@@ -168,6 +169,7 @@ __all__ = [
     "Fulfiller",
     "FulfillerPolicy",
     "GatewayError",
+    "HistoryGap",
     "LevelChanged",
     "MemoryStore",
     "MewAgentError",

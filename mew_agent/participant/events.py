@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
+from mew_protocol.ids import GATEWAY
 
 from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.listeners import Listeners
@@ -26,6 +27,8 @@ MAX_OPEN_PROPOSALS = 1_000
 
 MAX_SHOWN_CHARS = 600
 """How much of a proposal's arguments its text shows."""
+
+GapReason = Literal["history_gone", "other_epoch", "not_supported"]
 
 HowClosed = Literal["fulfilled", "rejected", "withdrawn", "left"]
 
@@ -216,6 +219,20 @@ _CLOSING_KINDS: Mapping[str, HowClosed] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryGap(SpaceEvent):
+    """Envelopes were missed while the connection was lost, and the gateway cannot deliver them any more.
+
+    They lie behind the position `after` and before `before`, as far as these are known (`<epoch>-<sequence>`). `reason`
+    is `history_gone` (more was sent than the gateway keeps), `other_epoch` (the gateway restarted without its history)
+    or `not_supported` (the gateway keeps none, so anything may be missing).
+    """
+
+    reason: GapReason
+    after: str | None = None
+    before: str | None = None
+
+
 class EventReader(Subscriber):
     """Reads events from what arrives and emits them to the program's handlers."""
 
@@ -223,6 +240,7 @@ class EventReader(Subscriber):
         self._messenger = messenger
         self._listeners = listeners
         self._proposals = OpenProposals()
+        self._connections_seen = 0
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """See `Subscriber.receive`."""
@@ -242,6 +260,8 @@ class EventReader(Subscriber):
             yield ContextReported(changes.reported, changes.context_before)
             yield from _level_change(changes.reported, changes.context_before)
         yield from self._proposals.closed_by(envelope)
+        if envelope.sender == GATEWAY:
+            yield from self._gaps_in(envelope)
         if envelope.sender == self._messenger.id:
             return
         if envelope.kind == kinds.CHAT and isinstance(text := envelope.body.get("text"), str):
@@ -250,6 +270,20 @@ class EventReader(Subscriber):
             proposal = self._read_proposal(envelope)
             self._proposals.add(proposal)
             yield proposal
+
+    def _gaps_in(self, envelope: Envelope) -> Iterator[HistoryGap]:
+        if envelope.kind == kinds.SYSTEM_RECEIPT and envelope.body.get("status") == "gap":
+            yield HistoryGap("history_gone", before=str(envelope.body.get("position")))
+        if envelope.kind != kinds.SYSTEM_WELCOME or self._connections_seen == self._messenger.session.connections:
+            return
+        is_first, self._connections_seen = not self._connections_seen, self._messenger.session.connections
+        delivery = envelope.body.get("delivery")
+        gap = delivery.get("gap") if isinstance(delivery, dict) else None
+        if isinstance(gap, dict):
+            reason: GapReason = "history_gone" if gap.get("reason") == "history_gone" else "other_epoch"
+            yield HistoryGap(reason, after=gap.get("after"), before=gap.get("before"))
+        elif delivery is None and not is_first:
+            yield HistoryGap("not_supported")
 
     def _read_proposal(self, envelope: Envelope) -> ProposalMade:
         arguments = _arguments_in(envelope)
