@@ -60,6 +60,8 @@ if TYPE_CHECKING:
         ModelStreamCut,
         ModelUnreachable,
         NoAnswer,
+        NotAccepted,
+        NotConfirmed,
         NotConnected,
         NotPermitted,
         PeerAbsent,
@@ -116,12 +118,13 @@ _NAMES_OF = {
     "mew_agent.context.window": "Compression Occupancy",
     "mew_agent.errors": (
         "AnswerLost BadAnswer ConfigError ContextOverflow GatewayError MewAgentError ModelError ModelFailed "
-        "ModelRateLimited ModelRefused ModelStreamCut ModelUnreachable NoAnswer NotConnected NotPermitted "
-        "PeerAbsent PeerError PeerFailed PeerTimeout PolicyStopped Refused Rejected Superseded TooLarge "
+        "ModelRateLimited ModelRefused ModelStreamCut ModelUnreachable NoAnswer NotAccepted NotConfirmed NotConnected "
+        "NotPermitted PeerAbsent PeerError PeerFailed PeerTimeout PolicyStopped Refused Rejected Superseded TooLarge "
         "ToolsUnsupported Unauthorized"
     ),
     "mew_agent.participant.events": (
-        "ChatReceived ContextReported HistoryGap PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade SpaceEvent"
+        "ChatReceived ContextReported HistoryGap PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade "
+        "SpaceEvent"
     ),
     "mew_agent.participant.answers.agent_answers": "AnswerStream",
     "mew_agent.participant.answers.builder": "AnswerEvent Answered ContextNotice Thinking ToolCalled Writing",
@@ -181,6 +184,8 @@ __all__ = [
     "ModelStreamCut",
     "ModelUnreachable",
     "NoAnswer",
+    "NotAccepted",
+    "NotConfirmed",
     "NotConnected",
     "NotPermitted",
     "Occupancy",

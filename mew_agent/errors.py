@@ -5,7 +5,9 @@
     ├── GatewayError           the gateway refused us or is gone
     │   ├── Unauthorized       the token does not belong to this participant
     │   ├── Superseded         a newer connection of the same participant replaced this one
-    │   └── NotConnected       there is no connection to send on
+    │   ├── NotConnected       there is no connection to send on
+    │   ├── NotConfirmed       the gateway did not confirm an envelope in time; it may have been delivered
+    │   └── NotAccepted        the gateway refused an envelope
     ├── NotPermitted           our capabilities do not cover this envelope; nothing was sent
     ├── TooLarge               the message exceeds the size limit; nothing was sent
     ├── PeerError              a peer answered with an error, or did not answer
@@ -34,6 +36,8 @@ is wrong, where, and what to do if that is known. Vendor errors become `ModelErr
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from mew_protocol.envelope import Envelope
 
 
 class MewAgentError(Exception):
@@ -94,6 +98,34 @@ class NotConnected(GatewayError):
     def __str__(self) -> str:
         tail = f" ({self.cause})" if self.cause else ""
         return f"not connected to the gateway at {self.gateway}{tail}"
+
+
+@dataclass(eq=False)
+class NotConfirmed(GatewayError):
+    """The gateway did not confirm an envelope in time, so members may or may not get it. `cause` says why.
+
+    Sending the same envelope again is safe: the gateway recognises its id.
+    """
+
+    envelope: Envelope
+    cause: str = ""
+
+    def __str__(self) -> str:
+        tail = f" ({self.cause})" if self.cause else ""
+        return f"the gateway did not confirm this {self.envelope.kind}; it may have been delivered{tail}"
+
+
+@dataclass(eq=False)
+class NotAccepted(GatewayError):
+    """The gateway refused an envelope. `error` is a code of `mew_protocol.errors`, `detail` the gateway's text."""
+
+    envelope: Envelope
+    error: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        tail = f": {self.detail}" if self.detail else ""
+        return f"the gateway refused this {self.envelope.kind} ({self.error}){tail}"
 
 
 @dataclass(eq=False)

@@ -18,32 +18,49 @@ from mew_protocol.errors import (
     CLOSE_NOT_FOUND,
     CLOSE_REMOVED,
     CLOSE_UNAUTHORIZED,
+    NOT_STORED,
     SPACE_NOT_FOUND,
     SUPERSEDED,
     UNAUTHORIZED,
     DecodeError,
 )
 from mew_protocol.ids import GATEWAY
-from mew_protocol.join import join_frame
+from mew_protocol.join import DeliveryRequest, join_frame
 from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_WELCOME
 from pydantic_core import to_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
 from websockets.uri import parse_uri
 
-from mew_agent.errors import ConfigError, GatewayError, NotConnected, Superseded, TooLarge, Unauthorized
+from mew_agent.errors import (
+    ConfigError,
+    GatewayError,
+    NotAccepted,
+    NotConfirmed,
+    NotConnected,
+    Superseded,
+    TooLarge,
+    Unauthorized,
+)
+from mew_agent.participant.delivery import UNCONFIRMED_KINDS, Arrival, Delivery, OutgoingEnvelope
 
 logger = logging.getLogger(__name__)
 
 JOIN_TIMEOUT_SECONDS = 10.0
 CLOSE_TIMEOUT_SECONDS = 2.0
 SEND_TIMEOUT_SECONDS = 30.0
-HEARTBEAT_SECONDS = 20.0
-BACKOFF_FIRST_SECONDS = 0.25
-BACKOFF_MAX_SECONDS = 15.0
+HEARTBEAT_SECONDS = 4.0
+"""How often the gateway is asked for a sign of life, and how long it may take: a dead link is noticed in 8 seconds."""
+BACKOFF_FIRST_SECONDS = 0.1
+BACKOFF_MAX_SECONDS = 3.0
+NOT_STORED_FIRST_SECONDS = 0.25
+INBOX_MESSAGES = 10_000
+"""How many messages may wait to be processed before reading pauses."""
 _SHORTEST_ATTEMPT_SECONDS = 0.05
 _MESSAGE_TOO_BIG = 1009
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+_NOTHING_PAST = DeliveryRequest()
 
 Receive = Callable[[Envelope | StreamFrame], Awaitable[None]]
 
@@ -62,15 +79,27 @@ class Credentials:
 
 
 class Client:
-    """A connection that is kept alive.
+    """A connection that is kept alive, over which envelopes are confirmed.
 
     `run` connects, joins and passes every message to `receive` until `aclose`. It reconnects after growing delays with
-    jitter. It raises if reconnecting is pointless: `Unauthorized`, `Superseded`, removal from the space, or no first
-    connection within `first_connect_seconds`.
+    jitter and continues where it was: what was missed arrives late, in order, once. A gateway without numbered delivery
+    gets the plain protocol: an envelope counts as sent once it is written, and what was missed is lost.
+
+    It raises if reconnecting is pointless: `Unauthorized`, `Superseded`, removal from the space, or no first connection
+    within `first_connect_seconds`.
     """
 
-    def __init__(self, credentials: Credentials, *, first_connect_seconds: float = 10.0) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        first_connect_seconds: float = 10.0,
+        delivery: DeliveryRequest = _NOTHING_PAST,
+    ) -> None:
+        """`delivery` says which past envelopes the first connection is to bring; later ones bring what was missed."""
         self.credentials = credentials
+        self.delivery = Delivery(credentials.participant)
+        self._first_delivery = delivery
         self._first_connect_seconds = first_connect_seconds
         self._socket: ClientConnection | None = None
         self._joined = anyio.Event()
@@ -83,50 +112,120 @@ class Client:
 
     @property
     def is_joined(self) -> bool:
-        """Whether the gateway has welcomed the current connection."""
+        """Whether there is a welcomed connection on which everything missed has arrived."""
         return self._socket is not None
 
     async def run(self, receive: Receive) -> None:
-        """Stay joined until closed. Raises a `GatewayError` when that is not possible."""
+        """Stay joined until closed. Raises a `GatewayError` when that is not possible, and what `receive` raises."""
+        inbox, arrived = anyio.create_memory_object_stream[Envelope | StreamFrame](INBOX_MESSAGES)
+        failures: list[Exception] = []
+
+        async def pass_on() -> None:
+            # A task of its own, so that what receives may wait for the confirmation of what it sends.
+            try:
+                async for message in arrived:
+                    await receive(message)
+            except Exception as error:
+                failures.append(error)
+                tasks.cancel_scope.cancel()
+
         try:
-            with anyio.CancelScope() as self._run_scope:
-                if not self._closing:
-                    await self._stay_joined(receive)
+            async with inbox, arrived, anyio.create_task_group() as tasks:
+                self._run_scope = tasks.cancel_scope
+                tasks.start_soon(pass_on)
+                try:
+                    if not self._closing:
+                        await self._stay_joined(inbox.send)
+                except Exception as error:
+                    failures.append(error)
+                inbox.close()  # `pass_on` ends when everything that has arrived is passed on
         finally:
             # Wakes the senders that wait for another connection; there will be none.
             self._over = True
             self._joined.set()
+            self.delivery.abandon()
+        if failures:
+            raise failures[0]
 
-    async def send(self, message: Envelope | bytes | str, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
-        """Send an envelope or a raw stream frame, after reconnecting if the connection is lost.
+    async def send(self, envelope: Envelope, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
+        """Send an envelope and wait until the gateway has accepted it.
 
-        Raises `NotConnected` if there is no connection within `wait_seconds`, and `TooLarge` if the message exceeds the
-        protocol's limit, or the gateway refused its size.
+        It is sent again under the same id after a lost connection, and members get it once. Raises `NotConnected` if it
+        was never written within `wait_seconds`, `NotConfirmed` if the gateway may or may not have it, `NotAccepted` if
+        the gateway refused it, and `TooLarge` if it exceeds the protocol's or the gateway's limit.
         """
-        data = message if isinstance(message, bytes) else message.encode()
-        raw = message if isinstance(message, bytes) else data.decode()
-        size_bytes = len(data)
-        if size_bytes > DEFAULT_MAX_BYTES:
-            raise TooLarge(size_bytes, DEFAULT_MAX_BYTES)
-        refusals = 0
+        data = envelope.encode()
+        _check_size(len(data))
+        sent = OutgoingEnvelope(envelope, data.decode(), len(data))
+        self.delivery.track(sent)
+        try:
+            with anyio.move_on_after(wait_seconds):
+                if not await self._write(sent):
+                    raise NotConnected(self.credentials.gateway, self._last_cause)
+                if self.delivery.is_numbered and envelope.kind not in UNCONFIRMED_KINDS:
+                    await self._await_decision(sent)
+                return
+            if sent.is_written:
+                raise NotConfirmed(envelope, self._last_cause)
+            raise NotConnected(self.credentials.gateway, self._last_cause)
+        finally:
+            self.delivery.forget(sent)
+
+    async def send_unconfirmed(
+        self, message: Envelope | bytes | str, *, wait_seconds: float = SEND_TIMEOUT_SECONDS
+    ) -> None:
+        """Write an envelope or a raw stream frame once; a connection that breaks then may lose it.
+
+        Raises `NotConnected` if there is no connection within `wait_seconds`, and `TooLarge`.
+        """
+        raw = message.encode().decode() if isinstance(message, Envelope) else message
+        _check_size(len(raw.encode()) if isinstance(raw, str) else len(raw))
         with anyio.move_on_after(wait_seconds):
             while not self._over:
                 await self._joined.wait()
                 socket = self._socket
-                if socket is None:
-                    continue
-                try:
-                    await socket.send(raw)
-                except ConnectionClosed as error:
-                    self._last_cause = _cause(error)
-                    self._lose(socket)
-                    # The first refusal may concern a message that another task sent at the same time.
-                    refusals += _code(error) == _MESSAGE_TOO_BIG
-                    if refusals > 1:
-                        raise TooLarge(size_bytes) from None
-                else:
+                if socket is not None and await self._written(socket, raw):
                     return
         raise NotConnected(self.credentials.gateway, self._last_cause)
+
+    async def _write(self, sent: OutgoingEnvelope) -> bool:
+        """Write an envelope; a numbered connection that breaks then repeats it. False if none will ever come."""
+        while not self._over:
+            await self._joined.wait()
+            socket = self._socket
+            if socket is None:
+                continue
+            sent.is_written = True  # from here on the gateway may have it
+            if await self._written(socket, sent.text) or self.delivery.is_numbered:
+                return True
+            sent.is_written = False  # a plain gateway: our own send failed, so write it again ourselves
+        return False
+
+    async def _await_decision(self, sent: OutgoingEnvelope) -> None:
+        """Wait until the gateway has accepted an envelope; offer it again while the gateway cannot store it."""
+        wait_seconds = NOT_STORED_FIRST_SECONDS
+        while True:
+            await sent.done.wait()
+            error = sent.error
+            if not isinstance(error, NotAccepted) or error.error != NOT_STORED:
+                break
+            await anyio.sleep(wait_seconds)
+            wait_seconds = min(wait_seconds * 2, BACKOFF_MAX_SECONDS)
+            sent.retry()
+            await self._write(sent)
+        if error is not None:
+            raise error
+        if not sent.is_accepted:
+            raise NotConfirmed(sent.envelope, self._last_cause)
+
+    async def _written(self, socket: ClientConnection, raw: str | bytes) -> bool:
+        try:
+            await socket.send(raw)
+        except ConnectionClosed as error:
+            self._last_cause = _cause(error)
+            self._lose(socket)
+            return False
+        return True
 
     async def aclose(self) -> None:
         """Leave: close the socket, after which `run` returns."""
@@ -154,6 +253,8 @@ class Client:
             except (OSError, TimeoutError, UnicodeError, WebSocketException) as error:
                 self._last_cause = _cause(error)
                 self._raise_if_reconnecting_is_pointless(error)
+                if _code(error) == _MESSAGE_TOO_BIG:
+                    self.delivery.refuse_largest()
             finally:
                 self._lose(self._socket)
             if self._closing:
@@ -209,15 +310,31 @@ class Client:
     async def _join(self, socket: ClientConnection, receive: Receive, wait_seconds: float) -> None:
         """Send the join frame and wait for our welcome; what arrives before it is passed on."""
         mine = self.credentials
-        frame = join_frame(space=mine.space, participant=mine.participant, token=mine.token)
+        frame = join_frame(
+            space=mine.space, participant=mine.participant, token=mine.token, delivery=self._delivery_request()
+        )
         with anyio.fail_after(wait_seconds):
             await socket.send(to_json(frame).decode())
             while (welcome := await self._welcome_or_none(socket, receive)) is None:
                 pass
-        self._socket = socket
         self.joins += 1
-        self._joined.set()
+        is_live = self.delivery.begin(welcome)
         await receive(welcome)
+        if is_live:
+            await self._go_live(socket)
+
+    def _delivery_request(self) -> DeliveryRequest:
+        reached = self.delivery.position
+        return DeliveryRequest(since=str(reached)) if reached is not None else self._first_delivery
+
+    async def _go_live(self, socket: ClientConnection) -> None:
+        """Everything missed has arrived: repeat what is undecided, in order, then let other envelopes pass."""
+        if self.delivery.is_numbered:
+            for sent in self.delivery.undecided():
+                if not await self._written(socket, sent.text):
+                    return
+        self._socket = socket
+        self._joined.set()
 
     async def _welcome_or_none(self, socket: ClientConnection, receive: Receive) -> Envelope | None:
         message = _read(await socket.recv())
@@ -236,6 +353,11 @@ class Client:
                 continue
             if isinstance(message, Envelope):
                 self._raise_if_rejected(message)
+                arrival = self.delivery.receive(message)
+                if arrival is Arrival.GO_LIVE and self._socket is None:
+                    await self._go_live(socket)
+                if arrival is not Arrival.PASS_ON:
+                    continue
             await receive(message)
 
     def _raise_if_rejected(self, message: Envelope) -> None:
@@ -262,6 +384,11 @@ class Client:
             raise GatewayError(f"no space '{self.credentials.space}' at {self.credentials.gateway}") from None
         if code == CLOSE_REMOVED:
             raise GatewayError(f"'{self.credentials.participant}' was removed from the space") from None
+
+
+def _check_size(size_bytes: int) -> None:
+    if size_bytes > DEFAULT_MAX_BYTES:
+        raise TooLarge(size_bytes, DEFAULT_MAX_BYTES)
 
 
 def _read(raw: bytes | str) -> Envelope | StreamFrame | None:

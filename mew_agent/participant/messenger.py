@@ -18,7 +18,7 @@ from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
 from pydantic import BaseModel
 
-from mew_agent.errors import NotPermitted, PeerAbsent
+from mew_agent.errors import NotAccepted, NotPermitted, PeerAbsent, Refused
 from mew_agent.participant.client import SEND_TIMEOUT_SECONDS
 from mew_agent.participant.peers import Peers
 from mew_agent.participant.requests import PendingRequest, PendingRequests
@@ -99,19 +99,23 @@ class Messenger:
         correlation_id: tuple[str, ...] = (),
         context: str | None = None,
         wait_seconds: float = SEND_TIMEOUT_SECONDS,
+        confirm: bool = True,
     ) -> Envelope:
         """Send one envelope and return it; see `Participant.send`."""
         addressees = (to,) if isinstance(to, str) else tuple(to)
         envelope = self.draft(kind, payload, to=addressees, correlation_id=correlation_id, context=context)
-        await self.send_envelope(envelope, wait_seconds=wait_seconds)
+        await self.send_envelope(envelope, wait_seconds=wait_seconds, confirm=confirm)
         return envelope
 
-    async def send_envelope(self, envelope: Envelope, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
+    async def send_envelope(
+        self, envelope: Envelope, *, wait_seconds: float = SEND_TIMEOUT_SECONDS, confirm: bool = True
+    ) -> None:
         """Send an envelope made by `draft`. Raises what `Participant.send` raises."""
         self._check_permission(envelope)
         if envelope.kind not in kinds.ALLOWED_WHILE_PAUSED:
             await self.until_active()
-        await self.session.client.send(envelope, wait_seconds=wait_seconds)
+        client = self.session.client
+        await (client.send if confirm else client.send_unconfirmed)(envelope, wait_seconds=wait_seconds)
 
     async def send_and_wait(self, request: PendingRequest, timeout_seconds: float) -> None:
         """Send a request and wait until it is done, or the time is over. Raises what `sent_request` raises."""
@@ -129,7 +133,10 @@ class Messenger:
         if request.peer not in self.peers and request.peer not in (self.id, GATEWAY, STREAM_GATEWAY):
             raise PeerAbsent(request.peer)
         with self.pending.tracking(request):
-            await self.send_envelope(request.sent)
+            try:
+                await self.send_envelope(request.sent)
+            except NotAccepted as refused:
+                raise Refused(request.peer, request.sent.kind, refused.error, refused.detail) from None
             request.is_sent = True
             yield
 

@@ -303,19 +303,30 @@ class Participant:
         correlation_id: tuple[str, ...] = (),
         context: str | None = None,
         wait_seconds: float = SEND_TIMEOUT_SECONDS,
+        confirm: bool = True,
     ) -> Envelope:
-        """Send one envelope and return it. While paused, a kind that may not be sent then waits until we are resumed.
+        """Send one envelope, wait until the gateway has accepted it, and return it.
 
-        Raises `NotPermitted` if no capability covers it, `NotConnected` if the connection is not restored within
-        `wait_seconds`, `TooLarge` if the gateway does not accept its size.
+        It is repeated under its id after a lost connection; members get it once. While paused, a kind that may not be
+        sent then waits until we are resumed. `confirm=False` writes it once and does not wait.
+
+        Raises `NotPermitted` if no capability covers it; `NotAccepted` if the gateway refused it; `NotConfirmed` if the
+        gateway did not confirm it within `wait_seconds`, so that members may or may not get it; `NotConnected` if it
+        could not be sent in that time; `TooLarge` if the gateway does not accept its size.
         """
         return await self.messenger.send(
-            kind, payload, to=to, correlation_id=correlation_id, context=context, wait_seconds=wait_seconds
+            kind,
+            payload,
+            to=to,
+            correlation_id=correlation_id,
+            context=context,
+            wait_seconds=wait_seconds,
+            confirm=confirm,
         )
 
     async def send_frame(self, frame: bytes | str, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
         """Send a stream frame made by `mew_protocol.codec.encode_frame`. Raises `NotConnected` after `wait_seconds`."""
-        await self.session.client.send(frame, wait_seconds=wait_seconds)
+        await self.session.client.send_unconfirmed(frame, wait_seconds=wait_seconds)
 
     async def chat(
         self, text: str, *, to: tuple[str, ...] | list[str] | str = (), correlation_id: tuple[str, ...] = ()

@@ -5,15 +5,13 @@ for example at a terminal, passes its own function. The rules are `FulfillerPoli
 """
 
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import anyio
 from mew_protocol import kinds
-from mew_protocol.envelope import Envelope
 
-from mew_agent.errors import GatewayError, NotPermitted
+from mew_agent.errors import GatewayError, NotAccepted, NotPermitted
 from mew_agent.participant.events import ChatReceived, ProposalClosed, ProposalMade
 from mew_agent.participant.participant import Participant
 from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, is_answer, read_answer
@@ -21,7 +19,6 @@ from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy, is_answer,
 logger = logging.getLogger(__name__)
 
 CANCEL_SECONDS = 2.0
-MAX_REMEMBERED = 1_000
 
 
 @dataclass
@@ -45,12 +42,10 @@ class Fulfiller:
         self.policy = policy or FulfillerPolicy()
         self._decide = decide or self._ask_by_chat
         self._ask_scopes: dict[str, anyio.CancelScope] = {}
-        self._fulfilled: deque[tuple[str, ProposalMade]] = deque(maxlen=MAX_REMEMBERED)
         self._one_at_a_time = anyio.Lock()
         self._question: _OpenQuestion | None = None
         me.on_proposal(self._receive_proposal)
         me.on_proposal_closed(self._stop_asking)
-        me.on(kinds.SYSTEM_ERROR)(self._receive_refusal)
         me.on_chat(self._receive_chat)
 
     # -- what arrives ------------------------------------------------------------------------------------
@@ -71,13 +66,6 @@ class Fulfiller:
         if scope is not None and closed.by != self._me.id:
             scope.cancel()
 
-    async def _receive_refusal(self, error: Envelope) -> None:
-        """Reject a proposal if the gateway refused to relay the request that fulfils it: its proposer must not wait."""
-        for request_id, proposal in tuple(self._fulfilled):
-            if error.refers_to(request_id):
-                self._fulfilled.remove((request_id, proposal))
-                await self._reject(proposal, "incapable")
-
     async def _receive_chat(self, chat: ChatReceived) -> None:
         question = self._question
         if question is None or chat.sender != question.person or not chat.is_to_me:
@@ -92,11 +80,9 @@ class Fulfiller:
 
     async def _fulfil(self, proposal: ProposalMade) -> None:
         try:
-            request = await proposal.fulfil()
-        except NotPermitted:
+            await proposal.fulfil()
+        except (NotPermitted, NotAccepted):  # its proposer must not wait
             await self._reject(proposal, "incapable")
-        else:
-            self._fulfilled.append((request.id, proposal))
 
     async def _reject(self, proposal: ProposalMade, reason: str) -> None:
         logger.info("rejected a proposal of '%s': %s", proposal.sender, reason)

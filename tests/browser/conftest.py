@@ -1,4 +1,4 @@
-"""A real Chromium, a real gateway, and small members that say what a test tells them to."""
+"""Chromium, a gateway, and members that send what a test tells them to."""
 
 import json
 import os
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 20.0
 expect.set_options(timeout=PATIENCE_SECONDS * 1000)
 
 HOSTILE = "<img src=x onerror=document.title='owned'>"
-"""Markup that would act if a page took it for markup. It is a valid id too."""
+"""HTML that would run if the page parsed it. It is also a valid participant id."""
 
 SPACE = f"""
 space: {{id: review, name: Review room}}
@@ -44,7 +44,7 @@ CHROMIUM_ARGS = (
 
 
 class Member:
-    """A participant that says what it is told to and remembers nothing."""
+    """A participant that sends what a test tells it to."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
@@ -57,11 +57,11 @@ class Member:
         await self._socket.send(json.dumps({key: value for key, value in envelope.items() if value}))
 
     async def report(self, *, to: Sequence[str] = (), **status: Any) -> None:
-        """Send a status; `messages_in_context` is 3 unless said otherwise."""
+        """Send a status; `messages_in_context` is 3 by default."""
         await self.say(kinds.PARTICIPANT_STATUS, {"messages_in_context": 3, **status}, to=to)
 
     async def heard(self, kind: str) -> dict[str, Any]:
-        """The next envelope of a kind."""
+        """Wait for the next envelope of a kind."""
         with anyio.fail_after(PATIENCE_SECONDS):
             async for frame in self._socket:
                 envelope: dict[str, Any] = json.loads(frame)
@@ -71,19 +71,19 @@ class Member:
 
 
 class Join(Protocol):
-    """`join("coder")`: a member for the length of a block."""
+    """`join("coder")`: a member while the block runs."""
 
     def __call__(self, participant: str) -> AbstractAsyncContextManager[Member]: ...
 
 
 class Look(Protocol):
-    """`look("ada")`: the dashboard as a participant opens it from a link."""
+    """`look("ada")`: opens the dashboard from a link, as this participant."""
 
     async def __call__(self, participant: str = "ada", *, token: str | None = None) -> Page: ...
 
 
 class Tab:
-    """A page, and everything it asked for and complained about."""
+    """A page, with the URLs it requested and the errors it logged."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -102,7 +102,7 @@ class Tab:
 
 
 def chromium_path() -> str | None:
-    """Where a Chromium lies on this machine."""
+    """Return the path of an installed Chromium."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     return os.environ.get("CHROMIUM") or next((found for name in names if (found := shutil.which(name))), None)
 
@@ -127,14 +127,14 @@ def config() -> SpaceConfig:
 
 @pytest.fixture
 async def gateway(config: SpaceConfig) -> AsyncIterator[RunningGateway]:
-    """A gateway of its own for each test."""
+    """A gateway for one test."""
     async with serve_gateway(config) as running:
         yield running
 
 
 @pytest.fixture
 async def tab(browser: Browser) -> AsyncIterator[Tab]:
-    """A fresh tab without history, storage or complaints."""
+    """A new tab without history and storage."""
     context = await browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-GB")
     page = await context.new_page()
     page.set_default_timeout(PATIENCE_SECONDS * 1000)
@@ -144,7 +144,7 @@ async def tab(browser: Browser) -> AsyncIterator[Tab]:
 
 @pytest.fixture
 def look(gateway: RunningGateway, tab: Tab) -> Look:
-    """Open the dashboard from a link and wait until it is live."""
+    """Opens the dashboard from a link and waits until it is live."""
 
     async def open_as(participant: str = "ada", *, token: str | None = None) -> Page:
         secret = token or gateway.token_of(participant)
@@ -158,7 +158,7 @@ def look(gateway: RunningGateway, tab: Tab) -> Look:
 
 @pytest.fixture
 def join(gateway: RunningGateway) -> Join:
-    """Let members come in."""
+    """Connects members."""
 
     @asynccontextmanager
     async def joined(participant: str) -> AsyncIterator[Member]:

@@ -1,4 +1,4 @@
-"""The dashboard in a real Chromium, served by a real gateway, with real members in the space."""
+"""The dashboard in Chromium, served by a gateway, with members connected to the space."""
 
 import re
 from contextlib import AsyncExitStack
@@ -38,12 +38,12 @@ def card(page: Page, participant: str) -> Locator:
 
 
 def slot(within: Locator, name: str) -> Locator:
-    """One place of a card."""
+    """A part of a card."""
     return within.locator(f"[data-slot={name}]")
 
 
 async def board_of(page: Page, gateway: RunningGateway) -> dict[str, Any]:
-    """The gateway's own board, by participant."""
+    """The gateway's board, by participant."""
     answer = await page.request.get(
         f"{gateway.url}/spaces/review/context", headers={"Authorization": f"Bearer {gateway.token_of('ada')}"}
     )
@@ -51,7 +51,7 @@ async def board_of(page: Page, gateway: RunningGateway) -> dict[str, Any]:
 
 
 async def assert_same_integers(page: Page, gateway: RunningGateway, participant: str) -> None:
-    """A card, its gauge and the gateway's board say the same."""
+    """A card, its gauge and the gateway's board show the same figures."""
     status = (await board_of(page, gateway))[participant]["status"]
     shown = card(page, participant)
     await expect(slot(shown, "tokens")).to_have_text(f"{status['tokens']:,}")
@@ -61,7 +61,7 @@ async def assert_same_integers(page: Page, gateway: RunningGateway, participant:
     await expect(gauge).to_have_attribute("aria-valuemax", str(status["max_tokens"]))
 
 
-async def test_cards_show_the_integers_of_the_board_before_and_after_the_page_was_opened(
+async def test_cards_show_the_same_integers_as_the_board(
     gateway: RunningGateway, look: Look, join: Join, tab: Tab
 ) -> None:
     async with join("coder") as coder:
@@ -78,7 +78,9 @@ async def test_cards_show_the_integers_of_the_board_before_and_after_the_page_wa
     assert tab.complaints == []
 
 
-async def test_a_status_narrowed_for_one_asker_changes_no_card(gateway: RunningGateway, look: Look, join: Join) -> None:
+async def test_a_partial_status_for_one_participant_changes_no_card(
+    gateway: RunningGateway, look: Look, join: Join
+) -> None:
     page = await look()
     async with join("coder") as coder:
         await coder.report(tokens=5_000, **WINDOW, context=REPORTED)
@@ -89,14 +91,14 @@ async def test_a_status_narrowed_for_one_asker_changes_no_card(gateway: RunningG
         await assert_same_integers(page, gateway, "coder")
 
 
-async def test_an_unknown_amount_shows_no_number_but_why_and_what_was_last_reported(look: Look, join: Join) -> None:
+async def test_an_unknown_amount_shows_the_reason_and_the_last_report(look: Look, join: Join) -> None:
     page = await look()
     async with join("coder") as coder:
         last = {"tokens": 98_412, "measured_at": "2026-01-01T10:00:00Z", "call_id": "call-1"}
         unknown = {"basis": "unknown", "reason": "usage_unavailable", "last_reported": last}
         await coder.report(**WINDOW, context={**unknown, "max_tokens_basis": "assumed"})
         shown = card(page, "coder")
-        await expect(slot(shown, "tokens")).to_have_text("Not known")
+        await expect(slot(shown, "tokens")).to_have_text("Unknown")
         await expect(slot(shown, "window")).to_have_text("· window 128,000 (assumed)")
         await expect(slot(shown, "known")).to_contain_text("unknown: the model server reported no usage")
         await expect(slot(shown, "known")).to_contain_text(re.compile(r"last reported 98,412, \d+ d ago"))
@@ -105,7 +107,7 @@ async def test_an_unknown_amount_shows_no_number_but_why_and_what_was_last_repor
         assert await slot(shown, "fill").evaluate("fill => fill.getBoundingClientRect().width") == 0
 
 
-async def test_a_projection_is_hatched_and_marked_as_one(look: Look, join: Join) -> None:
+async def test_a_projection_is_hatched_and_marked(look: Look, join: Join) -> None:
     page = await look()
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
@@ -116,19 +118,19 @@ async def test_a_projection_is_hatched_and_marked_as_one(look: Look, join: Join)
         shown = card(page, "coder")
         await expect(slot(shown, "tokens")).to_have_text("~27,046")
         await expect(slot(shown, "known")).to_have_text("projected")
-        await expect(slot(shown, "remark")).to_have_text("2 items added since")
+        await expect(slot(shown, "remark")).to_have_text("2 items added since then")
         await expect(slot(shown, "fill")).to_have_css("background-image", re.compile("repeating-linear-gradient"))
 
 
-async def test_a_figure_nobody_labelled_is_not_taken_for_a_report(look: Look, join: Join) -> None:
+async def test_a_figure_without_a_basis_is_marked_as_an_estimate(look: Look, join: Join) -> None:
     page = await look()
     async with join("coder") as coder:
         await coder.report(tokens=512, **WINDOW)
         await expect(slot(card(page, "coder"), "tokens")).to_have_text("~512")
-        await expect(slot(card(page, "coder"), "known")).to_contain_text("unlabelled, it did not say how it knows")
+        await expect(slot(card(page, "coder"), "known")).to_contain_text("source not stated")
 
 
-async def test_a_card_tells_mark_level_parts_and_last_compaction(look: Look, join: Join) -> None:
+async def test_a_card_shows_limit_level_parts_and_last_compaction(look: Look, join: Join) -> None:
     page = await look()
     async with join("coder") as coder:
         parts = [
@@ -143,10 +145,10 @@ async def test_a_card_tells_mark_level_parts_and_last_compaction(look: Look, joi
         await expect(slot(shown, "level")).to_have_text("near limit · 92%")
         await expect(slot(shown, "known")).to_contain_text("compacts at 115,200")
         await expect(slot(shown, "last")).to_have_text(
-            re.compile(r"^Last compaction freed 23,020, \d+ d ago \(threshold\)$")
+            re.compile(r"^Last compaction freed 23,020 tokens \d+ d ago \(threshold\)$")
         )
         rows = slot(shown, "legend").get_by_role("listitem")
-        await expect(rows).to_have_text(["prompt and tools 6,000", "tool results ~112,000"])
+        await expect(rows).to_have_text(["system prompt and tools 6,000", "tool results ~112,000"])
         place = await slot(shown, "mark").evaluate(
             "mark => (mark.getBoundingClientRect().left + 1 - mark.parentElement.getBoundingClientRect().left)"
             " / mark.parentElement.getBoundingClientRect().width"
@@ -155,63 +157,63 @@ async def test_a_card_tells_mark_level_parts_and_last_compaction(look: Look, joi
         await expect(page.locator("#glance")).to_have_text("1 window: 1 near the limit")
 
 
-async def test_the_trail_has_a_notch_for_each_compaction(look: Look, join: Join) -> None:
+async def test_the_sparkline_has_a_notch_for_each_compaction(look: Look, join: Join) -> None:
     page = await look()
     async with join("coder") as coder:
         for tokens in (40_000, 90_000, 116_000):
             await coder.report(tokens=tokens, **WINDOW, context=REPORTED)
         await coder.report(tokens=45_000, **WINDOW, context={**REPORTED, "last_compaction": COMPACTION})
-        trail = card(page, "coder").get_by_role("img", name="Since this page was opened")
-        await expect(trail).to_have_attribute(
-            "aria-label", "Since this page was opened: 4 figures, from 40,000 to 45,000 tokens, 1 compaction"
+        sparkline = card(page, "coder").get_by_role("img", name="Since you opened this page")
+        await expect(sparkline).to_have_attribute(
+            "aria-label", "Since you opened this page: 4 values, from 40,000 to 45,000 tokens, 1 compaction"
         )
-        await expect(trail.locator(".trail-notch")).to_have_count(1)
-        await expect(page.get_by_role("log")).to_contain_text("coder compacted, freed 23,020 (threshold)")
+        await expect(sparkline.locator(".sparkline-notch")).to_have_count(1)
+        await expect(page.get_by_role("log")).to_contain_text("coder compacted: freed 23,020 tokens (threshold)")
 
 
-async def test_an_open_card_tells_what_the_last_compaction_put_in_the_place_of_what(look: Look, join: Join) -> None:
+async def test_an_open_card_shows_what_the_last_compaction_replaced(look: Look, join: Join) -> None:
     page = await look()
     async with join("coder") as coder:
         await coder.report(tokens=116_000, **WINDOW, context=REPORTED)
         await coder.say(kinds.CHAT, {"text": "this was said before"})
         await coder.report(tokens=45_000, **WINDOW, context={**REPORTED, "last_compaction": COMPACTION})
         shown = card(page, "coder")
-        await shown.get_by_text("Conversation", exact=True).click()
-        gave_way = "40 messages gave way to a summary of ~980 tokens"
-        await expect(slot(shown, "replaced")).to_have_text(f"Last compaction: {gave_way}.")
-        story = slot(shown, "story").get_by_role("listitem")
-        await expect(story).to_have_count(2)
-        await expect(story.first).to_contain_text("this was said before")
-        await expect(story.last).to_contain_text(f"compacted, freed 23,020 (threshold): {gave_way}")
+        await shown.get_by_text("Activity", exact=True).click()
+        replaced = "40 messages replaced by a summary of ~980 tokens"
+        await expect(slot(shown, "replaced")).to_have_text(f"Last compaction: {replaced}.")
+        activity = slot(shown, "activity").get_by_role("listitem")
+        await expect(activity).to_have_count(2)
+        await expect(activity.first).to_contain_text("this was said before")
+        await expect(activity.last).to_contain_text(f"compacted: freed 23,020 tokens (threshold); {replaced}")
         dropped = {**COMPACTION, "at": "2026-01-01T11:00:00Z", "summary_tokens": 0, "freed_messages": 1}
         await coder.report(tokens=44_000, **WINDOW, context={**REPORTED, "last_compaction": dropped})
-        await expect(slot(shown, "replaced")).to_have_text("Last compaction: 1 message left without a summary.")
+        await expect(slot(shown, "replaced")).to_have_text("Last compaction: 1 message removed without a summary.")
         cleared = {**dropped, "at": "2026-01-01T12:00:00Z", "freed_messages": 0}
         await coder.report(tokens=43_000, **WINDOW, context={**REPORTED, "last_compaction": cleared})
         await expect(slot(shown, "replaced")).to_be_hidden()
 
 
-async def test_the_compact_button_asks_in_the_viewers_name_and_shows_the_answer(look: Look, join: Join) -> None:
+async def test_the_compact_button_sends_a_request_and_shows_the_answer(look: Look, join: Join) -> None:
     page = await look()
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
         await page.get_by_role("button", name="Compact coder").click()
         asked = await coder.heard(kinds.PARTICIPANT_COMPACT)
         assert (asked["from"], asked["to"]) == ("ada", ["coder"])
-        assert asked["payload"] == {"reason": "asked for on the dashboard"}
+        assert asked["payload"] == {"reason": "requested on the dashboard"}
         answer = slot(card(page, "coder"), "answer")
         await expect(answer).to_have_text("Compacting 98,412 tokens …")
         await expect(page.get_by_role("button", name="Compacting coder")).to_be_disabled()
         done = {"status": "compacted", "freed_tokens": 71_366, "freed_messages": 84, "basis": "exact"}
         done |= {"tokens_after": 27_046, "max_tokens": 128_000}
         await coder.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[asked["id"]])
-        said = "Freed 71,366 tokens, 84 messages; now ~27,046 of 128,000 (projected; exact after its next call)."
+        said = "Freed 71,366 tokens in 84 messages; now ~27,046 of 128,000 (projected until its next call)."
         await expect(answer).to_have_text(said)
         await expect(page.locator("#announcer")).to_have_text(f"coder: {said}")
         await expect(page.get_by_role("button", name="Compact coder")).to_be_enabled()
 
 
-async def test_an_answer_to_somebody_elses_request_is_not_taken_for_ours(look: Look, join: Join) -> None:
+async def test_answers_to_other_requests_are_ignored(look: Look, join: Join) -> None:
     page = await look()
     async with join("coder") as coder, join("writer") as writer:
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
@@ -227,7 +229,7 @@ async def test_an_answer_to_somebody_elses_request_is_not_taken_for_ours(look: L
         await expect(slot(card(page, "coder"), "answer")).to_have_text("Compacting 98,412 tokens …")
 
 
-async def test_the_keyboard_alone_compacts_to_a_target_and_reads_why_it_was_skipped(look: Look, join: Join) -> None:
+async def test_compaction_to_a_target_works_by_keyboard(look: Look, join: Join) -> None:
     page = await look()
     async with join("coder") as coder:
         await coder.report(tokens=27_046, **WINDOW, context=REPORTED)
@@ -242,10 +244,10 @@ async def test_the_keyboard_alone_compacts_to_a_target_and_reads_why_it_was_skip
         done = {"status": "skipped", "skipped": True, "reason": "already_below_target", "tokens_before": 27_046}
         await coder.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[asked["id"]])
         answer = slot(card(page, "coder"), "answer")
-        await expect(answer).to_have_text("Skipped: already below 200,000 (27,046).")
+        await expect(answer).to_have_text("Skipped: already below 200,000 (now 27,046).")
 
 
-async def test_a_viewer_without_the_capability_reads_the_gateways_refusal(look: Look, join: Join) -> None:
+async def test_a_request_without_the_capability_shows_the_refusal(look: Look, join: Join) -> None:
     page = await look("eve")
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
@@ -255,21 +257,21 @@ async def test_a_viewer_without_the_capability_reads_the_gateways_refusal(look: 
         )
 
 
-async def test_who_leaves_keeps_a_card_that_says_so_and_open_requests_end(look: Look, join: Join) -> None:
+async def test_a_participant_that_leaves_keeps_its_card_and_ends_open_requests(look: Look, join: Join) -> None:
     page = await look()
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
         await page.get_by_role("button", name="Compact coder").click()
         await coder.heard(kinds.PARTICIPANT_COMPACT)
     shown = card(page, "coder")
-    await expect(slot(shown, "answer")).to_have_text("It left before it answered.")
-    await expect(slot(shown, "remark")).to_contain_text("not connected, last heard of")
-    await expect(slot(shown, "word")).to_have_text("not connected")
+    await expect(slot(shown, "answer")).to_have_text("Disconnected before it answered.")
+    await expect(slot(shown, "remark")).to_contain_text("disconnected, last status")
+    await expect(slot(shown, "word")).to_have_text("disconnected")
     await expect(page.get_by_role("button", name="Compact coder")).to_be_disabled()
 
 
 @pytest.mark.parametrize("config", [CROWD])
-async def test_of_many_a_card_shows_its_drawings_when_it_is_opened(look: Look, join: Join) -> None:
+async def test_with_many_cards_only_open_ones_show_charts(look: Look, join: Join) -> None:
     page = await look()
     async with AsyncExitStack() as members:
         for number in range(10):
@@ -280,33 +282,31 @@ async def test_of_many_a_card_shows_its_drawings_when_it_is_opened(look: Look, j
         shown, other = card(page, "agent-9"), card(page, "agent-0")
         await expect(slot(shown, "tokens")).to_be_visible()
         await expect(slot(shown, "last")).to_be_hidden()
-        await shown.get_by_text("Figures", exact=True).click()
+        await shown.get_by_text("Details", exact=True).click()
         await expect(slot(shown, "last")).to_be_visible()
         await expect(slot(other, "last")).to_be_hidden()
 
 
-async def test_those_without_a_context_share_one_line(look: Look, join: Join) -> None:
+async def test_participants_without_a_context_share_one_line(look: Look, join: Join) -> None:
     page = await look()
     async with join("ada"), join("eve"):
-        await expect(page.locator("#others")).to_have_text(
-            re.compile(r"^also here: ada \(you\), eve\s*not connected: ")
-        )
+        await expect(page.locator("#others")).to_have_text(re.compile(r"^Connected: ada \(you\), eve\s*Disconnected: "))
         await expect(page.locator("#cards > li")).to_have_count(0)
-    await expect(page.locator("#others")).not_to_contain_text("also here")
+    await expect(page.locator("#others")).not_to_contain_text("Connected:")
 
 
-async def test_what_is_wrong_with_a_tool_stands_behind_its_name(look: Look, join: Join) -> None:
+async def test_a_tools_problem_follows_its_name(look: Look, join: Join) -> None:
     page = await look()
     async with join("coder") as bridge:
         await bridge.report(status="mcp_server_down:clock ended with code 1")
         await expect(page.locator("#others")).to_have_text(
-            re.compile(r"^also here: coder \(mcp server down: clock ended with code 1\)")
+            re.compile(r"^Connected: coder \(mcp server down: clock ended with code 1\)")
         )
         await bridge.report(status="active")
-        await expect(page.locator("#others")).to_have_text(re.compile(r"^also here: coder\s*not"))
+        await expect(page.locator("#others")).to_have_text(re.compile(r"^Connected: coder\s*Disconnected"))
 
 
-async def test_spend_and_budget_countdown_and_savings_are_told(look: Look, join: Join) -> None:
+async def test_a_card_shows_spend_countdown_and_suggestions(look: Look, join: Join) -> None:
     page = await look()
     async with join("coder") as coder:
         saved = [
@@ -317,19 +317,19 @@ async def test_spend_and_budget_countdown_and_savings_are_told(look: Look, join:
         more = {"spent_tokens": 61_000, "budget_tokens": 100_000, "injection": counting, "suggestions": saved}
         await coder.report(tokens=98_412, **WINDOW, context={**REPORTED, **more})
         shown = card(page, "coder")
-        await expect(slot(shown, "remark")).to_have_text("spent 61,000 of 100,000 · in force: countdown (3 left)")
+        await expect(slot(shown, "remark")).to_have_text("spent 61,000 of 100,000 tokens · active: countdown (3 left)")
         await expect(slot(shown, "savings").get_by_role("listitem")).to_have_text(
             [
-                "drop tool outputs (saves ~4,200, low impact)",
-                "three (saves ~30, low impact)",
-                "two (saves ~20, low impact)",
+                "drop tool outputs (saves ~4,200 tokens, low impact)",
+                "three (saves ~30 tokens, low impact)",
+                "two (saves ~20 tokens, low impact)",
             ]
         )
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
         await expect(slot(shown, "savings")).to_be_hidden()
 
 
-async def test_a_card_opens_to_what_its_participant_says_hears_and_thinks(look: Look, join: Join) -> None:
+async def test_an_open_card_shows_messages_and_thoughts(look: Look, join: Join) -> None:
     page = await look()
     async with join("coder") as coder, join("writer") as writer:
         for member in (coder, writer):
@@ -340,16 +340,16 @@ async def test_a_card_opens_to_what_its_participant_says_hears_and_thinks(look: 
         await coder.say(kinds.REASONING_THOUGHT, {"message": "I look first.", "reasoning": "", "action": "act"})
         await coder.say(kinds.CHAT, {"text": "it is"}, to=["writer"])
         await page.get_by_role("log").get_by_text("it is", exact=True).wait_for()
-        summary = card(page, "coder").get_by_text("Conversation", exact=True)
+        summary = card(page, "coder").get_by_text("Activity", exact=True)
         await summary.focus()
         await page.keyboard.press("Enter")
-        story = page.get_by_role("list", name="What coder says, hears and thinks")
-        await expect(story.locator(".said")).to_have_text(["is it done?", "I look first.", "it is"])
-        await expect(story.locator(".names")).to_have_text(["writer → coder", "coder thinks", "coder → writer"])
-        await expect(slot(card(page, "writer"), "story").locator(".said")).to_have_text(["is it done?", "it is"])
+        activity = page.get_by_role("list", name="Messages and thoughts of coder")
+        await expect(activity.locator(".said")).to_have_text(["is it done?", "I look first.", "it is"])
+        await expect(activity.locator(".names")).to_have_text(["writer → coder", "coder thinks", "coder → writer"])
+        await expect(slot(card(page, "writer"), "activity").locator(".said")).to_have_text(["is it done?", "it is"])
 
 
-async def test_what_participants_write_stays_text(look: Look, join: Join, tab: Tab) -> None:
+async def test_text_from_participants_is_never_parsed_as_html(look: Look, join: Join, tab: Tab) -> None:
     page = await look()
     async with join(HOSTILE) as villain:
         report = {**REPORTED, "level": HOSTILE, "model": HOSTILE, "policy": HOSTILE}
@@ -369,15 +369,13 @@ async def test_what_participants_write_stays_text(look: Look, join: Join, tab: T
         await villain.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[asked["id"]])
         await expect(slot(shown, "answer")).to_have_text(f"Skipped: {HOSTILE}.")
         await expect(page.get_by_role("log").locator(".said")).to_have_text(HOSTILE)
-        await expect(slot(shown, "story").locator(".said")).to_have_text([HOSTILE, HOSTILE])
+        await expect(slot(shown, "activity").locator(".said")).to_have_text([HOSTILE, HOSTILE])
         await expect(page.locator("main img")).to_have_count(0)
         assert await page.title() == "Review room · mew"
     assert tab.complaints == []
 
 
-async def test_chats_tell_who_speaks_to_whom_in_their_order_and_only_the_newest_are_kept(
-    look: Look, join: Join
-) -> None:
+async def test_the_conversation_shows_sender_recipients_and_newest_messages(look: Look, join: Join) -> None:
     page = await look()
     async with join("coder") as coder:
         for number in range(205):
@@ -390,20 +388,18 @@ async def test_chats_tell_who_speaks_to_whom_in_their_order_and_only_the_newest_
         await expect(lines.last).to_be_in_viewport()
 
 
-async def test_the_token_leaves_the_address_bar_and_a_reload_still_works(
-    gateway: RunningGateway, look: Look, tab: Tab
-) -> None:
+async def test_the_token_leaves_the_url_and_survives_a_reload(gateway: RunningGateway, look: Look, tab: Tab) -> None:
     page = await look()
     assert page.url == f"{gateway.url}/dashboard"
     await page.reload()
     await page.get_by_text("live", exact=True).wait_for()
-    await page.get_by_role("button", name="Forget token").click()
+    await page.get_by_role("button", name="Sign out").click()
     await page.reload()
-    await expect(page.get_by_role("heading", name="Look into a space")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     assert not [address for address in tab.addresses if gateway.token_of("ada") in address.partition("#")[0]]
 
 
-async def test_nothing_is_asked_of_another_host_and_nothing_is_complained_about(
+async def test_the_page_requests_nothing_from_other_hosts(
     gateway: RunningGateway, look: Look, join: Join, tab: Tab
 ) -> None:
     page = await look()
@@ -416,7 +412,7 @@ async def test_nothing_is_asked_of_another_host_and_nothing_is_complained_about(
     assert tab.complaints == []
 
 
-async def test_without_a_token_a_form_asks_for_one_and_says_where_it_is(gateway: RunningGateway, tab: Tab) -> None:
+async def test_without_a_token_the_form_explains_where_it_is(gateway: RunningGateway, tab: Tab) -> None:
     page = tab.page
     await page.goto(f"{gateway.url}/dashboard")
     await expect(page.get_by_text(".mew/tokens/", exact=True)).to_be_visible()
@@ -424,7 +420,9 @@ async def test_without_a_token_a_form_asks_for_one_and_says_where_it_is(gateway:
     await page.get_by_label("Participant").fill("ada")
     await page.get_by_label("Token").fill("wrong")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("alert")).to_have_text("The gateway refused: this is not a token in this space.")
+    await expect(page.get_by_role("alert")).to_have_text(
+        "Sign-in failed: invalid token for this space; expected a participant's token."
+    )
     await expect(page.get_by_label("Space", exact=True)).to_have_value("review")
     await page.get_by_label("Token").fill(gateway.token_of("ada"))
     await page.keyboard.press("Enter")
@@ -432,7 +430,7 @@ async def test_without_a_token_a_form_asks_for_one_and_says_where_it_is(gateway:
     await expect(page.get_by_role("heading", level=1)).to_have_text("Review room")
 
 
-async def test_a_lost_connection_is_said_and_comes_back_with_a_fresh_board(config: SpaceConfig, tab: Tab) -> None:
+async def test_a_lost_connection_is_reported_and_restored(config: SpaceConfig, tab: Tab) -> None:
     page = tab.page
     async with serve_gateway(config) as first:
         await page.goto(
@@ -442,13 +440,11 @@ async def test_a_lost_connection_is_said_and_comes_back_with_a_fresh_board(confi
     await expect(page.locator("#connection-text")).to_contain_text("connection lost")
     async with serve_gateway(config, port=first.port, tokens=first.tokens):
         await page.get_by_text("live", exact=True).wait_for()
-        await expect(page.get_by_role("log")).to_contain_text("is not kept any more")
+        await expect(page.get_by_role("log")).to_contain_text("no longer available")
 
 
-async def test_after_a_cut_the_page_asks_for_what_it_missed_and_gets_it_once(
-    gateway: RunningGateway, look: Look, join: Join, tab: Tab
-) -> None:
-    """The first answer is a stream that ends early, as a proxy would cut it; the second is the gateway's own."""
+async def test_after_a_cut_missed_events_arrive_once(gateway: RunningGateway, look: Look, join: Join, tab: Tab) -> None:
+    """The first response is a stream that a proxy cut off; the second comes from the gateway."""
     async with join("coder") as coder:
         place = str(gateway.service.log.position)
         board = gateway.board().model_dump_json(exclude_unset=True)
@@ -470,7 +466,7 @@ async def test_after_a_cut_the_page_asks_for_what_it_missed_and_gets_it_once(
         assert asked[1].endswith(f"/spaces/review/events?since={place}")
 
 
-async def test_events_are_read_the_same_however_their_text_is_cut(look: Look) -> None:
+async def test_events_parse_the_same_however_they_are_split(look: Look) -> None:
     page = await look()
     events = await page.evaluate(
         """async () => {
@@ -492,9 +488,7 @@ async def test_events_are_read_the_same_however_their_text_is_cut(look: Look) ->
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_text_stands_out_from_its_ground_in_both_colour_schemes(
-    look: Look, join: Join, tab: Tab, scheme: Any
-) -> None:
+async def test_text_has_enough_contrast_in_both_colour_schemes(look: Look, join: Join, tab: Tab, scheme: Any) -> None:
     await tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     page = await look()
     async with join("coder") as coder, join("writer") as writer:
@@ -505,7 +499,7 @@ async def test_text_stands_out_from_its_ground_in_both_colour_schemes(
         await writer.report(**WINDOW, status="compacting", context=unknown)
         await writer.say(kinds.CHAT, {"text": "hello"}, to=["coder"])
         await page.get_by_role("log").get_by_text("hello", exact=True).wait_for()
-        await expect(page.get_by_role("img", name="Context of writer: Not known")).to_be_visible()
+        await expect(page.get_by_role("img", name="Context of writer: Unknown")).to_be_visible()
         too_faint = await page.evaluate(CONTRAST)
         assert too_faint == []
 
@@ -536,7 +530,7 @@ CONTRAST = """() => {
 }"""
 
 
-async def test_on_a_narrow_screen_nothing_is_wider_than_the_screen(look: Look, join: Join, tab: Tab) -> None:
+async def test_nothing_overflows_a_narrow_screen(look: Look, join: Join, tab: Tab) -> None:
     await tab.page.set_viewport_size({"width": 360, "height": 800})
     page = await look()
     async with join("coder") as coder:
@@ -549,7 +543,7 @@ async def test_on_a_narrow_screen_nothing_is_wider_than_the_screen(look: Look, j
         assert widths[0] == widths[1] == 360
 
 
-async def test_nothing_moves_for_those_who_asked_for_stillness(look: Look, join: Join, tab: Tab) -> None:
+async def test_reduced_motion_stops_animations(look: Look, join: Join, tab: Tab) -> None:
     page = await look()
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, status="compacting", context=REPORTED)

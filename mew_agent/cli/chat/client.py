@@ -102,7 +102,7 @@ async def _send_lines(client: "Client", lines: "MemoryObjectReceiveStream[str]")
             terminal.warn(f"not sent, no JSON: {error}")
             continue
         if isinstance(value, dict):
-            await client.send(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+            await client.send_unconfirmed(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
         else:
             terminal.warn(f"not sent, an envelope is a JSON object: {line[:60]}")
 

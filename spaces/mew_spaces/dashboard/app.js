@@ -1,26 +1,26 @@
-// The page as a whole: whose eyes it has, the feed it follows, and what goes where on the page.
+// The page: signing in, following the event feed, and updating cards and messages.
 
 import { Board, hasContext } from "./board.js";
 import { Card } from "./card.js";
 import { CompactRequests } from "./compact.js";
-import { byId, make, makeText, say, sayOrHide } from "./dom.js";
+import { byId, make, makeText, setText, setTextOrHide } from "./dom.js";
 import { EventFeed } from "./events.js";
 import { gatewayUrl, isWhole, store, stored, takeFragment } from "./session.js";
-import { Talk } from "./talk.js";
-import * as words from "./words.js";
+import { MessageList } from "./message_list.js";
+import * as text from "./text.js";
 
 const TICK_MS = 1_000;
-const MOST_FULL_CARDS = 9; // above that a card shows its drawings when it is opened
+const MAX_FULL_CARDS = 9; // with more, a card shows its charts only when it is open
 
-/** One look into a space, from opening it until its token is forgotten or refused. */
-class View {
+/** One signed-in session, until the user signs out or the token is refused. */
+class SpaceView {
   constructor(session, onRefused) {
     this._session = session;
     this._onRefused = onRefused;
     this._board = new Board();
     this._cards = new Map();
-    this._talk = new Talk(byId("talk"), byId("no-talk"));
-    this._talk.clear();
+    this._messages = new MessageList(byId("messages"), byId("no-messages"));
+    this._messages.clear();
     byId("cards").replaceChildren();
     this._requests = new CompactRequests(session, (id) => this._requestChanged(id));
     this._connection = { state: "connecting" };
@@ -50,64 +50,63 @@ class View {
     if (name === "board") {
       this._board.replace(value, Date.now());
       const title = this._board.name ?? this._board.space;
-      say(byId("space-name"), title);
+      setText(byId("space-name"), title);
       document.title = `${title} · mew`;
-      this._show(); // what follows may belong to a card
+      this._show(); // the next event may belong to one of these cards
     } else if (name === "reset") {
-      this._talk.note(undefined, "Some of what happened while the connection was lost is not kept any more.");
+      this._messages.note(undefined, "Some events were missed while disconnected and are no longer available.");
     } else if (name === "envelope") {
-      this._hear(value);
+      this._receiveEnvelope(value);
     }
     this._showSoon();
   }
 
-  _hear(envelope) {
+  _receiveEnvelope(envelope) {
     const before = this._board.entries.get(envelope.from);
-    const severity = before?.status ? words.severityOf(before.status) : "0";
+    const severity = before?.status ? text.severityOf(before.status) : "0";
     const change = this._board.receive(envelope, Date.now());
-    this._requests.hear(envelope);
+    this._requests.receive(envelope);
     if (change && hasContext(change.entry) && !this._cards.has(change.entry.id)) this._show();
     if (envelope.kind === "chat") this._chat(envelope);
-    if (envelope.kind === "reasoning/thought") this._cards.get(envelope.from)?.story.thought(envelope);
+    if (envelope.kind === "reasoning/thought") this._cards.get(envelope.from)?.activity.thought(envelope);
     if (envelope.kind === "system/presence" && change) this._presence(envelope, change.entry);
     if (envelope.kind === "participant/status" && change) this._warn(change.entry, severity);
     if (change?.compacted) this._compacted(envelope.ts, change.entry);
   }
 
   _chat(envelope) {
-    this._talk.chat(envelope);
-    for (const id of new Set([envelope.from, ...[envelope.to ?? []].flat()])) this._cards.get(id)?.story.chat(envelope);
+    this._messages.chat(envelope);
+    for (const id of new Set([envelope.from, ...[envelope.to ?? []].flat()])) this._cards.get(id)?.activity.chat(envelope);
   }
 
   _presence(envelope, entry) {
-    this._talk.presence(envelope.ts, entry.id, entry.connected ? "joined" : "left");
+    this._messages.presence(envelope.ts, entry.id, entry.connected ? "joined" : "left");
     if (!entry.connected) this._requests.left(entry.id);
   }
 
   _compacted(ts, entry) {
-    const said = words.lastCompaction(entry.status.context, () => undefined).replace(/^Last compaction /, "");
-    this._talk.note(ts, `${entry.id} compacted, ${said}`);
-    const replaced = words.replaced(entry.status.context);
-    this._cards.get(entry.id)?.story.note(ts, `compacted, ${said}${replaced && `: ${replaced}`}`);
+    const freed = text.lastCompaction(entry.status.context, () => undefined).replace(/^Last compaction /, "");
+    this._messages.note(ts, `${entry.id} compacted: ${freed}`);
+    const replaced = text.replaced(entry.status.context);
+    this._cards.get(entry.id)?.activity.note(ts, `compacted: ${freed}${replaced && `; ${replaced}`}`);
   }
 
-  /** Say aloud when somebody comes close to the edge. */
+  /** Announce to screen readers when an agent comes close to its limit. */
   _warn(entry, before) {
-    const now = words.severityOf(entry.status);
+    const now = text.severityOf(entry.status);
     if (Number(now) >= 2 && !(Number(before) >= Number(now))) {
-      announce(`${entry.id}: ${words.level(entry.status)}, ${words.amount(entry.status)} ${words.ofWindow(entry.status)}`);
+      announce(`${entry.id}: ${text.level(entry.status)}, ${text.amount(entry.status)} ${text.ofWindow(entry.status)}`);
     }
   }
 
   _requestChanged(id) {
-    const { text } = this._requests.stateOf(id);
-    announce(`${id}: ${text}`);
+    announce(`${id}: ${this._requests.stateOf(id).text}`);
     this._show();
   }
 
   _compact(id, targetTokens) {
     const entry = this._board.entries.get(id);
-    const size = entry?.status?.tokens === undefined ? undefined : words.amount(entry.status);
+    const size = entry?.status?.tokens === undefined ? undefined : text.amount(entry.status);
     void this._requests.ask(id, targetTokens, size);
   }
 
@@ -123,7 +122,7 @@ class View {
     this._show();
   }
 
-  /** Show once for all that arrives before the screen is next drawn. */
+  /** Update the page once for all events that arrive before the next frame. */
   _showSoon() {
     if (this._drawing === undefined) this._drawing = requestAnimationFrame(() => this._show());
   }
@@ -133,20 +132,20 @@ class View {
     const nowMs = Date.now();
     const entries = [...this._board.entries.values()];
     const withContext = entries.filter(hasContext);
-    this._keepCards(withContext.map((entry) => entry.id));
+    this._updateCards(withContext.map((entry) => entry.id));
     for (const entry of withContext) {
       const receivedMs = entry.receivedMs === undefined ? undefined : nowMs - entry.receivedMs;
       const elapsedMs = (wireTime) => this._board.elapsedMs(wireTime, nowMs);
       this._cards.get(entry.id).show(entry, this._requests.stateOf(entry.id), elapsedMs, receivedMs);
     }
-    byId("cards").dataset.crowded = String(withContext.length > MOST_FULL_CARDS);
+    byId("cards").dataset.crowded = String(withContext.length > MAX_FULL_CARDS);
     byId("no-cards").hidden = withContext.length > 0 || this._board.space === undefined;
-    say(byId("glance"), words.glance(withContext));
+    setText(byId("glance"), text.glance(withContext));
     showOthers(entries.filter((entry) => !hasContext(entry)), this._session.participant);
   }
 
-  /** Have a card for each of these, in this order, without touching those that stay. */
-  _keepCards(ids) {
+  /** Add and remove cards so that each of these participants has one. */
+  _updateCards(ids) {
     const list = byId("cards");
     for (const [id, card] of this._cards) {
       if (!ids.includes(id)) {
@@ -163,34 +162,34 @@ class View {
   }
 }
 
-function announce(text) {
-  say(byId("announcer"), text);
+function announce(message) {
+  setText(byId("announcer"), message);
 }
 
 function showConnection({ state, untilMs }) {
-  const texts = { connecting: "connecting …", live: "live", waiting: "connection lost" };
+  const labels = { connecting: "connecting …", live: "live", waiting: "connection lost" };
   const seconds = untilMs === undefined ? 0 : Math.ceil((untilMs - Date.now()) / 1000);
   byId("connection").dataset.state = state;
-  say(byId("connection-text"), seconds > 0 ? `${texts[state]}, next try in ${seconds} s` : texts[state]);
+  setText(byId("connection-text"), seconds > 0 ? `${labels[state]}, retrying in ${seconds} s` : labels[state]);
   byId("retry").hidden = state !== "waiting";
   const before = document.body.dataset.connection;
   if (before !== state && (state === "waiting" || (before === "waiting" && state === "live"))) {
-    announce(state === "live" ? "Connected again." : "Connection to the gateway lost; the figures are old.");
+    announce(state === "live" ? "Reconnected." : "Connection to the gateway lost. Figures may be outdated.");
   }
   if (state !== "connecting") document.body.dataset.connection = state;
 }
 
 function showOthers(entries, me) {
   const line = byId("others");
-  const key = JSON.stringify(entries.map((entry) => [entry.id, entry.connected, words.trouble(entry)]));
+  const key = JSON.stringify(entries.map((entry) => [entry.id, entry.connected, text.problemOf(entry)]));
   if (line.dataset.shown === key) return;
   line.dataset.shown = key;
-  const named = (list) => list.flatMap((entry, index) => [index ? ", " : " ", name(entry.id, me), words.trouble(entry)]);
+  const named = (list) => list.flatMap((entry, index) => [index ? ", " : " ", name(entry.id, me), text.problemOf(entry)]);
   const here = entries.filter((entry) => entry.connected);
-  const away = entries.filter((entry) => !entry.connected && entry.id !== me); // the viewer looks on, that is enough
+  const away = entries.filter((entry) => !entry.connected && entry.id !== me); // the user of this page is listed as "you" or not at all
   line.replaceChildren(
-    ...(here.length ? [make("span", "", "also here:", ...named(here))] : []),
-    ...(away.length ? [make("span", "", "not connected:", ...named(away))] : []),
+    ...(here.length ? [make("span", "", "Connected:", ...named(here))] : []),
+    ...(away.length ? [make("span", "", "Disconnected:", ...named(away))] : []),
   );
   line.hidden = line.children.length === 0;
 }
@@ -202,7 +201,7 @@ function name(id, me) {
 
 let view;
 
-/** Look into a space, or ask for what is missing to do so. */
+/** Show a space, or the sign-in form if anything needed for that is missing. */
 function open(session, refusal) {
   view?.close();
   view = undefined;
@@ -212,19 +211,19 @@ function open(session, refusal) {
   for (const id of ["connection", "leave", "me"]) byId(id).hidden = !isOpen;
   byId("retry").hidden = true;
   delete document.body.dataset.connection;
-  sayOrHide(byId("sign-in-refusal"), refusal);
-  if (!isOpen) return askFor(session);
+  setTextOrHide(byId("sign-in-refusal"), refusal);
+  if (!isOpen) return showSignIn(session);
   store(session);
-  say(byId("me-name"), session.participant);
-  view = new View(session, (message) => {
+  setText(byId("me-name"), session.participant);
+  view = new SpaceView(session, (message) => {
     store(undefined);
-    open({ ...session, token: "" }, `The gateway refused: ${words.sentence(message)}`);
+    open({ ...session, token: "" }, `Sign-in failed: ${text.sentence(message)}`);
   });
   return view.run();
 }
 
-function askFor(session) {
-  say(byId("space-name"), "mew");
+function showSignIn(session) {
+  setText(byId("space-name"), "mew");
   document.title = "mew";
   const { elements } = byId("sign-in-form");
   for (const field of ["space", "participant", "token"]) elements[field].value = session[field] ?? "";
@@ -248,6 +247,6 @@ window.addEventListener("hashchange", () => {
   if (Object.keys(given).length) open(given);
 });
 
-// A link says who looks; without one, what this tab kept does. The two are never mixed.
+// Credentials come from the link, else from this tab. The two are never mixed: a link may name another participant.
 const given = takeFragment();
 open(Object.keys(given).length ? given : stored());

@@ -1,7 +1,7 @@
-// The board as this page knows it: the gateway's own board, kept current by the envelopes that follow it.
-// No page here. Takes a status by the gateway's rules, so that the figures are those of GET /spaces/<id>/context.
+// The board: the gateway's board, kept up to date by the envelopes that follow it. No DOM here.
+// Applies statuses by the gateway's rules, so the figures match GET /spaces/<id>/context.
 
-const TRAIL_LENGTH = 120;
+const MAX_SAMPLES = 120;
 const BASES = new Set(["reported", "projected", "unknown"]);
 
 /** Whether a value can be a count of tokens or messages. */
@@ -16,11 +16,11 @@ const COUNTS = [
 const NUMBERS = ["tokens_per_turn", "drift_tokens"];
 const TEXTS = ["level", "policy", "max_tokens_basis", "next_prompt_basis", "measured_at", "model"];
 
-/** Read a status payload: its typed fields, everything else left out. Undefined when it does not read as one. */
+/** Read the known fields of a status payload. Undefined if it is not valid. */
 export function readStatus(payload) {
   if (!isRecord(payload) || !isCount(payload.messages_in_context)) return undefined;
   const status = { messages_in_context: payload.messages_in_context };
-  for (const [name, isRight] of [
+  for (const [name, isValid] of [
     ["tokens", isCount],
     ["max_tokens", (value) => isCount(value) && value > 0],
     ["status", (value) => typeof value === "string"],
@@ -29,7 +29,7 @@ export function readStatus(payload) {
   ]) {
     const value = payload[name] ?? undefined;
     if (value === undefined) continue;
-    if (!isRight(value)) return undefined;
+    if (!isValid(value)) return undefined;
     status[name] = value;
   }
   if (status.context) {
@@ -44,12 +44,12 @@ function readReport(context) {
   const reason = context.reason ?? undefined;
   if ((context.basis === "unknown") !== (reason !== undefined)) return undefined;
   const report = { basis: context.basis, reason, level: "unknown", severity: context.severity };
-  const take = (names, isRight) => {
-    for (const name of names) if (isRight(context[name])) report[name] = context[name];
+  const copy = (names, isValid) => {
+    for (const name of names) if (isValid(context[name])) report[name] = context[name];
   };
-  take(COUNTS, isCount);
-  take(NUMBERS, Number.isFinite);
-  take(TEXTS, (value) => typeof value === "string");
+  copy(COUNTS, isCount);
+  copy(NUMBERS, Number.isFinite);
+  copy(TEXTS, (value) => typeof value === "string");
   if (isCount(context.last_reported?.tokens)) report.last_reported = context.last_reported;
   if (Number.isSafeInteger(context.last_compaction?.freed_tokens)) report.last_compaction = context.last_compaction;
   if (typeof context.injection?.kind === "string") {
@@ -65,7 +65,7 @@ function readReport(context) {
   return report;
 }
 
-/** A status addressed to one asker may be narrowed to what was asked; a part never replaces a whole. */
+/** Whether a status is complete. One sent to a single participant may hold only the fields it requested. */
 function isWhole(payload) {
   const { context } = payload;
   if (!isRecord(context)) return "tokens" in payload && "max_tokens" in payload;
@@ -74,12 +74,12 @@ function isWhole(payload) {
   return hasFigure && ("max_tokens" in payload || !("max_tokens_basis" in context));
 }
 
-/** A time of the wire in milliseconds, NaN when it is none; one without a zone is UTC. */
+/** Parse a protocol time into milliseconds, NaN if it is invalid. Without a zone it is UTC. */
 const parseTime = (text) => Date.parse(/T[\d:.]+$/.test(text) ? `${text}Z` : text);
 
 const hasAddressee = (to) => (Array.isArray(to) ? to.length > 0 : Boolean(to));
 
-/** Whether a participant says anything of a context window. */
+/** Whether a participant reports a context. */
 export const hasContext = ({ status }) =>
   Boolean(status && (status.context || status.tokens !== undefined || status.max_tokens !== undefined));
 
@@ -91,7 +91,7 @@ export class Board {
     this._skewMs = 0;
   }
 
-  /** Take the gateway's board. What this page saw of each participant before is kept. */
+  /** Replace the entries by the gateway's board. Keeps the history of participants that are still on it. */
   replace(data, nowMs) {
     const at = parseTime(data.at);
     this._skewMs = Number.isNaN(at) ? 0 : at - nowMs;
@@ -103,13 +103,13 @@ export class Board {
       const entry = before.get(line.id) ?? newEntry(line.id);
       entry.connected = line.connected === true;
       const status = readStatus(line.status);
-      if (status) take(entry, status, Number.isFinite(line.age_seconds) ? nowMs - line.age_seconds * 1000 : nowMs);
+      if (status) applyStatus(entry, status, Number.isFinite(line.age_seconds) ? nowMs - line.age_seconds * 1000 : nowMs);
       else entry.status = undefined;
       this.entries.set(line.id, entry);
     }
   }
 
-  /** Take one envelope. Returns what it changed: {entry, compacted}, or undefined. */
+  /** Apply one envelope. Returns what it changed, {entry, compacted}, or undefined. */
   receive(envelope, nowMs) {
     const payload = isRecord(envelope.payload) ? envelope.payload : {};
     switch (envelope.kind) {
@@ -122,7 +122,7 @@ export class Board {
     }
   }
 
-  /** How many milliseconds ago a time of the wire was, by the gateway's clock; undefined when it cannot be read. */
+  /** The age of a protocol time in milliseconds, by the gateway's clock; undefined if it is invalid. */
   elapsedMs(wireTime, nowMs) {
     const at = parseTime(wireTime);
     return Number.isNaN(at) ? undefined : Math.max(0, nowMs + this._skewMs - at);
@@ -133,8 +133,8 @@ export class Board {
     const status = readStatus(payload);
     if (!status) return undefined;
     const entry = this._entry(envelope.from);
-    // What is replayed after a lost connection is as old as it says, never younger than now.
-    const compacted = take(entry, status, nowMs - (this.elapsedMs(envelope.ts, nowMs) ?? 0));
+    // A status replayed after a reconnect keeps its age; one from the future counts as new.
+    const compacted = applyStatus(entry, status, nowMs - (this.elapsedMs(envelope.ts, nowMs) ?? 0));
     return { entry, compacted };
   }
 
@@ -153,21 +153,21 @@ export class Board {
   }
 }
 
-const newEntry = (id) => ({ id, connected: false, status: undefined, receivedMs: undefined, trail: [] });
+const newEntry = (id) => ({ id, connected: false, status: undefined, receivedMs: undefined, samples: [] });
 
-/** Let an entry hold a new status, and note it in its trail. Returns whether it tells of a new compaction. */
-function take(entry, status, receivedMs) {
+/** Store a status in an entry and in its history. Returns whether it reports a new compaction. */
+function applyStatus(entry, status, receivedMs) {
   const before = entry.status?.context;
   const known = before?.last_compaction?.at;
   const now = status.context?.last_compaction?.at;
   const compacted = before !== undefined && now !== undefined && now !== known;
   entry.status = status;
   entry.receivedMs = receivedMs;
-  const newest = entry.trail.at(-1);
+  const newest = entry.samples.at(-1);
   const sample = { tokens: status.tokens, basis: status.context?.basis ?? "unlabelled", compacted };
   if (compacted || !newest || newest.tokens !== sample.tokens || newest.basis !== sample.basis) {
-    entry.trail.push(sample);
-    if (entry.trail.length > TRAIL_LENGTH) entry.trail.shift();
+    entry.samples.push(sample);
+    if (entry.samples.length > MAX_SAMPLES) entry.samples.shift();
   }
   return compacted;
 }

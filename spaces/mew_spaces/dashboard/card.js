@@ -1,16 +1,16 @@
-// One participant's card: its figures on the page, and the button to compact it.
+// One participant's card: its figures, and the button that compacts it.
 
-import { byId, make, makeText, say, sayOrHide } from "./dom.js";
-import { Talk } from "./talk.js";
-import { drawTrail } from "./trail.js";
-import * as words from "./words.js";
+import { byId, make, makeText, setText, setTextOrHide } from "./dom.js";
+import { MessageList } from "./message_list.js";
+import { drawSparkline } from "./sparkline.js";
+import * as text from "./text.js";
 
-const LONGEST_STORY = 60;
-const MOST_SAVINGS = 3;
+const MAX_ACTIVITY_LINES = 60;
+const MAX_SUGGESTIONS = 3;
 const PARTS = ["prefix", "summary", "pins", "messages", "tool_results", "reply", "unsent"];
 
 export class Card {
-  /** `onCompact(targetTokens or undefined)` when the viewer asks for it. */
+  /** Calls `onCompact(targetTokens or undefined)` when the button is pressed. */
   constructor(id, onCompact) {
     this.node = byId("card-template").content.firstElementChild.cloneNode(true);
     this._slots = {};
@@ -18,10 +18,10 @@ export class Card {
     const { name, form, target } = this._slots;
     name.textContent = id;
     this._label("compact", `Compact ${id}`);
-    target.setAttribute("aria-label", `Compact ${id} to at most this many tokens`);
-    this._slots.story.setAttribute("aria-label", `What ${id} says, hears and thinks`);
-    /** What this participant says, hears and thinks. */
-    this.story = new Talk(this._slots.story, this._slots.silence, LONGEST_STORY);
+    target.setAttribute("aria-label", `Target for ${id}, in tokens`);
+    this._slots.activity.setAttribute("aria-label", `Messages and thoughts of ${id}`);
+    /** The messages this participant sends and receives, and its thoughts. */
+    this.activity = new MessageList(this._slots.activity, this._slots["no-activity"], MAX_ACTIVITY_LINES);
     this._id = id;
     this._drawn = {};
     form.addEventListener("submit", (event) => {
@@ -30,40 +30,40 @@ export class Card {
     });
   }
 
-  /** Show an entry of the board. `elapsedMs(wireTime)` and `receivedMs` are ages now; `request` as CompactRequests has it. */
+  /** Show an entry of the board. `elapsedMs(time)` and `receivedMs` are ages; `request` comes from CompactRequests. */
   show(entry, request, elapsedMs, receivedMs) {
     const { status } = entry;
     const age = (wireTime) => {
       const ms = elapsedMs(wireTime);
-      return ms === undefined ? undefined : words.span(ms);
+      return ms === undefined ? undefined : text.span(ms);
     };
-    const receivedAgo = receivedMs === undefined ? undefined : words.span(receivedMs);
-    this.node.dataset.severity = words.severityOf(status);
-    this.node.dataset.basis = words.basisOf(status);
+    const receivedAgo = receivedMs === undefined ? undefined : text.span(receivedMs);
+    this.node.dataset.severity = text.severityOf(status);
+    this.node.dataset.basis = text.basisOf(status);
     this.node.dataset.away = String(!entry.connected);
     this.node.dataset.compacting = String(status.status === "compacting" || request?.isOpen === true);
     this._head(entry);
     this._gauge(status);
-    say(this._slots.known, words.known(status, receivedAgo, age));
-    sayOrHide(this._slots.remark, words.remarks(entry, receivedAgo));
-    sayOrHide(this._slots.last, words.lastCompaction(status.context, age));
-    const replaced = words.replaced(status.context);
-    sayOrHide(this._slots.replaced, replaced && `Last compaction: ${replaced}.`);
-    this._once("trail", [entry.trail.length, entry.trail.at(-1), status.max_tokens], () => this._trail(entry));
+    setText(this._slots.known, text.known(status, receivedAgo, age));
+    setTextOrHide(this._slots.remark, text.remarks(entry, receivedAgo));
+    setTextOrHide(this._slots.last, text.lastCompaction(status.context, age));
+    const replaced = text.replaced(status.context);
+    setTextOrHide(this._slots.replaced, replaced && `Last compaction: ${replaced}.`);
+    this._once("sparkline", [entry.samples.length, entry.samples.at(-1), status.max_tokens], () => this._sparkline(entry));
     this._once("parts", status.context?.breakdown, () => this._parts(status.context?.breakdown ?? []));
     this._once("savings", status.context?.suggestions, () => this._savings(status.context?.suggestions ?? []));
-    this._figures(words.figures(status, age));
+    this._figures(text.figures(status, age));
     this._answer(entry, request);
   }
 
   _head({ status, connected }) {
     const { about, word, tokens, window, level } = this._slots;
-    const count = words.counted(status.messages_in_context, "message");
-    say(about, [status.context?.model, count].filter(Boolean).join(" · "));
-    sayOrHide(word, connected ? words.statusWord(status) : "not connected");
-    say(tokens, words.amount(status));
-    say(window, words.ofWindow(status));
-    sayOrHide(level, words.level(status));
+    const count = text.counted(status.messages_in_context, "message");
+    setText(about, [status.context?.model, count].filter(Boolean).join(" · "));
+    setTextOrHide(word, connected ? text.statusWord(status) : "disconnected");
+    setText(tokens, text.amount(status));
+    setText(window, text.ofWindow(status));
+    setTextOrHide(level, text.level(status));
   }
 
   _gauge(status) {
@@ -72,10 +72,10 @@ export class Card {
     const isMeasured = tokens !== undefined && max !== undefined;
     fill.style.width = isMeasured ? `${Math.min(100, (100 * tokens) / max)}%` : "0";
     gauge.setAttribute("role", isMeasured ? "meter" : "img");
-    const text = `${words.amount(status)} ${words.ofWindow(status)}, ${words.basisOf(status)}`;
-    gauge.setAttribute("aria-label", isMeasured ? `Context of ${this._id}` : `Context of ${this._id}: ${text}`);
+    const label = `${text.amount(status)} ${text.ofWindow(status)}, ${text.basisOf(status)}`;
+    gauge.setAttribute("aria-label", isMeasured ? `Context of ${this._id}` : `Context of ${this._id}: ${label}`);
     const numbers = isMeasured
-      ? { "aria-valuemin": 0, "aria-valuemax": max, "aria-valuenow": Math.min(tokens, max), "aria-valuetext": text }
+      ? { "aria-valuemin": 0, "aria-valuemax": max, "aria-valuenow": Math.min(tokens, max), "aria-valuetext": label }
       : {};
     for (const name of ["aria-valuemin", "aria-valuemax", "aria-valuenow", "aria-valuetext"]) {
       if (name in numbers) gauge.setAttribute(name, String(numbers[name]));
@@ -87,10 +87,10 @@ export class Card {
     if (hasMark) mark.style.left = `${(100 * at) / max}%`;
   }
 
-  _trail(entry) {
-    const svg = drawTrail(entry.trail, entry.status);
-    this._slots.trail.replaceChildren(...(svg ? [svg] : []));
-    this._slots.trail.hidden = !svg;
+  _sparkline(entry) {
+    const svg = drawSparkline(entry.samples, entry.status);
+    this._slots.sparkline.replaceChildren(...(svg ? [svg] : []));
+    this._slots.sparkline.hidden = !svg;
   }
 
   _parts(breakdown) {
@@ -101,9 +101,9 @@ export class Card {
   }
 
   _savings(suggestions) {
-    const best = [...suggestions].sort((a, b) => b.tokens_saved - a.tokens_saved).slice(0, MOST_SAVINGS);
+    const best = [...suggestions].sort((a, b) => b.tokens_saved - a.tokens_saved).slice(0, MAX_SUGGESTIONS);
     this._slots.savings.hidden = best.length === 0;
-    this._slots.savings.replaceChildren(...best.map((one) => makeText("li", "", words.saving(one))));
+    this._slots.savings.replaceChildren(...best.map((one) => makeText("li", "", text.saving(one))));
   }
 
   _figures(rows) {
@@ -112,27 +112,27 @@ export class Card {
       list.replaceChildren(...rows.map(() => make("div", "", make("dt"), makeText("dd", "", ""))));
     }
     rows.forEach(([label, value], index) => {
-      const [term, text] = list.children[index].children;
-      say(term, label);
-      say(text, value);
+      const [term, detail] = list.children[index].children;
+      setText(term, label);
+      setText(detail, value);
     });
   }
 
   _answer(entry, request) {
     const { compact, answer } = this._slots;
-    // aria-disabled instead of disabled: the button keeps the focus of whoever just pressed it.
+    // aria-disabled instead of disabled, so that the button that was just pressed keeps the focus.
     compact.setAttribute("aria-disabled", String(request?.isOpen === true || !entry.connected));
-    compact.title = entry.connected ? "" : `${this._id} is not connected`;
+    compact.title = entry.connected ? "" : `${this._id} is disconnected`;
     this._label("compact", request?.isOpen ? `Compacting ${this._id}` : `Compact ${this._id}`);
-    sayOrHide(answer, request?.text);
+    setTextOrHide(answer, request?.text);
     answer.dataset.refusal = String(request?.isRefusal === true);
   }
 
-  _label(slot, text) {
-    this._slots[slot].setAttribute("aria-label", text);
+  _label(slot, label) {
+    this._slots[slot].setAttribute("aria-label", label);
   }
 
-  /** Draw a piece again only when what it shows is another. */
+  /** Redraw a part of the card only when its data changed. */
   _once(piece, shown, draw) {
     const key = JSON.stringify(shown ?? null);
     if (this._drawn[piece] === key) return;
@@ -153,12 +153,12 @@ function segment(part) {
   node.dataset.part = partClass(part);
   node.dataset.basis = part.basis === "projected" ? "projected" : "exact";
   node.style.flexGrow = String(part.tokens);
-  node.title = `${words.partName(part.part)}: ${words.partTokens(part)} tokens`;
+  node.title = `${text.partName(part.part)}: ${text.partTokens(part)} tokens`;
   return node;
 }
 
 function legendRow(part) {
   const swatch = make("span", "swatch");
   swatch.dataset.part = partClass(part);
-  return make("li", "", swatch, makeText("span", "", words.partName(part.part)), " ", make("b", "", words.partTokens(part)));
+  return make("li", "", swatch, makeText("span", "", text.partName(part.part)), " ", make("b", "", text.partTokens(part)));
 }

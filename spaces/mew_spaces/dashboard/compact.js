@@ -1,12 +1,12 @@
-// Requests to compact: sent in the viewer's name, followed until their answer. No page here.
+// Compact requests: sent as the signed-in participant and followed until the answer. No DOM here.
 
 import { messageOf } from "./events.js";
 import { gatewayUrl } from "./session.js";
-import { compactAnswer, sentence, span } from "./words.js";
+import { compactAnswer, sentence, span } from "./text.js";
 
-const PATIENCE_MS = 180_000;
+const ANSWER_TIMEOUT_MS = 180_000;
 
-/** An id for an envelope. The answer may come before the gateway's receipt does, so the id is ours. */
+/** Create an envelope id. It is ours, because the answer may arrive before the gateway's receipt. */
 function newId() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -15,26 +15,26 @@ function newId() {
 const correlates = (envelope, id) => [envelope.correlation_id].flat().includes(id);
 
 export class CompactRequests {
-  /** `onChange(participant)` whenever `stateOf(participant)` is another one. */
+  /** Calls `onChange(participant)` whenever `stateOf(participant)` changes. */
   constructor(session, onChange) {
     this._session = session;
     this._onChange = onChange;
     this._states = new Map();
   }
 
-  /** {isOpen, isRefusal, text} of the newest request to a participant; undefined when there was none. */
+  /** {isOpen, isRefusal, text} of the last request to a participant; undefined without one. */
   stateOf(participant) {
     return this._states.get(participant);
   }
 
-  /** Ask a participant to compact. `sizeWords` says how much it holds now, if that is known. */
-  async ask(participant, targetTokens, sizeWords) {
+  /** Ask a participant to compact. `size` is its current size as text, if known. */
+  async ask(participant, targetTokens, size) {
     if (this.stateOf(participant)?.isOpen) return;
     const id = newId();
     const session = this._session;
-    const text = `Compacting${sizeWords ? ` ${sizeWords} tokens` : ""} …`;
-    this._set(participant, { id, isOpen: true, targetTokens, text, untilMs: Date.now() + PATIENCE_MS });
-    const payload = { reason: "asked for on the dashboard" };
+    const text = `Compacting${size ? ` ${size} tokens` : ""} …`;
+    this._set(participant, { id, isOpen: true, targetTokens, text, untilMs: Date.now() + ANSWER_TIMEOUT_MS });
+    const payload = { reason: "requested on the dashboard" };
     if (targetTokens !== undefined) payload.target_tokens = targetTokens;
     const path = `participants/${encodeURIComponent(session.participant)}/messages`;
     try {
@@ -45,12 +45,12 @@ export class CompactRequests {
       });
       if (!response.ok) this._end(participant, id, `Refused: ${sentence(await messageOf(response))}`, true);
     } catch {
-      this._end(participant, id, "Not sent: the gateway cannot be reached.", true);
+      this._end(participant, id, "Not sent: the gateway is unreachable.", true);
     }
   }
 
-  /** Look whether an envelope answers a request. */
-  hear(envelope) {
+  /** Finish a request if an envelope answers it. */
+  receive(envelope) {
     const state = this.stateOf(envelope.from);
     if (!state?.isOpen || !correlates(envelope, state.id)) return;
     if (envelope.kind === "participant/compact-done") {
@@ -61,17 +61,17 @@ export class CompactRequests {
     }
   }
 
-  /** Somebody left: what was asked of them will not be answered. */
+  /** End the open request to a participant that left. */
   left(participant) {
     const state = this.stateOf(participant);
-    if (state?.isOpen) this._end(participant, state.id, "It left before it answered.", true);
+    if (state?.isOpen) this._end(participant, state.id, "Disconnected before it answered.", true);
   }
 
-  /** Stop waiting where it took too long. */
+  /** End requests that have waited too long. */
   expire(nowMs) {
     for (const [participant, state] of this._states) {
       if (state.isOpen && nowMs >= state.untilMs) {
-        this._end(participant, state.id, `No answer for ${span(PATIENCE_MS)}; one may still change the figures.`, true);
+        this._end(participant, state.id, `No answer for ${span(ANSWER_TIMEOUT_MS)}. The agent may still compact.`, true);
       }
     }
   }

@@ -1,20 +1,20 @@
-// The few things every part does to the page. Text goes in as text nodes only; nothing here reads markup.
+// DOM helpers. Text is only ever inserted as text nodes, so nothing a participant sends is parsed as HTML.
 
-/** The element of an id; the page always has it. */
+/** Return an element of the page by its id. */
 export const byId = (id) => document.getElementById(id);
 
-/** Set an element's text, and leave it alone when it already says so (readers aloud would repeat it). */
-export function say(node, text) {
+/** Set an element's text. Unchanged text is left alone, because screen readers would repeat it. */
+export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Set an element's text, or hide the element when there is nothing to say. */
-export function sayOrHide(node, text) {
-  say(node, text ?? "");
+/** Set an element's text, or hide the element if there is none. */
+export function setTextOrHide(node, text) {
+  setText(node, text ?? "");
   node.hidden = !text;
 }
 
-/** A new element. Children are nodes or texts. */
+/** Create an element. Children are nodes or strings. */
 export function make(tag, className, ...children) {
   const node = document.createElement(tag);
   if (className) node.className = className;
@@ -22,14 +22,14 @@ export function make(tag, className, ...children) {
   return node;
 }
 
-/** A new element around a text of unknown direction. */
+/** Create an element with text of unknown writing direction. */
 export function makeText(tag, className, text) {
   const node = make(tag, className, text);
   node.dir = "auto";
   return node;
 }
 
-/** A new SVG element with its attributes. */
+/** Create an SVG element with attributes. */
 export function makeSvg(tag, attributes = {}, ...children) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, String(value));

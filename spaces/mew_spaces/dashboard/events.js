@@ -1,19 +1,19 @@
-// Server-sent events by fetch, because EventSource cannot send the token as a header. Reconnects from the last place.
+// Server-sent events with fetch, because EventSource cannot send the token in a header. Resumes after a reconnect.
 
-const FIRST_WAIT_MS = 500;
-const LONGEST_WAIT_MS = 15_000;
-const SILENCE_MS = 45_000; // three keep-alives of the gateway
+const MIN_RETRY_MS = 500;
+const MAX_RETRY_MS = 15_000;
+const SILENCE_TIMEOUT_MS = 45_000; // three of the gateway's keep-alive intervals
 const MAX_PENDING_CHARS = 32 * 1024 * 1024;
-const FINAL = new Set([401, 403, 404]);
+const FINAL_STATUSES = new Set([401, 403, 404]);
 
-/** Cuts the text of an event stream into events {id, name, data}. */
+/** Parses an event stream into events {id, name, data}. */
 export class EventParser {
   constructor() {
     this._pending = "";
     this._reset();
   }
 
-  /** Take more text; returns the events it completed. */
+  /** Add text; returns the events that it completes. */
   feed(text) {
     const lines = (this._pending + text).split(/\r\n|\n|\r(?!$)/);
     this._pending = lines.pop();
@@ -42,14 +42,14 @@ export class EventParser {
 }
 
 export class EventFeed {
-  /** `onEvent(name, value)` per event; `onState(state, detail)` with connecting, live, waiting {untilMs}, refused {message}. */
+  /** Calls `onEvent(name, value)` for each event, and `onState(state, detail)`: connecting, live, waiting {untilMs}, refused {message}. */
   constructor(url, token, { onEvent, onState }) {
     this._url = url;
     this._token = token;
     this._onEvent = onEvent;
     this._onState = onState;
     this._lastId = undefined;
-    this._waitMs = FIRST_WAIT_MS;
+    this._waitMs = MIN_RETRY_MS;
     this._stopped = false;
     this._abort = undefined;
     this._wake = undefined;
@@ -75,22 +75,22 @@ export class EventFeed {
     this._wake?.();
   }
 
-  /** Do not wait for the next try. */
+  /** Reconnect now instead of waiting. */
   retryNow() {
-    this._waitMs = FIRST_WAIT_MS;
+    this._waitMs = MIN_RETRY_MS;
     this._wake?.();
   }
 
-  /** One connection. True when the gateway refused for good. */
+  /** Follow one connection to its end. True if the gateway refused and retrying is pointless. */
   async _readOnce() {
     const url = new URL(this._url);
     if (this._lastId) url.searchParams.set("since", this._lastId);
     this._abort = new AbortController();
     const headers = { Authorization: `Bearer ${this._token}`, Accept: "text/event-stream" };
-    const watch = new Watch(SILENCE_MS, () => this._abort.abort());
+    const watch = new Watchdog(SILENCE_TIMEOUT_MS, () => this._abort.abort());
     try {
       const response = await fetch(url, { headers, signal: this._abort.signal, cache: "no-store" });
-      if (FINAL.has(response.status)) {
+      if (FINAL_STATUSES.has(response.status)) {
         this._onState("refused", { message: await messageOf(response) });
         return true;
       }
@@ -110,7 +110,7 @@ export class EventFeed {
       const { value, done } = await reader.read();
       if (done || this._stopped) return;
       watch.restart();
-      this._waitMs = FIRST_WAIT_MS;
+      this._waitMs = MIN_RETRY_MS;
       for (const event of parser.feed(value)) {
         this._onEvent(event.name, JSON.parse(event.data));
         if (event.id) this._lastId = event.id;
@@ -119,8 +119,8 @@ export class EventFeed {
   }
 
   async _pause() {
-    const waitMs = this._waitMs * (0.75 + Math.random() / 2); // apart from other readers
-    this._waitMs = Math.min(2 * this._waitMs, LONGEST_WAIT_MS);
+    const waitMs = this._waitMs * (0.75 + Math.random() / 2); // jitter, so that readers do not all reconnect at once
+    this._waitMs = Math.min(2 * this._waitMs, MAX_RETRY_MS);
     this._onState("waiting", { untilMs: Date.now() + waitMs });
     await new Promise((resolve) => {
       const timer = setTimeout(resolve, waitMs);
@@ -133,7 +133,7 @@ export class EventFeed {
   }
 }
 
-/** What a refusal says, in the gateway's words where it has some. */
+/** The error message of a response. */
 export async function messageOf(response) {
   try {
     const { message, error } = await response.json();
@@ -143,8 +143,8 @@ export async function messageOf(response) {
   }
 }
 
-/** Calls back when nothing restarted it for so long. */
-class Watch {
+/** Calls `onSilence` unless it is restarted in time. */
+class Watchdog {
   constructor(ms, onSilence) {
     this._ms = ms;
     this._onSilence = onSilence;

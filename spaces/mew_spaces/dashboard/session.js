@@ -1,9 +1,9 @@
-// Who looks at which space: from the address's fragment once, then from this tab's storage.
+// Space, participant and token: read once from the URL fragment, then from this tab's storage.
 
 const KEY = "mew.session";
 const NAMES = ["space", "participant", "token"];
 
-/** Take #space=...&participant=...&token=... out of the address bar. Returns the keys that were there. */
+/** Read #space=...&participant=...&token=... and remove it from the address bar. Returns the keys found. */
 export function takeFragment() {
   const given = new URLSearchParams(location.hash.slice(1));
   const session = {};
@@ -12,7 +12,7 @@ export function takeFragment() {
   return session;
 }
 
-/** What this tab keeps; empty when it keeps nothing. */
+/** The session stored in this tab; empty without one. */
 export function stored() {
   try {
     return JSON.parse(sessionStorage.getItem(KEY)) ?? {};
@@ -21,19 +21,19 @@ export function stored() {
   }
 }
 
-/** Keep a session for this tab; undefined forgets it. */
+/** Store a session in this tab; undefined removes it. */
 export function store(session) {
   try {
     if (session) sessionStorage.setItem(KEY, JSON.stringify(session));
     else sessionStorage.removeItem(KEY);
   } catch {
-    // Storage may be switched off; the page then works until it is reloaded.
+    // Storage may be disabled; the page then works until it is reloaded.
   }
 }
 
 export const isWhole = (session) => NAMES.every((name) => session[name]);
 
-/** The address of a path of the gateway that served this page, also when a proxy put it under another path. */
+/** A URL of the gateway that served this page. Relative, because a proxy may serve it below another path. */
 export function gatewayUrl(path, query = {}) {
   const url = new URL(path, new URL(".", location.href));
   for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);

@@ -11,13 +11,15 @@ from datetime import datetime
 from typing import Any
 
 from mew_protocol import kinds
+from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY
 from mew_protocol.join import DeliveryRequest
+from mew_protocol.position import Position
 
 from mew_spaces.core.effects import Broadcast, ConnectionId, Receipt
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json
-from mew_spaces.log.interface import Entry, Position, SpaceLog
+from mew_spaces.log.interface import Entry, SpaceLog
 
 REPLAY_BATCH = 64
 """How many envelopes a replay writes before it looks at the buffer again."""
@@ -67,10 +69,20 @@ class AcceptedEnvelopes:
         sequence = self._log.sequence_of(sender, draft.id)
         if sequence is None and (sender, draft.id) not in self._unechoed:
             return None
+        if sequence is not None and not self._is_same(sequence, draft):
+            return None
         position = None if sequence is None else Position(self._log.epoch, sequence)
         accepted = Envelope.complete(draft, id=draft.id, ts=wire_timestamp(now), sender=sender)
         answer = {"status": "duplicate"} | ({} if position is None else {"position": str(position)})
         return KnownEnvelope(position, Receipt((), accepted=accepted, answer=answer))
+
+    def _is_same(self, sequence: int, draft: Draft) -> bool:
+        """Whether a draft repeats a logged envelope. Clients exist that count their ids from 1 at every start."""
+        entry = self._log.entry(sequence)
+        if entry is None:
+            return True
+        known = decode_envelope(entry.data)
+        return (known.kind, known.to, known.payload) == (draft.kind, draft.to, draft.payload)
 
     def note(self, receipt: Receipt) -> str | None:
         """Remember an accepted envelope that is not broadcast, and return its id; None for all others."""

@@ -7,9 +7,9 @@ A reader that reconnects with its last position gets what it missed, or a `reset
 from collections.abc import AsyncGenerator
 
 import anyio
+from mew_protocol.position import Position
 
 from mew_spaces.gateway.service import SpaceService
-from mew_spaces.log.interface import Position
 
 KEEP_ALIVE_SECONDS = 15.0
 

@@ -14,6 +14,7 @@ from mew_protocol.envelope import PROTOCOL, Draft, Envelope
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.participant import Board
+from mew_protocol.position import Position
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -25,7 +26,6 @@ from mew_spaces.gateway.events import event_stream
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import NOT_STORED_MESSAGE, SpaceService
-from mew_spaces.log.interface import Position
 
 FEATURES = ("capabilities", "context", "validation", "http-io")
 

@@ -70,7 +70,9 @@ class Outbox:
         self._wake: anyio.Event | None = None
         self._is_writing = False
         self._is_performing = False
+        self._is_running = False
         self._is_stopping = False
+        self._is_closed = False
         self.is_failing = False
         """Whether the newest batch could not be stored."""
 
@@ -82,6 +84,9 @@ class Outbox:
     def broadcast(self, effect: Broadcast, data: bytes, *, at: float, is_logged: bool) -> None:
         """Number and store an envelope, then perform it: now, or behind everything put before."""
         envelope = effect.envelope
+        if self._is_closed:
+            self._perform(NumberedBroadcast(effect, data, None, is_logged))
+            return
         if not self._is_immediate:
             sequence = self._log.stage(data, sender=envelope.sender, id=envelope.id, at=at)
             self._items.append(NumberedBroadcast(effect, data, sequence, is_logged))
@@ -98,7 +103,7 @@ class Outbox:
 
     def put(self, effect: Effect) -> None:
         """Perform an effect that is not to be stored, now or behind everything put before."""
-        if self._is_immediate or not (self._items or self._is_writing or self._is_performing):
+        if self._is_immediate or self._is_closed or not (self._items or self._is_writing or self._is_performing):
             self._perform(effect)
         else:
             self._items.append(effect)
@@ -106,7 +111,7 @@ class Outbox:
 
     async def stored(self) -> bool:
         """Wait until everything put so far is stored; False if its batch could not be."""
-        if self._is_immediate or not (self._items or self._is_writing):
+        if self._is_immediate or self._is_closed or not (self._items or self._is_writing):
             return not self.is_failing
         if self._ticket is None:
             self._ticket = _Ticket()
@@ -116,7 +121,7 @@ class Outbox:
 
     def probe(self) -> None:
         """After a failure, try again to write something."""
-        if not self.is_failing or self._is_writing:
+        if not self.is_failing or self._is_writing or self._is_closed:
             return
         self._log.put("probe", _PROBE)
         if not self._is_immediate:
@@ -127,31 +132,36 @@ class Outbox:
             self.is_failing = False
 
     def stop(self) -> None:
-        """Nothing more will be put. What waits is still stored and performed, by `run` if that is running."""
+        """No more readers are served. What is put until `run` ends, members that leave for example, is still stored."""
         self._log.end()
         self._is_stopping = True
-        if self._wake is None:
-            self._finish_now()
+        if not self._is_running:
+            self._finish()
         else:
             self._wake_up()
 
     async def run(self) -> None:
-        """Write batch after batch until `stop`. Cancelled, it ends behind the batch that is being written."""
-        if self._is_immediate:
-            await self._keep_up()
-            return
+        """Write batch after batch, and keep the log tidy, until `stop` or cancelled; then release the log."""
+        self._is_running = True
+        try:
+            if self._is_immediate:
+                await self._keep_up()
+            else:
+                await self._write_batches()
+        finally:
+            self._is_running = False
+            self._finish()
+
+    async def _write_batches(self) -> None:
         self._wake = anyio.Event()
         if self._items:
             self._wake.set()
-        try:
-            while not self._is_stopping:
-                await self._wake.wait()
-                self._wake = anyio.Event()
-                with anyio.CancelScope(shield=True):
-                    await self._store()
-        finally:
-            self._wake = None
-            self._finish_now()
+        while not self._is_stopping:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            with anyio.CancelScope(shield=True):
+                await self._store()
+        await anyio.sleep_forever()  # what is put from now on is stored by `_finish`
 
     async def _keep_up(self) -> None:
         """Let the log tidy itself in a thread, now and then."""
@@ -178,8 +188,11 @@ class Outbox:
             if self._log.wants_upkeep:
                 await to_thread.run_sync(self._log.upkeep)
 
-    def _finish_now(self) -> None:
+    def _finish(self) -> None:
         """Store what is left, in this thread, and release the log."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         batch = self._log.seal()
         items, self._items = self._items, []
         try:

@@ -20,6 +20,7 @@ from mew_protocol.ids import ParticipantId
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.payloads.participant import Board
 from mew_protocol.payloads.system import SystemError as ErrorPayload
+from mew_protocol.position import Position
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.board import SpaceSnapshot
@@ -49,7 +50,7 @@ from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
 from mew_spaces.gateway.outbox import Item, NumberedBroadcast, Outbox
 from mew_spaces.gateway.virtual import FileChannel
-from mew_spaces.log.interface import Bounds, Position, SpaceLog
+from mew_spaces.log.interface import Bounds, SpaceLog
 from mew_spaces.log.memory import MemoryLog
 
 Clock = Callable[[], datetime]

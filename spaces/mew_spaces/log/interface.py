@@ -13,31 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from mew_protocol.position import Position
+
 Durability = Literal["memory", "flushed", "synced"]
 """What accepted means: kept in memory, handed to the operating system, or written to the disk."""
 
 
 class NotStored(Exception):
     """A batch could not be stored; its entries do not exist and its state changes did not happen."""
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """A place in a log. Numbers of one epoch say nothing about another."""
-
-    epoch: str
-    sequence: int
-
-    def __str__(self) -> str:
-        return f"{self.epoch}-{self.sequence}"
-
-    @staticmethod
-    def parse(text: str) -> "Position | None":
-        """Read `<epoch>-<sequence>`; None if the text has another form."""
-        epoch, dash, sequence = text.strip().rpartition("-")
-        if not dash or not epoch or not sequence.isascii() or not sequence.isdigit() or len(sequence) > 18:
-            return None
-        return Position(epoch, int(sequence))
 
 
 class Entry(NamedTuple):
@@ -147,6 +130,10 @@ class SpaceLog(ABC):
     @abstractmethod
     def since(self, position: Position, *, limit: int | None = None) -> Sequence[Entry] | None:
         """What follows a position, oldest first; None if some of that is gone or the position is of another log."""
+
+    @abstractmethod
+    def entry(self, sequence: int) -> Entry | None:
+        """The published entry of a number, if it is still there."""
 
     @abstractmethod
     def last(self, count: int) -> Sequence[Entry]:

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 import anyio
+from mew_protocol.position import Position
 
-from mew_spaces.log.interface import Batch, Bounds, Durability, Entry, Position, SpaceLog
+from mew_spaces.log.interface import Batch, Bounds, Durability, Entry, SpaceLog
 
 
 class MemoryLog(SpaceLog):
@@ -124,6 +125,10 @@ class MemoryLog(SpaceLog):
             first = bisect_right(self._entries, position.sequence, hi=first, key=lambda entry: entry.sequence)
         newer = (entry for entry in islice(self._entries, first, None) if entry.sequence > position.sequence)
         return tuple(islice(newer, limit))
+
+    def entry(self, sequence: int) -> Entry | None:
+        found = self.since(Position(self.epoch, sequence - 1), limit=1)
+        return found[0] if found and found[0].sequence == sequence else None
 
     def last(self, count: int) -> Sequence[Entry]:
         return tuple(islice(self._entries, max(0, len(self._entries) - count), None))

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from mew_protocol.envelope import Envelope
 
-from mew_agent.errors import MewAgentError, PeerTimeout, Rejected
+from mew_agent.errors import MewAgentError, NotAccepted, PeerTimeout, Rejected
 from mew_agent.participant.events import ProposalMade
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
@@ -165,7 +165,8 @@ async def test_withdrawal_by_another_participant_changes_nothing() -> None:
             tasks.start_soon(propose)
             proposal = await ear.first("proposer", "mcp/proposal")
             await ear.first("keeper", "chat")
-            await ada.send("mcp/withdraw", {"reason": "mine"}, correlation_id=(proposal.id,))
+            with pytest.raises(NotAccepted):
+                await ada.send("mcp/withdraw", {"reason": "mine"}, correlation_id=(proposal.id,))
             await ada.chat("yes", to="keeper")
         assert said == ["tools"]
 

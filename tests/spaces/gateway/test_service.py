@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from mew_protocol.codec import StreamFrame, read_draft
 from mew_protocol.ids import ParticipantId
+from mew_protocol.position import Position
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.core.effects import ConnectionId
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.service import SpaceService
-from mew_spaces.log.interface import Position
 
 from tests.support.channels import RecordingChannel
 

@@ -11,7 +11,8 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_spaces.log.interface import Bounds, NotStored, Position, SpaceLog
+from mew_protocol.position import Position
+from mew_spaces.log.interface import Bounds, NotStored, SpaceLog
 from mew_spaces.log.memory import MemoryLog
 from mew_spaces.log.sqlite import CHECKPOINT_EVERY_COMMITS, SqliteLog
 

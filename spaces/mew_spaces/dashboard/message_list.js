@@ -1,19 +1,19 @@
-// What is said since this page was opened, in the space or around one participant: chats, thoughts, who came, left
-// and compacted. Newest last, bounded.
+// The messages of a space or of one participant since the page was opened: chats, thoughts, joins, leaves and
+// compactions. Newest last, bounded.
 
 import { make, makeText } from "./dom.js";
-import { grouped } from "./words.js";
+import { grouped } from "./text.js";
 
-const LONGEST_TALK = 200;
-const LONGEST_TEXT_CHARS = 4_000;
+const MAX_LINES = 200;
+const MAX_TEXT_CHARS = 4_000;
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 
-export class Talk {
-  /** Fill `list` with at most `longest` lines; `empty` is shown while there are none. */
-  constructor(list, empty, longest = LONGEST_TALK) {
+export class MessageList {
+  /** Fills `list` with at most `maxLines` lines; shows `empty` while there are none. */
+  constructor(list, empty, maxLines = MAX_LINES) {
     this._list = list;
     this._empty = empty;
-    this._longest = longest;
+    this._maxLines = maxLines;
   }
 
   /** Add a chat envelope. */
@@ -27,7 +27,7 @@ export class Talk {
     this._add(make("li", "chat", this._time(envelope.ts), names, makeText("p", "said", shortened(text))));
   }
 
-  /** Add one step of somebody's reasoning. */
+  /** Add one reasoning step. */
   thought(envelope) {
     const { reasoning, message } = envelope.payload ?? {};
     const text = [reasoning, message].find((one) => typeof one === "string" && one.trim());
@@ -36,12 +36,12 @@ export class Talk {
     this._add(make("li", "chat thought", this._time(envelope.ts), names, makeText("p", "said", shortened(text))));
   }
 
-  /** Add a line about what happened. */
+  /** Add a note. */
   note(ts, text) {
     this._add(make("li", "note", this._time(ts), makeText("span", "", text)));
   }
 
-  /** Add that somebody joined or left; several in a row share a line. */
+  /** Add a join or leave. Several in a row share a line. */
   presence(ts, id, verb) {
     const last = this._list.lastElementChild;
     if (last?.dataset.verb !== verb) {
@@ -70,15 +70,15 @@ export class Talk {
     const list = this._list;
     list.hidden = false;
     this._empty.hidden = true;
-    // Follow the newest line, unless the reader scrolled back.
+    // Keep the newest line in view unless the user scrolled back.
     const follows = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
     list.append(line);
-    while (list.children.length > this._longest) list.firstElementChild.remove();
+    while (list.children.length > this._maxLines) list.firstElementChild.remove();
     if (follows) list.scrollTop = list.scrollHeight;
   }
 }
 
 function shortened(text) {
-  const more = text.length - LONGEST_TEXT_CHARS;
-  return more <= 0 ? text : `${text.slice(0, LONGEST_TEXT_CHARS)} … (${grouped(more)} more characters)`;
+  const more = text.length - MAX_TEXT_CHARS;
+  return more <= 0 ? text : `${text.slice(0, MAX_TEXT_CHARS)} … (${grouped(more)} more characters)`;
 }

@@ -1,15 +1,15 @@
-// A sparkline: one participant's figures since the page was opened, with a notch at each compaction.
+// The sparkline of one participant: its tokens since the page was opened, with a notch at each compaction.
 
 import { makeSvg } from "./dom.js";
-import { counted, grouped } from "./words.js";
+import { counted, grouped } from "./text.js";
 
 const WIDTH = 300;
 const HEIGHT = 44;
 const TOP = 9; // room for the notches
 const BOTTOM = 2;
 
-/** Draw a trail of samples {tokens, basis, compacted}, oldest first. `status` gives the scale. Null below two figures. */
-export function drawTrail(samples, status) {
+/** Draw samples {tokens, basis, compacted}, oldest first. `status` sets the scale. Null with fewer than two figures. */
+export function drawSparkline(samples, status) {
   const figures = samples.filter((sample) => sample.tokens !== undefined).map((sample) => sample.tokens);
   if (figures.length < 2) return null;
   const top = Math.max(status.max_tokens ?? 0, ...figures);
@@ -19,23 +19,23 @@ export function drawTrail(samples, status) {
   const limit = status.context?.compact_at_tokens;
   const svg = makeSvg(
     "svg",
-    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": inWords(samples, figures, notches) },
-    makeSvg("line", { class: "trail-floor", x1: 0, x2: WIDTH, y1: HEIGHT - 1, y2: HEIGHT - 1 }),
+    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": describe(samples, figures, notches) },
+    makeSvg("line", { class: "sparkline-floor", x1: 0, x2: WIDTH, y1: HEIGHT - 1, y2: HEIGHT - 1 }),
   );
   if (limit !== undefined && limit <= top) {
-    svg.append(makeSvg("line", { class: "trail-limit", x1: 0, x2: WIDTH, y1: y(limit), y2: y(limit) }));
+    svg.append(makeSvg("line", { class: "sparkline-limit", x1: 0, x2: WIDTH, y1: y(limit), y2: y(limit) }));
   }
   for (const run of runsOf(samples)) {
     const points = run.map(([index, tokens]) => `${x(index).toFixed(1)},${y(tokens).toFixed(1)}`).join(" ");
-    svg.append(makeSvg("polyline", { class: "trail-line", points }));
+    svg.append(makeSvg("polyline", { class: "sparkline-line", points }));
   }
   for (const at of notches) {
-    svg.append(makeSvg("line", { class: "trail-notch", x1: at, x2: at, y1: 1, y2: TOP - 1 }));
+    svg.append(makeSvg("line", { class: "sparkline-notch", x1: at, x2: at, y1: 1, y2: TOP - 1 }));
   }
   return svg;
 }
 
-/** Unbroken stretches of known figures, as [index, tokens]; what is not known leaves a gap. */
+/** Runs of known figures as [index, tokens]. Unknown figures leave a gap. */
 function runsOf(samples) {
   const runs = [[]];
   samples.forEach(({ tokens }, index) => {
@@ -45,8 +45,8 @@ function runsOf(samples) {
   return runs.filter((run) => run.length > 1);
 }
 
-function inWords(samples, figures, notches) {
+function describe(samples, figures, notches) {
   const range = `${grouped(figures[0])} to ${grouped(figures.at(-1))} tokens`;
   const cuts = notches.length ? `, ${counted(notches.length, "compaction")}` : "";
-  return `Since this page was opened: ${counted(samples.length, "figure")}, from ${range}${cuts}`;
+  return `Since you opened this page: ${counted(samples.length, "value")}, from ${range}${cuts}`;
 }

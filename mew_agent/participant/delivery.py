@@ -1,0 +1,139 @@
+"""Numbered delivery on the client's side: which place was reached, and which envelopes are not confirmed yet.
+
+Owns no connection: `client` feeds it what arrives and writes what it returns. What the gateway promises stands in
+`docs/reference/wire.md`, "Confirmed delivery".
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+import anyio
+from mew_protocol.envelope import Envelope
+from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
+from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_HEARTBEAT, SYSTEM_RECEIPT
+from mew_protocol.position import Position
+
+from mew_agent.errors import MewAgentError, NotAccepted, TooLarge
+
+UNCONFIRMED_KINDS = frozenset({SYSTEM_HEARTBEAT})
+"""Kinds that the gateway answers with neither an echo nor a receipt."""
+
+
+@dataclass(eq=False, slots=True)
+class OutgoingEnvelope:
+    """An envelope on its way. `done` is set when the gateway has accepted or refused it, or none ever will."""
+
+    envelope: Envelope
+    text: str
+    size_bytes: int
+    done: anyio.Event = field(default_factory=anyio.Event)
+    is_accepted: bool = False
+    error: MewAgentError | None = None
+    is_written: bool = False
+    """Whether it was handed to a connection, so that the gateway may have it."""
+    refusals_for_size: int = 0
+
+    def retry(self) -> None:
+        """Wait for a new decision of the gateway."""
+        self.error, self.done = None, anyio.Event()
+
+
+class Arrival(Enum):
+    """What to do with an envelope that has arrived."""
+
+    PASS_ON = auto()
+    SKIP = auto()
+    GO_LIVE = auto()
+    """Skip it; everything missed has arrived."""
+
+
+class Delivery:
+    """The delivery state of one participant, over all of its connections."""
+
+    def __init__(self, participant: str) -> None:
+        self._participant = participant
+        self._outgoing: dict[str, OutgoingEnvelope] = {}  # in the order in which they were sent
+        self._reached: Position | None = None
+
+    @property
+    def position(self) -> Position | None:
+        """The place of the newest envelope that has arrived; None if the gateway gives no numbers."""
+        return self._reached
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the present gateway numbers and confirms."""
+        return self._reached is not None
+
+    def begin(self, welcome: Envelope) -> bool:
+        """Read the welcome of a new connection. Returns False if envelopes that were missed have to arrive first."""
+        told = welcome.body.get("delivery")
+        self._reached = Position.parse(str(told.get("position"))) if isinstance(told, dict) else None
+        return not isinstance(told, dict) or told.get("live") is not False
+
+    def track(self, sent: OutgoingEnvelope) -> None:
+        """Wait for a decision about an envelope."""
+        self._outgoing[sent.envelope.id] = sent
+
+    def forget(self, sent: OutgoingEnvelope) -> None:
+        """Stop waiting."""
+        self._outgoing.pop(sent.envelope.id, None)
+
+    def undecided(self) -> tuple[OutgoingEnvelope, ...]:
+        """What was written and is not decided, in order: a new connection has to send it again."""
+        return tuple(one for one in self._outgoing.values() if one.is_written and not one.done.is_set())
+
+    def abandon(self) -> None:
+        """There will be no other connection."""
+        for sent in self._outgoing.values():
+            sent.done.set()
+
+    def receive(self, envelope: Envelope) -> Arrival:
+        """Note the number of an envelope, or what it says about one of ours."""
+        reached = self._reached
+        if reached is None:
+            return Arrival.PASS_ON
+        number = (envelope.model_extra or {}).pop("seq", None)
+        if envelope.sender in (GATEWAY, STREAM_GATEWAY) and not isinstance(number, int):
+            return self._receive_from_gateway(envelope)
+        if isinstance(number, int):
+            if number <= reached.sequence:
+                return Arrival.SKIP
+            self._reached = Position(reached.epoch, number)
+        if envelope.sender == self._participant:
+            self._decide(envelope.id, None)
+        return Arrival.PASS_ON
+
+    def refuse_largest(self) -> None:
+        """The gateway closed the connection because of a message's size: the largest undecided envelope is to blame."""
+        largest = max(self.undecided(), key=lambda one: one.size_bytes, default=None)
+        if largest is not None:
+            # The first time it may have been a stream frame that was sent at the same moment.
+            largest.refusals_for_size += 1
+            if largest.refusals_for_size > 1:
+                self._decide(largest.envelope.id, TooLarge(largest.size_bytes))
+
+    def _receive_from_gateway(self, envelope: Envelope) -> Arrival:
+        if envelope.kind == SYSTEM_ERROR:
+            error, detail = str(envelope.body.get("error")), str(envelope.body.get("message") or "")
+            for envelope_id in envelope.correlation_ids:
+                if (sent := self._outgoing.get(envelope_id)) is not None:
+                    self._decide(envelope_id, NotAccepted(sent.envelope, error, detail))
+            return Arrival.PASS_ON
+        if envelope.kind != SYSTEM_RECEIPT:
+            return Arrival.PASS_ON
+        for envelope_id in envelope.correlation_ids:
+            self._decide(envelope_id, None)
+        match envelope.body.get("status"):
+            case "gap":
+                return Arrival.PASS_ON
+            case "live":
+                return Arrival.GO_LIVE
+            case _:
+                return Arrival.SKIP
+
+    def _decide(self, envelope_id: str, error: MewAgentError | None) -> None:
+        sent = self._outgoing.get(envelope_id)
+        if sent is not None:
+            sent.error, sent.is_accepted = error, error is None
+            sent.done.set()
