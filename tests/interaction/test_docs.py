@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -345,3 +346,23 @@ def test_the_site_builds_strictly_and_loads_nothing_from_other_hosts(tmp_path: P
     assert len(pages) > 25
     loaded = re.compile(r"<(?:script|img|link|iframe)[^>]+(?:src|href)=\"(?:https?:)?//[^\"]+")
     assert [found for page in pages for found in loaded.findall(page.read_text(encoding="utf-8"))] == []
+
+
+def test_every_name_on_the_architecture_page_exists() -> None:
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    names = re.findall(r"`(mew_(?:agent|protocol|spaces)\.[\w.]+)`", page)
+    assert len(names) > 30
+    for name in names:
+        assert resolve_name(name) is not None
+    paths = re.findall(r"`((?:mew_agent|protocol|spaces|docs|tests)/[\w/.]*)`", page)
+    assert len(paths) > 30
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_architecture_page_lists_every_package() -> None:
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    for folder in (ROOT / "mew_agent", ROOT / "spaces" / "mew_spaces"):
+        packages = {
+            path.name for path in folder.iterdir() if (path / "__init__.py").exists() or (path / "app.js").exists()
+        }
+        assert packages - set(re.findall(r"^\| `([\w/]+)` \|", page, re.MULTILINE)) == set()
