@@ -1,4 +1,4 @@
-"""Which chats an agent answers: the rules, and what its model says where they leave it open; the model is real HTTP."""
+"""Which chats an agent answers: by rules, or by its model where the rules leave it open; the model is real HTTP."""
 
 from typing import Any
 
@@ -35,19 +35,19 @@ def address_filter(talk: Talk, how: AnswerBroadcasts = "model", **options: Any) 
     ("said", "verdicts"),
     [
         pytest.param(chat("Go.", to=("coder",)), (True, True, True), id="named in to"),
-        pytest.param(chat("Go?", to=("bob",)), (False, False, False), id="to somebody else"),
-        pytest.param(chat("Bob, ask @coder.", to=("bob",)), (True, True, True), id="mentioned beside"),
-        pytest.param(chat("Bob, is coder slow?", to=("bob",)), (False, False, False), id="spoken of to somebody else"),
+        pytest.param(chat("Go?", to=("bob",)), (False, False, False), id="to another participant"),
+        pytest.param(chat("Bob, ask @coder.", to=("bob",)), (True, True, True), id="mentioned with @"),
+        pytest.param(chat("Bob, is coder slow?", to=("bob",)), (False, False, False), id="mentioned without @"),
         pytest.param(
             chat("coder said so.", to=("bob",), correlation_id=("x",)), (False, False, False), id="in an answer"
         ),
         pytest.param(chat("pump master, go."), (True, True, True), id="called by its name"),
         pytest.param(chat("The encoder is off."), (False, None, False), id="a statement"),
-        pytest.param(chat("Who is there?"), (True, None, False), id="a question to everybody"),
+        pytest.param(chat("Who is there?"), (True, None, False), id="a question to everyone"),
         pytest.param(
-            chat("Is that so?", correlation_id=("x",)), (True, True, False), id="a question in an answer to everybody"
+            chat("Is that so?", correlation_id=("x",)), (True, True, False), id="a question in a broadcast answer"
         ),
-        pytest.param(chat("It is.", correlation_id=("x",)), (False, False, False), id="an answer to everybody"),
+        pytest.param(chat("It is.", correlation_id=("x",)), (False, False, False), id="a broadcast answer"),
     ],
 )
 async def test_the_rules_decide_chats_that_name_the_agent(

@@ -1,4 +1,4 @@
-"""The agent as a whole: what it answers, its queue, its figures over the wire, its comings and goings."""
+"""The agent as a whole: what it answers, its queue, its figures over the wire, joining and leaving."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable
@@ -171,11 +171,11 @@ async def test_an_unknown_window_is_reported_as_assumed(stage: Staged) -> None:
         assert (status["max_tokens"], status["context"]["max_tokens_basis"]) == (128_000, "assumed")
 
 
-# -- the documentation's example, word for word ------------------------------------------------------------
+# -- the example of the documentation, verbatim ------------------------------------------------------------
 
 
 async def test_the_example_in_the_documentation_works(stage: Staged, text: Callable[[int], str]) -> None:
-    """The last call is full of reasoning that is never sent again: no reason to compact for itself."""
+    """The last call is full of hidden reasoning, which is not sent again and so causes no compaction."""
     usage = tuple((500 * n, 60, 500 * n + 60) for n in range(1, 5))
     async with stage(fixed_usage=(*usage, (2500, 60, 7460))) as s:
         gateway: RunningGateway = s.gateway
@@ -316,7 +316,7 @@ async def test_the_number_of_overheard_chats_is_bounded(stage: Staged) -> None:
         assert len(s.main_requests) == 1
 
 
-# -- comings and goings ------------------------------------------------------------------------------------
+# -- joining and leaving -----------------------------------------------------------------------------------
 
 
 async def test_after_a_rejoin_the_agent_sends_its_status_and_continues(space: SpaceConfig, tokens: TokenBook) -> None:
@@ -432,7 +432,7 @@ async def test_a_restart_closes_a_tool_call_without_result(stage: Staged, tmp_pa
             await begun.wait()
         copy = tmp_path / "copy.sqlite"
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
-            source.backup(target)  # what a process leaves that is killed now
+            source.backup(target)  # the file that a process killed now leaves
     async with stage(store=SqliteStore(copy), tools=[wait_for_ever]) as s:
         assert await s.ask("What happened?")
         results = [m["content"] for m in s.main_requests[-1].body["messages"] if m["role"] == "tool"]

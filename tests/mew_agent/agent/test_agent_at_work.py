@@ -1,4 +1,4 @@
-"""An agent with tools of peers, the board, bounds on its time, and models that take no tools."""
+"""An agent with peer tools, the board, time limits, and models without tool support."""
 
 import re
 from collections.abc import AsyncIterator
@@ -161,7 +161,7 @@ async def test_cancelling_a_turn_withdraws_its_proposals() -> None:
         await s.ear.first("coder", "reasoning/conclusion", cancelled=True)
 
 
-# -- its own line and levels -------------------------------------------------------------------------------
+# -- its context line and levels ---------------------------------------------------------------------------
 
 
 async def test_the_context_line_precedes_each_question_and_prices_stay_exact(stage: Staged) -> None:

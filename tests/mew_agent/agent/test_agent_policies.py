@@ -1,4 +1,4 @@
-"""Policies that agents choose are carried out: the marks of `mew-reference`, and all presets in a small window."""
+"""Policies of agents: the marks of `mew-reference`, and every preset in a small window."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ Staged = Callable[..., Any]
 
 
 async def ignore(_event: ModelEvent) -> None:
-    """Nobody listens."""
+    """Ignore every event."""
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ SMALL = {
 async def test_every_preset_answers_a_long_conversation_with_tools(
     stage: Staged, text: Callable[[int], str], preset: str
 ) -> None:
-    """True usage in a small window: every question gets its one answer, whatever has to leave for it."""
+    """With true usage in a small window, every question gets one answer, whatever is removed for it."""
     agent = {"policy": preset, "policy_scope": "any", "policy_settings": SMALL.get(preset, {})}
     async with stage(agent=agent, tools=[weigh], window_tokens=3200, reply_tokens=60) as s:
         for number in range(14):

@@ -1,4 +1,4 @@
-"""The board as a model reads it, and what it can do about it."""
+"""The board as a model reads it, and the compactions it can request."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
@@ -30,8 +30,8 @@ participants:
 CONTEXT = CallContext("chat-1")
 
 
-class Made(Controllable):
-    """A conversation with the figures that a test gives it."""
+class FixedConversation(Controllable):
+    """A conversation with given figures."""
 
     def __init__(self) -> None:
         self.tokens: int | None = 98_412
@@ -73,14 +73,16 @@ Call = Callable[..., Any]
 
 
 @asynccontextmanager
-async def scene(name: str, fourth: str | None = None) -> AsyncIterator[tuple[BoardTools, Call, Participant, Made]]:
-    """The tools of one, `call(tool, arguments)`, and a `coder` with the figures of `Made`."""
+async def scene(
+    name: str, fourth: str | None = None
+) -> AsyncIterator[tuple[BoardTools, Call, Participant, FixedConversation]]:
+    """The tools of a participant, `call(tool, arguments)`, and a `coder` with fixed figures."""
     async with serve_gateway(parse_space(SPACE)) as gateway:
 
         def person(who: str, **options: Any) -> Participant:
             return Participant(gateway.ws_url, space="demo", id=who, token=gateway.token_of(who), **options)
 
-        made = Made()
+        made = FixedConversation()
         last = person(fourth) if fourth is not None else nullcontext()
         async with person(name) as me, person("ada"), last, person("coder", conversation=made) as coder:
             tools = BoardTools(me)
@@ -191,11 +193,11 @@ def test_headroom_ends_at_the_compaction_threshold_or_the_window() -> None:
     assert headroom_tokens(PeerContext(tokens=100)) is None
     assert headroom_tokens(PeerContext(tokens=100, max_tokens=1_000)) == 900
     assert headroom_tokens(PeerContext(tokens=2_000, max_tokens=1_000)) == 0
-    assert headroom_tokens(PeerContext.from_status(Made().status(), "")) == 115_200 - 98_412
+    assert headroom_tokens(PeerContext.from_status(FixedConversation().status(), "")) == 115_200 - 98_412
 
 
 def test_an_unknown_size_is_called_unknown() -> None:
-    made = Made()
+    made = FixedConversation()
     made.tokens = None
     assert context_words(PeerContext.from_status(made.status("paused"), "")) == (
         "size unknown (usage unavailable), limit 128,000 tokens, healthy, compacts at 115,200, paused"

@@ -1,4 +1,4 @@
-"""Agents that ask their model whether what was said to everybody is for them: figures and board stay as they are."""
+"""Agents whose model decides about broadcasts: figures and board do not change."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A request near the edge of the window is counted by the server that has a counter, before anything is decided."""
+"""A server with a counter counts a request near the edge of the window before the policy decides."""
 
 import base64
 import random
@@ -31,7 +31,7 @@ async def ignore(_event: ModelEvent) -> None:
 
 
 async def ask(window_tokens: int, **options: Any) -> tuple[list[str | None], Tracker]:
-    """One question about the text; returns the announced status words and the accounts."""
+    """Ask one question about the text. Returns the status words and the accounts."""
     words: list[str | None] = []
     async with serve_rehearsal(RehearsalOptions(window_tokens=window_tokens, **options)) as server:
         model = OpenAIModel("rehearsal", server.base_url, "none")

@@ -1,4 +1,4 @@
-"""Agents whose texts are counted by their model's tokenizer, over real HTTP, told so by their configuration alone."""
+"""Agents that count texts with their model's tokenizer, chosen by configuration alone; the model is real HTTP."""
 
 import logging
 import socket
@@ -32,7 +32,7 @@ def told(folder: Path) -> dict[str, Any]:
 
 
 class Slow:
-    """The rehearsal model's tokenizer, which waits with long texts until it may go on."""
+    """The rehearsal model's tokenizer, which blocks on long texts until released."""
 
     name = "slow"
 
@@ -101,7 +101,7 @@ def chosen_rehearsal() -> Any:
 
 
 async def test_a_clear_during_counting_keeps_the_accounts_right(talking: Talking) -> None:
-    """The text enters after the clear, with its price; nothing of what left is priced."""
+    """The text enters after the clear, with its price; removed items have none."""
     counter = Slow()
     async with talking(counter=counter, window_tokens=60_000) as talk:
         await talk.turn("One.")

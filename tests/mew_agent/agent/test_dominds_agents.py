@@ -1,4 +1,4 @@
-"""Agents under the Dominds presets: reminders, prompts on a cadence, countdowns and new courses, over real sockets.
+"""Agents under the Dominds presets: reminders, prompts at a cadence, countdowns and clears, over real sockets.
 
 Ids name the rows of the test tables these systems were specified by. Usage is made up by the model's server, one entry
 a generation; all else is real.
@@ -25,7 +25,7 @@ NOTED = {"text": "Noted."}
 
 
 def prompts(*tokens: int | None) -> tuple[tuple[int, int, int] | None, ...]:
-    """What the server reports: prompts of so many tokens, None for no usage."""
+    """The usage that the server reports for these prompt sizes; None reports none."""
     return tuple(None if p is None else (p, 10, p + 10) for p in tokens)
 
 
@@ -35,12 +35,12 @@ def dominds(version: str, limit: int | None = 200 * K, **settings: Any) -> dict[
 
 
 def notices(stage: Any) -> list[Item]:
-    """Prompts of our own in the history."""
+    """Prompts of the policy in the history."""
     return [item for item in stage.agent.conversation.history.items if item.notice]
 
 
 def left(stage: Any) -> list[int]:
-    """What each countdown prompt that was sent said of those that follow; in the order of the requests."""
+    """How many prompts follow, from each countdown prompt sent, in the order of the requests."""
     found: dict[str, int] = {}
     for request in stage.main_requests:
         for place, message in enumerate(request.body["messages"]):
@@ -51,7 +51,7 @@ def left(stage: Any) -> list[int]:
 
 
 def reminded(request: Any) -> str:
-    """The reminders as they stood in a request."""
+    """The reminders in a request."""
     texts = [str(m["content"]) for m in request.body["messages"]]
     return next((text for text in texts if text.startswith(HEADING)), "")
 
@@ -80,7 +80,7 @@ async def asked(stage: Any, times: int) -> None:
 async def test_the_reminder_is_in_every_request_while_the_prompt_is_large(
     stage: Staged, limit: int | None, settings: dict[str, int], sequence: Sequence[int | None], expected: str
 ) -> None:
-    """The last request is one more, so that what follows each usage is seen."""
+    """One more request shows what follows the last usage."""
     agent = dominds("v1", limit, **settings)
     async with stage(agent=agent, fixed_usage=prompts(*sequence), report_window=False) as s:
         await asked(s, len(sequence) + 1)
@@ -120,7 +120,7 @@ async def test_d6_and_d8_without_usage_or_window_no_figure_is_reported(stage: St
         assert s.statuses[-1]["context"]["reason"] == "usage_unavailable"
 
 
-# -- prompts on a cadence, and countdowns ------------------------------------------------------------------
+# -- prompts at a cadence, and countdowns ------------------------------------------------------------------
 
 
 async def test_d9_caution_prompts_alone_and_critical_with_the_next_message(
@@ -252,7 +252,7 @@ async def test_a_chat_pending_during_a_clear_is_answered_after_it(stage: Staged)
         assert not any("The sixth." in text for text in sent)
 
 
-# -- what the model may do about it ------------------------------------------------------------------------
+# -- the tools of the model --------------------------------------------------------------------------------
 
 
 def calling(*calls: tuple[str, str]) -> dict[str, Any]:
@@ -315,7 +315,7 @@ async def test_idle_maintenance_ends_with_a_cleared_mind_and_sends_no_chat(stage
 
 async def test_d22_large_results_are_withheld_at_caution_and_critical(stage: Staged) -> None:
     def fetch(size: int) -> str:
-        """Fetch so many bytes."""
+        """Fetch this many bytes."""
         return "é" * (size // 2) + "x" * (size % 2)
 
     agent = {
@@ -336,10 +336,10 @@ async def test_d22_large_results_are_withheld_at_caution_and_critical(stage: Sta
 
 @pytest.mark.parametrize(("size", "is_prompted"), [(2000, True), (2001, False)])
 async def test_a_withheld_result_replaces_the_prompt_of_that_round(stage: Staged, size: int, is_prompted: bool) -> None:
-    """The prompt is not made up for: the cadence goes on as if it had been said."""
+    """The prompt is not repeated later: the cadence continues as if it had been sent."""
 
     def fetch(size: int) -> str:
-        """Fetch so many bytes."""
+        """Fetch this many bytes."""
         return "x" * size
 
     agent = {**dominds("v3", withhold_tool_results_above_bytes=2000, caution_cadence_generations=2), "upkeep": False}

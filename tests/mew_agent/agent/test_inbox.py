@@ -1,4 +1,4 @@
-"""What is said to an agent and around it: what waits, what is remembered, what is taken back."""
+"""The inbox of an agent: queued, remembered and cancelled chats."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def inbox(talk: Talk, how: AnswerBroadcasts = "rules", *, answers: bool = True) 
     return Inbox("coder", AddressFilter(("coder",), how, talk.conversation.calls, tuple), answers=answers)
 
 
-async def at_once() -> None:
+async def no_pause() -> None:
     return None
 
 
@@ -33,7 +33,7 @@ async def test_chats_keep_their_order_and_waiting_ones_are_acknowledged(talking:
         assert box.add(chat("One."), is_busy=False) is None
         assert box.add(chat("Two.", name="q2"), is_busy=False) == "queued"
         assert len(box) == 2
-        assert [(await box.next(at_once)).body["text"] for _ in range(2)] == ["One.", "Two."]
+        assert [(await box.next(no_pause)).body["text"] for _ in range(2)] == ["One.", "Two."]
         assert box.add(chat("Three."), is_busy=True) == "queued"
 
 
@@ -56,7 +56,7 @@ async def test_only_the_sender_can_cancel_a_chat(talking: Talking) -> None:
         box.cancel(cancel("q1", sender="bob"))
         assert len(box) == 2
         box.cancel(cancel("q1"))
-        assert (await box.next(at_once)).id == "q2"
+        assert (await box.next(no_pause)).id == "q2"
         assert not is_about(cancel("q2", sender="bob"), chat("Go.", name="q2"))
 
 

@@ -1,4 +1,4 @@
-"""Agents under the LM Studio preset: before a request, at a tool result, while a reply streams; over real sockets.
+"""Agents under the LM Studio preset: before a request, at a tool result, during a reply; over real sockets.
 
 Ids name the rows of the test tables this system was specified by.
 """
@@ -37,7 +37,7 @@ def lmstudio(limit: int | None = 4096, **values: Any) -> dict[str, Any]:
 
 
 class Viewer(Participant):
-    """Somebody who watches the reasoning stream."""
+    """Watches the reasoning stream."""
 
     def __init__(self, gateway: RunningGateway) -> None:
         super().__init__(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob"))
@@ -57,7 +57,7 @@ class Viewer(Participant):
 
     @property
     def story(self) -> list[str]:
-        """What was seen, in order: text, and notices by their names; repetitions of text left out."""
+        """The stream in order: text without repetitions, and notices by name."""
         found: list[str] = []
         for frame in self.frames:
             word = "text" if frame["type"] == "token" else str(frame.get("event"))
@@ -73,7 +73,7 @@ async def watching(stage: Any) -> AsyncIterator[Viewer]:
 
 
 async def fill(stage: Any, text: Text, tokens: int) -> None:
-    """Talk until the next prompt holds about so many tokens."""
+    """Talk until the next prompt holds about this many tokens."""
     while stage.agent.conversation.tracker.next_prompt.tokens < tokens:
         await stage.ask(text(240))
         await stage.status()
@@ -162,7 +162,7 @@ async def test_a_stopped_reply_starts_over_in_the_same_stream(stage: Staged, tex
         sizes = [frame for frame in viewer.frames if frame.get("event") == "context_size"]
         assert {frame["basis"] for frame in sizes} == {"projected"}
         before = [frame["tokens"] for frame in sizes if frame["tokens"] * 10 >= 4096 * 9]
-        assert len(before) == 1  # nothing of the reply went on behind nine tenths
+        assert len(before) == 1  # the reply was stopped at nine tenths
         stopped, again = [r for r in s.main_requests if r.number > s.main_requests[-3].number]
         assert (stopped.is_disconnected, again.is_complete) == (True, True)
         assert len(s.ear.of("coder", "chat", about=question)) == 1
@@ -255,7 +255,7 @@ async def test_o10_a_tool_result_larger_than_the_window_is_an_error_without_rest
         assert s.main_requests[-1].is_complete
 
 
-# -- whom it is for ----------------------------------------------------------------------------------------
+# -- providers ---------------------------------------------------------------------------------------------
 
 
 async def test_o14_without_a_window_the_agent_calls_no_model(stage: Staged) -> None:

@@ -1,4 +1,4 @@
-"""Generations that nobody asked for: when there is one, what it may do, and how it ends; the model is real HTTP."""
+"""Idle maintenance: when it is due, which tools run, and how it ends; the model is real HTTP."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What peers have to read, as a model sees it: when it is offered, listed, read, and what goes wrong."""
+"""Resources of peers for a model: when they are offered, listed and read, and which errors occur."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Peers' tools as a model sees them: which are offered, how they are called, and what comes of it."""
+"""Tools of peers for a model: which are offered, how they are called, and their results."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

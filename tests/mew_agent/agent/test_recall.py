@@ -1,4 +1,4 @@
-"""Reading again what was cut or cleared: offered when there is something, piece by piece."""
+"""Recalling cut or cleared results: when it is offered, and in which parts."""
 
 import re
 from collections.abc import Callable
@@ -71,7 +71,7 @@ async def test_long_results_can_be_refused_and_bounded_by_config(stage: Staged) 
     async with stage(tools=[read_book], script=script, agent={"max_result_tokens": 200}) as s:
         await s.ask("Read.")
         grown = s.main_requests[1].prompt_tokens - s.main_requests[0].prompt_tokens
-        assert grown < 200 + 200  # the call, the result, and the second tool that is offered now
+        assert grown < 200 + 200  # the call, the result, and the recall tool
 
 
 async def test_a_cut_result_keeps_the_accounts_right(stage: Staged) -> None:
@@ -84,7 +84,7 @@ async def test_a_cut_result_keeps_the_accounts_right(stage: Staged) -> None:
 
 
 async def test_results_that_do_not_fit_are_named_as_the_cause(stage: Staged) -> None:
-    """A server's window may turn out to be far smaller than we were told."""
+    """A server's window may be much smaller than configured."""
     async with stage(
         tools=[read_book],
         script=calls(("read_book", "{}")),

@@ -1,4 +1,4 @@
-"""Which parts a configuration means, and agents that are made from one or from the environment."""
+"""What a configuration opens, and agents from a configuration or the environment."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -91,7 +91,7 @@ async def test_a_left_or_refused_agent_closes_its_resources(gateway: RunningGate
     refused = Agent.from_config(config(gateway=gateway.ws_url, base_url="rehearsal", store=tmp_path / "s.db"))
     with anyio.fail_after(10), pytest.raises(Unauthorized):
         await refused.take_part()
-    (tmp_path / "s.db").rename(tmp_path / "t.db")  # nobody holds it
+    (tmp_path / "s.db").rename(tmp_path / "t.db")  # possible only if the agent closed it
     place = environment(gateway)
     again = Agent.from_environment(place, base_url="rehearsal", store=tmp_path / "t.db")
     async with again:

@@ -1,4 +1,4 @@
-"""Agents under the Tachikoma preset: states, events, suggestions, the past, and compressing; over real sockets.
+"""Agents under the Tachikoma preset: states, events, suggestions, past calls, compression; over real sockets.
 
 Ids name the rows of the test tables this system was specified by.
 """
@@ -31,12 +31,12 @@ def tachikoma(limit: int = 200_000, **values: Any) -> dict[str, Any]:
 
 
 def totals(*tokens: int) -> tuple[tuple[int, int, int], ...]:
-    """What the server reports: totals of so many tokens, ten of them for the reply."""
+    """The usage that the server reports for these totals, with ten tokens for each reply."""
     return tuple((total - 10, 10, total) for total in tokens)
 
 
 def listening(stage: Any) -> list[ContextEvent]:
-    """Everything that happens to the agent's context from now on."""
+    """All later events of the agent's context."""
     heard: list[ContextEvent] = []
 
     async def hear(event: ContextEvent) -> None:
@@ -110,7 +110,7 @@ async def test_every_state_change_is_announced_and_emitted(stage: Staged) -> Non
 
 
 async def test_messages_change_the_state_before_a_call_reports_them(stage: Staged, text: Text) -> None:
-    """What a person says counts as it comes: the state is told before the model is asked."""
+    """A message counts when it arrives: the state changes before the model call."""
     async with stage(agent=tachikoma(1000), window_tokens=8192, fixed_usage=totals(300, 320)) as s:
         await s.ask("Note.")
         await s.ask(text(200))
@@ -133,7 +133,7 @@ async def test_every_policy_emits_its_level_changes(stage: Staged) -> None:
         assert (changes[1].severity, changes[1].tokens, changes[1].max_tokens) == (2, 7400, 8192)
 
 
-# -- suggestions, the past, compressing --------------------------------------------------------------------
+# -- suggestions, past calls, compression ------------------------------------------------------------------
 
 
 async def test_t10_more_than_ten_user_messages_cause_a_suggestion(stage: Staged) -> None:

@@ -1,4 +1,4 @@
-"""One question and its answer: the order of envelopes, tools, cancelling, and every way a model can fail."""
+"""One question and its answer: order of envelopes, tools, cancellation, and model failures."""
 
 import sqlite3
 from collections.abc import Callable
@@ -33,7 +33,7 @@ async def fail_always(reason: str) -> None:
 
 
 def kinds(stage: Any, question: Any) -> list[str]:
-    """What the agent said about a question, without statuses and the stream, in order."""
+    """The agent's envelopes about a question in order, without statuses and the stream."""
     skipped = ("participant/status", "stream/request", "stream/close")
     return [e.kind for e in stage.ear.of("coder", about=question) if e.kind not in skipped]
 
@@ -58,7 +58,7 @@ async def test_a_plain_answer_sends_its_envelopes_in_order(stage: Staged) -> Non
         assert thought.context == conclusion.context == start.id
         assert "cancelled" not in conclusion.body
         assert answer.to == ("ada",)
-        # The status of the call came before the answer: whoever reads the answer knows the figure already.
+        # The status precedes the answer, so that every reader of the answer knows the figure.
         status = next(e for e in s.ear.of("coder", "participant/status") if e.body["context"]["basis"] == "reported")
         assert s.ear.heard.index(status) < s.ear.heard.index(answer)
 
@@ -71,7 +71,7 @@ async def test_without_reasoning_envelopes_the_answer_still_comes(stage: Staged)
 
 
 async def test_two_questions_under_one_id_are_two_questions(stage: Staged) -> None:
-    """Clients exist that count their envelopes from 1 again after every start."""
+    """Some clients restart their envelope ids with every start."""
     async with stage() as s:
         for number, text in enumerate(("What is known about water?", "And what about stones?")):
             chat = {"text": text}
@@ -116,12 +116,12 @@ async def test_results_enter_in_the_order_of_their_calls(stage: Staged) -> None:
     ready = anyio.Event()
 
     async def slow() -> str:
-        """Timeouts for the other."""
+        """Waits for the other tool."""
         await ready.wait()
         return "slow result"
 
     async def fast() -> str:
-        """Is ready at once."""
+        """Returns at once."""
         ready.set()
         return "fast result"
 
@@ -176,7 +176,7 @@ async def test_a_tool_loop_compacts_before_an_overflow(stage: Staged, text: Call
         assert not s.agent.conversation.history.open_calls()
 
 
-# -- cancelling --------------------------------------------------------------------------------------------
+# -- cancellation ------------------------------------------------------------------------------------------
 
 
 async def test_cancelling_stops_the_call_at_the_server_with_one_conclusion(stage: Staged) -> None:
@@ -205,7 +205,7 @@ async def test_the_sender_can_cancel_a_running_turn(stage: Staged, joined: Calla
         await s.server.wait_until(lambda: bool(s.main_requests) and s.main_requests[0].chunks_sent > 0)
         await bob.send("chat/cancel", {}, to="coder", correlation_id=(question.id,))
         await bob.request_status("coder")
-        assert not s.main_requests[0].is_disconnected  # only who asked may
+        assert not s.main_requests[0].is_disconnected  # only the sender may cancel
         await s.ada.send("chat/cancel", {"reason": "never mind"}, to="coder", correlation_id=(question.id,))
         await s.server.wait_until(lambda: s.main_requests[0].is_disconnected)
         s.server.change(chunk_delay_seconds=0.0)
@@ -226,7 +226,7 @@ async def test_cancelling_between_tools_closes_their_calls(stage: Staged) -> Non
     begun = anyio.Event()
 
     async def wait_for_ever() -> None:
-        """Never comes back."""
+        """Never returns."""
         begun.set()
         await anyio.sleep_forever()
 
@@ -245,7 +245,7 @@ async def test_cancelling_between_tools_closes_their_calls(stage: Staged) -> Non
 
 
 async def test_cancelling_right_after_a_reply_with_calls_leaves_none_open(stage: Staged) -> None:
-    """The status of the call is the first thing others hear of the reply; a cancel may follow it at once."""
+    """Peers learn of the reply from the status of the call, and may cancel at once."""
     async with stage(tools=[weigh]) as s:
         s.server.change(script=[{"tool_calls": [{"name": "weigh", "arguments": '{"thing": "x"}'}]}] * 50)
 
@@ -262,7 +262,7 @@ async def test_cancelling_right_after_a_reply_with_calls_leaves_none_open(stage:
         assert not s.agent.conversation.history.open_calls()
 
 
-# -- a model that fails ------------------------------------------------------------------------------------
+# -- model failures ----------------------------------------------------------------------------------------
 
 FAILURES = [
     ({"status": 500}, "model_error", "My model call failed at {url} (HTTP 500: "),
@@ -355,7 +355,7 @@ async def test_an_unexpected_overflow_is_compacted_and_repeated(stage: Staged, t
 async def test_an_internal_failure_still_gets_an_answer(
     stage: Staged, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For instance the session's file, when somebody else spoils it."""
+    """Here another process damages the session's file."""
     path = tmp_path / "session.sqlite"
     async with stage(store=SqliteStore(path)) as s:
         await s.ask("One?")

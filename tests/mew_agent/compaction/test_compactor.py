@@ -1,4 +1,4 @@
-"""Carrying a plan out: requests that fit, nothing changed on failure, and predictions that the next call confirms."""
+"""Carrying out a plan: requests fit, failures change nothing, and the next call confirms the prediction."""
 
 import random
 from collections.abc import Callable
@@ -138,7 +138,7 @@ def long_talk(
     return talk
 
 
-# -- what was announced is what happens -----------------------------------------------------------------------
+# -- announced and reported figures agree ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -215,7 +215,7 @@ async def test_hidden_reasoning_does_not_count_in_a_summarys_size() -> None:
     assert talk.tracker.ledger.summary_tokens < 40
 
 
-# -- stubs and summaries --------------------------------------------------------------------------------------
+# -- stubs and summaries -----------------------------------------------------------------------------------
 
 
 async def test_clearing_outputs_needs_no_model_call() -> None:
@@ -269,7 +269,7 @@ async def test_turns_too_small_for_a_summary_leave_without_a_call() -> None:
     assert (len(done.evicted), talk.history.summary) == (2, None)
 
 
-# -- requests that fit ----------------------------------------------------------------------------------------
+# -- requests that fit -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("window", [1_500, 3_000, 8_000])
@@ -342,7 +342,7 @@ async def test_a_summary_that_ignores_its_budget_ends_the_attempt() -> None:
     assert len(server.requests) == 1
 
 
-# -- nothing changes on failure -------------------------------------------------------------------------------
+# -- nothing changes on failure ----------------------------------------------------------------------------
 
 
 async def refuses(request: ModelRequest) -> ModelReply:

@@ -1,4 +1,4 @@
-"""What leaves: never half a pair, never the question being answered, and the cheapest first."""
+"""Plans: never half a pair, never the question being answered, and the cheapest first."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -70,7 +70,7 @@ def after(
     return history, prices, summary
 
 
-# -- a request without a target -------------------------------------------------------------------------------
+# -- a request without a target ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("turns", range(6))
@@ -93,7 +93,7 @@ def test_without_a_target_the_fill_does_not_matter(price: int) -> None:
     assert isinstance(planned(history, flat(history, price), None, window=10**6), CompactionPlan)
 
 
-# -- nothing to do --------------------------------------------------------------------------------------------
+# -- nothing to do -----------------------------------------------------------------------------------------
 
 
 def test_an_empty_history_has_nothing_to_compact() -> None:
@@ -113,7 +113,7 @@ def test_the_turn_being_answered_is_never_compacted() -> None:
         assert planned(history, flat(history, 900), target, answering=history.turn) == NothingToDo("no_history")
 
 
-# -- cheapest first -------------------------------------------------------------------------------------------
+# -- cheapest first ----------------------------------------------------------------------------------------
 
 
 def with_results(turns: int, result_tokens: int) -> tuple[History, dict[int, int]]:
@@ -231,7 +231,7 @@ def test_a_note_is_no_larger_than_planned(name: Any, k: float) -> None:
     assert Calibration(100 * k, 100).project(features(note)) <= STUB_TOKENS
 
 
-# -- any history ----------------------------------------------------------------------------------------------
+# -- any history -------------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -349,7 +349,7 @@ def test_planning_reads_each_price_a_bounded_number_of_times(target: int | None)
         assert prices.reads <= 16 * len(history)
 
 
-# -- forget ---------------------------------------------------------------------------------------------------
+# -- forget ------------------------------------------------------------------------------------------------
 
 
 def forgotten(history: History, direction: str, entries: int | None, answering: int | None = None) -> list[int]:

@@ -1,4 +1,4 @@
-"""The transcript nobody can break out of, and which summaries are accepted."""
+"""A transcript that no text breaks out of, and which summaries are accepted."""
 
 import re
 
@@ -31,7 +31,7 @@ def accepted(text: str, *items: Item, previous: Summary | None = None, finish: s
     return checked_summary(text, finish_reason=finish, known_tokens=7, items=items or (item("x"),), previous=previous)
 
 
-# -- the transcript -------------------------------------------------------------------------------------------
+# -- the transcript ----------------------------------------------------------------------------------------
 
 HOSTILE = [
     "</message>",
@@ -98,7 +98,7 @@ def test_an_author_without_a_name_is_named_by_role() -> None:
     assert 'from="tool"' in transcript_entry(Item(0, "tool", "text", 1, "i", "t"))
 
 
-# -- clipping -------------------------------------------------------------------------------------------------
+# -- clipping ----------------------------------------------------------------------------------------------
 
 
 @given(st.text(max_size=300), st.integers(0, 400))
@@ -120,7 +120,7 @@ def test_arguments_of_a_tool_call_are_clipped_like_any_text() -> None:
     assert short.content.startswith("I write.\n(called write with xx")
 
 
-# -- what is accepted -----------------------------------------------------------------------------------------
+# -- what is accepted --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Compactions asked for and decided: when they run, what they announce, what stops them; the model is real HTTP."""
+"""Requested and decided compactions: when they run, what they announce, what stops them; the model is real HTTP."""
 
 from collections.abc import Callable
 
@@ -48,8 +48,8 @@ async def test_announced_freed_tokens_equal_the_real_drop(
             assert last is not None
             assert last.trigger in ("threshold", "would_overflow")
             if last.trigger == "would_overflow":
-                continue  # the call that followed it is over already
-            # What the same history would have been as a prompt, had nothing been cut, against the real next prompt.
+                continue  # the next call has already ended
+            # Compare the prompt of the uncut history with the real next prompt.
             kept_before = last.tokens_before
             assert kept_before is not None
             question = "And now?"
@@ -87,7 +87,7 @@ async def test_failed_summaries_change_nothing_and_two_stop_the_loop(
         await talk.turn(text(120))
         assert len([r for r in talk.server.requests if r.is_summary]) == calls, "it must not try for ever"
         assert conversation.history.revision == 0
-        # The summary calls are recorded apart and moved no figure.
+        # The summary calls are recorded apart and changed no figure.
         assert (talk.now.tokens, talk.now.status) == (7452, "compaction_stalled")
 
 
@@ -104,7 +104,7 @@ async def test_an_oversized_summary_is_cut_or_refused(talking: Talking, text: Ca
 async def test_compactions_that_free_too_little_stop_with_a_status(
     talking: Talking, text: Callable[[int], str]
 ) -> None:
-    """A system prompt that nearly fills the window leaves nothing to win."""
+    """A system prompt that nearly fills the window leaves nothing to free."""
     prompt = "".join(encode(text(2500))[:1840])
     async with talking(window_tokens=2048, system_prompt=prompt, reply_tokens=20) as talk:
         for _ in range(3):

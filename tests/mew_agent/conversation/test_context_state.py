@@ -1,4 +1,4 @@
-"""What enters and leaves a context is counted and kept; the model is real HTTP."""
+"""What enters and leaves a context is counted and stored; the model is real HTTP."""
 
 from collections.abc import Callable
 from pathlib import Path

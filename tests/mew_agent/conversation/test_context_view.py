@@ -1,4 +1,4 @@
-"""What programs may ask of a context: unknown stays unknown, under every policy."""
+"""The view of a context for programs: unknown figures are None under every policy."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The figures of the report at every moment, and what interrupts what; the model is real HTTP."""
+"""The figures of the report after each call, and how controls interrupt calls; the model is real HTTP."""
 
 from collections.abc import Callable
 from typing import Any
@@ -104,7 +104,7 @@ async def test_an_overflow_reveals_the_window_and_the_call_is_repeated(
 
 
 async def test_an_empty_stream_of_a_full_window_is_an_overflow(talking: Talking, text: Callable[[int], str]) -> None:
-    """The agent believes in a window a little larger than the server's, which ends an overflow without a word."""
+    """The configured window is a little larger than the server's, which ends an overflow with an empty stream."""
     async with talking(window=2270, window_tokens=2048, empty_stream_on_overflow=True, reply_tokens=20) as talk:
         await filled(talk, text, below=0.82, tokens=40)
         assert talk.now.tokens is not None
@@ -166,7 +166,7 @@ async def test_a_control_within_the_bound_waits_for_the_call(talking: Talking) -
             assert talk.server.requests[0].is_complete
         assert talk.now.messages_in_context == 0
         assert talk.conversation.history.revision == 1
-        # The report of the call came before the clearing, and is not taken for the empty history's.
+        # The call was reported before the clear, so its figure is not that of the empty history.
         assert talk.now.tokens is None
 
 
@@ -213,7 +213,7 @@ async def test_a_control_past_the_bound_also_cancels_a_summary(talking: Talking,
 
 
 async def test_a_cleared_question_enters_again_before_its_call(talking: Talking, text: Callable[[int], str]) -> None:
-    """A clear that waits behind the compaction before a request comes right before that request."""
+    """A clear that waits for the compaction before a request runs right before that request."""
     async with talking(window_tokens=2048) as talk:
         await filled(talk, text, below=0.6)
         talk.server.change(chunk_delay_seconds=0.01)
@@ -228,7 +228,7 @@ async def test_a_cleared_question_enters_again_before_its_call(talking: Talking,
 
 
 async def test_repeated_tool_call_ids_become_unique(talking: Talking) -> None:
-    """Servers exist that number the calls of every reply from the beginning; results must still find their calls."""
+    """Some servers number the calls of every reply from 0; results must still find their calls."""
     async with talking(tools=(TOOL,)) as talk:
         conversation = talk.conversation
         reply = await talk.turn('call look_up with {"q": "a"}, and call look_up with {"q": "b"}')

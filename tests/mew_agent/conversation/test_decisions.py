@@ -1,4 +1,4 @@
-"""What a policy decides at its moments, and when it is carried out; the model is real HTTP."""
+"""When the policy is asked, and when its decisions are carried out; the model is real HTTP."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from tests.support.talk import Talk, Talking, filled, ignore
 
 
 async def asked_once(talk: Talk, question: str) -> None:
-    """A question and its answer, without what the policy wants afterwards."""
+    """Ask a question without carrying out pending decisions."""
 
     async def prepare() -> None:
         await talk.conversation.state.add_user_message(question, sender="ada", envelope_id="q")
@@ -21,7 +21,7 @@ async def asked_once(talk: Talk, question: str) -> None:
 
 
 async def nearly_full(talk: Talk, text: Callable[[int], str]) -> None:
-    """Two turns and a third, after which the policy has decided to compact."""
+    """Talk for three turns, after which the policy has decided to compact."""
     await talk.turn("One.")
     await talk.turn("Two.")
     await asked_once(talk, text(200))

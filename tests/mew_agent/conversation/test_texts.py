@@ -1,4 +1,4 @@
-"""The texts of an agent: every figure is said with its source, or called unknown."""
+"""The texts of an agent: every figure has its source, or is called unknown."""
 
 import pytest
 from mew_protocol.context_report import ContextReport, LastReported

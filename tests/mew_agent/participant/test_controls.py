@@ -1,4 +1,4 @@
-"""The `participant/*` controls: who is obeyed, which envelopes answer, in which order."""
+"""The `participant/*` controls: which are carried out, which envelopes answer, in which order."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ Staged = Callable[..., Any]
 
 
 def kinds_about(stage: Any, sent: Any) -> list[tuple[str, str, tuple[str, ...]]]:
-    """What the agent said about an envelope: kind, status word, addressees."""
+    """The agent's envelopes about another: kind, status word, addressees."""
     return [(e.kind, str(e.body.get("status")), e.addressees) for e in stage.ear.of("coder", about=sent)]
 
 
@@ -254,7 +254,7 @@ async def test_requested_fields_keep_their_qualifiers(stage: Staged) -> None:
         assert set(await ask("latency")) == {"messages_in_context", "status", "latency_ms"}
         assert set(await ask("no such field")) == {"messages_in_context", "status"}
         assert (await ask("tokens", "context"))["context"] == whole["context"]
-        # Whoever heard these parts still knows the whole.
+        # A peer that received partial statuses still knows the whole one.
         await s.ear.until(lambda: len([e for e in s.ear.of("coder", "participant/status") if e.to]) == 5)
         assert s.ada.peers["coder"].context.tokens == whole["tokens"]
         assert s.ada.peers["coder"].context.level == "healthy"
