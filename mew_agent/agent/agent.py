@@ -76,30 +76,17 @@ class Agent(Participant):
         `summariser` writes the summaries; None: the model itself. `counter` counts the model's tokens; None: the
         configured tokenizer. Raises `ConfigError` if the policy is invalid.
         """
-        super().__init__(
-            config.gateway,
-            space=config.space,
-            id=config.id,
-            token=config.token,
-            first_connect_seconds=first_connect_seconds,
-            discover=config.discover_tools,
-            timeouts=Timeouts(config.peer_timeout_seconds, config.proposal_timeout_seconds),
-        )
-        self.config = config
-        self._model = model
-        self._name = config.name or config.id
-        self.tools = AgentTools(OwnTools(self.toolbox, config.tool_timeout_seconds))
         chosen = chosen_policy(config)
-        self._window_is_configured = chosen.limit_tokens is not None
         tracker = Tracker(
             history=History(),
             policy=chosen.policy,
             window=resolve_window(chosen.limit_tokens),
             model=config.model,
         )
+        name = config.name or config.id
         options = ConversationOptions(
-            system_prompt=config.system_prompt or DEFAULT_SYSTEM_PROMPT.format(name=self._name),
-            tools=self.tools.specs,
+            system_prompt=config.system_prompt or DEFAULT_SYSTEM_PROMPT.format(name=name),
+            tools=lambda: self.tools.specs(),
             keep_newest_items=config.conversation_history_length,
             call_bound_seconds=call_bound_seconds,
             result_bound=ResultBound(config.max_result_tokens, config.long_results),
@@ -108,12 +95,26 @@ class Agent(Participant):
             windows=config.windows,
         )
         self.conversation = Conversation(model, tracker, store or MemoryStore(), options)
+        super().__init__(
+            config.gateway,
+            space=config.space,
+            id=config.id,
+            token=config.token,
+            conversation=self.conversation,
+            first_connect_seconds=first_connect_seconds,
+            discover=config.discover_tools,
+            timeouts=Timeouts(config.peer_timeout_seconds, config.proposal_timeout_seconds),
+        )
+        self.config = config
+        self._model = model
+        self._window_is_configured = chosen.limit_tokens is not None
+        self.tools = AgentTools(OwnTools(self.toolbox, config.tool_timeout_seconds))
         self.conversation.events.subscribe(self._on_conversation_event)
         self.context_view = ContextView(self.conversation)
         """How full the agent's own context is, and was."""
         self._context_handlers: list[ContextEventHandler] = []
         address_filter = AddressFilter(
-            (self._name, config.id),
+            (name, config.id),
             config.answer_broadcasts,
             self.conversation.calls,
             self.tools.specs,
@@ -129,7 +130,6 @@ class Agent(Participant):
         self.tools.add(RecallTools(self.conversation.state))
         self.tools.add(ResourceTools(self))
         self.tools.add(PeerTools(self, self._reserved_tool_names))
-        self.control.conversation = self.conversation
         self._turn: Turn | None = None
         self._window_retries = 0
         self._was_joined = False

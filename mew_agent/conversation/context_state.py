@@ -146,6 +146,15 @@ class ContextState:
 
     # -- what enters -------------------------------------------------------------------------------------
 
+    def begin_turn(self) -> int:
+        """Begin a turn, which nothing may remove until `end_turn`. Returns its number."""
+        self.answering_turn = self.history.begin_turn()
+        return self.answering_turn
+
+    def end_turn(self) -> None:
+        """End the turn being answered."""
+        self.answering_turn = None
+
     def pin(self, pin: Pin) -> None:
         """Keep a text verbatim in every request."""
         self.history.pins.append(pin)

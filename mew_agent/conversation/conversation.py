@@ -13,7 +13,7 @@ from mew_protocol.payloads.participant import CompactDone, Status
 
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.context.history import History
-from mew_agent.context.policy import AbortAction, Action, CompactAction, ErrorAction, GenerationFlags, Phase, level_of
+from mew_agent.context.policy import AbortAction, CompactAction, ErrorAction, GenerationFlags, Phase, level_of
 from mew_agent.context.policy.rules import InjectRule, RemindRule
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.store import Store
@@ -206,12 +206,11 @@ class Conversation:
                 await self.state.forget("oldest", len(self.history) - limit)
                 self._pending_compaction = None
         self._calls_in_turn, self._is_maintenance = 0, is_maintenance
-        self.state.answering_turn = self.history.begin_turn()
-        return self.state.answering_turn
+        return self.state.begin_turn()
 
     def end_turn(self) -> None:
         """End the turn, answered or not."""
-        self.state.answering_turn = None
+        self.state.end_turn()
         self._is_maintenance = False
 
     async def remove_turn(self, turn: int) -> None:
@@ -310,9 +309,8 @@ class Conversation:
 
     async def _before_request(self) -> bool:
         """Make room if the request would not fit. Returns whether the context was cleared. Raises `PolicyStopped`."""
-        pending = await self._carry_out(
-            self.state.decide("pre_request", GenerationFlags(user_chain=self._calls_in_turn > 0))
-        )
+        actions = self.state.decide("pre_request", GenerationFlags(user_chain=self._calls_in_turn > 0))
+        pending = await carry_out(actions, self.state)
         await self._emit_words(pending)
         if pending.stop is not None:
             raise PolicyStopped(self.tracker.policy.name, await self._report_stop(pending.stop))
@@ -345,7 +343,7 @@ class Conversation:
         actions = self.state.decide_during("stream", tokens)
         if not actions:
             return
-        pending = await self._carry_out(actions)
+        pending = await carry_out(actions, self.state)
         await self._emit_words(pending)
         if pending.stop is not None or pending.restart is not None:
             raise ReplyStopped(pending, tokens)
@@ -384,10 +382,7 @@ class Conversation:
 
     async def _decide(self, phase: Phase, flags: GenerationFlags) -> PendingActions:
         self.state.refresh_suggestions()
-        return await self._carry_out(self.state.decide(phase, flags))
-
-    async def _carry_out(self, actions: Sequence[Action]) -> PendingActions:
-        return await carry_out(actions, self.state)
+        return await carry_out(self.state.decide(phase, flags), self.state)
 
     async def _emit_words(self, pending: PendingActions) -> None:
         for word in pending.words:
