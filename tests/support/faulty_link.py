@@ -95,7 +95,7 @@ async def faulty_link(target_port: int) -> AsyncIterator[FaultyLink]:
     link = FaultyLink(target_port)
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     link.port = listener.extra(anyio.abc.SocketAttribute.local_port)
-    async with anyio.create_task_group() as tasks, listener:
+    async with listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, link._serve)
         try:
             yield link

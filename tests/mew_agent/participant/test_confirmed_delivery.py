@@ -1,0 +1,193 @@
+"""Sends are confirmed and missed envelopes arrive late, over connections that break at any byte."""
+
+from pathlib import Path
+from random import Random
+
+import anyio
+import anyio.abc
+import pytest
+from mew_spaces.config.loading import SpaceConfig, parse_space
+from mew_spaces.gateway.gateway import serve_gateway
+
+from mew_agent.errors import NotAccepted, NotConfirmed
+from mew_agent.participant.events import ChatReceived, HistoryGap
+from mew_agent.participant.participant import Participant
+from tests.support.faulty_link import FaultyLink, faulty_link
+
+SPACE = """
+space: {id: demo}
+participants:
+  ada: {capabilities: [{kind: "*"}], tokens: [a]}
+  bob: {command: x, capabilities: [{kind: chat}, {kind: "mcp/*"}], tokens: [b]}
+limits: {envelopes_per_second: 100000, envelope_burst: 100000, HISTORY}
+"""
+
+
+def config(history: str = "history_envelopes: 10000") -> SpaceConfig:
+    return parse_space(SPACE.replace("HISTORY", history))
+
+
+def participant(link: FaultyLink, name: str) -> Participant:
+    return Participant(link.url, space="demo", id=name, token=name[0])
+
+
+class Ear:
+    """Collects the chats that one participant receives."""
+
+    def __init__(self, me: Participant) -> None:
+        self.texts: list[str] = []
+        self.gaps: list[HistoryGap] = []
+        me.on_chat(self._hear)
+        me.on(HistoryGap)(self._miss)
+
+    async def _hear(self, chat: ChatReceived) -> None:
+        self.texts.append(chat.text)
+
+    async def _miss(self, gap: HistoryGap) -> None:
+        self.gaps.append(gap)
+
+    async def until(self, count: int) -> None:
+        with anyio.fail_after(30):
+            while len(self.texts) < count:
+                await anyio.sleep(0.01)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_every_confirmed_chat_arrives_once_and_in_order_over_broken_connections(
+    seed: int, tmp_path: Path
+) -> None:
+    random = Random(seed)
+    async with (
+        serve_gateway(config(), state=tmp_path) as gateway,
+        faulty_link(gateway.port) as link,
+        participant(link, "ada") as ada,
+        participant(link, "bob") as bob,
+    ):
+        ear = Ear(ada)
+        async with anyio.create_task_group() as tasks:
+
+            async def break_connections() -> None:
+                while True:
+                    link.cut_after_bytes = random.randrange(200, 6_000)
+                    await anyio.sleep(random.uniform(0.02, 0.2))
+                    if random.random() < 0.3:
+                        await link.cut("close")
+
+            tasks.start_soon(break_connections)
+            with anyio.fail_after(60):
+                for number in range(150):
+                    await bob.chat(str(number))
+            tasks.cancel_scope.cancel()
+        link.cut_after_bytes = None
+        await ear.until(150)
+    assert ear.texts == [str(number) for number in range(150)]
+    assert not ear.gaps
+
+
+async def test_a_send_waits_for_the_connection_and_is_delivered_once() -> None:
+    async with (
+        serve_gateway(config()) as gateway,
+        faulty_link(gateway.port) as link,
+        participant(link, "ada") as ada,
+        participant(link, "bob") as bob,
+    ):
+        ear = Ear(ada)
+        link.stall()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bob.chat, "stalled")
+            await anyio.wait_all_tasks_blocked()
+            await link.cut("reset")
+            link.release()
+        await bob.chat("after")
+        await ear.until(2)
+        assert ear.texts == ["stalled", "after"]
+
+
+async def test_a_send_that_nobody_confirms_says_so() -> None:
+    async with (
+        serve_gateway(config()) as gateway,
+        faulty_link(gateway.port) as link,
+        participant(link, "bob") as bob,
+    ):
+        link.stall()
+        with pytest.raises(NotConfirmed, match="the gateway did not confirm this chat") as caught:
+            await bob.send("chat", {"text": "?"}, wait_seconds=0.2)
+        assert caught.value.envelope.body == {"text": "?"}
+        await bob.send("chat", {"text": "written and not waited for"}, confirm=False)
+
+
+async def test_a_refused_send_raises_what_the_gateway_said() -> None:
+    async with (
+        serve_gateway(config()) as gateway,
+        faulty_link(gateway.port) as link,
+        participant(link, "ada") as ada,
+        participant(link, "bob") as bob,
+    ):
+        proposal = await ada.send("mcp/proposal", {"method": "tools/list"}, to="bob")
+        with pytest.raises(NotAccepted) as caught:
+            await bob.send("mcp/withdraw", {"reason": "none of mine"}, correlation_id=(proposal.id,))
+        assert caught.value.error
+        await bob.chat("goes on")
+
+
+async def test_a_handler_may_wait_for_the_confirmation_of_what_it_sends() -> None:
+    async with (
+        serve_gateway(config()) as gateway,
+        faulty_link(gateway.port) as link,
+        participant(link, "ada") as ada,
+        participant(link, "bob") as bob,
+    ):
+        ear = Ear(bob)
+
+        @ada.on_chat
+        async def answer(chat: ChatReceived) -> None:
+            await ada.chat("answer")
+
+        await bob.chat("question")
+        await ear.until(1)
+
+
+async def test_more_missed_than_the_gateway_keeps_is_a_gap() -> None:
+    async with (
+        serve_gateway(config("history_envelopes: 5")) as gateway,
+        faulty_link(gateway.port) as link,
+        participant(link, "ada") as ada,
+        faulty_link(gateway.port) as other,
+    ):
+        ear = Ear(ada)
+        async with participant(other, "bob") as bob:
+            link.stall()
+            await link.cut("reset")
+            for number in range(20):
+                await bob.chat(str(number))
+            link.release()
+            await ear.until(3)
+            with anyio.fail_after(10):
+                while not ear.gaps:
+                    await anyio.sleep(0.01)
+    assert ear.gaps[0].reason == "history_gone"
+    assert ear.texts[-1] == "19"
+    assert ear.texts == [str(number) for number in range(20 - len(ear.texts), 20)]
+
+
+async def test_a_gateway_that_returns_without_its_history_is_a_gap() -> None:
+    async with anyio.create_task_group() as tasks:
+        stop, stopped = anyio.Event(), anyio.Event()
+
+        async def first_life(*, task_status: anyio.abc.TaskStatus[int]) -> None:
+            async with serve_gateway(config()) as gateway:
+                task_status.started(gateway.port)
+                await stop.wait()
+            stopped.set()
+
+        port = await tasks.start(first_life)
+        me = Participant(f"ws://127.0.0.1:{port}", space="demo", id="ada", token="a")
+        ear = Ear(me)
+        async with me:
+            stop.set()
+            await stopped.wait()
+            async with serve_gateway(config(), port=port):
+                with anyio.fail_after(15):
+                    while not ear.gaps:
+                        await anyio.sleep(0.01)
+    assert ear.gaps[0].reason == "other_epoch"
