@@ -1,7 +1,7 @@
-"""Text of every kind that agents read, shipped with the project or made from a seed: never from this machine.
+"""Text of every kind that agents read, from the project's own files or made from a seed.
 
-Each kind has two halves, so that weights can be fitted on one and judged on the other: the natural kinds (prose,
-code, Chinese) are split by file, the made ones by seed.
+Each kind has two halves, one to fit weights and one to judge them: natural kinds (prose, code, Chinese) are split by
+file, generated ones by seed.
 """
 
 import ast
@@ -52,7 +52,7 @@ def _docstrings(path: Path) -> list[str]:
 
 @dataclass
 class Writer:
-    """Writes texts of any kind, always the same ones for the same half and seed."""
+    """Generates texts of any kind; the same half and seed always give the same texts."""
 
     half: Half
     seed: int
@@ -62,7 +62,7 @@ class Writer:
         self.random = Random(f"{self.half} {self.seed}")
 
     def write(self, kind: str, chars: int) -> str:
-        """A text of exactly so many characters."""
+        """A text of exactly this many characters."""
         pieces, have = [], 0
         while have < chars:
             piece = KINDS[kind](self)
@@ -71,7 +71,7 @@ class Writer:
         return "".join(pieces)[:chars]
 
     def passage(self, source: str, longest: int = 4000) -> str:
-        """A stretch of a natural text that begins at a line."""
+        """A passage of a natural text from the start of a line."""
         text = _read(self.half, source)
         start = text.find("\n", self.random.randrange(len(text))) + 1
         return text[start : start + longest]
@@ -82,11 +82,11 @@ class Writer:
         return words[self.random.randrange(len(words))]
 
     def hex(self, chars: int) -> str:
-        """So many hexadecimal digits."""
+        """This many hexadecimal digits."""
         return f"{self.random.getrandbits(4 * chars):0{chars}x}"
 
     def record(self) -> dict[str, object]:
-        """What a tool returns as JSON."""
+        """A JSON record as a tool returns it."""
         random = self.random
         return {
             "id": random.choice([random.randrange(10**6), self.hex(8), f"{self.hex(8)}-{self.hex(4)}"]),
@@ -103,7 +103,7 @@ class Writer:
         }
 
     def timestamp(self) -> str:
-        """A time of day in one of three spellings."""
+        """A timestamp in one of three formats."""
         random = self.random
         day, clock = f"2026-{random.randrange(1, 13):02}-{random.randrange(1, 29):02}", random.randrange(86_400)
         time = f"{clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"

@@ -1,15 +1,15 @@
-"""What a decision costs after each call, whatever the length of the history, and what planning a compaction costs.
+"""Measures the cost of a decision after each call, for histories of any length, and of planning a compaction.
 
     python -m benchmarks.decisions [--items 10 1000 10000 100000] [--calls 400]
 
-The whole path is what an agent does when a call ended: `Tracker.call_kept` (books and drift), `Tracker.decide` (level,
-rules, memory) and `Tracker.report` (the context report with its breakdown). Beside it stands a floor: building the
-status message from figures that are already there, which no agent can save. Medians of single calls, in microseconds;
-each call is made on a history that grows by a question and an answer, as in a conversation.
+The whole path is what an agent does after a call: `Tracker.call_kept` (books and drift), `Tracker.decide` (level,
+rules, state) and `Tracker.report` (the context report with its breakdown). The floor is the cost of building the
+status message from known figures, which no agent can avoid. All figures are medians of single calls, in microseconds,
+on a history that grows by a question and an answer between calls.
 
-A second table has what else must not grow with the history: an item that enters (its features are counted then), the
-size of the next prompt, a call that sent nothing new and reported another size (all intervals are then of another size,
-too), a call of another model, and a report while no call has reported usage for the whole history.
+The second table measures what else must not grow with the history: adding an item (which counts its features), the
+size of the next prompt, a call that sent nothing new and reported another size (which resizes all intervals), a call
+answered by another model, and a report before any usage was reported.
 """
 
 import argparse
@@ -33,22 +33,22 @@ from mew_agent.model.usage import Usage
 
 GOAL_MICROSECONDS = 50.0
 GROWTH_GOAL = 1.5
-"""The longest history may cost at most so many times what one of 1,000 items costs."""
+"""Limit for the cost of the longest history, relative to one of 1,000 items."""
 
 NOISE_MICROSECONDS = 2.0
-"""What is this short is not told apart from the clock."""
+"""Differences below this are noise of the clock."""
 
 WINDOW_TOKENS = 10**9
-"""So large that even the longest history stays below every threshold: nothing is compacted while we measure."""
+"""Large enough that the longest history stays below every threshold, so that nothing is compacted."""
 
-QUESTION = "What does the gateway do with a frame that is larger than it accepts, and who is told about it?"
-ANSWER = "It refuses the frame, says so to the sender by a system error, and goes on; nobody else is told."
+QUESTION = "What does the gateway do with a frame that is larger than it accepts, and who is notified about it?"
+ANSWER = "It rejects the frame, sends the sender a system error, and continues; no other participant is notified."
 SYSTEM = "You are an agent in a space. " * 20
 
 
 @dataclass
-class Conversation:
-    """A tracker that is fed as an agent feeds it: a question, a call, its answer."""
+class TimedConversation:
+    """A tracker that gets the events of an agent: a question, a call, an answer."""
 
     history: History = field(default_factory=History)
     tracker: Tracker = field(init=False)
@@ -61,12 +61,12 @@ class Conversation:
         self.tracker.next_prompt.describe_prefix(SYSTEM, "")
 
     def ask(self) -> None:
-        """A question enters."""
+        """Add a question."""
         self.history.begin_turn()
         self.tracker.item_added(self.history.append("user", QUESTION, id=f"q{self.calls}", at="t"))
 
     def ended_call(self, served_model: str = "bench") -> Callable[[], None]:
-        """A call with everything so far ended: what is to be told to the tracker, ready to be timed."""
+        """The event of a call that sent everything so far, ready to be timed."""
         self.calls += 1
         self.prompt_tokens += 50
         return partial(
@@ -81,14 +81,14 @@ class Conversation:
         )
 
     def answer(self) -> None:
-        """Its reply enters."""
+        """Add the reply."""
         calls = (ToolCall(f"c{self.calls}", "look_up", "{}"),) if self.tool_calls else ()
         name = f"a{self.calls}"
         item = self.history.append("assistant", ANSWER, id=name, at="t", known_tokens=24, tool_calls=calls)
         self.tracker.reply_added(item)
 
     def grow_to(self, items: int) -> None:
-        """Hold the conversation until it has so many items."""
+        """Continue the conversation until it has this many items."""
         while len(self.history) < items:
             self.ask()
             self.ended_call()()
@@ -97,24 +97,24 @@ class Conversation:
 
 @dataclass
 class Timings:
-    """Microseconds of single calls, by what was called."""
+    """Durations of single calls in microseconds, by name."""
 
     samples: dict[str, list[float]] = field(default_factory=dict)
 
-    def take(self, name: str, call: Callable[[], object]) -> None:
-        """Make the call and note how long it took."""
+    def time(self, name: str, call: Callable[[], object]) -> None:
+        """Make a call and record its duration."""
         begun = time.perf_counter_ns()
         call()
         self.samples.setdefault(name, []).append((time.perf_counter_ns() - begun) / 1000)
 
     def median(self, name: str) -> float:
-        """Of one call."""
+        """The median duration."""
         return statistics.median(self.samples[name])
 
 
 def decisions(items: int, calls: int) -> Timings:
-    """Time the path on a history of so many items."""
-    conversation = Conversation()
+    """Time the path after a call on a history of this many items."""
+    conversation = TimedConversation()
     conversation.grow_to(items)
     tracker, timings = conversation.tracker, Timings()
 
@@ -124,9 +124,9 @@ def decisions(items: int, calls: int) -> Timings:
         tracker.report()
 
     def parts(call_kept: Callable[[], None]) -> None:
-        timings.take("call_kept", call_kept)
-        timings.take("decide", partial(tracker.decide, "after_call", 0.0))
-        timings.take("report", tracker.report)
+        timings.time("call_kept", call_kept)
+        timings.time("decide", partial(tracker.decide, "after_call", 0.0))
+        timings.time("report", tracker.report)
 
     for number in range(2 * calls):
         conversation.ask()
@@ -134,30 +134,30 @@ def decisions(items: int, calls: int) -> Timings:
         if number % 2:
             parts(ended)
         else:
-            timings.take("whole", partial(whole, ended))
+            timings.time("whole", partial(whole, ended))
         conversation.answer()
         report = {name: getattr(tracker.report(), name) for name in ContextReport.model_fields}
-        timings.take("floor", partial(_status, report))
+        timings.time("floor", partial(_status, report))
     return timings
 
 
 def other_costs(items: int, calls: int) -> Timings:
-    """Time what happens beside decisions, on a history of so many items whose replies asked for tools."""
-    conversation = Conversation(tool_calls=True)
+    """Time everything else on a history of this many items, whose replies asked for tools."""
+    conversation = TimedConversation(tool_calls=True)
     conversation.grow_to(items)
     tracker, timings = conversation.tracker, Timings()
     unreported = Tracker(conversation.history, MEW, Window(WINDOW_TOKENS, "configured"), "bench")
     for number in range(calls):
         conversation.history.begin_turn()
         item = conversation.history.append("user", QUESTION, id=f"x{number}", at="t")
-        timings.take("add", partial(tracker.item_added, item))
-        timings.take("next", lambda: tracker.next_prompt.tokens)
+        timings.time("add", partial(tracker.item_added, item))
+        timings.time("next", lambda: tracker.next_prompt.tokens)
         conversation.ended_call()()
         conversation.prompt_tokens += 5 - 60 * (number % 2)
-        timings.take("resend", conversation.ended_call())
-        timings.take("switch", conversation.ended_call(served_model=f"model {number % 2}"))
+        timings.time("resend", conversation.ended_call())
+        timings.time("switch", conversation.ended_call(served_model=f"model {number % 2}"))
         conversation.answer()
-        timings.take("unreported", unreported.report)
+        timings.time("unreported", unreported.report)
     return timings
 
 
@@ -172,28 +172,28 @@ def _status(report: dict[str, object]) -> Status:
 
 
 def deciding_alone(calls: int) -> dict[str, float]:
-    """Microseconds of one decision per preset, near its highest mark."""
+    """Microseconds of one decision by preset, near its highest threshold."""
     found = {}
     for name, policy in PRESETS.items():
         timings, state = Timings(), PolicyState()
         for number in range(calls):
             snapshot = ContextSnapshot(127_000, "reported", 128_000, next_prompt_tokens=1, call_id=f"c{number}")
-            timings.take("decide", partial(decide, policy, state, snapshot, "after_call"))
+            timings.time("decide", partial(decide, policy, state, snapshot, "after_call"))
             state = decide(policy, state, snapshot, "after_call").state
         found[name] = timings.median("decide")
     return found
 
 
 def planning(items: int) -> float:
-    """Milliseconds of planning a compaction of so many items to half their size, prices included. Best of three."""
-    conversation = Conversation()
+    """Milliseconds to plan a compaction of this many items to half their size, prices included; best of three."""
+    conversation = TimedConversation()
     conversation.grow_to(items)
     ledger = conversation.tracker.ledger
     timings = Timings()
     gc.collect()
     gc.freeze()
     for _ in range(3):
-        timings.take(
+        timings.time(
             "plan",
             lambda: plan_compaction(
                 conversation.history,
@@ -207,8 +207,8 @@ def planning(items: int) -> float:
 
 
 def main() -> int:
-    """Print the tables. Returns 1 when a goal is missed."""
-    parser = argparse.ArgumentParser(description="What deciding and planning cost.")
+    """Print the tables. Returns 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(description="Measure the cost of decisions and planning.")
     parser.add_argument("--items", type=int, nargs="+", default=[10, 1000, 10_000, 100_000])
     parser.add_argument("--calls", type=int, default=400)
     arguments = parser.parse_args()

@@ -1,19 +1,20 @@
-"""How far the projected next prompt is from what the model then counts, in whole agent conversations.
+"""Measures the error of the projected next prompt in whole agent conversations.
 
     python -m benchmarks.projection [--vocabularies FOLDER] [--families ...] [--scenarios ...] [--conversations 20]
                                     [--calls 50] [--seed 0] [--jobs 2] [--json]
 
-The truth is a real tokenizer over every message, with a template's overhead around each and tools that the template
-writes in its own way. Four ways to know the next prompt before each call are judged on the same conversations:
+The true size is the count of a real tokenizer over every message, with a template's overhead per message and tools in
+the template's own form. Four methods predict the next prompt before each call of the same conversations:
 
-* `chars/4`: characters of all messages by four;
-* `anchored`: the last reported total, and characters by four of what is new;
-* `projected`: what an agent does: its `Tracker`, fed as the agent feeds it, asked for `next_prompt_tokens`;
-* `exact`: the last reported total, and the model's own tokenizer over what is new: the floor.
+* `chars/4`: characters of all messages divided by four
+* `anchored`: the last reported total, plus the characters of what is new divided by four
+* `projected`: the method of an agent: `next_prompt_tokens` of a `Tracker` that gets the agent's events
+* `exact`: the last reported total, plus the model's own tokenizer over what is new, which is the floor
 
-The first three calls are reported apart: nothing is learnt yet. `lag` is how many calls late (+) or early (-) a
-trigger at 90 % of 128,000 tokens came, in the mean; `overran` in how many conversations the prompt passed the window
-before it came, of those that passed it. All text is shipped or made from a seed (`benchmarks.corpus`).
+The first three calls are reported separately, because nothing is learnt yet. `lag` is the mean number of calls by which
+a trigger at 90 % of 128,000 tokens came late (+) or early (-). `overran` counts the conversations whose prompt passed
+the window before the trigger, of those that passed it. All text is part of the project or made from a seed
+(`benchmarks.corpus`).
 """
 
 import argparse
@@ -53,7 +54,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "mixed": (tuple(KINDS), tuple(KINDS)),
     "shift": (("prose",), (*_DATA, "chinese")),
 }
-"""Kinds of tool results in the first half of a conversation, and in the second."""
+"""Kinds of tool results in the first and the second half of a conversation."""
 
 FAMILIES: dict[str, tuple[Family, str, str | None]] = {
     "o200k": ("gpt", "gpt-5", "o200k_base.tiktoken"),
@@ -63,14 +64,14 @@ FAMILIES: dict[str, tuple[Family, str, str | None]] = {
     "tekken": ("mistral", "mistral-nemo", None),
     "mistral-sp": ("mistral", "mixtral-8x7b", None),
 }
-"""Family, a model of it, and the name of the vocabulary's file in the folder given."""
+"""Family, one of its models, and the name of the vocabulary file in the folder given."""
 
 SYSTEM = "You work in a shared space with others. Answer briefly, use tools when they help, and cite what you read."
 
 
 @dataclass(frozen=True, slots=True)
 class _Rehearsal:
-    """The tokenizer that is always there."""
+    """The built-in tokenizer."""
 
     name: str = "rehearsal"
 
@@ -79,8 +80,8 @@ class _Rehearsal:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """What one model call of a conversation adds: texts before it, and its reply."""
+class ScriptedCall:
+    """One model call of a conversation: the texts added before it, and its reply."""
 
     entered: tuple[tuple[Literal["user", "tool"], str], ...]
     reply: str
@@ -88,12 +89,12 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
-    """A whole conversation; `overhead_tokens` is what the template puts around a message."""
+class ScriptedConversation:
+    """A whole conversation; `overhead_tokens` is the template's overhead per message."""
 
     tools_text: str
     overhead_tokens: int
-    calls: tuple[Call, ...]
+    calls: tuple[ScriptedCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +117,8 @@ class Result:
 # Conversations
 
 
-def converse(scenario: str, seed: int, calls: int, half: Half = "judge") -> Conversation:
-    """Make a conversation: each call a question or up to three tool results, then a reply."""
+def converse(scenario: str, seed: int, calls: int, half: Half = "judge") -> ScriptedConversation:
+    """Make a conversation. Each call follows a question or up to three tool results and gets a reply."""
     writer = Writer(half, seed)
     random = writer.random
     made, waiting = [], False
@@ -134,8 +135,8 @@ def converse(scenario: str, seed: int, calls: int, half: Half = "judge") -> Conv
         arguments = json.dumps({"path": f"{writer.word()}/{writer.word()}.py", "limit": random.randrange(500)})
         tool_call = ToolCall(f"call_{number}", f"read_{writer.word()}", arguments) if waiting else None
         reply_kind = random.choice(("prose", "prose", "code")) if scenario != "chinese" else "chinese"
-        made.append(Call(tuple(entered), writer.write(reply_kind, random.randint(80, 1800)), tool_call))
-    return Conversation(_tools_text(writer), random.randint(2, 6), tuple(made))
+        made.append(ScriptedCall(tuple(entered), writer.write(reply_kind, random.randint(80, 1800)), tool_call))
+    return ScriptedConversation(_tools_text(writer), random.randint(2, 6), tuple(made))
 
 
 def _result_chars(random: Random) -> int:
@@ -158,19 +159,19 @@ def _tools_text(writer: Writer) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One call: the true prompt, and what each method said before it."""
+class PredictedPrompt:
+    """The true size of one prompt, and the prediction of each method."""
 
     truth: int
-    said: dict[Method, int]
+    predicted: dict[Method, int]
 
 
-def replay(conversation: Conversation, counter: TextCounter) -> Iterator[Step]:
-    """Run a conversation against a model with this tokenizer, and ask every method before each call."""
+def replay(conversation: ScriptedConversation, counter: TextCounter) -> Iterator[PredictedPrompt]:
+    """Replay a conversation with this tokenizer as the model's, and let each method predict each prompt."""
     history = History()
     tracker = Tracker(history, PRESETS["mew"], Window(WINDOW_TOKENS, "configured"), "model")
     overhead = conversation.overhead_tokens
-    # The template writes the tools in its own way, which no client sees.
+    # The template writes tools in its own form, which clients do not see.
     prompt = counter.count(SYSTEM) + round(counter.count(conversation.tools_text) * 1.1) + 12 + overhead
     chars, anchor, new_chars, new_tokens, new_messages = 0, 0, len(SYSTEM) + len(conversation.tools_text), 0, 1
     for number, call in enumerate(conversation.calls):
@@ -181,7 +182,7 @@ def replay(conversation: Conversation, counter: TextCounter) -> Iterator[Step]:
             prompt, new_tokens = prompt + tokens, new_tokens + tokens
             chars, new_chars, new_messages = chars + len(text), new_chars + len(text), new_messages + 1
         tracker.next_prompt.describe_prefix(SYSTEM, conversation.tools_text)
-        yield Step(
+        yield PredictedPrompt(
             prompt,
             {
                 "chars/4": chars // 4,
@@ -215,17 +216,17 @@ def replay(conversation: Conversation, counter: TextCounter) -> Iterator[Step]:
         anchor, chars, new_chars, new_tokens, new_messages = usage.total_tokens, chars + len(written), 0, overhead, 1
 
 
-def judge(family: str, scenario: str, method: Method, runs: Sequence[Sequence[Step]]) -> Result:
-    """Sum up one method over all conversations of a scenario."""
+def judge(family: str, scenario: str, method: Method, runs: Sequence[Sequence[PredictedPrompt]]) -> Result:
+    """Summarise the errors of one method over all conversations of a scenario."""
     warm, cold, lags, overran, passed, largest = [], [], [], 0, 0, 0
     for steps in runs:
-        errors = [step.said[method] - step.truth for step in steps]
+        errors = [step.predicted[method] - step.truth for step in steps]
         shares = [abs(error) * 100 / step.truth for error, step in zip(errors, steps, strict=True)]
         cold += shares[:COLD_CALLS]
         warm += shares[COLD_CALLS:]
         largest = max(largest, *(abs(error) for error in errors[COLD_CALLS:]))
         due = _first(step.truth >= TRIGGER_TOKENS for step in steps)
-        came = _first(step.said[method] >= TRIGGER_TOKENS for step in steps)
+        came = _first(step.predicted[method] >= TRIGGER_TOKENS for step in steps)
         full = _first(step.truth > WINDOW_TOKENS for step in steps)
         if due is not None:
             lags.append((len(steps) if came is None else came) - due)
@@ -255,12 +256,12 @@ def _first(conditions: Iterable[bool]) -> int | None:
 
 
 def load_counter(name: str, folder: Path | None) -> TextCounter:
-    """The tokenizer of a family. Raises `ConfigError` saying what is missing."""
+    """Load the tokenizer of a family. Raises `ConfigError` if something is missing."""
     if name == "rehearsal":
         return _Rehearsal()
     family, model, file = FAMILIES[name]
     if file is not None and folder is None:
-        raise ConfigError("--vocabularies", "is not given", f"a folder with {file}")
+        raise ConfigError("--vocabularies", "is missing", f"a folder with {file}")
     path = folder / file if folder is not None and file is not None else None
     counter = counter_for(family, TokenizerSettings(model, path))
     assert counter is not None
@@ -268,7 +269,7 @@ def load_counter(name: str, folder: Path | None) -> TextCounter:
 
 
 def measure(family: str, scenarios: Sequence[str], options: argparse.Namespace) -> list[Result]:
-    """All results of one family."""
+    """Compute all results of one family."""
     counter = load_counter(family, options.vocabularies)
     results = []
     for scenario in scenarios:
@@ -298,7 +299,7 @@ HEAD = (
 
 
 def misses(results: Sequence[Result]) -> list[str]:
-    """Where a goal is missed, one line each."""
+    """One line for each missed goal."""
     by_method = {(result.family, result.scenario, result.method): result for result in results}
     lines = []
     for (family, scenario, method), result in by_method.items():
@@ -319,7 +320,7 @@ def misses(results: Sequence[Result]) -> list[str]:
 
 
 def main() -> int:
-    """Measure and print; 1 when a goal is missed."""
+    """Measure and print. Returns 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vocabularies", type=Path, help="folder with rank files and tokenizer.json files")
     parser.add_argument("--families", nargs="+", choices=("rehearsal", *FAMILIES), default=("rehearsal", *FAMILIES))

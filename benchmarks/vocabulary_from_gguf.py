@@ -1,10 +1,10 @@
-"""Write the vocabulary of a GGUF file as a `tokenizer.json`, to count with what a local server counts with.
+"""Writes the vocabulary of a GGUF file as a `tokenizer.json`, to count tokens as a local server does.
 
     python -m benchmarks.vocabulary_from_gguf ggml-vocab-llama-bpe.gguf llama3.json
 
-Needs the packages `gguf` and `tokenizers`; both kinds of Llama vocabulary are understood. Such vocabulary-only files
-come with the sources of llama.cpp (`models/ggml-vocab-*.gguf`), each beside texts (`.inp`) and their token ids
-(`.out`), which `--check` compares.
+Needs the packages `gguf` and `tokenizers`; supports both kinds of Llama vocabulary. The sources of llama.cpp contain
+vocabulary-only files (`models/ggml-vocab-*.gguf`) with texts (`.inp`) and their token ids (`.out`), which `--check`
+compares.
 """
 
 import argparse
@@ -22,14 +22,14 @@ LLAMA3_PATTERN = "|".join(
         r"\s+",
     )
 )
-"""How Llama 3 cuts a text before it merges; a GGUF file only has a name for it."""
+"""The pattern by which Llama 3 splits a text before merging; a GGUF file contains only its name."""
 
 SPACE = "\u2581"
-CONTROL_TOKEN, BYTE_TOKEN = 3, 6
+CONTROL_TOKEN = 3
 
 
 def tokenizer_of(source: Path) -> Any:
-    """The tokenizer in a GGUF file."""
+    """Build the tokenizer of a GGUF file."""
     from gguf import GGUFReader
 
     reader = GGUFReader(source)
@@ -42,7 +42,7 @@ def tokenizer_of(source: Path) -> Any:
         case "llama":
             return _sentencepiece(tokens, list(reader.fields["tokenizer.ggml.scores"].contents()))
         case other:
-            raise SystemExit(f"{source}: vocabulary '{other}' is not one of gpt2, llama")
+            raise SystemExit(f"{source}: unknown vocabulary '{other}' (expected gpt2 or llama)")
 
 
 def _byte_level(tokens: list[str], kinds: list[int], merges: list[tuple[str, str]]) -> Any:
@@ -60,7 +60,7 @@ def _byte_level(tokens: list[str], kinds: list[int], merges: list[tuple[str, str
 
 
 def _sentencepiece(tokens: list[str], scores: list[float]) -> Any:
-    """Pairs merge in the order of the score of what they make."""
+    """A SentencePiece tokenizer: pairs merge in the order of the scores of their results."""
     from tokenizers import Tokenizer, models, normalizers
 
     vocabulary = {token: number for number, token in enumerate(tokens)}
@@ -79,7 +79,7 @@ def _sentencepiece(tokens: list[str], scores: list[float]) -> Any:
 
 
 def mismatches(tokenizer: Any, source: Path) -> list[str]:
-    """The texts beside a vocabulary file that come out otherwise than their ids beside it say."""
+    """The texts of the `.inp` file whose token ids differ from those in the `.out` file."""
     texts = source.with_name(f"{source.name}.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
     lines = source.with_name(f"{source.name}.out").read_text(encoding="utf-8").split("\n")
     wrong = []
@@ -90,7 +90,7 @@ def mismatches(tokenizer: Any, source: Path) -> list[str]:
 
 
 def main() -> None:
-    """Convert; with `--check`, compare."""
+    """Convert the file; with `--check`, compare the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
@@ -100,7 +100,7 @@ def main() -> None:
     tokenizer.save(str(arguments.target), pretty=False)
     if arguments.check:
         wrong = mismatches(tokenizer, arguments.source)
-        print(f"{len(wrong)} texts come out otherwise" + "".join(f"\n  {text!r}" for text in wrong))
+        print(f"{len(wrong)} texts differ" + "".join(f"\n  {text!r}" for text in wrong))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""[pure] How many tokens a text will probably take, from counts of its features.
+"""[pure] Projects how many tokens a text will take, from counts of its features.
 
-Used only for the part of a prompt that no provider has reported yet, and always labelled. A feature count tracks
-what kind of text it is (prose, digits, base64, Chinese), which no number of characters per token can. Learnt per model
-from reported prompts: the factor k; what each feature weighs for this model, because tokenizers differ in that too (one
-takes a token for each digit, another for three); and, where a tokenizer counted all texts of an interval, what the
-chat template puts around a message. How good it is: docs/explanation/numbers.md.
+Used only for the part of a prompt that no provider has reported yet, and always labelled. Features show what kind of
+text it is (prose, digits, base64, Chinese), which a number of characters per token cannot. Learns per model from
+reported prompts: the factor k, the weight of each feature (one tokenizer takes a token for each digit, another for
+three), and, if a tokenizer counted all texts of an interval, the chat template's overhead per message. Accuracy:
+docs/explanation/numbers.md.
 """
 
 import re
@@ -15,21 +15,21 @@ from operator import add, itemgetter, mul, sub
 from typing import Final, NamedTuple
 
 MESSAGE_OVERHEAD_TOKENS = 4
-"""What a chat template puts around one message, until it is learnt; 2 to 6 among the templates measured."""
+"""Assumed overhead of a chat template per message until it is learnt; measured templates have 2 to 6."""
 
 MOST_OVERHEAD_TOKENS = 48
-"""No template puts more around a message, a call's or a result's wrapping included."""
+"""Upper bound of a template's overhead per message, including the wrapping of calls and results."""
 
 PIECE_CHARS: Final = 50_000
-"""Longer texts are weighed in pieces of so many characters: a few milliseconds of work each."""
+"""Longer texts are weighed in pieces of this size, a few milliseconds of work each."""
 
 WHOLE_PROMPT_NOISE = 6.0
-"""How much less a whole prompt teaches than an interval: templates write tools in ways that no client sees."""
+"""Noise of a whole prompt relative to an interval: templates write tools in ways that clients cannot see."""
 
 _WEIGHTS: Final = (0.90, 0.30, 0.62, 0.73, 0.28, 1.08, 0.78, 0.96, 0.96 * 0.8, 1.0)
-"""Tokens of a typical 200k vocabulary for one: word, letter past the seventh, digit, run of punctuation, mark in it
-past the first, run of white space, Chinese, Japanese or Korean character, letter of a random-case word, other
-non-ASCII character, control character or 32 more blanks."""
+"""Tokens of a typical 200k vocabulary for one of each feature: word, letter after the seventh, digit, run of
+punctuation, mark after its first, run of white space, Chinese, Japanese or Korean character, letter of a random-case
+word, other non-ASCII character, control character or 32 more blanks."""
 
 _K_MIN, _K_MAX = 0.33, 3.0
 _UNSEEN_TOKENS = 64
@@ -41,9 +41,9 @@ _DRIFT = 0.02
 _NOISE, _NOISE_TOKENS = 0.05, 4.0
 _SURPRISE = 3.0
 _MISS_TOKENS, _MISS_DECAY = 64, 0.8
-"""Tokenizers' weights are within 40 % of the typical ones each, and 40 % all together; they may drift by 2 % a call;
-a text's tokens are within 5 % and 4 tokens of its features; what is further off than three deviations counts as three.
-Errors hardly change when any of these is halved or doubled."""
+"""Assumptions of the estimator. Each weight is within 40 % of the typical one, and all of them together within 40 %;
+weights may drift by 2 % a call. The tokens of a text are within 5 % plus 4 tokens of its features; more than three
+deviations count as three. Halving or doubling any of these hardly changes the errors."""
 
 _WORDS = re.compile(r"[A-Za-z]+")
 _DIGITS = re.compile(r"[0-9]")
@@ -60,10 +60,10 @@ _WHITESPACE_IN_ONE_TOKEN = 32
 
 
 class Units(float):
-    """Feature units: a figure in tokens of a typical vocabulary that also says which features it comes from.
+    """Feature units: tokens of a typical vocabulary, with the feature counts they come from.
 
-    Sums and differences keep the counts, so a whole interval can teach what each feature weighs. A bare number is
-    good in every place too; it only says less.
+    Sums and differences keep the counts, so that a whole interval can teach the weight of each feature. A plain number
+    works everywhere too, but teaches less.
     """
 
     __slots__ = ("counts",)
@@ -71,7 +71,7 @@ class Units(float):
 
     @classmethod
     def from_counts(cls, counts: Iterable[int]) -> "Units":
-        """The figure for these counts, in the order of the weights."""
+        """Units from feature counts, in the order of the weights."""
         kept = tuple(counts)
         units = cls(_weigh(_WEIGHTS, kept))
         units.counts = kept
@@ -94,9 +94,9 @@ class Units(float):
 
 
 def features(text: str) -> Units:
-    """Weigh what a byte-pair tokenizer splits at. Unit: tokens of a typical 200k vocabulary, before factor k.
+    """Count the features of a text. Unit: tokens of a typical 200k vocabulary, before factor k.
 
-    Long texts are weighed piece by piece, so that a thread that does it lets others run in between.
+    Long texts are counted in pieces, so that a worker thread lets other threads run in between.
     """
     if len(text) <= PIECE_CHARS:
         return Units.from_counts(_counts(text))
@@ -104,7 +104,7 @@ def features(text: str) -> Units:
 
 
 def pieces_of(text: str, most_chars: int = PIECE_CHARS) -> Iterator[str]:
-    """A text in pieces, together the text again; cut before a word where there is one, so that no run is split."""
+    """Split a text into pieces, before a word if possible, so that no run of characters is split."""
     start, end = 0, len(text)
     while end - start > most_chars:
         cut = start + most_chars
@@ -139,14 +139,15 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 class Calibration(NamedTuple):
-    """What was learnt of one model: the factor k, the weights of the features, and a message's overhead.
+    """What was learnt about one model: the factor k, the feature weights, and the overhead per message.
 
-    `observed` and `counted` are decayed sums of tokens and of feature units; their ratio is k. `weights` replaces the
-    typical ones as soon as an interval taught any. They are learnt by recursive least squares: each reported interval
-    moves them towards explaining it, those most that are least certain. `doubt` is their covariance, row by row from
-    the diagonal on, as it is symmetric; None: as at first. `learnt_overhead` is the template's share of a message in
-    tokens and `wrapped` the decayed number of messages that taught it. `count_miss` and `feature_miss` are decayed sums
-    of what a tokenizer's counts and the features were off by, in tokens, on the same intervals.
+    - `observed`, `counted`: decayed sums of tokens and of feature units; their ratio is k
+    - `weights`: replace the typical weights once an interval has taught any. They are learnt by recursive least
+      squares: each reported interval moves them towards explaining it, the least certain ones most.
+    - `doubt`: the covariance of the weights, row by row from the diagonal on; None for the initial one
+    - `learnt_overhead`: the template's tokens per message; `wrapped` is the decayed number of messages that taught it
+    - `count_miss`, `feature_miss`: decayed sums of the errors, in tokens, of a tokenizer's counts and of the features
+      on the same intervals
     """
 
     observed: float = 0.0
@@ -166,34 +167,34 @@ class Calibration(NamedTuple):
         return _within(self.observed / self.counted, 1.0)
 
     def observe(self, tokens: float, feature_units: float, *, noise: float = 1.0) -> "Calibration":
-        """Learn from a stretch of text whose tokens were reported, overhead of messages aside.
+        """Learn from text whose tokens, without message overhead, were reported.
 
-        What no tokenizer does (a server left something out, or put something in) counts as the nearest that one does.
-        `noise` is how many times less the figure is to be trusted than an interval's.
+        A figure that no tokenizer produces (a server left something out, or added something) is replaced by the nearest
+        possible one. `noise` is the noise of the figure relative to an interval.
         """
         if tokens <= 0 or feature_units < _MIN_OBSERVED_FEATURES:
             return self
         tokens = _within(tokens, feature_units)
         weights, doubt = self.weights, self.doubt
         if isinstance(feature_units, Units):
-            weights, doubt = self._reweighed(tokens, feature_units.counts, noise)
+            weights, doubt = self._updated_weights(tokens, feature_units.counts, noise)
         observed, counted = self.observed * _DECAY + tokens, self.counted * _DECAY + float(feature_units)
         return Calibration(observed, counted, weights, doubt, *self[4:])
 
     @property
     def counts_fit(self) -> bool:
-        """Whether a tokenizer's counts are to be believed: those of another one are soon further off than features."""
+        """Whether to trust a tokenizer's counts: those of a wrong tokenizer soon have larger errors than features."""
         return self.count_miss <= self.feature_miss + _MISS_TOKENS
 
     @property
     def overhead_tokens(self) -> float:
-        """The template's share of a message: the typical one, unless counts that are to be believed told it."""
+        """The template's tokens per message: learnt from counts, if they are trusted, else the typical value."""
         return self.learnt_overhead if not self.wrapped or self.counts_fit else MESSAGE_OVERHEAD_TOKENS
 
     def observe_counted(self, tokens: int, counted_tokens: int, messages: int, projected_tokens: int) -> "Calibration":
-        """Learn from an interval all of whose texts were counted: what it holds beside them the template put there.
+        """Learn the template's overhead from an interval whose texts were all counted.
 
-        `projected_tokens` is what it was projected at by features.
+        `projected_tokens` is the interval's projection from features.
         """
         beside, most = tokens - counted_tokens, MOST_OVERHEAD_TOKENS * messages
         possible = min(most, max(0, beside))
@@ -207,36 +208,36 @@ class Calibration(NamedTuple):
         )
 
     def tokens(self, feature_units: float) -> float:
-        """Tokens that so many feature units will probably take, overhead of messages aside."""
+        """Tokens for these feature units, without message overhead."""
         if self.weights is not None and isinstance(feature_units, Units):
             return _weigh(self.weights, feature_units.counts)
         return self.k * feature_units
 
     def project(self, feature_units: float, messages: int = 1) -> int:
-        """Tokens that so many feature units in so many messages will probably take."""
+        """Tokens for these feature units in this number of messages."""
         return round(self.tokens(feature_units) + self.overhead_tokens * messages)
 
     def wrap(self, text_tokens: int, messages: int = 1) -> int:
-        """Tokens of texts whose size is known, in so many messages."""
+        """Tokens for texts of known size in this number of messages."""
         return text_tokens + round(self.overhead_tokens * messages)
 
     def saved(self) -> tuple[float, ...]:
-        """The figures to store: sums, overhead and misses; where there are any the weights and their doubt."""
+        """The figures to store: sums, overhead and errors, then the weights and their doubt if they were learnt."""
         return (self.observed, self.counted, *self[4:], *(self.weights or ()), *(self.doubt or ()))
 
     @classmethod
     def restored(cls, figures: Sequence[float]) -> "Calibration":
-        """What `saved` stored; of figures stored by another version, with other features, only the sums."""
+        """Restore from `saved`. If another version with other features stored them, only the sums are restored."""
         observed, counted, *rest = figures
         if len(rest) not in (_BESIDE, _BESIDE + FEATURES + len(_FIRST_DOUBT)):
             return cls(observed, counted)
         weights, doubt = tuple(rest[_BESIDE : _BESIDE + FEATURES]), tuple(rest[_BESIDE + FEATURES :])
         return cls(observed, counted, weights or None, doubt or None, *rest[:_BESIDE])
 
-    def _reweighed(
+    def _updated_weights(
         self, tokens: float, counts: Sequence[int], noise: float
     ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Weights and doubt after one interval. It runs after every call: list displays and C iterators, no loops."""
+        """Weights and doubt after one interval. Runs after every call, so it uses C iterators instead of loops."""
         weights = self.weights or tuple([self.k * weight for weight in _WEIGHTS])
         doubt = self.doubt or _FIRST_DOUBT
         moves: list[float] = []
@@ -263,7 +264,7 @@ class Calibration(NamedTuple):
 
 
 def most_tokens(feature_units: float) -> int:
-    """No visible text of so many feature units takes more tokens; a count above it counted something unseen."""
+    """Upper bound of tokens for a text; a larger count includes something that is not in the text."""
     return round(_K_MAX * feature_units) + _UNSEEN_TOKENS
 
 
@@ -278,7 +279,7 @@ def _within(figure: float, typical: float) -> float:
 FEATURES: Final = len(_WEIGHTS)
 _BESIDE: Final = 4
 _PAIRS: Final = tuple(combinations_with_replacement(range(FEATURES), 2))
-"""Places of the covariance as it is kept."""
+"""Index pairs of the covariance, in the order of `doubt`."""
 
 _FIRST_DOUBT: Final = tuple(
     _COMMON_SPREAD**2 * (_WEIGHTS[row] * _WEIGHTS[column]) + ((_SPREAD * _WEIGHTS[row]) ** 2 if row == column else 0.0)
@@ -289,7 +290,7 @@ _ROWS: Final[tuple[Callable[[Sequence[float]], tuple[float, ...]], ...]] = tuple
     itemgetter(*(_PAIRS.index((min(row, column), max(row, column))) for column in range(FEATURES)))
     for row in range(FEATURES)
 )
-"""Each takes a whole row out of it."""
+"""Getters of whole rows of the covariance."""
 
 _LOWEST: Final = tuple(_K_MIN * weight for weight in _WEIGHTS)
 _HIGHEST: Final = tuple(_K_MAX * weight for weight in _WEIGHTS)
@@ -298,4 +299,5 @@ _FADING: Final = tuple(
     (_PAIRS.index((at, at)), _FIRST_DOUBT[_PAIRS.index((at, at))], (_DRIFT * weight) ** 2)
     for at, weight in enumerate(_WEIGHTS)
 )
-"""Per feature: its place, how uncertain it was at first, and by how much certainty fades a call, never beyond that."""
+"""For each feature: its index in `doubt`, its initial variance, and the variance that each call adds, up to the
+initial one."""

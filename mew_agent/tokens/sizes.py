@@ -1,8 +1,7 @@
-"""How large the texts of a conversation are: their features, and what the model's tokenizer counts where there is one.
+"""Sizes of texts: their features, and the counts of the model's tokenizer, if there is one.
 
-Owns that a long text is weighed in a worker thread, so that an answer of many megabytes stops nothing else, and that
-a counter is loaded once, in a thread too. It knows texts only, no history: whoever asks has to look whether the text
-still matters when the answer comes.
+Owns the worker thread for long texts, so that a reply of many megabytes blocks nothing else, and loads the counter
+once, in a thread too. Does not know the history: the caller must check whether the text still matters afterwards.
 """
 
 import logging
@@ -21,30 +20,30 @@ T = TypeVar("T")
 logger = logging.getLogger("mew_agent.tokens.sizes")
 
 INLINE_CHARS = 10_000
-"""Up to here weighing takes a few milliseconds and a thread would not be worth it."""
+"""Shorter texts take a few milliseconds, for which a thread is not worth it."""
 
 
 def no_counter() -> TextCounter | None:
-    """For a conversation whose texts nobody counts."""
+    """Returns no counter, for a conversation without a tokenizer."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of one text: its features, and its tokens as counted (None: nobody did)."""
+    """The size of one text: its features, and its tokens if a tokenizer counted them."""
 
     units: Units
     counted_tokens: int | None = None
 
     def tokens(self, calibration: Calibration) -> int:
-        """Tokens it will probably take, without a template's overhead; a count only while counts fit the model."""
+        """Tokens the text will probably take, without the template's overhead. Uses a count only if counts fit."""
         if self.counted_tokens is None or not calibration.counts_fit:
             return calibration.project(self.units, messages=0)
         return self.counted_tokens
 
 
 class Sizes:
-    """See the module. `load` is called once, in a thread, and gives the counter or None."""
+    """Measures texts. `load` is called once, in a thread, and returns the counter or None."""
 
     def __init__(self, load: Callable[[], TextCounter | None] = no_counter) -> None:
         self._load = load
@@ -53,20 +52,20 @@ class Sizes:
         self._lock = anyio.Lock()
 
     async def load(self) -> None:
-        """Get the counter, if there is one and it is not there yet. Raises its `ConfigError`."""
+        """Load the counter unless it is loaded. Raises its `ConfigError`."""
         async with self._lock:
             if not self._is_loaded:
                 self._counter = await anyio.to_thread.run_sync(self._load)
                 self._is_loaded = True
 
     async def measure(self, text: str) -> Size:
-        """The size of a text. Raises a `ConfigError` only where `load` was never called and fails now."""
+        """Measure a text. Raises `ConfigError` only if the counter is loaded now and that fails."""
         if not self._is_loaded:
             await self.load()
-        return self._weigh(text) if len(text) <= INLINE_CHARS else await in_thread(lambda: self._weigh(text))
+        return self._measure(text) if len(text) <= INLINE_CHARS else await in_thread(lambda: self._measure(text))
 
     async def counts(self, texts: Mapping[int, str]) -> dict[int, int]:
-        """What the tokenizer counts in each of many texts, under the same keys; empty without one."""
+        """Count the tokens of many texts, by the same keys; empty without a tokenizer."""
         if not self._is_loaded:
             await self.load()
         if self._counter is None or not texts:
@@ -75,26 +74,26 @@ class Sizes:
         return {key: tokens for key, tokens in counted.items() if tokens is not None}
 
     def count(self, text: str) -> int | None:
-        """The tokens of a short text, at once; None without a tokenizer. One that fails is not asked again."""
+        """Count the tokens of a short text; None without a tokenizer. A tokenizer that fails is not used again."""
         if self._counter is None:
             return None
         try:
             return self._counter.count(text)
-        except Exception:  # a library's own classes; figures can do without it
-            logger.exception("the tokenizer '%s' failed: texts are projected from features", self._counter.name)
+        except Exception:  # libraries raise classes of their own, and projections work without counts
+            logger.exception("tokenizer '%s' failed; projecting texts from features", self._counter.name)
             self._counter = None
             return None
 
     def project(self, text: str, calibration: Calibration) -> int:
-        """Tokens of a text at once; for long ones use it in a thread."""
-        return self._weigh(text).tokens(calibration)
+        """Project the tokens of a text. For long texts, call it in a thread."""
+        return self._measure(text).tokens(calibration)
 
-    def _weigh(self, text: str) -> Size:
+    def _measure(self, text: str) -> Size:
         return Size(features(text), self.count(text))
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do work of some milliseconds or more in a thread; it is never left half done by a cancellation."""
+    """Run work of some milliseconds or more in a thread; a cancellation waits until it is done."""
     done: list[T] = []
     with anyio.CancelScope(shield=True):
         done.append(await anyio.to_thread.run_sync(work))

@@ -1,6 +1,6 @@
-"""Optional exact tokenizers: which family a model belongs to, and a counter for it.
+"""Optional exact tokenizers: the family of a model, and a counter for it.
 
-Nothing here ever touches the network: vocabularies come with an installed extra or are files of the user's.
+Never uses the network: vocabularies come with an installed extra or are the user's files.
 """
 
 from mew_agent.tokens.tokenizers.choice import chosen_counter, refuse_unavailable

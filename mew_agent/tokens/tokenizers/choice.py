@@ -1,7 +1,7 @@
-"""Which counter an agent gets: by what it is told, else by its model's name, else none.
+"""Chooses an agent's token counter: the configured one, else one for its model's name, else none.
 
-Owns when a counter that cannot be had is an error and when texts are projected from features instead, and what is
-said then. It loads what it finds, so call it in a worker thread.
+Owns when a missing counter is an error and when texts are projected from features instead, and the log lines. Loads
+vocabularies, so call it in a worker thread.
 """
 
 import logging
@@ -15,13 +15,13 @@ from mew_agent.tokens.tokenizers.family import Family, family_of
 
 logger = logging.getLogger("mew_agent.tokens.tokenizers")
 
-INSTEAD: Final = "texts are projected from features instead"
+FALLBACK: Final = "projecting texts from features instead"
 
 
 def chosen_counter(wanted: TokenizerChoice, settings: TokenizerSettings) -> TextCounter | None:
-    """The counter to use; None: texts are projected from features, and the log says why, once.
+    """The counter to use; None if texts are projected from features, with one log line that says why.
 
-    Raises `ConfigError` where a family was asked for by name and cannot be counted: its extra or its file is missing.
+    Raises `ConfigError` if a family is configured by name and its extra or its file is missing.
     """
     match wanted:
         case "off":
@@ -29,11 +29,11 @@ def chosen_counter(wanted: TokenizerChoice, settings: TokenizerSettings) -> Text
         case "auto":
             return _counter_if_any(family_of(settings.model), settings)
         case family:
-            return _told(family, counter_for(family, settings))
+            return _logged(family, counter_for(family, settings))
 
 
 def refuse_unavailable(wanted: TokenizerChoice, settings: TokenizerSettings) -> None:
-    """Raise the `ConfigError` of `chosen_counter`, without loading anything, as far as it can be told that way."""
+    """Raise the `ConfigError` of `chosen_counter` as far as it shows without loading a vocabulary."""
     match wanted:
         case "auto" | "off":
             return
@@ -42,22 +42,22 @@ def refuse_unavailable(wanted: TokenizerChoice, settings: TokenizerSettings) -> 
 
 
 def _counter_if_any(family: Family, settings: TokenizerSettings) -> TextCounter | None:
-    # Somebody who named a file expects it to be used; nobody else has to know that there are tokenizers.
+    # A user who configured a file expects it to be used; others need not know about tokenizers.
     level = logging.INFO if settings.file is None else logging.WARNING
     try:
         counter = counter_for(family, settings)
     except ConfigError as error:
-        logger.log(level, "the tokens of '%s' are not counted (%s): %s", settings.model, error, INSTEAD)
+        logger.log(level, "no tokenizer for '%s' (%s): %s", settings.model, error, FALLBACK)
         return None
     if counter is None and settings.file is not None:
         logger.warning(
-            "%s %s is not used, since the name '%s' tells no family that it could be of (`tokenizer` names one): %s",
-            OPTION, settings.file, settings.model, INSTEAD,
+            "%s %s is not used, because the family of '%s' is unknown (set `tokenizer` to a family): %s",
+            OPTION, settings.file, settings.model, FALLBACK,
         )  # fmt: skip
-    return _told(family, counter)
+    return _logged(family, counter)
 
 
-def _told(family: Family, counter: TextCounter | None) -> TextCounter | None:
+def _logged(family: Family, counter: TextCounter | None) -> TextCounter | None:
     if counter is not None:
-        logger.info("tokens are counted by the tokenizer of %s (%s)", family, counter.name)
+        logger.info("counting tokens with the tokenizer of %s (%s)", family, counter.name)
     return counter

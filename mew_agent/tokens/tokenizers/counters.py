@@ -1,8 +1,8 @@
-"""Counters of tokens, one per family, each behind an extra of its own.
+"""Token counters, one per family, each in an optional extra.
 
-Owns where a family's vocabulary comes from and what is said when it is not there: a `ConfigError` that names the
-extra or the file, never a download. Loading takes a few tenths of a second and counting some milliseconds per
-100,000 characters, so callers do both in a worker thread. A counter knows texts only: no message, no chat template.
+Owns where a family's vocabulary comes from; a missing one is a `ConfigError` that names the extra or the file, never
+a download. Loading takes some tenths of a second and counting some milliseconds per 100,000 characters, so callers
+use a worker thread. A counter knows texts only, not messages or chat templates.
 """
 
 from collections.abc import Callable
@@ -24,32 +24,32 @@ MISTRAL_FILE = "a Tekken .json or a SentencePiece model"
 LLAMA_FILE = "the model's tokenizer.json"
 
 MOST_CHARS = 200_000
-"""What a tokenizer is given at once: some give up, or crash, on millions of characters without a break."""
+"""Longest text a tokenizer gets at once: some fail or crash on millions of characters without a space."""
 
 
 class TextCounter(Protocol):
-    """Counts the tokens of a text. No text makes it fail: half characters and the marks of special tokens are text.
+    """Counts the tokens of a text. Never fails: half characters and marks of special tokens count as text.
 
-    A text of more than 200,000 characters is counted in pieces; between words that changes nothing, elsewhere, and for
-    vocabularies that begin each text with a space of their own, at most a few tokens for each piece.
+    A text of more than 200,000 characters is counted in pieces. Pieces that end between words change nothing; other
+    cuts, and vocabularies that add a space at the start, change at most a few tokens a piece.
     """
 
     @property
     def name(self) -> str:
-        """The vocabulary, for instance `o200k_base`."""
+        """Name of the vocabulary, for example `o200k_base`."""
         ...
 
     def count(self, text: str) -> int:
-        """Tokens of `text` alone, without any that begin or end a prompt."""
+        """Tokens of `text` alone, without those that begin or end a prompt."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSettings:
-    """What the user says about tokenizers.
+    """Model name and vocabulary file.
 
-    `file` is for gpt models a rank file (`o200k_base.tiktoken` or `cl100k_base.tiktoken`), for llama models the
-    model's `tokenizer.json`; for mistral models it takes the place of the vocabulary that the extra brings.
+    `file` is a rank file for gpt models (`o200k_base.tiktoken` or `cl100k_base.tiktoken`), the `tokenizer.json` of the
+    model for llama models, and a replacement for the extra's vocabulary for mistral models.
     """
 
     model: str = ""
@@ -57,9 +57,9 @@ class TokenizerSettings:
 
 
 def counter_for(family: Family, settings: TokenizerSettings) -> TextCounter | None:
-    """The counter of a family; None for an unknown one, whose texts are projected from features.
+    """The counter of a family; None for an unknown family.
 
-    Raises `ConfigError` when the extra is not installed, or a file is missing, broken or not what it should be.
+    Raises `ConfigError` if the extra is not installed, or the file is missing or invalid.
     """
     match family:
         case "gpt":
@@ -73,7 +73,7 @@ def counter_for(family: Family, settings: TokenizerSettings) -> TextCounter | No
 
 
 def refuse_missing(family: Family, settings: TokenizerSettings) -> None:
-    """Raise the `ConfigError` of `counter_for` where an extra or a file is missing; loading shows what is broken."""
+    """Raise the `ConfigError` of `counter_for` if an extra or a file is missing. Loads nothing."""
     match family:
         case "gpt":
             _existing(settings.file, "tokenizers-gpt", "tiktoken", RANK_FILE)
@@ -89,13 +89,13 @@ def refuse_missing(family: Family, settings: TokenizerSettings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Counter:
-    """Any function from a text to its number of tokens."""
+    """A counter from any function that returns the number of tokens of a text."""
 
     name: str
     measure: Callable[[str], int]
 
     def count(self, text: str) -> int:
-        # Tokenizers written in Rust refuse half characters (lone surrogates).
+        # Tokenizers written in Rust reject half characters (lone surrogates).
         sound = text if text.isascii() else text.encode("utf-8", "replace").decode()
         return sum(map(self.measure, pieces_of(sound, MOST_CHARS)))
 
@@ -138,9 +138,9 @@ def _llama(settings: TokenizerSettings) -> TextCounter:
 def _existing(path: Path | None, extra: Extra, package: str, expected: str) -> Path:
     _require(package, extra)
     if path is None:
-        raise ConfigError(OPTION, f"a vocabulary is never downloaded, and '{extra}' brings none", expected)
+        raise ConfigError(OPTION, f"no vocabulary: '{extra}' contains none, and none is ever downloaded", expected)
     if not path.is_file():
-        raise ConfigError(OPTION, f"there is no file {path}", expected)
+        raise ConfigError(OPTION, f"file not found: {path}", expected)
     return path
 
 

@@ -1,4 +1,4 @@
-"""[pure] Which tokenizer family a model's name speaks of. Knows names only; no tokenizer and no server."""
+"""[pure] The tokenizer family of a model, by its name. Does not know tokenizers or servers."""
 
 import re
 from typing import Literal
@@ -14,11 +14,11 @@ _FAMILIES: tuple[tuple[Family, tuple[str, ...]], ...] = (
 )
 
 _SENTENCEPIECE_MODELS = re.compile(r"mixtral|mistral-?7b|mistral-large-2402|mistral-medium-2312")
-"""Mistral's models from before its Tekken vocabulary (2024)."""
+"""Mistral models from before the Tekken vocabulary (2024)."""
 
 
 def family_of(model_name: str) -> Family:
-    """The family of a model by its name. The first match wins, whatever the case; names are not always right."""
+    """The family of a model by its name, ignoring case; the first match wins. Names can be wrong."""
     name = model_name.lower()
     for family, marks in _FAMILIES:
         if any(mark in name for mark in marks):
@@ -27,5 +27,5 @@ def family_of(model_name: str) -> Family:
 
 
 def mistral_vocabulary_of(model_name: str) -> MistralVocabulary:
-    """Which of Mistral's two kinds of vocabulary a model uses: SentencePiece the oldest ones, Tekken all others."""
+    """The kind of vocabulary of a Mistral model: SentencePiece for the oldest ones, else Tekken."""
     return "sentencepiece" if _SENTENCEPIECE_MODELS.search(model_name.lower()) else "tekken"

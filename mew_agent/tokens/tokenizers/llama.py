@@ -1,4 +1,4 @@
-"""The one door to `tokenizers`: a `tokenizer.json` of the user's, as a function from text to a number of tokens."""
+"""The only module that imports `tokenizers`: counts tokens with the user's `tokenizer.json`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +7,9 @@ from tokenizers import Tokenizer
 
 
 def measure_of(path: Path) -> Callable[[str], int]:
-    """Load a `tokenizer.json`. Raises what the package raises."""
+    """A function that counts the tokens of a text. Raises the package's own errors."""
     tokenizer = Tokenizer.from_file(str(path))
-    # The marks of special tokens inside a text are text, wherever it came from.
+    # Marks of special tokens within a text are text.
     tokenizer.encode_special_tokens = True
     tokenizer.no_truncation()
     tokenizer.no_padding()

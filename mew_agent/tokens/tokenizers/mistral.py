@@ -1,4 +1,4 @@
-"""The one door to `mistral_common`: the vocabularies that it ships, as functions from text to token ids."""
+"""The only module that imports `mistral_common`: encodes texts with its packaged vocabularies."""
 
 from collections.abc import Callable, Sequence
 from importlib.resources import files
@@ -17,12 +17,12 @@ PACKAGED: Final[dict[MistralVocabulary, str]] = {
 
 
 def packaged_vocabulary(kind: MistralVocabulary) -> Path:
-    """Where the installed package keeps the vocabulary of this kind."""
+    """Path of the installed package's vocabulary of this kind."""
     return Path(str(files("mistral_common") / "data" / PACKAGED[kind]))
 
 
 def encoder_of(path: Path) -> Callable[[str], Sequence[int]]:
-    """Load a vocabulary: a Tekken `.json`, or else a SentencePiece model. Raises what the package raises."""
+    """A function that encodes a text with a Tekken `.json` or a SentencePiece model. Raises the package's errors."""
     if path.suffix == ".json":
         tekken = Tekkenizer.from_file(path)
         return lambda text: tekken.encode(text, bos=False, eos=False)

@@ -193,8 +193,8 @@ async def test_without_a_tokenizer_texts_are_projected_and_the_log_says_so(
         await s.ask("Two.")
         assert s.statuses[-1]["context"]["next_prompt_basis"] == "projected"
     (line,) = [record.getMessage() for record in caplog.records if record.name == "mew_agent.tokens.tokenizers"]
-    assert line.startswith("the tokens of 'gpt-4o' are not counted (")
-    assert line.endswith("texts are projected from features instead")
+    assert line.startswith("no tokenizer for 'gpt-4o' (")
+    assert line.endswith("projecting texts from features instead")
 
 
 async def test_counting_never_uses_the_network(talking: Talking, monkeypatch: pytest.MonkeyPatch) -> None:

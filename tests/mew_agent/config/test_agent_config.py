@@ -318,6 +318,6 @@ def test_a_tokenizer_asked_for_by_name_that_is_not_there_is_refused_at_its_place
     file.write_text("tokenizer: llama3\ntokenizer_file: missing.json\n")
     with pytest.raises(ConfigError) as caught:
         load_agent_config(flags=WHO, environ={}, file=file)
-    assert str(caught.value).startswith(f"{file}:2:1: there is no file {tmp_path / 'missing.json'}")
-    assert refused({"tokenizer": "llama3"}).startswith("space.yaml: a vocabulary is never downloaded")
+    assert str(caught.value).startswith(f"{file}:2:1: file not found: {tmp_path / 'missing.json'}")
+    assert refused({"tokenizer": "llama3"}).startswith("space.yaml: no vocabulary: 'tokenizers-llama' contains none")
     assert "tokenizer: must be 'auto', 'off', 'gpt'" in refused({"tokenizer": "bpe"})

@@ -88,9 +88,9 @@ async def test_a_counter_is_loaded_once_in_a_thread_by_whoever_needs_it_first() 
 
 async def test_a_counter_that_cannot_be_had_is_said_when_it_is_loaded() -> None:
     def load() -> TextCounter:
-        raise ConfigError("tokenizer_file", "there is no file /nowhere")
+        raise ConfigError("tokenizer_file", "file not found: /nowhere")
 
-    with pytest.raises(ConfigError, match="no file /nowhere"):
+    with pytest.raises(ConfigError, match="file not found: /nowhere"):
         await Sizes(load).load()
 
 
@@ -102,7 +102,7 @@ async def test_a_counter_that_fails_is_not_asked_again(caplog: pytest.LogCapture
         assert await sizes.measure(LONG) == Size(features(LONG))
     assert len(counter.threads) == 1
     assert [record.getMessage() for record in caplog.records] == [
-        "the tokenizer 'rehearsal' failed: texts are projected from features"
+        "tokenizer 'rehearsal' failed; projecting texts from features"
     ]
 
 
