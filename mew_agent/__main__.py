@@ -1,19 +1,19 @@
-"""`mew`, and `python -m mew_agent`: the command line, also for whoever interrupts it while it is still loading."""
+"""The entry point of `mew` and `python -m mew_agent`. Ctrl-C ends it quietly even while it is still loading."""
 
 import sys
 from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run `mew` with the arguments of this process, and end it with the exit code."""
+    """Run `mew` with the arguments of this process, and exit with its exit code."""
     try:
         from mew_agent.cli.main import run
 
         code = run()
     except KeyboardInterrupt:
         code = 130
-    # An interruption that passes through an `exec` of text (dataclasses use it) leaves a mark with which `python -m`
-    # would end by the signal, whatever the exit code; the next `exec` of text takes it away.
+    # A KeyboardInterrupt that passes through an `exec` of text (dataclasses use it) leaves a flag with which `python
+    # -m` would end by the signal, whatever the exit code. Another `exec` of text clears it.
     exec("")  # noqa: S102
     sys.exit(code)
 

@@ -109,7 +109,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
 
 async def test_a_space_in_the_background_is_seen_acted_on_and_stopped(folder: Folder) -> None:
     shown = await folder.mew("up", "--detach", "--port", "0")
-    assert "review runs in the background at http://127.0.0.1:" in shown
+    assert "review is running in the background at http://127.0.0.1:" in shown
     assert "  coder: joined" in shown
     run = folder.run
     assert f"dashboard: {run.gateway}/dashboard#token=" in shown
@@ -126,7 +126,7 @@ async def test_a_space_in_the_background_is_seen_acted_on_and_stopped(folder: Fo
     assert await folder.mew("down") == "review: stopped\n"
     assert nothing_left(run)
     assert not folder.run_path.exists()
-    assert "no space runs here" in await folder.mew("status", code=2)
+    assert "no space is running here" in await folder.mew("status", code=2)
 
 
 async def test_tokens_and_run_file_are_readable_by_their_owner_alone(folder: Folder) -> None:
@@ -206,7 +206,7 @@ async def test_a_crashed_program_is_shown_where_its_report_is(folder: Folder) ->
     shown = await folder.mew("status")
     assert "was ended by signal 9" in shown
     assert "not connected" in shown
-    assert "nobody answers" in await folder.mew("compact", "coder", code=4)
+    assert "is not connected" in await folder.mew("compact", "coder", code=4)
 
 
 async def test_down_stops_what_a_killed_supervisor_left(folder: Folder) -> None:

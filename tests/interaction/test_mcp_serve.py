@@ -55,7 +55,7 @@ async def test_a_client_talks_to_an_agent_reads_its_context_and_compacts_it(tmp_
     async with serving(folder.path) as client:
         before = await client.call_tool("read_board", {})
         assert before.is_error
-        assert "no space runs here" in str(before.content)
+        assert "no space is running here" in str(before.content)
         try:
             await folder.mew("up", "--detach", "--port", "0")
             text = "Station 7 measured 41 units of water today. " * 60

@@ -1,1 +1,1 @@
-"""What all commands share: options, help, terminal output, errors and exit codes."""
+"""What all commands share: the list of commands, options, help, terminal output, errors and exit codes."""

@@ -1,4 +1,4 @@
-"""From an exception to the one line and the exit code a person or a script sees."""
+"""Turns an exception into the one line and the exit code that a person or a script sees."""
 
 from typing import Final
 
@@ -11,8 +11,8 @@ _BAD_INPUT: Final = (ConfigError, Unauthorized, NotPermitted, SpaceConfigError, 
 _NO_ANSWER: Final = (NotConnected, PeerTimeout)
 
 
-def explain(error: BaseException) -> int:
-    """Print one line and return the exit code. Of several errors at once the first one is told."""
+def report_error(error: BaseException) -> int:
+    """Print one line and return the exit code. From a group of errors the first one is reported."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, KeyboardInterrupt):
@@ -21,31 +21,31 @@ def explain(error: BaseException) -> int:
         return terminal.PIPE_CLOSED
     usage = getattr(error, "format_message", None)
     if usage is not None:
-        # The command line's own errors; their class is private to the library.
+        # A usage error of the command-line library, whose class is private to it.
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "mew"
         terminal.warn(f"{_one_line(str(usage())).rstrip('.')} (see `{path} --help`)")
         return terminal.BAD_INPUT
-    terminal.warn(_one_line(_text(error)))
+    terminal.warn(_one_line(_message(error)))
     if isinstance(error, _BAD_INPUT):
         return terminal.BAD_INPUT
     return terminal.NO_ANSWER if isinstance(error, _NO_ANSWER) else terminal.FAILED
 
 
-def _text(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     match error:
         case Unauthorized():
-            return f"{_refusal(error)}. Tokens of a space are in .mew/tokens/ of its folder"
+            return f"{_refusal(error)}. The tokens of a space are in its .mew/tokens/ folder"
         case MewAgentError() | SpacesError():
             return str(error)
         case OSError(strerror=str(reason)):
             return f"{error.filename}: {reason}" if error.filename is not None else reason
         case _:
-            return f"{type(error).__name__}: {error} (MEW_DEBUG=1 shows where)"
+            return f"{type(error).__name__}: {error} (MEW_DEBUG=1 shows the traceback)"
 
 
 def _refusal(error: Unauthorized) -> str:
-    """What the gateway said of a token, once: its own words tell the same as ours, or that there was none at all."""
+    """Why a token was refused. The gateway's own text is kept only where it adds something to ours."""
     if error.detail.startswith("the gateway needs"):
         return error.detail
     return str(Unauthorized(error.participant) if error.detail.startswith("the gateway refused") else error)

@@ -1,7 +1,6 @@
-"""Lines in and out of a program that waits for other things meanwhile: standard input, files, FIFOs.
+"""Reads and writes lines of standard input, files and FIFOs beside an event loop.
 
-Reading a terminal or a FIFO cannot be cancelled, so it happens in a thread that the end of the program does not wait
-for. Knows nothing of what the lines hold.
+Reading a terminal or a FIFO cannot be cancelled, so it happens in a daemon thread. Does not know what the lines hold.
 """
 
 import os
@@ -25,23 +24,23 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mew_agent.errors import ConfigError
 
 MAX_WAITING_LINES: Final = 10_000
-"""How many lines wait for a FIFO that nobody reads; beyond that the newest are dropped."""
+"""Lines buffered for a FIFO without a reader; beyond that the newest are dropped."""
 
 _LINES_AHEAD: Final = 100
 _FULL_SECONDS: Final = 0.01
 _EMPTY_SECONDS: Final = 0.01
 
 
-class Lines(Protocol):
-    """Somewhere lines go to."""
+class LineWriter(Protocol):
+    """A destination of lines."""
 
     def write(self, line: str) -> None:
-        """Add a line; returns at once."""
+        """Write a line without waiting for a reader."""
 
 
 @asynccontextmanager
-async def reading(source: Callable[[], Iterator[str]]) -> AsyncIterator[MemoryObjectReceiveStream[str]]:
-    """The lines of a source that blocks, without their ends, as they come."""
+async def read_lines(source: Callable[[], Iterator[str]]) -> AsyncIterator[MemoryObjectReceiveStream[str]]:
+    """Receive the lines of a blocking source as they arrive, without line ends."""
     send, receive = anyio.create_memory_object_stream[str](_LINES_AHEAD)
     token = anyio.lowlevel.current_token()
 
@@ -52,7 +51,7 @@ async def reading(source: Callable[[], Iterator[str]]) -> AsyncIterator[MemoryOb
                     time.sleep(_FULL_SECONDS)
             anyio.from_thread.run_sync(send.close, token=token)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, CancelledError, RuntimeError):
-            return  # nobody wants them any more, or the event loop has ended
+            return  # the receiver was closed, or the event loop ended
 
     threading.Thread(target=read, name="lines", daemon=True).start()
     try:
@@ -63,7 +62,7 @@ async def reading(source: Callable[[], Iterator[str]]) -> AsyncIterator[MemoryOb
 
 
 def _offer(stream: MemoryObjectSendStream[str], line: str) -> bool:
-    """Whether there was room. Nothing here waits, so that an event loop that ends leaves nothing behind."""
+    """Whether the stream had room. Never waits, so that no task outlives the event loop."""
     try:
         stream.send_nowait(line)
     except anyio.WouldBlock:
@@ -72,19 +71,22 @@ def _offer(stream: MemoryObjectSendStream[str], line: str) -> bool:
 
 
 def lines_of(stream: TextIO) -> Callable[[], Iterator[str]]:
-    """A stream's lines until its end."""
+    """The lines of a stream until its end."""
     return lambda: iter(stream.readline, "")
 
 
 def lines_of_stdin() -> Callable[[], Iterator[str]]:
-    """What is typed or piped in, through a reader of its own: the interpreter's end would wait for the shared one."""
+    """The lines of standard input.
+
+    They are read through a file object of their own: at exit the interpreter waits for the lock of `sys.stdin`.
+    """
     return lines_of(os.fdopen(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False))
 
 
 def lines_of_fifo(path: Path) -> Callable[[], Iterator[str]]:
-    """Whatever anybody writes into a FIFO, one writer after the other; a plain file is read once.
+    """The lines of all writers of a FIFO, one writer after the other; a plain file is read once.
 
-    Makes the FIFO if there is nothing. Raises `ConfigError`.
+    Creates the FIFO if the path does not exist. Raises `ConfigError`.
     """
     make_fifo(path)
     if stat.S_ISFIFO(path.stat().st_mode):
@@ -98,55 +100,55 @@ def _file_lines(path: Path) -> Iterator[str]:
 
 
 def _fifo_lines(path: Path) -> Iterator[str]:
-    """Never without an open end: what is written while nobody has the FIFO open is lost when its writer closes it."""
-    file = _waiting_end(path)
+    """Read writer after writer. One end is always open: a line written while no end is open would be lost."""
+    file = _open_without_waiting(path)
     try:
         while True:
             _wait_for_writer(file)
             yield from file
-            used, file = file, _waiting_end(path)
+            used, file = file, _open_without_waiting(path)
             used.close()
     finally:
         file.close()
 
 
-def _waiting_end(path: Path) -> TextIO:
-    """The reading end of a FIFO, opened without waiting for a writer."""
+def _open_without_waiting(path: Path) -> TextIO:
+    """Open the reading end of a FIFO without waiting for a writer."""
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8", errors="replace")
 
 
 def _wait_for_writer(file: TextIO) -> None:
-    """Until there is something to read or a writer came and went; from then on reading waits as usual."""
+    """Wait until there is something to read or a writer came and went, then make reading block again."""
     poll = select.poll()
     poll.register(file, select.POLLIN)
     if not any(event & select.POLLIN for _, event in poll.poll()):
-        time.sleep(_EMPTY_SECONDS)  # nothing but an end: where each poll says so at once, this is the pace
+        time.sleep(_EMPTY_SECONDS)  # only a hang-up: some systems report it on every poll
     os.set_blocking(file.fileno(), True)
 
 
 def make_fifo(path: Path) -> None:
-    """Make a FIFO for this user alone, unless something is there already. Raises `ConfigError`."""
+    """Create a FIFO that only this user can open, unless the path exists. Raises `ConfigError`."""
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             os.mkfifo(path, 0o600)
     except (OSError, AttributeError) as error:
-        raise ConfigError(str(path), f"no FIFO can be made here: {getattr(error, 'strerror', None) or error}") from None
+        raise ConfigError(str(path), f"cannot create a FIFO: {getattr(error, 'strerror', None) or error}") from None
 
 
-class Printed:
-    """Lines to standard output."""
+class StandardOutputWriter:
+    """Writes lines to standard output."""
 
     def write(self, line: str) -> None:
-        """Print it."""
+        """Print the line."""
         print(line, file=sys.stdout, flush=True)
 
 
-class Appended:
-    """Lines to the end of a file, which others may empty or move meanwhile."""
+class FileWriter:
+    """Appends lines to a file. Opens it for each line, because other programs may empty or move it."""
 
     def __init__(self, path: Path) -> None:
-        """Raises `ConfigError` for a file that cannot be written."""
+        """Raises `ConfigError` if the file cannot be written."""
         self._path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,16 +157,16 @@ class Appended:
             raise ConfigError(str(path), f"cannot be written: {error.strerror or error}") from None
 
     def write(self, line: str) -> None:
-        """Append it."""
+        """Append the line."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
 
-class Piped:
-    """Lines into a FIFO. They wait for a reader; when too many wait, `on_full` is called for each that is dropped."""
+class FifoWriter:
+    """Writes lines to a FIFO. They are buffered until a reader comes; `on_full` is called for each dropped line."""
 
     def __init__(self, path: Path, *, on_full: Callable[[], None] = lambda: None) -> None:
-        """Makes the FIFO if there is nothing. Raises `ConfigError`."""
+        """Creates the FIFO if the path does not exist. Raises `ConfigError`."""
         make_fifo(path)
         self._path = path
         self._on_full = on_full
@@ -172,14 +174,14 @@ class Piped:
         threading.Thread(target=self._run, name="fifo", daemon=True).start()
 
     def write(self, line: str) -> None:
-        """Let it wait for its turn."""
+        """Buffer the line."""
         try:
             self._waiting.put_nowait(line)
         except queue.Full:
             self._on_full()
 
     def _run(self) -> None:
-        # Opened for both directions it never waits for a reader to open it, and no reader's end breaks it.
+        # Opened for both directions, it does not wait for a reader, and a reader that closes it breaks nothing.
         with os.fdopen(os.open(self._path, os.O_RDWR), "w", encoding="utf-8", closefd=True) as fifo:
             while True:
                 fifo.write(self._waiting.get() + "\n")

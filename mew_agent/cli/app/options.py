@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-Outcome = TypeVar("Outcome")
+CommandResult = TypeVar("CommandResult")
 
 
 class LogLevel(StrEnum):
-    """How much a program tells of itself."""
+    """The least severe log lines that a program writes."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -22,41 +22,67 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-ParticipantFlag = Annotated[
-    str | None, typer.Option("--participant", help="As whom; else the person of the running space.")
+ParticipantOption = Annotated[
+    str | None,
+    typer.Option("--participant", metavar="ID", help="Participant to act as (default: the space's person)."),
 ]
-TokenFlag = Annotated[str | None, typer.Option("--token", help="Their token; else the one in .mew/tokens.")]
-GatewayFlag = Annotated[str | None, typer.Option("--gateway", "-g", help="URL; else the running space's.")]
-SpaceFlag = Annotated[str | None, typer.Option("--space", "-s", help="Space id; else the running space's.")]
-FolderFlag = Annotated[
-    Path | None, typer.Option("--space-dir", "-d", help="The space's folder; else this one or one above it.")
+TokenOption = Annotated[
+    str | None, typer.Option("--token", metavar="TOKEN", help="That participant's token (default: from .mew/tokens).")
 ]
-OwnGatewayFlag = Annotated[str | None, typer.Option("--gateway", "-g", help="URL of the gateway.")]
-OwnSpaceFlag = Annotated[str | None, typer.Option("--space", "-s", help="Space id.")]
-OwnTokenFlag = Annotated[str | None, typer.Option("--token", "-t", help="The token; MEW_TOKEN keeps it off `ps`.")]
-"""These three are of programs that join themselves, and are found in the environment too."""
+GatewayOption = Annotated[
+    str | None, typer.Option("--gateway", "-g", metavar="URL", help="Gateway (default: the running space's).")
+]
+SpaceOption = Annotated[
+    str | None, typer.Option("--space", "-s", metavar="ID", help="Space id (default: the running space's).")
+]
+FolderOption = Annotated[
+    Path | None,
+    typer.Option("--space-dir", "-d", metavar="FOLDER", help="Folder of the space (default: this one or a parent)."),
+]
 
-TimeoutFlag = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the answer.")]
-LogLevelFlag = Annotated[LogLevel, typer.Option("--log-level", "-l", help="How much to tell.")]
-HostFlag = Annotated[str, typer.Option("--host", help="Address to listen on.")]
-PortFlag = Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes a free one.")]
+# The next three belong to programs that join a space themselves. They read the environment too.
+OwnGatewayOption = Annotated[
+    str | None,
+    typer.Option("--gateway", "-g", metavar="URL", help="Gateway (default: MEW_GATEWAY, then the running space)."),
+]
+OwnSpaceOption = Annotated[
+    str | None,
+    typer.Option("--space", "-s", metavar="ID", help="Space id (default: MEW_SPACE, then the running space)."),
+]
+OwnTokenOption = Annotated[
+    str | None,
+    typer.Option("--token", "-t", metavar="TOKEN", help="Token; MEW_TOKEN keeps it out of the process list."),
+]
+
+ConfigFileOption = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Path of space.yaml (default: found in the folder).")
+]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Time to wait for the answer.")
+]
+LogLevelOption = Annotated[
+    LogLevel, typer.Option("--log-level", "-l", metavar="LEVEL", help="Log at debug, info, warning or error.")
+]
+HostOption = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")]
+PortOption = Annotated[
+    int, typer.Option("--port", "-p", min=0, max=65535, metavar="PORT", help="Port to listen on; 0 picks a free port.")
+]
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
 
-
-_FLAGS: Final = {
-    "participant": ParticipantFlag,
-    "token": TokenFlag,
-    "gateway": GatewayFlag,
-    "space": SpaceFlag,
-    "folder": FolderFlag,
+_CONNECTION_OPTIONS: Final = {
+    "participant": ParticipantOption,
+    "token": TokenOption,
+    "gateway": GatewayOption,
+    "space": SpaceOption,
+    "folder": FolderOption,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Flags:
-    """Who asks, and which space: what was given on the command line; None is found elsewhere."""
+class ConnectionOptions:
+    """The participant to act as, and its space, as given on the command line. None means: look elsewhere."""
 
     participant: str | None = None
     token: str | None = None
@@ -65,24 +91,21 @@ class Flags:
     folder: Path | None = None
 
 
-def with_flags(command: Callable[..., Outcome]) -> Callable[..., Outcome]:
-    """A command that takes `flags: Flags`, as one that has an option for each of them behind its own."""
+def with_connection_options(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
+    """Give a command that takes `connection: ConnectionOptions` one option for each of its fields."""
 
     @wraps(command)
-    def run(**given: Any) -> Outcome:
-        flags = Flags(**{name: given.pop(name) for name in _FLAGS})
-        return command(flags=flags, **given)
+    def run(**given: Any) -> CommandResult:
+        connection = ConnectionOptions(**{name: given.pop(name) for name in _CONNECTION_OPTIONS})
+        return command(connection=connection, **given)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     own = inspect.signature(command, eval_str=True).parameters.values()
-    parameters = [parameter.replace(kind=keyword) for parameter in own if parameter.name != "flags"]
-    parameters += [inspect.Parameter(name, keyword, default=None, annotation=flag) for name, flag in _FLAGS.items()]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+    parameters = [parameter.replace(kind=keyword) for parameter in own if parameter.name != "connection"]
+    parameters += [
+        inspect.Parameter(name, keyword, default=None, annotation=option)
+        for name, option in _CONNECTION_OPTIONS.items()
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads the signature
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
-
-
-def help_when_alone(context: typer.Context) -> None:
-    """What a group of commands does without a command."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())

@@ -1,4 +1,4 @@
-"""Ending when asked to: a coroutine that is a program says goodbye, and a command undoes what it began."""
+"""Ending on a signal: a program shuts down in order, and a command undoes what it began."""
 
 import signal
 import sys
@@ -11,49 +11,49 @@ import anyio
 
 
 def run_until_terminated(main: Callable[[], Awaitable[None]]) -> None:
-    """Run until `main` returns, or cancel it on SIGTERM so that it can say goodbye. Ctrl-C raises as usual."""
+    """Run until `main` returns. SIGTERM cancels it, so that it can shut down in order; Ctrl-C raises as usual."""
 
     async def guarded() -> None:
         if sys.platform == "win32":
             await main()
             return
-        # The receiver is open before `main` runs, so that no signal falls in between.
+        # Open the receiver before `main` starts, so that no signal is lost.
         with anyio.open_signal_receiver(signal.SIGTERM) as signals:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_cancel_at_first, signals, tasks.cancel_scope)
+                tasks.start_soon(_cancel_on_signal, signals, tasks.cancel_scope)
                 await main()
                 tasks.cancel_scope.cancel()
 
     anyio.run(guarded)
 
 
-async def _cancel_at_first(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
+async def _cancel_on_signal(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
     async for _ in signals:
         scope.cancel()
         return
 
 
 @contextmanager
-def asked_like_ctrl_c() -> Iterator[None]:
-    """Within the block SIGTERM and SIGHUP interrupt as Ctrl-C does, so that what was begun is undone.
+def interrupt_on_termination() -> Iterator[None]:
+    """Within the block SIGTERM and SIGHUP raise `KeyboardInterrupt` as Ctrl-C does, so that cleanup code runs.
 
-    Only the first of them does: a terminal that is closed sends two. What somebody chose to ignore (`nohup`) stays so.
+    Only the first signal does: a terminal that closes sends two. Signals that are ignored (`nohup`) stay ignored.
     """
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        for heeded in before:
-            signal.signal(heeded, signal.SIG_IGN)
+        for number in replaced:
+            signal.signal(number, signal.SIG_IGN)
         if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.SIG_DFL):  # as in a shell's background
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
-    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
-    before = {number: signal.signal(number, interrupt) for number in heard}
+    handled = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    replaced = {number: signal.signal(number, interrupt) for number in handled}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in replaced.items():
             signal.signal(number, handler)

@@ -1,7 +1,4 @@
-"""[pure] A board that follows a space's events.
-
-Owns what an event changes on the board a reader already has, so that watching costs no further request.
-"""
+"""[pure] Applies a space's events to a board, so that watching it needs no further requests."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,10 +8,10 @@ from mew_protocol.payloads.participant import Board, BoardEntry, Status
 from pydantic import ValidationError
 
 
-def follow(board: Board | None, name: str, body: Any) -> tuple[Board | None, str | None]:
-    """The board after an event, and the participant it changed (None for none or for all of them).
+def apply_event(board: Board | None, name: str, body: Any) -> tuple[Board | None, str | None]:
+    """The board after an event, and the participant that changed; None stands for none or for all of them.
 
-    A status addressed to somebody answers a question and may be narrowed; only one to everybody is the state.
+    A status addressed to a participant answers a request and may hold only the fields asked for, so it changes nothing.
     """
     if name == "board":
         return Board.model_validate(body), None
@@ -31,21 +28,23 @@ def follow(board: Board | None, name: str, body: Any) -> tuple[Board | None, str
                 return board, None
             sender = str(body.get("from"))
             change = {"status": status, "status_id": body.get("id"), "received_at": at, "age_seconds": 0.0}
-            return _with(board, sender, at, {"connected": True, **change}), sender
+            return _with_change(board, sender, at, {"connected": True, **change}), sender
         case kinds.SYSTEM_PRESENCE if payload.get("event") in ("join", "leave"):
             member = payload.get("participant")
-            who = str(member.get("id")) if isinstance(member, Mapping) else ""
-            return (_with(board, who, at, {"connected": payload["event"] == "join"}), who) if who else (board, None)
+            member_id = str(member.get("id")) if isinstance(member, Mapping) else ""
+            if not member_id:
+                return board, None
+            return _with_change(board, member_id, at, {"connected": payload["event"] == "join"}), member_id
         case _:
             return board, None
 
 
 def entry_of(board: Board, participant: str) -> BoardEntry | None:
-    """What the board holds of somebody."""
+    """The participant's entry on the board."""
     return next((entry for entry in board.participants if entry.id == participant), None)
 
 
-def _with(board: Board, participant: str, at: str, change: Mapping[str, Any]) -> Board:
+def _with_change(board: Board, participant: str, at: str, change: Mapping[str, Any]) -> Board:
     known = entry_of(board, participant)
     changed = (known or BoardEntry(id=participant, connected=True)).model_copy(update=dict(change))
     if known is None:

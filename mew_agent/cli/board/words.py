@@ -1,12 +1,12 @@
-"""[pure] What the terminal says of one participant's context report, in words and figures.
+"""[pure] Words and figures for a participant's context report.
 
-Owns the wording only: no layout, no colour codes, no clock. The rule of the report holds here too: what is not
-known is `?`, and whatever is neither reported nor counted exactly carries a `~`.
+Owns the wording only: no layout, no colour codes, no clock. An unknown figure is `?`; a figure that is neither reported
+nor counted exactly carries a `~`.
 """
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -14,15 +14,15 @@ from mew_protocol.context_report import ContextReport, UnknownReason
 from mew_protocol.payloads.participant import BoardEntry, Status
 
 UNLABELLED: Final = "unlabelled"
-"""Basis of a figure from a participant that sends no context report: nobody said how it is known."""
+"""Basis of a figure from a participant that sends no context report."""
 
 NO_CONTEXT: Final = "reports no context"
-"""Of somebody who takes part without a context window to speak of: a tool, a bridge, a keeper of rules."""
+"""Said of a participant without a context window, such as a tool or a bridge."""
 
 REASONS: Final[Mapping[UnknownReason, str]] = {
     "no_call_yet": "no call yet",
     "usage_unavailable": "no usage reported",
-    "limit_unavailable": "window not known",
+    "limit_unavailable": "window unknown",
     "cleared": "cleared",
     "restarted": "restarted",
     "model_changed": "model changed",
@@ -30,43 +30,43 @@ REASONS: Final[Mapping[UnknownReason, str]] = {
 
 _SKIPPED: Final[Mapping[str, str]] = {
     "no_history": "nothing to compact yet",
-    "compaction_in_progress": "a compaction is running already",
+    "compaction_in_progress": "a compaction is already running",
 }
 
 _QUIET: Final = frozenset({"", "active", "idle", "ready", "joined", "compacted"})
-"""Statuses that say nothing a reader has to act on."""
+"""Statuses that need no action from a reader."""
 
 _EXACT_NEXT: Final = frozenset({"exact", "server_counted"})
 
 
 def clean(text: str) -> str:
-    """Text from the wire without control characters, so that nobody's name can drive the terminal."""
+    """Remove control characters from text of the wire, so that it cannot control the terminal."""
     if text.isprintable():
         return text
     return "".join(one for one in text if unicodedata.category(one) not in {"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def has_context(status: Status | None) -> bool:
-    """Whether a participant says anything of a context window."""
+    """Whether a status says anything about a context window."""
     return status is not None and (
         status.context is not None or status.tokens is not None or status.max_tokens is not None
     )
 
 
 def skipped(reason: str) -> str:
-    """Why a compaction was skipped."""
+    """The reason why a compaction was skipped, in words."""
     return _SKIPPED.get(reason, words(reason))
 
 
 def cells(text: str) -> int:
-    """How many terminal columns a text takes."""
+    """The number of terminal columns that a text takes."""
     return sum(
         0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
     )
 
 
 def clip(text: str, width: int, *, mark: str = "…") -> str:
-    """The text in at most `width` columns; what was cut off shows as the mark."""
+    """Cut a text to at most `width` columns, with the mark where text was cut off."""
     if cells(text) <= width:
         return text
     kept = ""
@@ -78,25 +78,25 @@ def clip(text: str, width: int, *, mark: str = "…") -> str:
 
 
 def words(name: str) -> str:
-    """A name of the wire as people read it: `near_limit` as `near limit`."""
+    """A name of the wire as words: `near_limit` as `near limit`."""
     return clean(re.sub(r"[_\s]+", " ", name)).strip()
 
 
 def state(status: str) -> str:
-    """A status as people read it. Behind its colon stand names and messages, which stay as they are."""
+    """A status as words. Names and messages behind a colon are kept as they are."""
     word, colon, detail = status.partition(":")
-    told = clean(" ".join(detail.split()))
-    return f"{words(word)}: {told}" if colon and told else words(word)
+    detail = clean(" ".join(detail.split()))
+    return f"{words(word)}: {detail}" if colon and detail else words(word)
 
 
 def ago(at: str | None, now: datetime) -> str | None:
-    """How long ago a wire time was, or None when it cannot be read."""
+    """How long ago a time of the wire was; None if it cannot be read."""
     then = parse_time(at)
     return None if then is None else f"{_span((now - then).total_seconds())} ago"
 
 
 def parse_time(at: str | None) -> datetime | None:
-    """A time of the wire; one without a zone is UTC."""
+    """Read a time of the wire; without a zone it is UTC. None if it cannot be read."""
     try:
         then = datetime.fromisoformat(at or "")
     except ValueError:
@@ -112,13 +112,13 @@ def _span(seconds: float) -> str:
 
 
 def severity(status: Status | None) -> int | None:
-    """0 to 3, or None when it cannot be told."""
+    """The severity, 0 to 3; None if unknown."""
     report = status.context if status else None
     return report.severity if report is not None and isinstance(report.severity, int) else None
 
 
 def basis(status: Status | None) -> str:
-    """How the figure is known; never empty."""
+    """Where the figure comes from; never empty."""
     if status is None:
         return "unknown"
     if status.context is None:
@@ -127,24 +127,24 @@ def basis(status: Status | None) -> str:
 
 
 def tokens(status: Status | None) -> str:
-    """The figure in use, `~` before anything that was not reported."""
+    """The tokens in use, with `~` unless they were reported."""
     if status is None or status.tokens is None:
         return "?"
     return f"{'' if basis(status) == 'reported' else '~'}{status.tokens:,}"
 
 
 def level(status: Status | None) -> str:
-    """The policy's own word for how full it is."""
+    """The policy's name for how full the window is."""
     return words(status.context.level) if status is not None and status.context is not None else "unknown"
 
 
 def messages(status: Status | None) -> str:
-    """How many items of history are in the context."""
+    """The number of history items in the context."""
     return "?" if status is None else f"{status.messages_in_context:,}"
 
 
 def window(status: Status | None) -> str:
-    """The size of the window; an assumed one is an estimate like any other."""
+    """The size of the window, with `~` if it is assumed."""
     if status is None or status.max_tokens is None:
         return "?"
     assumed = status.context is None or status.context.max_tokens_basis == "assumed"
@@ -152,30 +152,30 @@ def window(status: Status | None) -> str:
 
 
 def percent(status: Status | None) -> int | None:
-    """The fill in whole percent, rounded half up; None when either figure is not known."""
+    """The fill in whole percent, rounded half up; None if either figure is unknown."""
     if status is None or status.tokens is None or status.max_tokens is None:
         return None
     return (200 * status.tokens + status.max_tokens) // (2 * status.max_tokens)
 
 
 def reason(status: Status | None) -> str:
-    """Why there is no figure, with the newest reported one where there is one."""
+    """Why there is no figure, with the last reported one if any."""
     report = status.context if status else None
     if report is None:
         return "nothing reported"
-    said = REASONS[report.reason] if report.reason else "window not known"
-    return f"{said}, was {report.last_reported.tokens:,}" if report.last_reported else said
+    why = REASONS[report.reason] if report.reason else "window unknown"
+    return f"{why}, was {report.last_reported.tokens:,}" if report.last_reported else why
 
 
 def next_call(report: ContextReport | None) -> str:
-    """What the next request will hold."""
+    """The tokens of the next request."""
     if report is None or report.next_prompt_tokens is None:
         return "-"
     return f"{'' if report.next_prompt_basis in _EXACT_NEXT else '~'}{report.next_prompt_tokens:,}"
 
 
 def compacts_in(status: Status | None) -> str:
-    """How far away the next compaction is, by the trend of the recent turns."""
+    """Turns until the next compaction, by the trend of recent turns."""
     if status is not None and status.status == "compacting":
         return "now"
     turns = status.context.turns_to_compaction if status and status.context else None
@@ -183,7 +183,7 @@ def compacts_in(status: Status | None) -> str:
 
 
 def last_compaction(report: ContextReport | None, now: datetime) -> str:
-    """When the newest compaction was and what it freed, net."""
+    """When the last compaction was, and the tokens it freed, net."""
     last = report.last_compaction if report else None
     if last is None:
         return "-"
@@ -193,42 +193,44 @@ def last_compaction(report: ContextReport | None, now: datetime) -> str:
 
 
 def remarks(entry: BoardEntry, *, now: datetime, fault: str | None = None) -> list[str]:
-    """Everything a reader should know beyond the figures; empty when all is well."""
-    said = [clean(fault)] if fault else []
+    """What a reader should know beyond the figures; empty if all is well."""
+    found = [clean(fault)] if fault else []
     status = entry.status
     if not entry.connected:
         when = ago(entry.received_at, now) if status else None
-        said.append(f"not connected, last report {when}" if when else "not connected")
+        found.append(f"not connected, last report {when}" if when else "not connected")
     if status is not None:
-        said += _status_words(status)
-    return list(dict.fromkeys(said))
+        found += [*_status_remarks(status), *(_report_remarks(status.context) if status.context else ())]
+    return [one for one in dict.fromkeys(found) if one]
 
 
-def _status_words(status: Status) -> list[str]:
+def _status_remarks(status: Status) -> list[str]:
+    if (status.status or "") in _QUIET:
+        return []
+    remark = state(status.status or "")
     report = status.context
-    said = [] if (status.status or "") in _QUIET else [state(status.status or "")]
-    if report is None:
-        return said
-    if report.reason and status.tokens is None:
-        # The window column already says this; twice is noise.
-        said = [one for one in said if one != REASONS[report.reason]]
+    # The WINDOW column already shows the reason for a missing figure.
+    shown = report is not None and report.reason and status.tokens is None and remark == REASONS[report.reason]
+    return [] if shown else [remark]
+
+
+def _report_remarks(report: ContextReport) -> Iterator[str]:
     if isinstance(report.severity, int) and report.severity > 0:
-        said.append(words(report.level))
+        yield words(report.level)
     if report.stale_messages:
-        said.append(f"+{report.stale_messages} item{'' if report.stale_messages == 1 else 's'} since")
+        yield f"+{report.stale_messages} item{'' if report.stale_messages == 1 else 's'} since"
     if report.spent_tokens is not None:
         budget = "" if report.budget_tokens is None else f" of {report.budget_tokens:,}"
-        said.append(f"spent {report.spent_tokens:,}{budget}")
+        yield f"spent {report.spent_tokens:,}{budget}"
     if report.injection:
         left = "" if report.injection.remaining is None else f" ({report.injection.remaining} left)"
-        said.append(f"{words(report.injection.kind)}{left}")
+        yield f"{words(report.injection.kind)}{left}"
     if report.suggestions:
-        said.append(f"could save ~{max(one.tokens_saved for one in report.suggestions):,}")
-    return [one for one in said if one]
+        yield f"could save ~{max(one.tokens_saved for one in report.suggestions):,}"
 
 
 def sentence(entry: BoardEntry, *, now: datetime, fault: str | None = None) -> str:
-    """One participant in one line, for output that is not redrawn."""
+    """One participant as one line, for output that is not redrawn."""
     status = entry.status
     more = ", ".join(remarks(entry, now=now, fault=fault))
     if not has_context(status):

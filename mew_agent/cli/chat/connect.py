@@ -1,6 +1,6 @@
-"""`mew space connect`: take part in a space from a terminal, line by line.
+"""`mew space connect`: joins a space from a terminal, line by line.
 
-Owns the connection and the printing. What lines mean is `talk`.
+Owns the connection and the printing. What a line means is `terminal_chat`.
 """
 
 import logging
@@ -12,76 +12,87 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 from mew_protocol.envelope import Envelope
 from mew_protocol.kinds import CHAT, SYSTEM_WELCOME
+from mew_spaces.config.loading import SpaceConfig
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.line_io import lines_of_stdin, reading
-from mew_agent.cli.app.options import Flags
+from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
+from mew_agent.cli.app.options import ConnectionOptions, with_connection_options
 from mew_agent.cli.app.signals import run_until_terminated
-from mew_agent.cli.board import words as words
-from mew_agent.cli.chat.slash import Mistake, Send
-from mew_agent.cli.chat.talk import Action, Leave, Show, Talk, figures_of
-from mew_agent.cli.remote.identity import Identity, config_of, find_identity
+from mew_agent.cli.board import words
+from mew_agent.cli.chat.slash import InvalidLine, OutgoingEnvelope
+from mew_agent.cli.chat.terminal_chat import ChatAction, LeaveChat, PrintText, TerminalChat, figures_of
+from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
 from mew_agent.errors import MewAgentError
 from mew_agent.participant.participant import Participant
 
-Typed = AbstractAsyncContextManager[MemoryObjectReceiveStream[str]]
-"""Where typed lines come from."""
+TypedLines = AbstractAsyncContextManager[MemoryObjectReceiveStream[str]]
+"""A source of typed lines."""
 
 _GOODBYE_SECONDS: Final = 3.0
 
 
-def connect(flags: Flags) -> int:
-    """Talk until `/exit` or the end of the input. Returns the exit code."""
-    who = find_identity(flags)
-    run_until_terminated(lambda: converse(who, default_targets(who), reading(lines_of_stdin())))
+@with_connection_options
+def connect(connection: ConnectionOptions) -> int:
+    """Join the running space from this terminal.
+
+    Type /help there for the commands.
+    """
+    return join_space(connection)
+
+
+def join_space(connection: ConnectionOptions, config: SpaceConfig | None = None) -> int:
+    """Chat until `/exit` or the end of the input. Returns the exit code. `config` saves reading space.yaml again."""
+    who = find_identity(connection)
+    targets = default_targets(config or configuration_at(who.run_path), who.participant)
+    run_until_terminated(lambda: chat_by_lines(who, targets, read_lines(lines_of_stdin())))
     return terminal.DONE
 
 
-async def converse(who: Identity, targets: tuple[str, ...], lines: Typed) -> None:
-    """Carry typed lines into the space and what is heard onto the terminal."""
+async def chat_by_lines(who: Identity, targets: tuple[str, ...], lines: TypedLines) -> None:
+    """Send what is typed, and print what is received."""
     me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)
-    talk = Talk(who.participant, targets)
-    connection = _Connection()
+    chat = TerminalChat(who.participant, targets)
+    outages = _OutagePrinter()
 
     @me.on()
     async def show(envelope: Envelope) -> None:
         if envelope.kind == SYSTEM_WELCOME:
-            connection.is_back()
-        line = talk.hear(envelope)
+            outages.print_end()
+        line = chat.receive(envelope)
         if line is not None:
-            terminal.say(line)
+            terminal.print_line(line)
 
-    with connection.watched():
-        await _take_part(me, talk, lines)
+    with outages.watching():
+        await _run(me, chat, lines)
 
 
-async def _take_part(me: Participant, talk: Talk, lines: Typed) -> None:
+async def _run(me: Participant, chat: TerminalChat, lines: TypedLines) -> None:
     async with me, lines as typed, anyio.create_task_group() as tasks:
-        others = ", ".join(sorted(me.peers)) or "nobody else"
-        terminal.say(f"you are {me.id} in '{me.space}'; here: {others}. /help tells what can be typed")
+        others = ", ".join(sorted(me.peers)) or "no one else"
+        terminal.print_line(f"you are {me.id} in '{me.space}'; here: {others}. Type /help for commands")
 
-        async def type_on() -> None:
-            await _obey_lines(me, talk, typed)
+        async def handle_typed_lines() -> None:
+            await _handle_lines(me, chat, typed)
             with anyio.move_on_after(_GOODBYE_SECONDS):
                 await me.aclose()
             tasks.cancel_scope.cancel()
 
-        tasks.start_soon(type_on)
+        tasks.start_soon(handle_typed_lines)
         await me.until_ended()
         tasks.cancel_scope.cancel()
-    await me.run_forever()  # raises what ended it, if it was not us
+    await me.run_forever()  # raises what ended the connection, unless we closed it
 
 
-class _Connection(logging.Handler):
-    """Tells of an outage once, and of its end. The client logs each of its tries to come back."""
+class _OutagePrinter(logging.Handler):
+    """Prints the start and the end of an outage. The client logs each attempt to reconnect."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self._is_lost = False
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Hear of the client's tries for the length of the block."""
+    def watching(self) -> Iterator[None]:
+        """Receive the client's log lines during the block."""
         logger = logging.getLogger("mew_agent.participant.client")
         before = logger.level
         logger.setLevel(logging.INFO)
@@ -93,41 +104,41 @@ class _Connection(logging.Handler):
             logger.setLevel(before)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A try to come back."""
+        """Print the first attempt to reconnect."""
         if not self._is_lost:
-            terminal.say("* the gateway is gone; trying to come back, and what you type waits")
+            terminal.print_line("* connection lost; reconnecting. What you type is sent afterwards")
         self._is_lost = True
 
-    def is_back(self) -> None:
-        """We were welcomed."""
+    def print_end(self) -> None:
+        """Print that the connection is back, if it was lost."""
         if self._is_lost:
-            terminal.say("* back in the space")
+            terminal.print_line("* reconnected")
         self._is_lost = False
 
 
-async def _obey_lines(me: Participant, talk: Talk, typed: MemoryObjectReceiveStream[str]) -> None:
+async def _handle_lines(me: Participant, chat: TerminalChat, typed: MemoryObjectReceiveStream[str]) -> None:
     async for line in typed:
         try:
             if line.strip() == "/who":
-                terminal.say(_members(me))
+                terminal.print_line(_members(me))
                 continue
-            for action in talk.typed(line):
-                if isinstance(action, Leave):
+            for action in chat.parse_line(line):
+                if isinstance(action, LeaveChat):
                     return
                 await _perform(me, action)
-        except (Mistake, MewAgentError) as error:
-            terminal.say(f"* {error}")
+        except (InvalidLine, MewAgentError) as error:
+            terminal.print_line(f"* {error}")
 
 
-async def _perform(me: Participant, action: Action) -> None:
+async def _perform(me: Participant, action: ChatAction) -> None:
     match action:
-        case Send():
+        case OutgoingEnvelope():
             await me.send(
                 action.kind, action.payload, to=action.to, correlation_id=action.correlation_id, context=action.context
             )
-        case Show():
-            terminal.say(action.text)
-        case Leave():
+        case PrintText():
+            terminal.print_line(action.text)
+        case LeaveChat():
             return
 
 
@@ -142,10 +153,9 @@ def _members(me: Participant) -> str:
     return "\n".join(lines)
 
 
-def default_targets(who: Identity) -> tuple[str, ...]:
-    """Whom space.yaml says that this participant's plain text goes to."""
-    config = config_of(who)
+def default_targets(config: SpaceConfig | None, participant: str) -> tuple[str, ...]:
+    """The participants that this participant's plain text goes to, by space.yaml."""
     if config is None:
         return ()
-    own = config.participants.get(who.participant)
+    own = config.participants.get(participant)
     return (own.default_to.get(CHAT) if own else None) or config.defaults.routing.default_to.get(CHAT, ())

@@ -1,42 +1,37 @@
-"""[pure] Slash commands that stand for one envelope each, whatever was said before.
+"""[pure] Slash commands that stand for one envelope each, independent of the conversation.
 
-Owns their grammar and their help. What refers to the conversation (proposals, acknowledgements) is `talk`.
+Owns their grammar and their help. Commands that refer to the conversation (proposals, acknowledgements) are in
+`terminal_chat`.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from mew_protocol import kinds
 
 HELP: Final = """\
-text                                  say it, to /target or everybody
-/target [PARTICIPANT ...|none]        whom text goes to; alone: show it
-/who                                  who is here, and how full they are
+text                                  send it, to /target or to all
+/target [PARTICIPANT ...|none]        set who gets your text; alone: show it
+/who                                  list the participants and how full they are
 /status P [FIELD ...]                 ask for a status
-/compact P [TOKENS] [REASON]          let somebody compact
-/forget P [oldest|newest] [N]         let somebody drop history
+/compact P [TOKENS] [REASON]          compact a participant's context
+/forget P [oldest|newest] [N]         drop messages from a participant's history
 /clear, /pause P [SECONDS], /resume, /restart, /shutdown P [REASON]
-/approve [N], /reject [N] [REASON]    answer a proposal; the number may be left out if one is open
-/call P TOOL [JSON]                   call a tool of somebody
+/approve [N], /reject [N] [REASON]    answer a proposal; omit N if only one is open
+/call P TOOL [JSON]                   call a participant's tool
 /ack [all|P|ID] [STATUS]              acknowledge chats; alone: the newest
-/cancel [REASON]                      cancel the reasoning that runs, else the last chat you sent
-/stream request P DIRECTION [WORDS]   ask for a stream; /stream close ID [REASON]
-/verbose                              show everything, or stop that
+/cancel [REASON]                      cancel the running reasoning, else your last chat
+/stream request P DIRECTION [WORDS]   request a stream; /stream close ID [REASON]
+/verbose                              switch between all envelopes and the important ones
 /exit                                 leave
-{"kind": ...}                         sent as an envelope"""
-
-_PLAIN_CONTROLS: Final[Mapping[str, str]] = {
-    "/clear": kinds.PARTICIPANT_CLEAR,
-    "/resume": kinds.PARTICIPANT_RESUME,
-    "/shutdown": kinds.PARTICIPANT_SHUTDOWN,
-}
+{"kind": ...}                         send as an envelope"""
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """An envelope to send."""
+class OutgoingEnvelope:
+    """An envelope to send; id and time are added later."""
 
     kind: str
     payload: Mapping[str, Any]
@@ -45,64 +40,92 @@ class Send:
     context: str | None = None
 
 
-class Mistake(ValueError):
-    """A line that means nothing; the message says why."""
+class InvalidLine(ValueError):
+    """A line that cannot be understood; the message says why."""
 
 
-def control(command: str, parts: list[str]) -> Send:
-    """The commands that act on a participant: its name first, then what belongs to the command. Raises `Mistake`."""
-    known = (*_PLAIN_CONTROLS, "/status", "/pause", "/forget", "/compact", "/restart")
-    if command not in known:
-        raise Mistake(f"there is no command {command}; see /help")
+def control(command: str, parts: list[str]) -> OutgoingEnvelope:
+    """A command that acts on a participant: its name first, then the command's own words. Raises `InvalidLine`."""
+    found = _CONTROLS.get(command)
+    if found is None:
+        raise InvalidLine(f"unknown command {command}; see /help")
     if not parts:
-        raise Mistake(f"{command} whom? (see /help)")
-    to, rest = (parts[0],), parts[1:]
-    payload: dict[str, Any] = {}
-    match command:
-        case "/status":
-            return Send(kinds.PARTICIPANT_REQUEST_STATUS, {"fields": rest} if rest else {}, to)
-        case "/pause":
-            if rest and _number(rest[0]) is not None:
-                payload["timeout_seconds"] = _number(rest.pop(0))
-            kind = kinds.PARTICIPANT_PAUSE
-        case "/forget":
-            payload["direction"] = rest.pop(0) if rest and rest[0] in ("oldest", "newest") else "oldest"
-            if rest and (not rest[0].isdecimal() or int(rest[0]) == 0):
-                raise Mistake(f"'{rest[0]}' is no number of entries")
-            return Send(kinds.PARTICIPANT_FORGET, {**payload, **({"entries": int(rest[0])} if rest else {})}, to)
-        case "/compact":
-            if rest and rest[0].isdecimal():
-                payload["target_tokens"] = int(rest.pop(0))
-            kind = kinds.PARTICIPANT_COMPACT
-        case "/restart":
-            if rest:
-                payload["mode"] = rest.pop(0)
-            kind = kinds.PARTICIPANT_RESTART
-        case _:
-            kind = _PLAIN_CONTROLS[command]
-    return Send(kind, {**payload, **({"reason": " ".join(rest)} if rest else {})}, to)
+        raise InvalidLine(f"{command} needs a participant; see /help")
+    kind, read_payload = found
+    participant, *rest = parts
+    return OutgoingEnvelope(kind, read_payload(rest), (participant,))
 
 
-def call(rest: str) -> Send:
-    """`PARTICIPANT TOOL [JSON]`. Raises `Mistake`."""
+def _with_reason(payload: dict[str, Any], words: list[str]) -> dict[str, Any]:
+    return {**payload, "reason": " ".join(words)} if words else payload
+
+
+def _fields(words: list[str]) -> dict[str, Any]:
+    return {"fields": words} if words else {}
+
+
+def _reason(words: list[str]) -> dict[str, Any]:
+    return _with_reason({}, words)
+
+
+def _pause(words: list[str]) -> dict[str, Any]:
+    seconds = _number(words[0]) if words else None
+    return _with_reason({}, words) if seconds is None else _with_reason({"timeout_seconds": seconds}, words[1:])
+
+
+def _forget(words: list[str]) -> dict[str, Any]:
+    payload: dict[str, Any] = {"direction": "oldest"}
+    if words and words[0] in ("oldest", "newest"):
+        payload["direction"], words = words[0], words[1:]
+    if not words:
+        return payload
+    if not words[0].isdecimal() or int(words[0]) == 0:
+        raise InvalidLine(f"'{words[0]}' is not a number of messages")
+    return {**payload, "entries": int(words[0])}
+
+
+def _compact(words: list[str]) -> dict[str, Any]:
+    if words and words[0].isdecimal():
+        return _with_reason({"target_tokens": int(words[0])}, words[1:])
+    return _with_reason({}, words)
+
+
+def _restart(words: list[str]) -> dict[str, Any]:
+    return _with_reason({"mode": words[0]}, words[1:]) if words else {}
+
+
+_CONTROLS: Final[Mapping[str, tuple[str, Callable[[list[str]], dict[str, Any]]]]] = {
+    "/status": (kinds.PARTICIPANT_REQUEST_STATUS, _fields),
+    "/compact": (kinds.PARTICIPANT_COMPACT, _compact),
+    "/forget": (kinds.PARTICIPANT_FORGET, _forget),
+    "/clear": (kinds.PARTICIPANT_CLEAR, _reason),
+    "/pause": (kinds.PARTICIPANT_PAUSE, _pause),
+    "/resume": (kinds.PARTICIPANT_RESUME, _reason),
+    "/restart": (kinds.PARTICIPANT_RESTART, _restart),
+    "/shutdown": (kinds.PARTICIPANT_SHUTDOWN, _reason),
+}
+
+
+def call(rest: str) -> OutgoingEnvelope:
+    """`PARTICIPANT TOOL [JSON]`. Raises `InvalidLine`."""
     participant, _, more = rest.strip().partition(" ")
     tool, _, arguments = more.strip().partition(" ")
     if not tool:
-        raise Mistake("/call PARTICIPANT TOOL [JSON]")
+        raise InvalidLine("/call PARTICIPANT TOOL [JSON]")
     try:
         values = json.loads(arguments) if arguments.strip() else {}
     except ValueError as error:
-        raise Mistake(f"the arguments are no JSON: {error}") from None
+        raise InvalidLine(f"the arguments are not JSON: {error}") from None
     if not isinstance(values, dict):
-        raise Mistake('the arguments are a JSON object, such as {"path": "README.md"}')
+        raise InvalidLine('the arguments must be a JSON object such as {"path": "README.md"}')
     params = {"name": tool, "arguments": values}
-    return Send(
+    return OutgoingEnvelope(
         kinds.MCP_REQUEST, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, (participant,)
     )
 
 
-def stream(parts: list[str]) -> Send:
-    """`request PARTICIPANT DIRECTION ...` or `close ID ...`. Raises `Mistake`."""
+def stream(parts: list[str]) -> OutgoingEnvelope:
+    """`request PARTICIPANT DIRECTION ...` or `close ID ...`. Raises `InvalidLine`."""
     match parts:
         case ["request", participant, direction, *rest]:
             payload: dict[str, Any] = {"direction": direction}
@@ -110,22 +133,22 @@ def stream(parts: list[str]) -> Send:
             if sizes and sizes[-1].isdecimal():
                 payload["expected_size_bytes"] = int(sizes[-1])
             description = " ".join(part for part in rest if not part.startswith(("size=", "bytes=")))
-            return Send(
+            return OutgoingEnvelope(
                 kinds.STREAM_REQUEST,
                 {**payload, **({"description": description} if description else {})},
                 (participant,),
             )
         case ["close", stream, *rest]:
             payload = {"stream_id": stream, **({"reason": " ".join(rest)} if rest else {})}
-            return Send(kinds.STREAM_CLOSE, payload, correlation_id=(stream,))
+            return OutgoingEnvelope(kinds.STREAM_CLOSE, payload, correlation_id=(stream,))
         case _:
-            raise Mistake("/stream request PARTICIPANT DIRECTION [WORDS] or /stream close ID [REASON]")
+            raise InvalidLine("/stream request PARTICIPANT DIRECTION [WORDS] or /stream close ID [REASON]")
 
 
-def as_written(value: Mapping[str, Any]) -> Send:
-    """An envelope somebody typed; ids and times are ours."""
+def as_typed(value: Mapping[str, Any]) -> OutgoingEnvelope:
+    """An envelope that was typed as JSON."""
     payload, context = value.get("payload"), value.get("context")
-    return Send(
+    return OutgoingEnvelope(
         str(value["kind"]),
         payload if isinstance(payload, dict) else {},
         _ids(value.get("to")),

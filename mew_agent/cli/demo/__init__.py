@@ -1,1 +1,1 @@
-"""`mew demo`: a complete space that fills up and is compacted."""
+"""`mew demo`: a complete space whose agents fill up and compact."""

@@ -1,7 +1,7 @@
-"""`mew demo`: a whole space in one command, with real parts: gateway, two agents and a model, each a process.
+"""`mew demo`: a complete space in one command: a gateway, two agents and a model, each a process of its own.
 
-Owns the space it writes and its start and end, which go through `mew up` and `mew down` as a user's would. What
-happens in it is `demo_story`, how it is shown `demo_view`.
+Owns the demo's space, and its start and end, which use `mew up` and `mew down` as a user would. The plot is `story`,
+how it is shown is `view`.
 """
 
 import os
@@ -14,19 +14,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
+import typer
 from mew_protocol.agent_settings import REHEARSAL
 from mew_spaces.gateway.auth import read_token
 from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 from pydantic_core import to_json
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.signals import asked_like_ctrl_c
-from mew_agent.cli.demo.story import Check, DemoFailed, Story
-from mew_agent.cli.demo.texts import Part, endless, parts_of
-from mew_agent.cli.demo.view import LiveTable, View, view_for
+from mew_agent.cli.app.signals import interrupt_on_termination
+from mew_agent.cli.demo.story import CompactionCheck, DemoFailed, DemoStory
+from mew_agent.cli.demo.texts import TextPart, repeat_parts, split_text
+from mew_agent.cli.demo.view import DemoView, LiveTable, view_for
 from mew_agent.cli.space.add import AGENT_CAPABILITIES
 from mew_agent.errors import ConfigError
 from mew_agent.participant.participant import Participant
@@ -35,34 +36,45 @@ BY_ITSELF, ON_REQUEST, YOU = "reader", "editor", "you"
 WINDOW_TOKENS = 4096
 LIMIT_SECONDS = 55.0
 START_SECONDS = 70.0
-"""`mew up` bounds itself; this is only for one that hangs all the same."""
+"""Timeout of `mew up` and `mew down`. They have their own timeouts; this one is for a process that hangs."""
 
 PACE_SECONDS = 0.6
-"""Between two parts, when somebody watches."""
+"""Delay between two parts when a person watches."""
 
 MAX_FILE_BYTES = 20_000_000
 DEFAULT_REAL_MODEL = "gpt-4o-mini"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One text the agents get to read."""
+class DemoFile:
+    """A text file that the agents read."""
 
     path: Path
-    parts: list[Part]
+    parts: list[TextPart]
 
 
-def demo(files: list[Path], keep: bool, as_json: bool) -> int:
-    """Play the demo. Returns the exit code; raises `ConfigError` for files that cannot be read as text."""
+def demo(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", help="Text files to read (default: this project's docs).")
+    ] = None,
+    *,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the space running at the end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON Lines.")] = False,
+) -> int:
+    """Watch two agents fill up and compact; needs no key.
+
+    Takes less than a minute. With OPENAI_API_KEY or OPENAI_BASE_URL set, it uses that model instead of the rehearsal
+    model.
+    """
     readings = [read_text_file(path) for path in files or default_files()]
     view = view_for(as_json=as_json, names=(BY_ITSELF, ON_REQUEST))
     started = time.monotonic()
-    with asked_like_ctrl_c(), running_space(keep=keep) as (run, folder, thinks_with):
+    with interrupt_on_termination(), running_space(keep=keep) as (run, folder, model):
         with view:
             view.show(
                 {
                     "event": "started",
-                    "model": thinks_with,
+                    "model": model,
                     "agents": [BY_ITSELF, ON_REQUEST],
                     "files": [reading.path.name for reading in readings],
                     "gateway": run.gateway,
@@ -71,48 +83,48 @@ def demo(files: list[Path], keep: bool, as_json: bool) -> int:
             checks = anyio.run(play, run, folder, readings, view)
             view.show(summary_event(checks, time.monotonic() - started))
         if not as_json:
-            width = terminal.look(sys.stdout).width
-            terminal.say_lines(summary_lines(checks, time.monotonic() - started, width=width))
+            width = terminal.style_of(sys.stdout).width
+            terminal.print_lines(summary_lines(checks, time.monotonic() - started, width=width))
         if keep:
-            tell_kept(view, run, folder, as_json=as_json)
+            print_kept(view, run, folder, as_json=as_json)
     return terminal.DONE
 
 
-async def play(run: RunFile, folder: Path, readings: list[Reading], view: View) -> list[Check]:
-    """Join the running space as its person and play the story. Raises `DemoFailed` past the time limit."""
+async def play(run: RunFile, folder: Path, readings: list[DemoFile], view: DemoView) -> list[CompactionCheck]:
+    """Join the running space as its person and play the story. Raises `DemoFailed` at the timeout."""
 
-    async def tell(event: dict[str, Any]) -> None:
+    async def show(event: dict[str, Any]) -> None:
         view.show(event)
 
     token = read_token(folder / ".mew", YOU, environ={}) or ""
     with anyio.move_on_after(LIMIT_SECONDS):
         async with Participant(run.ws, space=run.space, id=YOU, token=token) as me:
             pace = PACE_SECONDS if isinstance(view, LiveTable) else 0.0
-            story = Story(me, by_itself=BY_ITSELF, on_request=ON_REQUEST, tell=tell, pace_seconds=pace)
-            return await story.play(hand_out(readings))
-    raise DemoFailed(f"the demo did not end within {LIMIT_SECONDS:g} seconds; is the model this slow?")
+            story = DemoStory(me, by_itself=BY_ITSELF, on_request=ON_REQUEST, emit=show, pace_seconds=pace)
+            return await story.play(parts_by_agent(readings))
+    raise DemoFailed(f"the demo did not end within {LIMIT_SECONDS:g} seconds; the model may be too slow")
 
 
-def hand_out(readings: list[Reading]) -> dict[str, Iterator[Part]]:
-    """Each agent reads everything; the second begins with another text."""
+def parts_by_agent(readings: list[DemoFile]) -> dict[str, Iterator[TextPart]]:
+    """All texts for each agent; the second one starts with another text."""
     first = [part for reading in readings for part in reading.parts]
     second = [part for reading in (*readings[1:], *readings[:1]) for part in reading.parts]
-    return {BY_ITSELF: endless(first), ON_REQUEST: endless(second)}
+    return {BY_ITSELF: repeat_parts(first), ON_REQUEST: repeat_parts(second)}
 
 
 # -- the texts -----------------------------------------------------------------------------------------------
 
 
 def default_files() -> list[Path]:
-    """The pages that explain the project, from a clone or from the installed package."""
+    """The project's documentation, next to the sources or in the installed package."""
     for folder in (Path(__file__).parents[3] / "docs" / "explanation", Path(__file__).parents[2] / "_docs"):
         found = sorted(folder.glob("*.md"))
         if found:
             return found
-    raise ConfigError("mew demo", "the project's documents are not installed", "one or more text files to read")
+    raise ConfigError("mew demo", "the project's documentation is not installed", "one or more text files")
 
 
-def read_text_file(path: Path) -> Reading:
+def read_text_file(path: Path) -> DemoFile:
     """Read a file as UTF-8 text and cut it into parts. Raises `ConfigError` naming the file and what is wrong."""
     try:
         size = path.stat().st_size
@@ -125,24 +137,24 @@ def read_text_file(path: Path) -> Reading:
         raise ConfigError(str(path), f"is not UTF-8 text (byte {error.start:,})", "a text file") from None
     if "\x00" in text:
         raise ConfigError(str(path), f"is not text (a NUL byte at {text.index(chr(0)):,})", "a text file")
-    parts = parts_of(path, text)
+    parts = split_text(path, text)
     if not parts:
-        raise ConfigError(str(path), "is empty", "a text file with something to read")
-    return Reading(path, parts)
+        raise ConfigError(str(path), "is empty", "a text file")
+    return DemoFile(path, parts)
 
 
 # -- the space -----------------------------------------------------------------------------------------------
 
 
 def write_space(folder: Path, environ: Mapping[str, str]) -> str:
-    """Write the demo's space.yaml. Returns what its agents think with, in words."""
+    """Write the demo's space.yaml. Returns a description of its model."""
     real = bool(environ.get("OPENAI_API_KEY") or environ.get("OPENAI_BASE_URL"))
     agent: dict[str, Any] = {"model": REHEARSAL, "base_url": REHEARSAL, "context_token_limit": WINDOW_TOKENS}
-    words = f"the rehearsal model (no language model: it quotes), window {WINDOW_TOKENS:,} tokens,"
+    words = f"the rehearsal model (canned replies, no real model; window {WINDOW_TOKENS:,} tokens)"
     if real:
         name = environ.get("OPENAI_MODEL") or DEFAULT_REAL_MODEL
         agent = {"model": name, "context_token_limit": WINDOW_TOKENS}
-        words = f"{name}, held to {WINDOW_TOKENS:,} tokens,"
+        words = f"{name} (window limited to {WINDOW_TOKENS:,} tokens)"
     capabilities = [{"kind": kind} for kind in AGENT_CAPABILITIES]
     space = {
         "space": {"id": "demo", "name": "mew demo", "default_participant": YOU},
@@ -154,26 +166,26 @@ def write_space(folder: Path, environ: Mapping[str, str]) -> str:
             },
         },
     }
-    # JSON is YAML, and needs no writer of its own.
+    # JSON is YAML, so no YAML writer is needed.
     (folder / "space.yaml").write_bytes(to_json(space, indent=2))
     return words
 
 
 @contextmanager
 def running_space(*, keep: bool) -> Iterator[tuple[RunFile, Path, str]]:
-    """`mew up` for the block, then `mew down` and away with the folder, unless it is to be kept and all went well.
+    """Run `mew up`, and `mew down` after the block; removes the folder unless `keep` is set and the block succeeded.
 
-    Gives its run file, its folder, and what its agents think with, in words.
+    Yields the run file, the folder, and a description of the model.
     """
     kept = False
     folder = Path(tempfile.mkdtemp(prefix="mew-demo-"))
     try:
-        thinks_with = write_space(folder, os.environ)
+        model = write_space(folder, os.environ)
         run_mew("up", "--detach", "--space-dir", str(folder), "--port", "0")
         run = read_run_file(run_file_path(folder / ".mew"))
         if run is None:
             raise DemoFailed("`mew up` left no run file")
-        yield run, folder, thinks_with
+        yield run, folder, model
         kept = keep
     finally:
         if not kept:
@@ -182,36 +194,36 @@ def running_space(*, keep: bool) -> Iterator[tuple[RunFile, Path, str]]:
 
 
 def run_mew(*arguments: str, check: bool = True) -> None:
-    """Run one of our own commands, as a user would. Raises `DemoFailed` with what it said."""
+    """Run one of our own commands as a user would. Raises `DemoFailed` with its output."""
     command = [sys.executable, "-m", "mew_agent", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:  # noqa: S603
         try:
-            said, complained = child.communicate(timeout=START_SECONDS)
+            output, errors = child.communicate(timeout=START_SECONDS)
         except BaseException as error:
-            child.terminate()  # then it undoes what it began, and only then is it done
+            child.terminate()  # it cleans up before it ends
             child.communicate()
             if isinstance(error, subprocess.TimeoutExpired):
                 raise DemoFailed(f"`mew {arguments[0]}` did not end within {START_SECONDS:g} seconds") from None
             raise
     if check and child.returncode:
-        raise DemoFailed((complained or said).strip().removeprefix("mew: "))
+        raise DemoFailed((errors or output).strip().removeprefix("mew: "))
 
 
 # -- the end -------------------------------------------------------------------------------------------------
 
 
-def summary_event(checks: list[Check], seconds: float) -> dict[str, Any]:
+def summary_event(checks: list[CompactionCheck], seconds: float) -> dict[str, Any]:
     """The outcome as an event."""
     return {"event": "summary", "seconds": round(seconds, 1), "checks": [check.as_event() for check in checks]}
 
 
-def summary_lines(checks: list[Check], seconds: float, *, width: int) -> list[str]:
-    """The outcome as a small table, where there is room: what was announced beside what the model then reported."""
+def summary_lines(checks: list[CompactionCheck], seconds: float, *, width: int) -> list[str]:
+    """The outcome as a table if it fits: the announced tokens freed, and those that the model then reported."""
     rows = [("COMPACTED", "WHY", "ANNOUNCED", "MODEL REPORTED", "OFF BY")]
     rows += [
         (
             check.participant,
-            "you asked" if check.trigger == "requested" else f"by itself ({check.trigger})",
+            "on request" if check.trigger == "requested" else f"by itself ({check.trigger})",
             f"{check.announced_tokens:,}",
             f"{check.reported_tokens:,}",
             f"{abs(check.off_tokens):,} ({abs(check.off_tokens) / max(1, check.reported_tokens):.1%})",
@@ -224,15 +236,15 @@ def summary_lines(checks: list[Check], seconds: float, *, width: int) -> list[st
     return [*table, "", f"done in {seconds:.1f} s"]
 
 
-def tell_kept(view: View, run: RunFile, folder: Path, *, as_json: bool) -> None:
-    """Say how to go on with the space that was left running."""
+def print_kept(view: DemoView, run: RunFile, folder: Path, *, as_json: bool) -> None:
+    """Print the next commands for the space that keeps running."""
     token = read_token(folder / ".mew", YOU, environ={}) or ""
     page = f"{run.gateway}/dashboard#token={token}&space={run.space}&participant={YOU}"
     if as_json:
         view.show({"event": "kept", "folder": str(folder), "gateway": run.gateway, "dashboard": page})
         return
-    terminal.say(f"the space keeps running in {folder}")
-    terminal.say(f"  see it     mew status --watch --space-dir {folder}")
-    terminal.say(f"             {page}")
-    terminal.say(f"  act on it  mew compact {BY_ITSELF} --space-dir {folder}")
-    terminal.say(f"  stop it    mew down --space-dir {folder}")
+    terminal.print_line(f"the space keeps running in {folder}")
+    terminal.print_line(f"  watch it   mew status --watch --space-dir {folder}")
+    terminal.print_line(f"             {page}")
+    terminal.print_line(f"  act on it  mew compact {BY_ITSELF} --space-dir {folder}")
+    terminal.print_line(f"  stop it    mew down --space-dir {folder}")

@@ -1,4 +1,4 @@
-"""[pure] The demo's reading material: files cut into parts that fit into a chat."""
+"""[pure] Cuts the demo's files into parts that fit into a chat."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,15 +10,15 @@ PART_CHARS = 900
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a text, small enough for one chat."""
+class TextPart:
+    """A part of a text, small enough for one chat."""
 
     source: str
     number: int
     text: str
 
 
-def parts_of(source: PurePath, text: str, *, part_chars: int = PART_CHARS) -> list[Part]:
+def split_text(source: PurePath, text: str, *, part_chars: int = PART_CHARS) -> list[TextPart]:
     """Cut a text at paragraphs, else at sentences, else anywhere, into parts of at most `part_chars`."""
     parts: list[str] = []
     for piece in _pieces(text, part_chars):
@@ -26,11 +26,11 @@ def parts_of(source: PurePath, text: str, *, part_chars: int = PART_CHARS) -> li
             parts[-1] = f"{parts[-1]}\n\n{piece}"
         else:
             parts.append(piece)
-    return [Part(source.name, number, part) for number, part in enumerate(parts, start=1)]
+    return [TextPart(source.name, number, part) for number, part in enumerate(parts, start=1)]
 
 
-def endless(parts: Sequence[Part]) -> Iterator[Part]:
-    """The parts in order, again and again: a short text still fills a window."""
+def repeat_parts(parts: Sequence[TextPart]) -> Iterator[TextPart]:
+    """The parts in order, over and over, so that a short text fills a window too."""
     return cycle(parts)
 
 
@@ -46,7 +46,7 @@ def _pieces(text: str, part_chars: int) -> Iterable[str]:
 
 
 def _cut(text: str, part_chars: int) -> int:
-    """Where to cut: behind the last full stop, else line, else word that leaves a part of reasonable size."""
+    """Where to cut: after the last full stop, line or word that leaves a part of reasonable size."""
     for mark in (". ", "。", "\n", " "):
         place = text.rfind(mark, 0, part_chars)
         if place > part_chars // 4:

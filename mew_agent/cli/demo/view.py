@@ -1,6 +1,6 @@
-"""How the demo is shown: a live table in a terminal, plain lines without one, JSON Lines on request.
+"""Shows the demo: as a live table in a terminal, as plain lines elsewhere, as JSON Lines on request.
 
-Each view takes the story's events, one by one. They know neither the gateway nor the agents.
+Each view receives the events of the demo one by one. Knows neither the gateway nor the agents.
 """
 
 import json
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-Event = Mapping[str, Any]
+DemoEvent = Mapping[str, Any]
 
 
-class View(Protocol):
-    """Somewhere events are shown."""
+class DemoView(Protocol):
+    """A way to show events."""
 
     def __enter__(self) -> Self: ...
 
@@ -33,13 +33,13 @@ class View(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def show(self, event: Event) -> None:
+    def show(self, event: DemoEvent) -> None:
         """Show one event."""
         ...
 
 
-def view_for(*, as_json: bool, names: tuple[str, ...]) -> View:
-    """The view that fits where standard output goes. `names` are the agents, in the order of their rows."""
+def view_for(*, as_json: bool, names: tuple[str, ...]) -> DemoView:
+    """Choose the view for standard output. `names` are the agents, in the order of their rows."""
     if as_json:
         return JsonLines()
     if terminal.is_terminal(sys.stdout):
@@ -48,7 +48,7 @@ def view_for(*, as_json: bool, names: tuple[str, ...]) -> View:
 
 
 class _Lines:
-    """A view that holds nothing open."""
+    """A view without resources to close."""
 
     def __enter__(self) -> Self:
         return self
@@ -60,25 +60,25 @@ class _Lines:
 
 
 class JsonLines(_Lines):
-    """One JSON object per event."""
+    """Prints one JSON object per event."""
 
-    def show(self, event: Event) -> None:
+    def show(self, event: DemoEvent) -> None:
         sys.stdout.write(json.dumps(event, ensure_ascii=False) + "\n")
         sys.stdout.flush()
 
 
 class PlainLines(_Lines):
-    """One line per event that a reader of a log wants to see."""
+    """Prints one line per event that matters in a log."""
 
-    def show(self, event: Event) -> None:
+    def show(self, event: DemoEvent) -> None:
         if event["event"] == "status":
-            terminal.say(board_line(entry_from(event), now=_now()))
+            terminal.print_line(board_line(entry_from(event), now=_now()))
         elif (line := line_for(event)) is not None:
-            terminal.say(f"{_now():%H:%M:%S}  {line}")
+            terminal.print_line(f"{_now():%H:%M:%S}  {line}")
 
 
 class LiveTable:
-    """The board redrawn in place, and above it the few lines that matter."""
+    """Redraws the board in place, and prints the most important events above it."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._board = Board(
@@ -98,7 +98,7 @@ class LiveTable:
         from rich.live import Live
 
         self._live = Live(
-            get_renderable=self._drawn, console=Console(highlight=False), refresh_per_second=4, redirect_stdout=False
+            get_renderable=self._draw, console=Console(highlight=False), refresh_per_second=4, redirect_stdout=False
         )
         self._live.__enter__()
         return self
@@ -111,7 +111,7 @@ class LiveTable:
             self._live.refresh()
             self._live.__exit__(kind, error, trace)
 
-    def show(self, event: Event) -> None:
+    def show(self, event: DemoEvent) -> None:
         match event["event"]:
             case "status":
                 entry = entry_from(event)
@@ -121,60 +121,60 @@ class LiveTable:
                 self._now_line = line_for(event) or ""
             case _:
                 if (line := line_for(event)) is not None and self._live is not None:
-                    for piece in wrapped(line, terminal.look(sys.stdout).width):
+                    for piece in wrap(line, terminal.style_of(sys.stdout).width):
                         self._live.console.print(piece, markup=False, soft_wrap=True)
         if self._live is not None:
             self._live.refresh()
 
-    def _drawn(self) -> "Text":
+    def _draw(self) -> "Text":
         from rich.text import Text
 
-        look = terminal.look(sys.stdout)
-        lines = board_lines(self._board, now=_now(), look=look, launched=self._names, agents=self._names, detail=True)
+        style = terminal.style_of(sys.stdout)
+        lines = board_lines(self._board, now=_now(), style=style, launched=self._names, agents=self._names, detail=True)
         text = "\n".join(["", *lines, *(("", self._now_line) if self._now_line else ())])
         return Text.from_ansi(text, no_wrap=True, overflow="crop")
 
 
-def entry_from(event: Event) -> BoardEntry:
-    """The board entry that a status event stands for."""
+def entry_from(event: DemoEvent) -> BoardEntry:
+    """The board entry for a status event."""
     status = Status.model_validate({key: value for key, value in event.items() if key not in ("event", "participant")})
     return BoardEntry(
         id=str(event["participant"]), connected=True, status=status, received_at=_now().isoformat(), age_seconds=0.0
     )
 
 
-def line_for(event: Event) -> str | None:
-    """What an event says in words; None for events that the table already shows."""
-    say = _WORDS.get(str(event["event"]))
-    return clean(say(event)) if say else None
+def line_for(event: DemoEvent) -> str | None:
+    """An event as a sentence; None for events that the table already shows."""
+    describe = _SENTENCES.get(str(event["event"]))
+    return clean(describe(event)) if describe else None
 
 
-def wrapped(line: str, width: int) -> list[str]:
-    """A line broken between words, never within one."""
+def wrap(line: str, width: int) -> list[str]:
+    """Wrap a line between words."""
     return textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def _started(event: Event) -> str:
-    return f"{event['model']} behind {', '.join(event['agents'])}; reading {', '.join(event['files'])}"
+def _started(event: DemoEvent) -> str:
+    return f"{', '.join(event['agents'])} use {event['model']} and read {', '.join(event['files'])}"
 
 
-def _part(event: Event) -> str:
+def _part(event: DemoEvent) -> str:
     return f"{event['participant']} reads {event['source']}, part {event['number']}"
 
 
-def _ask(event: Event) -> str:
+def _ask(event: DemoEvent) -> str:
     return f"you ask {event['participant']} to compact ({event['kind']})"
 
 
-def _done(event: Event) -> str:
+def _done(event: DemoEvent) -> str:
     if event.get("skipped"):
-        return f"{event['participant']} skipped it: {event.get('reason')}"
+        return f"{event['participant']} skipped the compaction: {event.get('reason')}"
     freed, messages = event.get("freed_tokens", 0), event.get("freed_messages", 0)
     return f"{event['participant']} answers: freed {freed:,} tokens, {messages} messages"
 
 
-def _check(event: Event) -> str:
-    why = "because you asked" if event["trigger"] == "requested" else f"by itself ({event['trigger']})"
+def _check(event: DemoEvent) -> str:
+    why = "on request" if event["trigger"] == "requested" else f"by itself ({event['trigger']})"
     announced, reported = event["announced_freed_tokens"], event["reported_freed_tokens"]
     share = abs(event["off_tokens"]) / max(1, reported)
     return (
@@ -183,11 +183,11 @@ def _check(event: Event) -> str:
     )
 
 
-def _kept(event: Event) -> str:
+def _kept(event: DemoEvent) -> str:
     return f"the space keeps running in {event['folder']}"
 
 
-_WORDS: dict[str, Callable[[Event], str]] = {
+_SENTENCES: dict[str, Callable[[DemoEvent], str]] = {
     "started": _started,
     "part": _part,
     "ask": _ask,

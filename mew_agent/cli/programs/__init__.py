@@ -1,1 +1,1 @@
-"""Commands that run one program in the foreground: agent, bridge, gateway, model, servers."""
+"""Commands that run one program in the foreground: an agent, a bridge, a gateway, a model, a server."""

@@ -1,74 +1,80 @@
-"""`mew bridge`: an MCP server as a participant, in the foreground."""
+"""`mew bridge start`: connects an MCP server to a space, in the foreground."""
 
-from typing import TYPE_CHECKING, Annotated
+import json
+import logging
+import os
+from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
+from mew_agent.bridge.settings import BRIDGE_CONFIG, BridgeSettings, require_mcp
+from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import (
-    Flags,
+    ConnectionOptions,
     LogLevel,
-    LogLevelFlag,
-    OwnGatewayFlag,
-    OwnSpaceFlag,
-    OwnTokenFlag,
-    help_when_alone,
+    LogLevelOption,
+    OwnGatewayOption,
+    OwnSpaceOption,
+    OwnTokenOption,
 )
-
-if TYPE_CHECKING:
-    from mew_agent.bridge.settings import BridgeSettings
-
-app = typer.Typer(help="Bring an MCP server into a space.", invoke_without_command=True, callback=help_when_alone)
-
-_OURS_TO_GIVE = "Accepted for scripts; what a bridge may send is said in space.yaml."
+from mew_agent.cli.app.signals import run_until_terminated
+from mew_agent.cli.remote.session import find_identity
+from mew_agent.errors import ConfigError
 
 
-@app.command(short_help="Offer an MCP server's tools in a space.")
 def start(
-    gateway: OwnGatewayFlag = None,
-    space: OwnSpaceFlag = None,
+    gateway: OwnGatewayOption = None,
+    space: OwnSpaceOption = None,
     participant: Annotated[
-        str | None, typer.Option("--participant-id", "-p", help="Who the server is in the space.")
+        str | None,
+        typer.Option("--participant-id", "-p", metavar="ID", help="Participant id of the MCP server in the space."),
     ] = None,
-    token: OwnTokenFlag = None,
-    mcp_command: Annotated[str | None, typer.Option("--mcp-command", "-m", help="The MCP server's program.")] = None,
+    token: OwnTokenOption = None,
+    mcp_command: Annotated[
+        str | None, typer.Option("--mcp-command", "-m", metavar="PROGRAM", help="Start this MCP server.")
+    ] = None,
     mcp_args: Annotated[
-        str | None, typer.Option("--mcp-args", help="Its arguments: a list with commas, or a JSON list.")
+        str | None, typer.Option("--mcp-args", metavar="LIST", help="Its arguments: A,B or a JSON list.")
     ] = None,
     mcp_env: Annotated[
-        str | None, typer.Option("--mcp-env", help="Its environment: K=V,K=V, or a JSON object.")
+        str | None, typer.Option("--mcp-env", metavar="LIST", help="Its environment: K=V,K=V or a JSON object.")
     ] = None,
-    mcp_cwd: Annotated[str | None, typer.Option("--mcp-cwd", help="Its folder; else this one.")] = None,
-    mcp_url: Annotated[str | None, typer.Option("--mcp-url", help="Instead: a server at this URL.")] = None,
+    mcp_cwd: Annotated[
+        str | None, typer.Option("--mcp-cwd", metavar="FOLDER", help="Its working folder (default: this one).")
+    ] = None,
+    mcp_url: Annotated[
+        str | None, typer.Option("--mcp-url", metavar="URL", help="Connect to this MCP server instead.")
+    ] = None,
     mcp_header: Annotated[
-        list[str] | None, typer.Option("--mcp-header", help="NAME: VALUE, sent with every request; may be repeated.")
+        list[str] | None,
+        typer.Option("--mcp-header", metavar="HEADER", help="NAME: VALUE to send with each request; repeatable."),
     ] = None,
     init_timeout: Annotated[
-        int, typer.Option("--init-timeout", min=1, help="Milliseconds it may take to be ready.")
+        int, typer.Option("--init-timeout", min=1, metavar="MS", help="Startup timeout in milliseconds.")
     ] = 30_000,
     request_timeout: Annotated[
-        int, typer.Option("--request-timeout", min=1, help="Milliseconds an answer may take.")
+        int, typer.Option("--request-timeout", min=1, metavar="MS", help="Request timeout in milliseconds.")
     ] = 300_000,
-    reconnect: Annotated[str, typer.Option("--reconnect", help="Start it again when it ends: true or false.")] = "true",
-    max_reconnects: Annotated[int, typer.Option("--max-reconnects", min=0, help="How often in a row.")] = 3,
-    capabilities: Annotated[str | None, typer.Option("--capabilities", help=_OURS_TO_GIVE)] = None,
-    log_level: LogLevelFlag = LogLevel.INFO,
+    reconnect: Annotated[
+        str, typer.Option("--reconnect", metavar="BOOL", help="Restart the server when it ends.")
+    ] = "true",
+    max_reconnects: Annotated[
+        int, typer.Option("--max-reconnects", min=0, metavar="N", help="Maximum restarts in a row.")
+    ] = 3,
+    capabilities: Annotated[
+        str | None,
+        typer.Option("--capabilities", metavar="JSON", help="Accepted but unused; space.yaml grants capabilities."),
+    ] = None,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Start an MCP server, or reach one, and offer its tools, resources and prompts in a space.
+    """Offer an MCP server's tools in a space.
 
-    Gateway, space and token come from the environment or the running space of this folder unless they are given;
-    `mew up` hands over the server in MEW_BRIDGE_CONFIG.
+    Its resources and prompts are offered too. `mew up` passes the settings of a bridge in MEW_BRIDGE_CONFIG.
     """
-    import logging
-    import os
-
-    from mew_agent.bridge.settings import BRIDGE_CONFIG, require_mcp
-    from mew_agent.cli.app import terminal
-    from mew_agent.cli.app.signals import run_until_terminated
-    from mew_agent.cli.remote.identity import find_identity
-
-    handed_over = os.environ.get(BRIDGE_CONFIG)
-    if mcp_command is None and mcp_url is None and handed_over is not None:
-        settings = _read_handed_over(handed_over)
+    passed = os.environ.get(BRIDGE_CONFIG)
+    if mcp_command is None and mcp_url is None and passed is not None:
+        settings = _settings(_parse_json(BRIDGE_CONFIG, passed), where=BRIDGE_CONFIG)
     else:
         server = _server(mcp_command, mcp_args, mcp_env, mcp_cwd, mcp_url, mcp_header or [])
         settings = _settings(
@@ -76,111 +82,88 @@ def start(
                 "server": server,
                 "init_timeout_seconds": init_timeout / 1000,
                 "request_timeout_seconds": request_timeout / 1000,
-                "reconnect": _switch(reconnect),
+                "reconnect": _parse_switch(reconnect),
                 "max_reconnects": max_reconnects,
             }
         )
     if capabilities is not None:
-        _json("--capabilities", capabilities)
-    who = find_identity(Flags(participant, token, gateway, space))
+        _parse_json("--capabilities", capabilities)
+    who = find_identity(ConnectionOptions(participant, token, gateway, space))
     require_mcp()
     terminal.configure_logging(log_level)
     if log_level != LogLevel.DEBUG:
-        logging.getLogger("mcp").setLevel(logging.WARNING)  # it tells of every request, and of session ids
+        logging.getLogger("mcp").setLevel(logging.WARNING)  # it logs every request, and session ids
 
-    async def live() -> None:
-        from mew_agent.bridge.supervisor import Bridge, run_bridge
+    async def run() -> None:
+        from mew_agent.bridge.supervisor import Bridge, run_bridge  # needs the extra `mcp`
 
         def joined(bridge: Bridge) -> None:
-            terminal.say(
-                f"{who.participant} has joined '{who.space}' at {who.gateway}, for the MCP server {bridge.server}"
-            )
+            terminal.print_line(f"{who.participant} joined '{who.space}' at {who.gateway} with {bridge.server}")
 
         await run_bridge(
             settings, gateway=who.ws_url, space=who.space, id=who.participant, token=who.token, joined=joined
         )
 
-    run_until_terminated(live)
+    run_until_terminated(run)
 
 
 def _server(
     command: str | None, args: str | None, env: str | None, cwd: str | None, url: str | None, headers: list[str]
 ) -> dict[str, object]:
     """The server as settings. Raises `ConfigError`."""
-    from mew_agent.errors import ConfigError
-
     if (command is None) == (url is None):
-        raise ConfigError("--mcp-command", "which MCP server?", "--mcp-command PROGRAM, or --mcp-url URL")
+        raise ConfigError("--mcp-command", "give one MCP server", "--mcp-command PROGRAM or --mcp-url URL")
     if url is not None:
-        return {"transport": "http", "url": url, "headers": dict(_header(one) for one in headers)}
+        return {"transport": "http", "url": url, "headers": dict(_parse_header(one) for one in headers)}
     return {
         "transport": "stdio",
         "command": command,
-        "args": _arguments(args or ""),
-        "env": _environment(env or ""),
+        "args": _parse_arguments(args or ""),
+        "env": _parse_environment(env or ""),
         "cwd": cwd,
     }
 
 
-def _arguments(text: str) -> list[str]:
+def _parse_arguments(text: str) -> list[str]:
     if text.lstrip().startswith("["):
-        from mew_agent.errors import ConfigError
-
-        value = _json("--mcp-args", text)
+        value = _parse_json("--mcp-args", text)
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise ConfigError("--mcp-args", "the JSON list holds more than texts", '["--flag", "value"]')
+            raise ConfigError("--mcp-args", "is not a JSON list of strings", '["--flag", "value"]')
         return value
     return text.split(",") if text else []
 
 
-def _environment(text: str) -> dict[str, str]:
-    from mew_agent.errors import ConfigError
-
+def _parse_environment(text: str) -> dict[str, str]:
     if text.lstrip().startswith("{"):
-        value = _json("--mcp-env", text)
+        value = _parse_json("--mcp-env", text)
         if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-            raise ConfigError("--mcp-env", "the JSON object holds more than texts", '{"KEY": "value"}')
+            raise ConfigError("--mcp-env", "is not a JSON object of strings", '{"KEY": "value"}')
         return value
     pairs = [pair.partition("=") for pair in text.split(",") if pair]
     for key, mark, _ in pairs:
         if not key or not mark:
-            raise ConfigError("--mcp-env", f"'{key}' has no value", "K=V,K=V, or a JSON object")
+            raise ConfigError("--mcp-env", f"'{key}' has no value", "K=V,K=V or a JSON object")
     return {key: value for key, _, value in pairs}
 
 
-def _header(text: str) -> tuple[str, str]:
+def _parse_header(text: str) -> tuple[str, str]:
     name, mark, value = text.partition(":")
     if not mark or not name.strip():
-        from mew_agent.errors import ConfigError
-
         raise ConfigError("--mcp-header", f"'{name}' has no value", "NAME: VALUE")
     return name.strip(), value.strip()
 
 
-def _switch(text: str) -> bool:
-    from mew_agent.errors import ConfigError
-
+def _parse_switch(text: str) -> bool:
     match text.lower():
         case "true" | "yes" | "on" | "1":
             return True
         case "false" | "no" | "off" | "0":
             return False
         case _:
-            raise ConfigError("--reconnect", f"'{text}' is neither", "true or false")
+            raise ConfigError("--reconnect", f"is '{text}'", "true or false")
 
 
-def _read_handed_over(text: str) -> "BridgeSettings":
-    from mew_agent.bridge.settings import BRIDGE_CONFIG
-
-    return _settings(_json(BRIDGE_CONFIG, text), where=BRIDGE_CONFIG)
-
-
-def _settings(values: object, where: str = "mew bridge start") -> "BridgeSettings":
-    from pydantic import ValidationError
-
-    from mew_agent.bridge.settings import BridgeSettings
-    from mew_agent.errors import ConfigError
-
+def _settings(values: object, where: str = "mew bridge start") -> BridgeSettings:
     try:
         return BridgeSettings.model_validate(values)
     except ValidationError as error:
@@ -189,12 +172,8 @@ def _settings(values: object, where: str = "mew bridge start") -> "BridgeSetting
         raise ConfigError(where, f"{place}: {first['msg']}") from None
 
 
-def _json(where: str, text: str) -> object:
-    import json
-
-    from mew_agent.errors import ConfigError
-
+def _parse_json(where: str, text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise ConfigError(where, f"is no JSON: {error}") from None
+        raise ConfigError(where, f"is not JSON: {error}") from None

@@ -1,78 +1,70 @@
-"""`mew context`: what a policy makes of a context log.
+"""`mew context simulate`: replays a log of context sizes through a policy.
 
-Reads the log line by line and prints what the simulation says; knows no rule of any policy.
+Reads the log line by line and prints the outcome of the simulation. Knows no rule of any policy.
 """
 
+import json
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, assert_never
+from typing import Annotated, Any, Literal, TextIO, assert_never
 
 import typer
 
-from mew_agent.cli.app.options import help_when_alone
-
-if TYPE_CHECKING:
-    from mew_agent.context.policy import Action, Policy
-    from mew_agent.context.simulation import StepOutcome
-
-app = typer.Typer(
-    help="Try out how policies deal with a context.", invoke_without_command=True, callback=help_when_alone
-)
+from mew_agent.cli.app import terminal
+from mew_agent.config.agent_config import load_policy
+from mew_agent.config.policy_choice import refuse_wrong_settings
+from mew_agent.context import policy as policies
+from mew_agent.context.log_steps import BadStep, read_step
+from mew_agent.context.policy import Action, Policy
+from mew_agent.context.policy.threshold import whole_count
+from mew_agent.context.simulation import Simulation, StepOutcome
+from mew_agent.context.window import DEFAULT_WINDOW_TOKENS
+from mew_agent.errors import ConfigError
 
 _FIGURES = "{:>6}  {:<10}  {:<9}  {:>10}  {:>10}  {:>5}"
 _HEAD = _FIGURES.format("STEP", "LEVEL", "BASIS", "USED", "OF", "FULL")
-_BEFORE_ACTIONS = " " * 8
-"""Where the actions stand in a line of their own, if they do not fit beside the figures."""
+_ACTIONS_INDENT = " " * 8
+"""Indent of actions on a line of their own, where they do not fit beside the figures."""
 
 
-@app.command(short_help="Replay a log of context sizes through a policy.")
 def simulate(
     *,
     policy: Annotated[str, typer.Option("--policy", metavar="NAME|FILE", help="A preset, or a YAML or JSON file.")],
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="The context window in tokens.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Context window in tokens.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the policy; may be repeated.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the policy; repeatable.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON Lines: one object per step.")] = False,
-    source: Annotated[Path | None, typer.Option("--input", metavar="FILE", help="Else standard input.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines, one object per step.")] = False,
+    source: Annotated[
+        Path | None, typer.Option("--input", metavar="FILE", help="Log to read (default: standard input).")
+    ] = None,
 ) -> None:
-    """Replay a log of context sizes (JSON Lines) through a policy and print what it would have done at each step."""
-    import json
-    import sys
+    """Replay a log of context sizes through a policy.
 
-    from mew_agent.cli.app import terminal
-    from mew_agent.config.agent_config import load_policy
-    from mew_agent.context.log_steps import BadStep, read_step
-    from mew_agent.context.simulation import Simulation
-    from mew_agent.errors import ConfigError
-
+    Reads JSON Lines, and prints what the policy would have done at each step.
+    """
     chosen, limit_tokens = _configured(load_policy(policy), limit, settings or ())
     simulation = Simulation(chosen, limit_tokens)
     with _lines_of(source) as (name, lines):
-        width = terminal.look(sys.stdout).width
+        width = terminal.style_of(sys.stdout).width
         if not as_json:
-            terminal.say(_beside(_HEAD, "ACTIONS", width))
+            terminal.print_line(_beside(_HEAD, "ACTIONS", width))
         for number, line in lines:
             try:
                 outcome = simulation.play(read_step(line))
             except BadStep as error:
                 raise ConfigError(f"{name}, line {number}", str(error)) from None
             if as_json:
-                # ASCII as it is: nothing in it could be for a terminal.
-                terminal.say_lines([json.dumps(outcome.as_json())])
+                # The output of `json` is ASCII, so it needs no cleaning.
+                terminal.print_lines([json.dumps(outcome.as_json())])
             else:
-                terminal.say(_row(outcome, width))
+                terminal.print_line(_row(outcome, width))
 
 
-def _configured(policy: "Policy", limit: int | None, given: Iterable[str]) -> "tuple[Policy, int | None]":
-    """The policy with its settings, and the window it works with. Raises `ConfigError`."""
-    from mew_agent.cli.app import terminal
-    from mew_agent.config.policy_choice import refuse_wrong_settings
-    from mew_agent.context.policy.threshold import whole_count
-    from mew_agent.context.window import DEFAULT_WINDOW_TOKENS
-    from mew_agent.errors import ConfigError
-
+def _configured(policy: Policy, limit: int | None, given: Iterable[str]) -> tuple[Policy, int | None]:
+    """The policy with its settings, and the context window in tokens. Raises `ConfigError`."""
     texts = dict(_setting(text) for text in given)
     if policy.scope is not None:
         _check_provider(policy, texts.pop("provider", None), texts.pop("scope", None))
@@ -80,24 +72,22 @@ def _configured(policy: "Policy", limit: int | None, given: Iterable[str]) -> "t
     values = {key: _number(key, text) for key, text in texts.items()}
     for key, value in values.items():
         if whole_count(value) is None:
-            terminal.warn(f"--set: {key}={texts[key]} is no count of 1 or more; the default stands")
-    told = policy.limit_from(values)
-    if limit is not None and told not in (None, limit):
-        terminal.warn(f"--limit {limit:,} stands above the {told:,} of --set")
-    limit_tokens = limit if limit is not None else told
+            terminal.warn(f"--set: {key}={texts[key]} is not a whole number of 1 or more; using the default")
+    own = policy.limit_from(values)
+    if limit is not None and own not in (None, limit):
+        terminal.warn(f"--limit {limit:,} overrides the {own:,} of --set")
+    limit_tokens = limit if limit is not None else own
     if limit_tokens is None and policy.limit_missing == "error":
-        raise ConfigError("--limit", f"is missing: policy '{policy.name}' cannot work without a known context window")
+        raise ConfigError("--limit", f"is missing; policy '{policy.name}' needs a known context window")
     if limit_tokens is None and policy.limit_missing == "assume":
         limit_tokens = DEFAULT_WINDOW_TOKENS
-        terminal.warn(f"no --limit: a context window of {limit_tokens:,} tokens is assumed")
+        terminal.warn(f"no --limit; assuming a context window of {limit_tokens:,} tokens")
     if limit_tokens is None:
-        terminal.warn(f"no --limit: without a context window {policy.name} knows no level and does nothing")
+        terminal.warn(f"no --limit; without a context window {policy.name} has no levels and does nothing")
     return policy.configured(policy.with_canonical_names(values)), limit_tokens
 
 
-def _check_provider(policy: "Policy", provider: str | None, scope: str | None) -> None:
-    from mew_agent.errors import ConfigError
-
+def _check_provider(policy: Policy, provider: str | None, scope: str | None) -> None:
     if scope not in (None, "any"):
         raise ConfigError("--set", f"scope is {scope!r}", "any")
     anywhere: Literal["any"] | None = "any" if scope else None
@@ -107,17 +97,13 @@ def _check_provider(policy: "Policy", provider: str | None, scope: str | None) -
 
 
 def _setting(text: str) -> tuple[str, str]:
-    from mew_agent.errors import ConfigError
-
     key, mark, value = text.partition("=")
     if not mark or not key.strip():
-        raise ConfigError("--set", f"{text!r} sets nothing", "KEY=VALUE")
+        raise ConfigError("--set", f"{text!r} has no value", "KEY=VALUE")
     return key.strip(), value.strip()
 
 
 def _number(key: str, text: str) -> float:
-    from mew_agent.errors import ConfigError
-
     for read in (int, float):
         try:
             return read(text.replace("_", ""))
@@ -128,10 +114,7 @@ def _number(key: str, text: str) -> float:
 
 @contextmanager
 def _lines_of(source: Path | None) -> Iterator[tuple[str, Iterator[tuple[int, str]]]]:
-    """The log's name, and its lines that are not empty with their numbers. Raises `ConfigError`."""
-    import sys
-
-    from mew_agent.errors import ConfigError
+    """The name of the log, and its non-empty lines with their numbers. Raises `ConfigError`."""
 
     def numbered(stream: TextIO, name: str) -> Iterator[tuple[int, str]]:
         number = 0
@@ -142,7 +125,7 @@ def _lines_of(source: Path | None) -> Iterator[tuple[str, Iterator[tuple[int, st
                 if line.strip():
                     yield number, line
         except UnicodeDecodeError:
-            raise ConfigError(f"{name}, line {number + 1}", "is no UTF-8 text") from None
+            raise ConfigError(f"{name}, line {number + 1}", "is not UTF-8 text") from None
 
     if source is None or str(source) == "-":
         yield "standard input", numbered(sys.stdin, "standard input")
@@ -155,52 +138,50 @@ def _lines_of(source: Path | None) -> Iterator[tuple[str, Iterator[tuple[int, st
         yield str(source), numbered(stream, str(source))
 
 
-def _row(outcome: "StepOutcome", width: int) -> str:
+def _row(outcome: StepOutcome, width: int) -> str:
     used, limit = outcome.used_tokens, outcome.limit_tokens
     full = "" if used is None or limit is None else f"{used * 100 // limit}%"
     figures = _FIGURES.format(outcome.step, outcome.level, outcome.basis, _shown(used), _shown(limit), full)
     return _beside(figures, ", ".join(_words(action) for action in outcome.actions), width)
 
 
-def _beside(figures: str, said: str, width: int) -> str:
-    """What is said stands beside the figures, or below them where a line is not that wide."""
-    row = f"{figures}  {said}".rstrip()
-    return row if len(row) <= width or not said else f"{figures.rstrip()}\n{_BEFORE_ACTIONS}{said}"
+def _beside(figures: str, actions: str, width: int) -> str:
+    """The actions behind the figures, or below them if the line is too long."""
+    row = f"{figures}  {actions}".rstrip()
+    return row if len(row) <= width or not actions else f"{figures.rstrip()}\n{_ACTIONS_INDENT}{actions}"
 
 
 def _shown(tokens: int | None) -> str:
     return "?" if tokens is None else f"{tokens:,}"
 
 
-def _words(action: "Action") -> str:
-    from mew_agent.context import policy
-
+def _words(action: Action) -> str:
     match action:
-        case policy.NearLimitAction():
+        case policies.NearLimitAction():
             return "announce near_limit"
-        case policy.CompactAction():
+        case policies.CompactAction():
             return f"compact to {action.target_tokens:,}"
-        case policy.InjectAction():
+        case policies.InjectAction():
             left = "" if action.remaining is None else f" ({action.remaining} left)"
             return f"inject {action.level} prompt{left}"
-        case policy.ClearAction() | policy.AbortAction():
-            return f"{policy.action_json(action)['type']} ({action.reason})"
-        case policy.RestartAction():
+        case policies.ClearAction() | policies.AbortAction():
+            return f"{policies.action_json(action)['type']} ({action.reason})"
+        case policies.RestartAction():
             return f"restart ({action.attempt} of {action.most})"
-        case policy.ErrorAction():
+        case policies.ErrorAction():
             return f"error: {action.problem}"
-        case policy.StateChangedAction():
+        case policies.StateChangedAction():
             return f"{action.before} -> {action.after}"
-        case policy.SuggestAction():
+        case policies.SuggestAction():
             suggestion = action.suggestion
             return f"suggest: {suggestion.text} (saves {suggestion.tokens_saved:,}, {suggestion.impact} impact)"
         case (
-            policy.RemindAction()
-            | policy.UnremindAction()
-            | policy.ApproachingRedlineAction()
-            | policy.RedlinedAction()
+            policies.RemindAction()
+            | policies.UnremindAction()
+            | policies.ApproachingRedlineAction()
+            | policies.RedlinedAction()
         ):
-            kind: Any = policy.action_json(action)["type"]
+            kind: Any = policies.action_json(action)["type"]
             return str(kind).replace("_", " ")
         case _:
             assert_never(action)

@@ -1,7 +1,7 @@
-"""A space as an MCP server: the desk's actions as tools, for any MCP client.
+"""The actions of a participant as tools and resources of an MCP server.
 
-Owns the server's face (names, descriptions, resources) and its two ways out, standard input and output or HTTP. What
-the tools do is `desk`'s matter.
+Owns their names and descriptions, and both transports: standard input and output, and HTTP. What the tools do is
+`remote.actions`. Needs the extra `mcp`.
 """
 
 import secrets
@@ -21,7 +21,7 @@ from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from pydantic import Field
 
 from mew_agent._version import __version__
-from mew_agent.cli.remote.actions import Desk
+from mew_agent.cli.remote.actions import GatewayActions
 from mew_agent.errors import ConfigError, MewAgentError
 from mew_agent.http_server import listen
 
@@ -29,67 +29,70 @@ T = TypeVar("T")
 Asgi = Callable[[Any, Any, Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
 INSTRUCTIONS: Final = (
-    "A MEW space: AI agents, tools and people together. `read_board` says how full every agent's context window is, "
-    "and how that is known (`context.basis`); a missing `tokens` means unknown, not empty. `request_compaction` makes "
-    "an agent shorten its context. `send_chat` talks to one participant or to all."
+    "A MEW space: AI agents, tools and people work together. `read_board` reports how full each agent's context window "
+    "is, and where each figure comes from (`context.basis`); missing `tokens` means unknown, not empty. "
+    "`request_compaction` makes an agent shorten its context. `send_chat` sends a message to one participant or to all."
 )
 
 Seconds = Annotated[float, Field(ge=0, le=600, description="Seconds to wait for the answer; 0 does not wait.")]
-Peer = Annotated[str, Field(description="A participant's id, as `list_participants` shows it.")]
+Peer = Annotated[str, Field(description="A participant's id, as listed by `list_participants`.")]
 
 
-def make_server(desk: Desk) -> "MCPServer[None]":
-    """The server with its tools and resources; nothing is served yet."""
+def make_server(actions: GatewayActions) -> "MCPServer[None]":
+    """Create the server with its tools and resources."""
     server: MCPServer[None] = MCPServer("mew", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
 
     @server.tool()
     async def send_chat(
-        text: Annotated[str, Field(description="What to say.")],
-        to: Annotated[str | None, Field(description="A participant's id; without it, everybody is told.")] = None,
+        text: Annotated[str, Field(description="The message.")],
+        to: Annotated[str | None, Field(description="A participant's id; omit it to send to all.")] = None,
         wait_seconds: Seconds = 0.0,
     ) -> dict[str, Any]:
-        """Say something in the space, and wait for the addressee's answer if `wait_seconds` is given."""
-        return await _told(partial(desk.send_chat, text, to, wait_seconds))
+        """Send a message in the space. With `wait_seconds`, wait for the recipient's answer."""
+        return await _run_action(partial(actions.send_chat, text, to, wait_seconds))
 
     @server.tool()
     async def read_board() -> dict[str, Any]:
-        """How full every participant's context window is: its last report, with how the figure is known and its age."""
-        return await _told(desk.read_board)
+        """Report how full each participant's context window is: its last report, its basis and its age."""
+        return await _run_action(actions.read_board)
 
     @server.tool()
     async def request_compaction(
         peer: Peer,
-        reason: Annotated[str | None, Field(description="Why; told to the participant.")] = None,
+        reason: Annotated[str | None, Field(description="Reason to send to the participant.")] = None,
         target_tokens: Annotated[
-            int | None, Field(ge=0, description="Stop there; without it all but the newest turns is compacted.")
+            int | None,
+            Field(ge=0, description="Compact to at most this many tokens; omit it to keep only the newest turns."),
         ] = None,
         wait_seconds: Seconds = 120.0,
     ) -> dict[str, Any]:
-        """Let a participant compact its context; says what that freed, or why it was skipped."""
-        return await _told(partial(desk.request_compaction, peer, reason, target_tokens, wait_seconds))
+        """Compact a participant's context. Returns the tokens freed, or why the compaction was skipped."""
+        return await _run_action(partial(actions.request_compaction, peer, reason, target_tokens, wait_seconds))
 
     @server.tool()
     async def list_participants() -> list[dict[str, Any]]:
-        """Who belongs to the space, who is here now, and which kinds of envelopes each may send."""
-        return await _told(desk.list_participants)
+        """List the participants of the space, whether each is connected, and which kinds of envelopes it may send."""
+        return await _run_action(actions.list_participants)
 
     @server.tool()
     async def recent_chat(
-        limit: Annotated[int, Field(ge=1, le=500, description="How many at most.")] = 20,
+        limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of messages.")] = 20,
     ) -> list[dict[str, Any]]:
-        """The last things that were said in the space, oldest first."""
-        return await _told(partial(desk.recent_chat, limit))
+        """The most recent messages in the space, oldest first."""
+        return await _run_action(partial(actions.recent_chat, limit))
 
     @server.resource("mew://chat", mime_type="text/plain")
     async def chat() -> str:
-        """The last things that were said in the space, a line each."""
-        said = await _told(partial(desk.recent_chat, 100), ResourceError)
-        return "\n".join(f"{one['at']} {one['from']} -> {', '.join(one['to']) or 'all'}: {one['text']}" for one in said)
+        """The most recent messages in the space, one per line."""
+        chats = await _run_action(partial(actions.recent_chat, 100), ResourceError)
+        return "\n".join(
+            f"{one['at']} {one['from']} -> {', '.join(one['to']) or 'all'}: {one['text']}" for one in chats
+        )
 
     @server.resource("mew://board", mime_type="application/json")
     async def board() -> dict[str, Any]:
-        """The last report of every participant."""
-        return await _told(desk.read_board, ResourceError)
+        """The last report of each participant."""
+        return await _run_action(actions.read_board, ResourceError)
 
     return server
 
@@ -97,15 +100,15 @@ def make_server(desk: Desk) -> "MCPServer[None]":
 def serve_stdio(server: "MCPServer[None]") -> None:
     """Serve over standard input and output until the input ends."""
     if threading.current_thread() is threading.main_thread():
-        # Reading standard input cannot be cancelled, and there is nothing to tidy up.
+        # Reading standard input cannot be cancelled, and there is nothing to clean up.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     anyio.run(server.run_stdio_async)
 
 
 async def serve_http(server: "MCPServer[None]", port: int, token: str, ready: Callable[[str], None]) -> None:
-    """Serve streamable HTTP on the loopback interface until cancelled, to those who bring the token.
+    """Serve streamable HTTP on the loopback interface until cancelled, to clients that send the token.
 
-    Port 0 takes a free one; `ready` is told the URL. Raises `ConfigError` when the port is taken.
+    Port 0 picks a free port. `ready` is called with the URL. Raises `ConfigError` if the port is taken.
     """
     try:
         listener = listen("127.0.0.1", port)
@@ -116,7 +119,7 @@ async def serve_http(server: "MCPServer[None]", port: int, token: str, ready: Ca
     ended = anyio.Event()
 
     async def run() -> None:
-        # Ended by its own means also when we are cancelled, so that it closes what it has opened.
+        # Shielded, so that the server shuts down by itself and closes its connections when we are cancelled.
         with anyio.CancelScope(shield=True):
             await http.serve(sockets=[listener])
         ended.set()
@@ -133,7 +136,7 @@ async def serve_http(server: "MCPServer[None]", port: int, token: str, ready: Ca
 
 
 def guarded(app: Asgi, token: str) -> Asgi:
-    """Let in only who brings the participant's token: whoever can reach the port would act as them."""
+    """Require the participant's token: without it, any local program could act as the participant."""
     expected = f"Bearer {token}".encode()
 
     async def check(scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
@@ -148,16 +151,16 @@ def guarded(app: Asgi, token: str) -> Asgi:
     return check
 
 
-async def _told(work: Callable[[], T], failure: type[Exception] = ToolError) -> T:
-    """Run an action beside the event loop; what went wrong is told to the client in its words."""
+async def _run_action(action: Callable[[], T], failure: type[Exception] = ToolError) -> T:
+    """Run an action in a thread; report its errors to the client as `failure`."""
     try:
-        return await _beside(work)
+        return await _run_in_daemon_thread(action)
     except MewAgentError as error:
         raise failure(str(error)) from None
 
 
-async def _beside(work: Callable[[], T]) -> T:
-    """Run what blocks in a thread that the end of the program does not wait for, and wait for its outcome."""
+async def _run_in_daemon_thread(action: Callable[[], T]) -> T:
+    """Run a blocking call in a daemon thread, so that the end of the program does not wait for it."""
     token = anyio.lowlevel.current_token()
     done = anyio.Event()
     results: list[T] = []
@@ -165,7 +168,7 @@ async def _beside(work: Callable[[], T]) -> T:
 
     def run() -> None:
         try:
-            results.append(work())
+            results.append(action())
         except BaseException as error:
             errors.append(error)
         try:
@@ -173,7 +176,7 @@ async def _beside(work: Callable[[], T]) -> T:
         except (CancelledError, RuntimeError):
             return  # the event loop has ended
 
-    threading.Thread(target=run, name="desk", daemon=True).start()
+    threading.Thread(target=run, name="action", daemon=True).start()
     await done.wait()
     if errors:
         raise errors[0]

@@ -1,83 +1,95 @@
-"""`mew serve`: the agents of a space as models of an OpenAI-compatible server, for chat clients and SDKs."""
+"""`mew serve`: offers the agents of a space as models of an OpenAI-compatible server."""
 
+import secrets
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from mew_protocol.kinds import CHAT
+from mew_spaces.config.loading import SpaceConfig
 
-from mew_agent.cli.app.options import DEFAULT_HOST, Flags, HostFlag, LogLevel, LogLevelFlag, PortFlag, with_flags
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.options import (
+    DEFAULT_HOST,
+    ConnectionOptions,
+    HostOption,
+    LogLevel,
+    LogLevelOption,
+    PortOption,
+    with_connection_options,
+)
+from mew_agent.cli.app.signals import run_until_terminated
+from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
+from mew_agent.errors import ConfigError, NotPermitted
+from mew_agent.openai_api.app import create_app, serve_app
+from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
 
 if TYPE_CHECKING:
-    from mew_spaces.config.loading import SpaceConfig
     from starlette.applications import Starlette
 
-    from mew_agent.cli.remote.identity import Identity
-    from mew_agent.openai_api.chat_participant import ChatParticipant
-
-DEFAULT_SERVE_PORT = 8190
-KEY_VARIABLE = "MEW_SERVE_API_KEY"
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+DEFAULT_SERVE_PORT: Final = 8190
+KEY_VARIABLE: Final = "MEW_SERVE_API_KEY"
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
-class NoticesIn(StrEnum):
-    """Where an answer tells of compactions."""
+class NoticePlacement(StrEnum):
+    """Where an answer mentions compactions."""
 
     CONTENT = "content"
     REASONING = "reasoning"
     OFF = "off"
 
 
-@with_flags
+@with_connection_options
 def serve(
-    flags: Flags,
+    connection: ConnectionOptions,
     *,
-    port: PortFlag = DEFAULT_SERVE_PORT,
-    host: HostFlag = DEFAULT_HOST,
+    port: PortOption = DEFAULT_SERVE_PORT,
+    host: HostOption = DEFAULT_HOST,
     api_key: Annotated[
         str | None,
-        typer.Option("--api-key", envvar=KEY_VARIABLE, help="What clients must show; else one is made for this run."),
+        typer.Option(
+            "--api-key",
+            envvar=KEY_VARIABLE,
+            metavar="KEY",
+            help=f"API key clients send (default: {KEY_VARIABLE}, else generated).",
+        ),
     ] = None,
     notices: Annotated[
-        NoticesIn, typer.Option("--notices", help="Where a streamed answer tells of compactions.")
-    ] = NoticesIn.CONTENT,
+        NoticePlacement,
+        typer.Option("--notices", metavar="WHERE", help="Mention compactions in content, reasoning or off."),
+    ] = NoticePlacement.CONTENT,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="Seconds that an agent may show no sign of working.")
+        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Inactivity timeout in seconds.")
     ] = 300.0,
     hold: Annotated[
         int,
-        typer.Option("--hold", min=0, help="Characters held back until it is clear that no tool call follows them."),
+        typer.Option("--hold", min=0, metavar="N", help="Characters to hold back in case a tool call follows."),
     ] = 400,
     pass_background: Annotated[
-        bool, typer.Option("--pass-background", help="Let agents hear clients' own prompts, such as for titles.")
+        bool, typer.Option("--pass-background", help="Send clients' background prompts, such as titles, to agents.")
     ] = False,
     allow_origin: Annotated[
-        list[str] | None, typer.Option("--allow-origin", help="A web page's origin that browsers may call from.")
+        list[str] | None,
+        typer.Option("--allow-origin", metavar="URL", help="Allow browser requests from this origin; repeatable."),
     ] = None,
-    log_level: LogLevelFlag = LogLevel.WARNING,
+    log_level: LogLevelOption = LogLevel.WARNING,
 ) -> int:
-    """Offer every agent of a space as a model: `/v1/models` and `/v1/chat/completions`, as OpenAI has them.
+    """Offer the agents as models to OpenAI clients.
 
-    Runs until Ctrl-C. Clients speak as the person of the space, and agents keep one conversation with all of them:
-    what counts of a request is its last user message.
+    Serves `/v1/models` and `/v1/chat/completions` until Ctrl-C. Clients act as the space's person. An agent has one
+    conversation for all clients, so only the last user message of a request counts.
     """
-    import secrets
-
-    from mew_agent.cli.app import terminal
-    from mew_agent.cli.app.signals import run_until_terminated
-    from mew_agent.cli.remote.identity import config_of, find_identity
-    from mew_agent.openai_api.app import create_app
-    from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
-
     terminal.configure_logging(log_level)
-    who = find_identity(flags)
-    config = config_of(who)
+    who = find_identity(connection)
+    config = configuration_at(who.run_path)
     given = (api_key or "").strip()
     key = given or f"mew-{secrets.token_hex(20)}"
     options = ChatOptions(
         configured=agents_of(config, who), inactivity_seconds=timeout, hold_characters=hold, notices=notices.value
     )
     if host not in _LOOPBACK:
-        terminal.warn(f"{host} can be reached from other machines: whoever has the key can talk to your agents")
+        terminal.warn(f"other machines can reach {host}: anyone with the API key can talk to your agents")
 
     async def run() -> None:
         participant = ChatParticipant(
@@ -86,52 +98,47 @@ def serve(
         app = create_app(
             participant, api_key=key, answer_background=not pass_background, allow_origins=allow_origin or ()
         )
-        await hold_open(participant, app, host, port, made_key=None if given else key)
+        await serve_until_ended(participant, app, host, port, generated_key=None if given else key)
 
     run_until_terminated(run)
     return terminal.DONE
 
 
-async def hold_open(
-    participant: "ChatParticipant", app: "Starlette", host: str, port: int, *, made_key: str | None
+async def serve_until_ended(
+    participant: ChatParticipant, app: "Starlette", host: str, port: int, *, generated_key: str | None
 ) -> None:
-    """Serve until the connection to the space ends for good, and raise what ended it. `made_key` is shown.
+    """Serve until the connection to the space ends for good, and raise what ended it. Prints a generated key.
 
-    Raises `ConfigError` for a port that is taken, `NotPermitted` for a person who may talk to none of the agents.
+    Raises `ConfigError` if the port is taken, and `NotPermitted` if the participant may chat with none of the agents.
     """
-    from mew_protocol.kinds import CHAT
-
-    from mew_agent.cli.app import terminal
-    from mew_agent.errors import ConfigError, NotPermitted
-    from mew_agent.openai_api.app import serve_app
-
     async with participant:
         agents = [agent.name for agent in participant.agents()]
         if agents and not any(participant.may_send(CHAT, {"text": "?"}, to=(name,)) for name in agents):
             raise NotPermitted(participant.id, CHAT)
         try:
             async with serve_app(app, participant, host=host, port=port) as base_url:
-                terminal.say(f"agents of '{participant.space}' at {base_url}, asked by {participant.id}")
-                terminal.say(f"API key: {made_key}" if made_key else f"API key: the one in {KEY_VARIABLE} or --api-key")
-                if made_key:
-                    terminal.say(f"(made for this run and not shown again; {KEY_VARIABLE} keeps one of your own)")
-                terminal.say(f"models: {', '.join(agents) or 'none yet; they appear as they join'}")
+                terminal.print_line(f"agents of '{participant.space}' at {base_url}; clients act as {participant.id}")
+                if generated_key:
+                    terminal.print_line(f"API key: {generated_key}")
+                    terminal.print_line(
+                        f"(generated for this run and not shown again; set {KEY_VARIABLE} to choose one)"
+                    )
+                else:
+                    terminal.print_line(f"API key: from {KEY_VARIABLE} or --api-key")
+                terminal.print_line(f"models: {', '.join(agents) or 'none yet; agents appear when they join'}")
                 await participant.until_ended()
         except OSError as error:
             raise ConfigError("--port", f"cannot listen on {host}:{port}: {error.strerror or error}") from None
     await participant.run_forever()
 
 
-def agents_of(config: "SpaceConfig | None", who: "Identity") -> frozenset[str]:
-    """The agents that the configuration names. Raises `ConfigError` when the asker is a program's place."""
-    from mew_agent.errors import ConfigError
-
+def agents_of(config: SpaceConfig | None, who: Identity) -> frozenset[str]:
+    """The agents of space.yaml. Raises `ConfigError` if `who` is a program, whose connection would be taken over."""
     if config is None:
         return frozenset()
-    asker = config.participants.get(who.participant)
-    if asker is not None and not asker.is_person:
-        people = ", ".join(name for name, one in config.participants.items() if one.is_person) or "nobody"
-        raise ConfigError(
-            "--participant", f"'{who.participant}' is a program, and would lose its place", f"a person: {people}"
-        )
+    own = config.participants.get(who.participant)
+    if own is not None and not own.is_person:
+        people = ", ".join(name for name, one in config.participants.items() if one.is_person) or "no one"
+        problem = f"'{who.participant}' is a program; acting as it would end its connection"
+        raise ConfigError("--participant", problem, f"a person: {people}")
     return frozenset(name for name, one in config.participants.items() if one.agent is not None)

@@ -1,149 +1,225 @@
-"""`mew compact`, `forget`, `clear`, `pause`, `resume`: act on a participant over the protocol, and tell what it said.
+"""`mew chat`, `compact`, `forget`, `clear`, `pause` and `resume`: one request to one participant, and its answer.
 
-Owns what counts as each one's answer and how it is said. What a control does is up to the participant that gets it.
+Owns what counts as the answer to each, and how it is printed. What a control does is up to the participant.
 """
 
+import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
+import typer
 from mew_protocol import kinds
+from mew_protocol.payloads.chat import Chat
 from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Forget, Pause, Resume, Status
 from pydantic import BaseModel, ValidationError
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import Flags
-from mew_agent.cli.board import words as words
-from mew_agent.cli.board.live_board import entry_of
-from mew_agent.cli.remote.question import Question, asking
-from mew_agent.errors import NotConnected, PeerError, PeerTimeout
+from mew_agent.cli.app.options import ConnectionOptions, TimeoutOption, with_connection_options
+from mew_agent.cli.board import words
+from mew_agent.cli.remote.request import SentRequest, send_request
+from mew_agent.errors import ConfigError, NotConnected, PeerError, PeerTimeout
+
+ANSWER_SECONDS: Final = 120.0
+STATUS_SECONDS: Final = 30.0
 
 _LAST_STATUS_SECONDS: Final = 3.0
-"""How long to wait for the status that follows an answer and carries the new figures."""
+"""How long to wait for the status that follows a compaction and carries the new figures."""
 
 _ANSWERS: Final = (kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE)
 
 P = TypeVar("P", bound=BaseModel)
 
+TargetArgument = Annotated[str, typer.Argument(metavar="PARTICIPANT", help="Id of the participant.")]
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Reason to send to the participant.")
+]
 
-def compact(
-    flags: Flags, participant: str, *, target_tokens: int | None, reason: str | None, timeout_seconds: float
+
+@with_connection_options
+def chat(
+    connection: ConnectionOptions,
+    target: TargetArgument,
+    words_typed: Annotated[list[str], typer.Argument(metavar="TEXT", help="Message; `-` reads standard input.")],
+    timeout: TimeoutOption = ANSWER_SECONDS,
 ) -> int:
-    """Ask for a compaction and wait for its outcome. Returns the exit code."""
+    """Send a message and print the answer."""
+    text = " ".join(words_typed)
+    if text == "-":
+        text = sys.stdin.read()
+    if not text.strip():
+        raise ConfigError("TEXT", "is empty", "a message, or `-` and a message on standard input")
+    with send_request(connection, target, kinds.CHAT, Chat(text=text), timeout) as request:
+        if request.is_paused:
+            terminal.warn(f"'{target}' is paused and answers later; {request.resume_hint}")
+        for _, body in request.answers(kinds.CHAT, accept_uncorrelated=True):
+            terminal.print_line(str(body.get("text") or ""))
+            return terminal.DONE
+    raise AssertionError("answers() returns an answer or raises")
+
+
+@with_connection_options
+def compact(
+    connection: ConnectionOptions,
+    target: TargetArgument,
+    target_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--target-tokens",
+            min=0,
+            metavar="N",
+            help="Compact to at most N tokens (default: keep only the newest turns).",
+        ),
+    ] = None,
+    reason: ReasonOption = None,
+    timeout: TimeoutOption = ANSWER_SECONDS,
+) -> int:
+    """Compact a participant's context and report the tokens freed.
+
+    Exits with code 3 if the participant skips the compaction.
+    """
     payload = Compact(target_tokens=target_tokens, reason=reason)
-    with asking(flags, participant, kinds.PARTICIPANT_COMPACT, payload, timeout_seconds) as question:
+    with send_request(connection, target, kinds.PARTICIPANT_COMPACT, payload, timeout) as request:
         announced = False
-        for kind, body in question.answers(*_ANSWERS):
+        for kind, body in request.answers(*_ANSWERS):
             if kind == kinds.PARTICIPANT_COMPACT_DONE:
-                return _outcome(question, _read(CompactDone, body), target_tokens)
-            status = _read(Status, body)
+                return _print_compaction(request, _parse(CompactDone, body), target_tokens)
+            status = _parse(Status, body)
             if status.status == "compacting" and not announced:
                 announced = True
                 size = f" {words.tokens(status)} tokens" if status.tokens is not None else ""
-                terminal.say(f"{participant}: compacting{size} ...")
+                terminal.print_line(f"{target}: compacting{size} ...")
             elif status.status == "compacted" and not words.has_context(status) and not status.messages_in_context:
-                terminal.say(f"{participant}: skipped, it {words.NO_CONTEXT}")
+                terminal.print_line(f"{target}: skipped, it {words.NO_CONTEXT}")
                 return terminal.SKIPPED
             elif status.status == "compacted":
-                terminal.say(f"{participant}: compacted, but may not say what it freed (no participant/compact-done)")
+                terminal.print_line(
+                    f"{target}: compacted; tokens freed unknown (it lacks the capability participant/compact-done)"
+                )
                 return terminal.FAILED
-    raise AssertionError("answers end with an error or a return")
+    raise AssertionError("answers() returns an answer or raises")
 
 
-def forget(flags: Flags, participant: str, *, newest: bool, entries: int | None, timeout_seconds: float) -> int:
-    """Let a participant drop entries from one end of its history."""
+@with_connection_options
+def forget(
+    connection: ConnectionOptions,
+    target: TargetArgument,
+    *,
+    newest: Annotated[bool, typer.Option("--newest/--oldest", help="Drop the newest or the oldest messages.")] = False,
+    entries: Annotated[
+        int | None,
+        typer.Option("--entries", "-n", min=1, metavar="N", help="Number of messages to drop (default: half of them)."),
+    ] = None,
+    timeout: TimeoutOption = STATUS_SECONDS,
+) -> int:
+    """Drop messages from one end of a participant's history."""
     payload = Forget(direction="newest" if newest else "oldest", entries=entries)
-    with asking(flags, participant, kinds.PARTICIPANT_FORGET, payload, timeout_seconds) as question:
-        entry = entry_of(question.board, participant) if question.board else None
+    with send_request(connection, target, kinds.PARTICIPANT_FORGET, payload, timeout) as request:
+        entry = request.entry
         before = entry.status.messages_in_context if entry is not None and entry.status is not None else None
-        status = _next_status(question, passing=("compacting",))
+        status = _next_status(request, passing=("compacting",))
         word = status.status or "answered"
         if word == "compacted" and before is not None:
-            # The agent's word for any history that got smaller; here one wants to know by how much.
+            # Agents report `compacted` for any history that got smaller; the number of messages says more here.
             dropped = max(0, before - status.messages_in_context)
             word = f"forgot {dropped:,} message{_s(dropped)}" if dropped else "had nothing to forget"
-        return _tell(participant, word, status)
+        return _print_status(target, word, status)
 
 
-def clear(flags: Flags, participant: str, *, reason: str | None, timeout_seconds: float) -> int:
-    """Let a participant forget everything."""
-    return _steer(flags, participant, kinds.PARTICIPANT_CLEAR, Clear(reason=reason), timeout_seconds)
-
-
-def pause(flags: Flags, participant: str, *, seconds: float | None, reason: str | None, timeout_seconds: float) -> int:
-    """Let a participant fall silent, for `seconds` when given."""
-    payload = Pause(timeout_seconds=seconds, reason=reason)
-    return _steer(flags, participant, kinds.PARTICIPANT_PAUSE, payload, timeout_seconds)
-
-
-def resume(flags: Flags, participant: str, *, reason: str | None, timeout_seconds: float) -> int:
-    """Let a paused participant speak again."""
-    return _steer(flags, participant, kinds.PARTICIPANT_RESUME, Resume(reason=reason), timeout_seconds)
-
-
-def _steer(
-    flags: Flags,
-    participant: str,
-    kind: str,
-    payload: BaseModel,
-    timeout_seconds: float,
+@with_connection_options
+def clear(
+    connection: ConnectionOptions,
+    target: TargetArgument,
+    reason: ReasonOption = None,
+    timeout: TimeoutOption = STATUS_SECONDS,
 ) -> int:
-    """Ask, wait for the status that answers, and print it."""
-    with asking(flags, participant, kind, payload, timeout_seconds) as question:
-        status = _next_status(question)
-        return _tell(participant, status.status or "answered", status)
+    """Clear a participant's history."""
+    return _control(connection, target, kinds.PARTICIPANT_CLEAR, Clear(reason=reason), timeout)
 
 
-def _next_status(question: Question, *, passing: tuple[str, ...] = ()) -> Status:
-    """The status that answers. `passing` are words that come before the answer."""
-    for answered_by, body in question.answers(*_ANSWERS):
-        status = _read(Status, body)
-        if answered_by == kinds.PARTICIPANT_STATUS and status.status not in passing:
+@with_connection_options
+def pause(
+    connection: ConnectionOptions,
+    target: TargetArgument,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0, metavar="SECONDS", help="Resume after this time (default: stay paused)."),
+    ] = None,
+    reason: ReasonOption = None,
+    timeout: TimeoutOption = STATUS_SECONDS,
+) -> int:
+    """Pause a participant."""
+    payload = Pause(timeout_seconds=seconds, reason=reason)
+    return _control(connection, target, kinds.PARTICIPANT_PAUSE, payload, timeout)
+
+
+@with_connection_options
+def resume(
+    connection: ConnectionOptions,
+    target: TargetArgument,
+    reason: ReasonOption = None,
+    timeout: TimeoutOption = STATUS_SECONDS,
+) -> int:
+    """Resume a paused participant."""
+    return _control(connection, target, kinds.PARTICIPANT_RESUME, Resume(reason=reason), timeout)
+
+
+def _control(
+    connection: ConnectionOptions, participant: str, kind: str, payload: BaseModel, timeout_seconds: float
+) -> int:
+    """Send a control, wait for the status that answers it, and print it."""
+    with send_request(connection, participant, kind, payload, timeout_seconds) as request:
+        status = _next_status(request)
+        return _print_status(participant, status.status or "answered", status)
+
+
+def _next_status(request: SentRequest, *, passing: tuple[str, ...] = ()) -> Status:
+    """The status that answers. Statuses named in `passing` come before the answer and are skipped."""
+    for kind, body in request.answers(*_ANSWERS):
+        status = _parse(Status, body)
+        if kind == kinds.PARTICIPANT_STATUS and status.status not in passing:
             return status
-    raise AssertionError("answers end with an error or a return")
+    raise AssertionError("answers() returns an answer or raises")
 
 
-def _tell(participant: str, word: str, status: Status) -> int:
-    terminal.say(f"{participant}: {words.state(word)}{_behind(status)}")
+def _print_status(participant: str, word: str, status: Status) -> int:
+    figures = f"; {_figures(status)}" if words.has_context(status) else ""
+    terminal.print_line(f"{participant}: {words.state(word)}{figures}")
     return terminal.SKIPPED if (status.status or "").startswith("refused") else terminal.DONE
 
 
-def _outcome(question: Question, done: CompactDone, target_tokens: int | None) -> int:
-    name = question.participant
+def _print_compaction(request: SentRequest, done: CompactDone, target_tokens: int | None) -> int:
+    name = request.participant
     if done.skipped:
-        terminal.say(f"{name}: skipped, {_why_skipped(question, done, target_tokens)}")
+        terminal.print_line(f"{name}: skipped, {_why_skipped(request, done, target_tokens)}")
         return terminal.SKIPPED
     freed = "an unknown number of" if done.freed_tokens is None else f"{done.freed_tokens:,}"
     messages = "" if done.freed_messages is None else f", {done.freed_messages} message{_s(done.freed_messages)}"
-    status = _following_status(question)
+    status = _following_status(request)
     now = f"; now {_figures(status)}" if status is not None else ""
-    terminal.say(f"{name}: freed {freed} tokens{messages}{now}")
+    terminal.print_line(f"{name}: freed {freed} tokens{messages}{now}")
     return terminal.DONE
 
 
-def _why_skipped(question: Question, done: CompactDone, target_tokens: int | None) -> str:
-    reason = done.reason or "without a reason"
+def _why_skipped(request: SentRequest, done: CompactDone, target_tokens: int | None) -> str:
+    reason = done.reason or "no reason given"
     if reason != "already_below_target" or target_tokens is None:
         return words.skipped(reason)
-    entry = entry_of(question.board, question.participant) if question.board else None
+    entry = request.entry
     size = f" ({words.tokens(entry.status)})" if entry is not None and entry.status is not None else ""
     return f"already below {target_tokens:,}{size}"
 
 
-def _following_status(question: Question) -> Status | None:
-    """The status that announces the end of the compaction, or None when it does not come soon."""
-    question.deadline = min(question.deadline, time.monotonic() + _LAST_STATUS_SECONDS)
+def _following_status(request: SentRequest) -> Status | None:
+    """The status that announces the end of the compaction, or None if it does not come soon."""
+    request.deadline = min(request.deadline, time.monotonic() + _LAST_STATUS_SECONDS)
     try:
-        for kind, body in question.answers(*_ANSWERS):
+        for kind, body in request.answers(*_ANSWERS):
             if kind == kinds.PARTICIPANT_STATUS:
-                return _read(Status, body)
+                return _parse(Status, body)
     except (PeerTimeout, NotConnected):
         pass
     return None
-
-
-def _behind(status: Status) -> str:
-    return f"; {_figures(status)}" if words.has_context(status) else ""
 
 
 def _figures(status: Status) -> str:
@@ -154,11 +230,11 @@ def _figures(status: Status) -> str:
     return f"{status.tokens:,} of {words.window(status)} ({basis}{later})"
 
 
-def _read(model: type[P], body: Mapping[str, Any]) -> P:
+def _parse(model: type[P], body: Mapping[str, Any]) -> P:
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        raise PeerError(f"an answer that cannot be read: {error.errors(include_url=False)[0]['msg']}") from None
+        raise PeerError(f"received an invalid answer: {error.errors(include_url=False)[0]['msg']}") from None
 
 
 def _s(count: int) -> str:

@@ -1,8 +1,8 @@
-"""The gateway's HTTP interface, as one-shot commands use it.
+"""A client of the gateway's HTTP interface, for one-shot commands.
 
-Owns requests, the reading of server-sent events and the translation of what can go wrong. Blocking on purpose:
-a command waits for one answer at a time, and the standard library's client starts in a fraction of the time an
-asynchronous one takes. It takes nobody's place in the space, because it opens no WebSocket.
+Owns requests, reading server-sent events, and the translation of errors. Blocking on purpose: a command waits for one
+answer at a time, and the standard library's client starts in a fraction of the time of an asynchronous one. It opens no
+WebSocket, so it never takes over a participant's connection.
 """
 
 import http.client
@@ -21,15 +21,15 @@ from mew_protocol.errors import CAPABILITY_VIOLATION, UNAUTHORIZED
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted, Unauthorized
 
 ANSWER_SECONDS: Final = 10.0
-"""How long a single answer may take."""
+"""Timeout of a single answer."""
 
 SILENCE_SECONDS: Final = 45.0
-"""How long an event stream may be silent; the gateway says something every 15 seconds."""
+"""Timeout of an event stream without any data; the gateway sends at least a comment every 15 seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """One server-sent event: `board`, `envelope` or `reset`, with its JSON value."""
+class ServerSentEvent:
+    """A server-sent event: `board`, `envelope` or `reset`, and its JSON value."""
 
     name: str
     body: Any
@@ -37,25 +37,25 @@ class Event:
 
 
 class EventStream:
-    """An open event stream. Reading blocks; what was read before a time-out is not given again."""
+    """An open event stream. Reading blocks; a partial event is lost when a read times out."""
 
     def __init__(self, response: http.client.HTTPResponse, wire: socket.socket, gateway: str) -> None:
         self._response = response
         self._wire = wire
         self._gateway = gateway
 
-    def next(self, *, deadline: float | None = None) -> Event:
-        """The next event.
+    def next(self, *, deadline: float | None = None) -> ServerSentEvent:
+        """Wait for the next event.
 
-        `deadline` is a moment of `time.monotonic()`; past it TimeoutError is raised, after which the stream is of
-        no more use. Raises `NotConnected` when the gateway closes the stream or falls silent.
+        `deadline` is a time of `time.monotonic()`. Raises `TimeoutError` past it, after which the stream must not be
+        used, and `NotConnected` when the gateway closes the stream or sends nothing for too long.
         """
         name, event_id, lines = "message", None, list[str]()
         while True:
             line = self._line(deadline)
             if not line:
                 if lines:
-                    return Event(name, self._value("\n".join(lines)), event_id)
+                    return ServerSentEvent(name, self._value("\n".join(lines)), event_id)
                 name = "message"
                 continue
             field, _, value = line.partition(":")
@@ -68,13 +68,13 @@ class EventStream:
                 case "id":
                     event_id = value
                 case _:
-                    pass  # a comment keeps the line alive; other fields are for browsers
+                    pass  # comments keep the connection open; other fields are for browsers
 
     def _value(self, text: str) -> Any:
         try:
             return json.loads(text)
         except ValueError:
-            raise NotConnected(self._gateway, "an unreadable event arrived") from None
+            raise NotConnected(self._gateway, "received an event that cannot be read") from None
 
     def _line(self, deadline: float | None) -> str:
         left = SILENCE_SECONDS if deadline is None else deadline - time.monotonic()
@@ -86,7 +86,7 @@ class EventStream:
         except TimeoutError:
             if deadline is not None and time.monotonic() >= deadline:
                 raise
-            raise NotConnected(self._gateway, f"nothing heard for {SILENCE_SECONDS:g} seconds") from None
+            raise NotConnected(self._gateway, f"received nothing for {SILENCE_SECONDS:g} seconds") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise NotConnected(self._gateway, _cause(error)) from None
         if not raw:
@@ -95,10 +95,10 @@ class EventStream:
 
 
 class GatewayApi:
-    """One participant's view of one space over HTTP.
+    """A participant's access to one space over HTTP.
 
-    `gateway` may be given as ws:// or http://, they share a port. Every method raises `NotConnected` when nobody
-    answers, `Unauthorized` when the token is refused, and `GatewayError` for what the gateway refuses otherwise.
+    `gateway` may be a ws:// or an http:// URL, since both use one port. Every method raises `NotConnected` if the
+    gateway does not answer, `Unauthorized` if it refuses the token, and `GatewayError` if it refuses the request.
     """
 
     def __init__(self, gateway: str, *, space: str, participant: str, token: str) -> None:
@@ -108,16 +108,16 @@ class GatewayApi:
         self._token = token
 
     def health(self) -> dict[str, Any]:
-        """What the gateway says of itself; needs no token."""
+        """The gateway's health check; needs no token."""
         return self._object("GET", "/health")
 
     def board(self) -> dict[str, Any]:
-        """The board's JSON; `mew_protocol.payloads.participant.Board` reads it."""
-        return self._object("GET", f"/spaces/{_part(self.space)}/context")
+        """The board as JSON, in the shape of `mew_protocol.payloads.participant.Board`."""
+        return self._object("GET", f"/spaces/{_quoted(self.space)}/context")
 
     def send(self, envelope: Mapping[str, Any]) -> str:
         """Send an envelope as the participant. Returns its id. Raises `NotPermitted` without the capability."""
-        path = f"/participants/{_part(self.participant)}/messages?space={_part(self.space)}"
+        path = f"/participants/{_quoted(self.participant)}/messages?space={_quoted(self.space)}"
         try:
             answer = self._object("POST", path, json.dumps(envelope, ensure_ascii=False).encode())
         except _RefusedError as refusal:
@@ -127,19 +127,24 @@ class GatewayApi:
         return str(answer["id"])
 
     def participants(self) -> list[dict[str, Any]]:
-        """Everybody who belongs to the space: `id`, `connected`, `capabilities`."""
-        listed = self._object("GET", f"/participants?space={_part(self.space)}").get("participants")
+        """All participants of the space, connected or not: `id`, `connected`, `capabilities`."""
+        listed = self._object("GET", f"/participants?space={_quoted(self.space)}").get("participants")
         return listed if isinstance(listed, list) else []
 
     def messages(self, since: str | None = None) -> dict[str, Any]:
-        """What was said since `since` (a `next` of before; else since ever): `messages`, `next`, `complete`, `more`."""
-        place = f"&since={_part(since)}" if since is not None else ""
-        return self._object("GET", f"/participants/{_part(self.participant)}/messages?space={_part(self.space)}{place}")
+        """A page of messages after `since`, the last page's `next`: `messages`, `next`, `complete`, `more`."""
+        place = f"&since={_quoted(since)}" if since is not None else ""
+        return self._object(
+            "GET", f"/participants/{_quoted(self.participant)}/messages?space={_quoted(self.space)}{place}"
+        )
 
     @contextmanager
     def events(self) -> Iterator[EventStream]:
-        """The space's events from now on; the first one is the board."""
-        with self._request("GET", f"/spaces/{_part(self.space)}/events", accept="text/event-stream") as (answer, wire):
+        """The space's events from now on, starting with the board."""
+        with self._request("GET", f"/spaces/{_quoted(self.space)}/events", accept="text/event-stream") as (
+            answer,
+            wire,
+        ):
             yield EventStream(answer, wire, self.gateway)
 
     def _object(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
@@ -151,7 +156,7 @@ class GatewayApi:
             except ValueError:
                 value = None
         if not isinstance(value, dict):
-            raise GatewayError(f"{self.gateway} does not answer like a MEW gateway")
+            raise GatewayError(f"{self.gateway} is not a MEW gateway")
         return value
 
     @contextmanager
@@ -169,7 +174,7 @@ class GatewayApi:
                 connection.request(method, urlsplit(self.gateway).path.rstrip("/") + path, body, headers)
                 answer = connection.getresponse()
             except (UnicodeEncodeError, ValueError):
-                raise ConfigError("--token", "holds characters that no token has") from None
+                raise ConfigError("--token", "contains characters that no token has") from None
             except (OSError, http.client.HTTPException) as error:
                 raise NotConnected(self.gateway, _cause(error)) from None
             if answer.status >= HTTPStatus.BAD_REQUEST:
@@ -193,12 +198,12 @@ class GatewayApi:
 
 class _RefusedError(GatewayError):
     def __init__(self, message: str, code: str) -> None:
-        super().__init__(f"the gateway refused this: {message}")
+        super().__init__(f"the gateway refused the request: {message}")
         self.code = code
 
 
 def http_url(gateway: str) -> str:
-    """The HTTP address of a gateway given in either scheme. Raises `ConfigError`."""
+    """The http:// URL of a gateway that is given in either scheme. Raises `ConfigError`."""
     scheme, mark, rest = gateway.strip().partition("://")
     swapped = {"ws": "http", "wss": "https", "http": "http", "https": "https"}.get(scheme.lower())
     try:
@@ -206,7 +211,7 @@ def http_url(gateway: str) -> str:
     except ValueError:
         usable = False
     if swapped is None or not usable:
-        raise ConfigError("--gateway", f"'{gateway}' is no gateway", "a URL like ws://127.0.0.1:8080")
+        raise ConfigError("--gateway", f"'{gateway}' is not a gateway URL", "a URL like ws://127.0.0.1:8080")
     return f"{swapped}://{rest}".rstrip("/")
 
 
@@ -218,14 +223,14 @@ def _connection(gateway: str) -> http.client.HTTPConnection:
     return make(parts.hostname or "", parts.port, timeout=ANSWER_SECONDS)
 
 
-def _part(text: str) -> str:
+def _quoted(text: str) -> str:
     return quote(text, safe="")
 
 
 def _cause(error: Exception) -> str:
     match error:
         case TimeoutError():
-            return "no answer in time"
+            return "timed out"
         case ConnectionRefusedError():
             return "connection refused"
         case socket.gaierror():

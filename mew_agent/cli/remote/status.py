@@ -1,58 +1,68 @@
 """`mew status`: the board of a space, once or as it changes.
 
-Owns where the board comes from and how often it is drawn; how it looks is `board_table`.
+Owns where the board comes from and how often it is drawn. Its layout is `board.table`.
 """
 
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import Flags
-from mew_agent.cli.board.live_board import entry_of, follow
+from mew_agent.cli.app.options import ConnectionOptions, with_connection_options
+from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.board.table import board_line, board_lines
-from mew_agent.cli.remote.identity import Seat, config_of, take_seat
+from mew_agent.cli.remote.session import ApiSession, configuration_at, open_session
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 
-def show_status(flags: Flags, *, watch: bool, as_json: bool) -> int:
-    """Print the board. With `watch`, go on until the gateway stops or the user does."""
-    seat = take_seat(flags)
-    _warn_of_orphans(seat)
+@with_connection_options
+def show_status(
+    connection: ConnectionOptions,
+    *,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep running, and redraw on each report.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines, one object per participant.")] = False,
+) -> int:
+    """Show how full each agent's context window is.
+
+    KNOWN says where a figure comes from; `~` marks an estimate, `?` an unknown figure.
+    """
+    session = open_session(connection)
+    _warn_if_unsupervised(session)
     if watch:
-        return _watch(seat, as_json=as_json)
-    board = Board.model_validate(seat.api.board())
+        return _watch(session, as_json=as_json)
+    board = Board.model_validate(session.api.board())
     if as_json:
         for entry in board.participants:
             _print_json(entry)
     else:
-        terminal.say_lines(_lines(board, seat, _agents(seat)))
+        terminal.print_lines(_lines(board, session, _agents(session)))
     return terminal.DONE
 
 
-def _warn_of_orphans(seat: Seat) -> None:
-    run = seat.run()
+def _warn_if_unsupervised(session: ApiSession) -> None:
+    run = session.run()
     if run is not None and run.pids.supervisor is not None and not run.is_running(run.pids.supervisor):
-        terminal.warn("`mew up` of this space was killed: what ends now stays ended; `mew down` stops the rest")
+        terminal.warn("`mew up` of this space was killed, so programs are not restarted; `mew down` stops the rest")
 
 
-def _watch(seat: Seat, *, as_json: bool) -> int:
+def _watch(session: ApiSession, *, as_json: bool) -> int:
     if as_json or not terminal.is_terminal(sys.stdout):
-        return _follow_plainly(seat, as_json=as_json)
-    return _redraw(seat)
+        return _print_changes(session, as_json=as_json)
+    return _redraw(session)
 
 
-def _follow_plainly(seat: Seat, *, as_json: bool) -> int:
-    """A line for everybody who reports, then a line for each change."""
+def _print_changes(session: ApiSession, *, as_json: bool) -> int:
+    """Print a line for each participant that has reported, then a line for each change."""
     board: Board | None = None
-    with seat.api.events() as events:
+    with session.api.events() as events:
         while True:
             event = events.next()
-            board, changed = follow(board, event.name, event.body)
+            board, changed = apply_event(board, event.name, event.body)
             if board is None or (changed is None and event.name != "board"):
                 continue
             shown = board.participants if changed is None else (entry_of(board, changed),)
@@ -60,56 +70,54 @@ def _follow_plainly(seat: Seat, *, as_json: bool) -> int:
                 if entry is not None and as_json:
                     _print_json(entry)
                 elif entry is not None and entry.status is not None:
-                    terminal.say(board_line(entry, now=_now(), fault=_faults(seat).get(entry.id)))
+                    terminal.print_line(board_line(entry, now=_now(), fault=_faults(session).get(entry.id)))
 
 
-def _redraw(seat: Seat) -> int:
-    """The table in place. It is drawn again every half second too, because ages grow without any event."""
+def _redraw(session: ApiSession) -> int:
+    """Draw the table in place. It is redrawn twice a second, because ages grow without any event."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     latest: list[Board] = []
-    agents = _agents(seat)
+    agents = _agents(session)
 
-    def drawn() -> "Text":
-        text = "\n".join(_lines(latest[-1], seat, agents)) if latest else "waiting for the board ..."
+    def draw() -> "Text":
+        text = "\n".join(_lines(latest[-1], session, agents)) if latest else "waiting for the board ..."
         return Text.from_ansi(text, no_wrap=True, overflow="crop")
 
     with (
-        seat.api.events() as events,
+        session.api.events() as events,
         Live(
-            get_renderable=drawn, console=Console(highlight=False), refresh_per_second=2, redirect_stdout=False
+            get_renderable=draw, console=Console(highlight=False), refresh_per_second=2, redirect_stdout=False
         ) as live,
     ):
         board: Board | None = None
         while True:
             event = events.next()
-            board, changed = follow(board, event.name, event.body)
+            board, changed = apply_event(board, event.name, event.body)
             if board is not None and (changed is not None or event.name == "board"):
                 latest[:] = [board]
                 live.refresh()
 
 
-def _lines(board: Board, seat: Seat, agents: frozenset[str]) -> list[str]:
-    run = seat.run()
+def _lines(board: Board, session: ApiSession, agents: frozenset[str]) -> list[str]:
+    run = session.run()
     launched = tuple(run.pids.participants) if run else ()
     faults = run.faults() if run else None
-    return board_lines(
-        board, now=_now(), look=terminal.look(sys.stdout), launched=launched, agents=agents, faults=faults
-    )
+    style = terminal.style_of(sys.stdout)
+    return board_lines(board, now=_now(), style=style, launched=launched, agents=agents, faults=faults)
 
 
-def _agents(seat: Seat) -> frozenset[str]:
-    """Whom space.yaml configures as agents: they have a context, whether they have reported it yet or not."""
-    config = config_of(seat)
-    return (
-        frozenset(name for name, one in config.participants.items() if one.agent is not None) if config else frozenset()
-    )
+def _agents(session: ApiSession) -> frozenset[str]:
+    """The agents of space.yaml. They have a context even before they report it."""
+    config = configuration_at(session.run_path)
+    participants = config.participants if config else {}
+    return frozenset(name for name, one in participants.items() if one.agent is not None)
 
 
-def _faults(seat: Seat) -> dict[str, str]:
-    run = seat.run()
+def _faults(session: ApiSession) -> dict[str, str]:
+    run = session.run()
     return run.faults() if run else {}
 
 

@@ -1,7 +1,7 @@
-"""The `agent:` sections of a space.yaml: checked as the agent itself will, and made into what its process is given.
+"""Checks the `agent:` sections of a space.yaml, and turns them into the settings of the agents' processes.
 
-Owns what a space adds to an agent's settings: its models' facts, a place for its conversation, the address of the
-rehearsal model. Starts nothing; what settings mean is `mew_agent.config.agent_config`.
+Owns what a space adds to an agent's settings: facts about models, the file of its conversation, the address of the
+rehearsal model. What settings mean is in `mew_agent.config.agent_config`.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Any
 from mew_protocol.agent_settings import REHEARSAL, WrittenAgentSettings
 from mew_spaces.config.loading import SpaceConfig
 
-from mew_agent.cli.space.locate import place_of, space_folder
+from mew_agent.cli.app.locate import place_of, space_folder
 from mew_agent.config.agent_config import (
     AgentConfig,
     Source,
@@ -25,7 +25,7 @@ from mew_agent.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class AgentSection:
-    """An agent's section of space.yaml, as it is written and as it will be understood."""
+    """An agent's section of space.yaml, as written and as the agent will read it."""
 
     written: Mapping[str, Any]
     config: AgentConfig
@@ -35,19 +35,19 @@ class AgentSection:
 def read_section(
     name: str, section: WrittenAgentSettings, space: SpaceConfig, path: Path, environ: Mapping[str, str]
 ) -> AgentSection:
-    """Read an agent's section as the agent itself will. Raises `ConfigError`."""
+    """Read a section in the way the agent will. Raises `ConfigError`."""
     written = section.given()
     facts = {model: known.model_dump(exclude_none=True) for model, known in space.models.items()}
     if facts:
         written["models"] = facts
     where = place_of(path, name, "agent")
     places = {key: place_of(path, name, "agent", at=key) for key in section.model_fields_set}
-    # The real gateway and token are not settled yet, and play no part in what can be wrong here.
+    # Placeholders: the real gateway and token are chosen later, and nothing checked here depends on them.
     identity = Source("mew up", {"gateway": "ws://127.0.0.1", "space": "-", "id": name, "token": "-"})
     config, notices = build_agent_config(
         [environment_source(environ), Source(where, written, places, space_folder(path)), identity], environ=environ
     )
-    written["policy"] = config.policy  # a file of its own is named so that it is found from anywhere
+    written["policy"] = config.policy  # the path of a policy file is absolute now
     if config.tokenizer_file is not None:
         written["tokenizer_file"] = str(config.tokenizer_file.absolute())
     check_model_source(config, where=where)
@@ -59,8 +59,8 @@ def read_section(
     return AgentSection(written, config, notices)
 
 
-def handed_over(agent: AgentSection, store: Path, model_port: int | None) -> dict[str, Any]:
-    """The settings given to the agent's process; a rehearsal gets the address of the space's own model."""
+def process_settings(agent: AgentSection, store: Path, model_port: int | None) -> dict[str, Any]:
+    """The settings that the agent's process gets; on the rehearsal model, with that model's address."""
     settings = {"store": str(store), **agent.written}
     if agent.config.base_url == REHEARSAL:
         settings.pop("api_key_env", None)
@@ -71,15 +71,15 @@ def handed_over(agent: AgentSection, store: Path, model_port: int | None) -> dic
     return settings
 
 
-def window_for(rehearsing: list[AgentConfig]) -> tuple[str, ...]:
-    """The rehearsal model's window is at least what any of its agents was told to count on."""
+def window_arguments(rehearsing: list[AgentConfig]) -> tuple[str, ...]:
+    """Arguments that make the rehearsal model's window as large as the largest limit of its agents."""
     limits = [one.context_token_limit for one in rehearsing if one.context_token_limit]
     return ("--window", str(max(limits))) if limits else ()
 
 
-def check_rehearsal(agent: AgentConfig, *, runs: bool) -> None:
-    """An agent on the rehearsal model needs one that runs. Raises `ConfigError`."""
-    if agent.base_url == REHEARSAL and not runs:
+def check_rehearsal(agent: AgentConfig, *, has_rehearsal: bool) -> None:
+    """Refuse an agent on the rehearsal model in a space without one. Raises `ConfigError`."""
+    if agent.base_url == REHEARSAL and not has_rehearsal:
         raise ConfigError(
-            agent.id, "this space was started without a rehearsal model; `mew down` and `mew up` start one"
+            agent.id, "this space runs without a rehearsal model; restart it with `mew down` and `mew up`"
         )

@@ -1,80 +1,97 @@
-"""`mew space clean`: away with what a space wrote; never with what somebody wrote for it.
+"""`mew space clean`: removes files that runs of a space wrote, never files that a person wrote.
 
-Owns what belongs to which sort. space.yaml, agents/ and everything outside the space's own folders stay.
+Owns which files belong to which selection. space.yaml, agents/ and everything outside the space's own folders stay.
 """
 
 import stat
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from mew_spaces.gateway.auth import state_dir
 from mew_spaces.launch.run_file import run_file_path
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.remote.identity import find_run
-from mew_agent.cli.space.locate import space_config_path, space_folder
+from mew_agent.cli.app.locate import find_run, relative_to, space_config_path, space_folder
+from mew_agent.cli.app.options import FolderOption
 from mew_agent.errors import ConfigError
 
 _KEPT = ".gitignore"
 
 
 @dataclass(frozen=True, slots=True)
-class Sorts:
-    """What to clean. Neither means logs and FIFOs; `everything` adds tokens, conversations and the run file."""
+class _Selection:
+    """What to remove. Without `logs`, `fifos` and `everything` it means logs and FIFOs."""
 
     logs: bool = False
     fifos: bool = False
     everything: bool = False
 
+    @property
+    def is_default(self) -> bool:
+        return not (self.logs or self.fifos or self.everything)
 
-def clean(folder: Path | None, sorts: Sorts, *, force: bool, dry_run: bool) -> int:
-    """Remove files, or name them. Returns the exit code; raises `ConfigError` where that would do harm."""
-    config = space_config_path(None, folder)
-    place, state = space_folder(config), state_dir(config)
-    found = find_run(place)
-    runs = found is not None and found[1].is_alive
-    doomed = list(_files(place, state, sorts))
+
+def clean(
+    *,
+    logs: Annotated[bool, typer.Option("--logs", help="Remove logs only.")] = False,
+    fifos: Annotated[bool, typer.Option("--fifos", help="Remove FIFOs only.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Remove tokens and conversations too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do not ask; empty the logs of a running space.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files without removing them.")] = False,
+    space_dir: FolderOption = None,
+) -> int:
+    """Remove the logs and FIFOs of past runs.
+
+    Keeps space.yaml and agents/.
+    """
+    selection = _Selection(logs, fifos, everything)
+    config = space_config_path(None, space_dir)
+    folder, state = space_folder(config), state_dir(config)
+    found = find_run(folder)
+    is_running = found is not None and found[1].is_alive
+    files = list(_files(folder, state, selection))
     if dry_run:
-        for path in doomed:
-            terminal.say(f"would {'empty' if runs else 'remove'} {_near(path, place)}")
-        terminal.say(_count(doomed, "to clean"))
+        for path in files:
+            terminal.print_line(f"would {'empty' if is_running else 'remove'} {relative_to(folder, path)}")
+        terminal.print_line(_count(files, "to clean"))
         return terminal.DONE
-    if runs and sorts.everything:
-        raise ConfigError(str(place), "the space runs; stop it with `mew down` before --all")
-    if runs and not force:
-        raise ConfigError(str(place), "the space runs; --force empties its logs, FIFOs stay")
-    if doomed and sorts.everything and not force and not _confirmed(doomed):
+    if is_running and everything:
+        raise ConfigError(str(folder), "the space is running; stop it with `mew down` before --all")
+    if is_running and not force:
+        raise ConfigError(str(folder), "the space is running; --force empties its logs and keeps its FIFOs")
+    if files and everything and not force and not _is_confirmed(files):
         return terminal.DONE
-    cleaned = [path for path in doomed if _away(path, runs=runs)]
-    terminal.say(_count(cleaned, "cleaned"))
+    cleaned = [path for path in files if _remove(path, is_running=is_running)]
+    terminal.print_line(_count(cleaned, "cleaned"))
     return terminal.DONE
 
 
-def _files(place: Path, state: Path, sorts: Sorts) -> Iterator[Path]:
-    neither = not (sorts.logs or sorts.fifos or sorts.everything)
-    if sorts.logs or sorts.everything or neither:
-        for folder in (place / "logs", state / "logs"):
-            yield from _below(folder, "*.log*", "*.jsonl*")
-    if sorts.fifos or sorts.everything or neither:
-        for folder in (place / "fifos", state / "fifos"):
-            yield from (path for path in _below(folder, "*") if stat.S_ISFIFO(path.lstat().st_mode))
-    if sorts.everything:
-        yield from _below(state / "sessions", "*")
-        yield from _below(state / "tokens", "*.token")
+def _files(folder: Path, state: Path, selection: _Selection) -> Iterator[Path]:
+    if selection.logs or selection.everything or selection.is_default:
+        for place in (folder / "logs", state / "logs"):
+            yield from _files_in(place, "*.log*", "*.jsonl*")
+    if selection.fifos or selection.everything or selection.is_default:
+        for place in (folder / "fifos", state / "fifos"):
+            yield from (path for path in _files_in(place, "*") if stat.S_ISFIFO(path.lstat().st_mode))
+    if selection.everything:
+        yield from _files_in(state / "sessions", "*")
+        yield from _files_in(state / "tokens", "*.token")
         yield from (path for path in (run_file_path(state),) if path.exists())
 
 
-def _below(folder: Path, *patterns: str) -> Iterator[Path]:
-    """Files directly in a folder. A link is removed as itself, never followed."""
+def _files_in(folder: Path, *patterns: str) -> Iterator[Path]:
+    """The files directly in a folder. A link counts as a file and is never followed."""
     paths = {path for pattern in patterns for path in folder.glob(pattern)}
     yield from sorted(path for path in paths if not (path.is_dir() and not path.is_symlink()) and path.name != _KEPT)
 
 
-def _away(path: Path, *, runs: bool) -> bool:
-    """A file that a running program writes is emptied, since it would go on with one that nobody sees."""
-    if not runs:
+def _remove(path: Path, *, is_running: bool) -> bool:
+    """Remove a file, or empty it while programs run: they would keep writing to a removed file unseen."""
+    if not is_running:
         path.unlink(missing_ok=True)
     elif path.is_file() and not path.is_symlink():
         path.open("w").close()
@@ -83,19 +100,12 @@ def _away(path: Path, *, runs: bool) -> bool:
     return True
 
 
-def _confirmed(doomed: list[Path]) -> bool:
-    import sys
-
+def _is_confirmed(files: list[Path]) -> bool:
     if not terminal.is_terminal(sys.stdin):
-        raise ConfigError("--all", "removes tokens and conversations", "--force, where nobody can be asked")
-    return bool(typer.confirm(f"Remove {len(doomed)} files, tokens and conversations among them?"))
-
-
-def _near(path: Path, place: Path) -> str:
-    try:
-        return str(path.relative_to(place))
-    except ValueError:
-        return str(path)
+        raise ConfigError(
+            "--all", "removes tokens and conversations, and there is no terminal to confirm it", "--force"
+        )
+    return bool(typer.confirm(f"Remove {len(files)} files, including tokens and conversations?"))
 
 
 def _count(paths: list[Path], what: str) -> str:

@@ -1,130 +1,92 @@
-"""`mew up` and `mew down`, also as `mew space up|down|status|connect|clean`: a whole space from its space.yaml."""
+"""`mew up` and `mew down`: start and stop a whole space from its space.yaml."""
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from mew_spaces.launch.supervisor import stop_space
 
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.locate import find_run
 from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
-    Flags,
-    FolderFlag,
-    HostFlag,
+    ConnectionOptions,
+    FolderOption,
+    HostOption,
     LogLevel,
-    LogLevelFlag,
-    PortFlag,
-    help_when_alone,
-    with_flags,
+    LogLevelOption,
+    PortOption,
 )
-
-if TYPE_CHECKING:
-    from mew_agent.cli.space.plan import Request
-
-app = typer.Typer(
-    help="Take part in a space (`connect`); start, stop and look at it.",
-    invoke_without_command=True,
-    callback=help_when_alone,
-)
+from mew_agent.cli.space.plan import LaunchPlan, StartOptions, make_launch_plan
+from mew_agent.cli.space.up import start_detached, start_here
+from mew_agent.errors import ConfigError
 
 
-UP = "Start a space: its gateway, and who has `auto_start`."
-"""`mew up` in lists of commands; likewise `DOWN`."""
-
-DOWN = "Stop the running space of this folder."
-
-
-@app.command(short_help=UP)
 def up(
     *,
-    detach: Annotated[bool, typer.Option("--detach", help="Leave it running in the background.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Run in the background.")] = False,
     interactive: Annotated[
-        bool, typer.Option("--interactive", "-i", help="In the background, and talk in it from here.")
+        bool, typer.Option("--interactive", "-i", help="Run in the background and join from this terminal.")
     ] = False,
-    participant: Annotated[str | None, typer.Option("--participant", help="With -i: as whom.")] = None,
-    port: PortFlag = DEFAULT_PORT,
-    config: Annotated[Path | None, typer.Option("--config", "-c", help="The space.yaml.")] = None,
-    space_dir: Annotated[Path | None, typer.Option("--space-dir", "-d", help="Its folder; else this one.")] = None,
-    host: HostFlag = DEFAULT_HOST,
-    log_level: LogLevelFlag = LogLevel.INFO,
-    background: Annotated[bool, typer.Option("--background", hidden=True)] = False,
+    participant: Annotated[
+        str | None,
+        typer.Option(
+            "--participant", metavar="ID", help="With -i: participant to act as (default: the space's person)."
+        ),
+    ] = None,
+    port: PortOption = DEFAULT_PORT,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="Path of space.yaml (default: found in the folder)."),
+    ] = None,
+    space_dir: Annotated[
+        Path | None,
+        typer.Option("--space-dir", "-d", metavar="FOLDER", help="Folder of the space (default: this one)."),
+    ] = None,
+    host: HostOption = DEFAULT_HOST,
+    log_level: LogLevelOption = LogLevel.INFO,
+    plan_from_stdin: Annotated[bool, typer.Option("--plan-from-stdin", hidden=True)] = False,
 ) -> int:
-    """Start a space's gateway and every participant with `auto_start`; Ctrl-C stops them all.
+    """Start a space: its gateway and its participants.
 
-    `base_url: rehearsal` under `agent:` starts a rehearsal model for the space, to try things out without a
-    provider.
+    Starts every participant with `auto_start`; Ctrl-C stops them all. An agent with `base_url: rehearsal` uses a
+    built-in rehearsal model, so you can try things out without a provider.
     """
-    from mew_agent.cli.space.plan import Request
-    from mew_agent.cli.space.up import start_detached, start_here
-
-    request = Request(config=config, folder=space_dir, host=host, port=port, log_level=log_level)
+    if sys.platform == "win32":
+        raise ConfigError("mew up", "needs a POSIX system; run `mew gateway start` and `mew agent run` by hand")
+    if plan_from_stdin:
+        return start_here(LaunchPlan.from_json(sys.stdin.buffer.read()), is_background=True)
+    if participant is not None and not interactive:
+        raise ConfigError("--participant", "requires --interactive")
+    options = StartOptions(config, space_dir, host, port, log_level, joins=interactive, participant=participant)
+    plan = make_launch_plan(options)
     if interactive:
-        return _start_and_talk(request, participant)
-    if participant is not None:
-        from mew_agent.errors import ConfigError
-
-        raise ConfigError("--participant", "says as whom you talk", "--interactive with it")
-    return start_detached(request) if detach else start_here(request, background=background)
+        return _start_and_join(plan, participant)
+    return start_detached(plan) if detach else start_here(plan)
 
 
-def _start_and_talk(request: "Request", participant: str | None) -> int:
-    from mew_spaces.config.loading import load_space
+def _start_and_join(plan: LaunchPlan, participant: str | None) -> int:
+    from mew_agent.cli.chat.connect import join_space
 
-    from mew_agent.cli.app import terminal
-    from mew_agent.cli.chat.connect import connect as join
-    from mew_agent.cli.space.locate import space_config_path, space_folder
-    from mew_agent.cli.space.plan import check_person
-    from mew_agent.cli.space.up import start_detached
-
-    path = space_config_path(request.config, request.folder)
-    folder = space_folder(path)
-    check_person(load_space(path), participant)
-    start_detached(request)
+    start_detached(plan)
     try:
-        return join(Flags(participant=participant, folder=folder))
+        return join_space(ConnectionOptions(participant=participant, folder=plan.launch.folder), plan.launch.config)
     finally:  # also after Ctrl-C
-        terminal.say("the space keeps running; `mew down` stops it")
+        terminal.print_line("the space keeps running; `mew down` stops it")
 
 
-@app.command(short_help=DOWN)
-def down(space_dir: FolderFlag = None) -> int:
-    """Stop the running space of this folder, with everything it started."""
-    from mew_spaces.launch.supervisor import stop_space
+def down(space_dir: FolderOption = None) -> int:
+    """Stop the running space of this folder.
 
-    from mew_agent.cli.app import terminal
-    from mew_agent.cli.remote.identity import find_run
-
+    Stops everything that `mew up` started.
+    """
     found = find_run(space_dir)
     if found is None:
-        terminal.say("nothing is running here")
+        terminal.print_line("no space is running here")
         return terminal.DONE
     path, run = found
     stopped = stop_space(path, run)
-    terminal.say(f"{run.space}: stopped" if stopped else f"{run.space}: was not running any more; tidied up")
+    terminal.print_line(f"{run.space}: stopped" if stopped else f"{run.space}: had already ended; cleaned up")
     return terminal.DONE
-
-
-@app.command(short_help="Take part in the running space from this terminal.")
-@with_flags
-def connect(flags: Flags) -> int:
-    """Take part in the running space from this terminal; /help there tells what can be typed."""
-    from mew_agent.cli.chat.connect import connect as join
-
-    return join(flags)
-
-
-@app.command()
-def clean(
-    *,
-    logs: Annotated[bool, typer.Option("--logs", help="Only logs.")] = False,
-    fifos: Annotated[bool, typer.Option("--fifos", help="Only FIFOs.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Also tokens and conversations.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Ask nothing, and empty logs of a running space.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Name the files and leave them.")] = False,
-    space_dir: FolderFlag = None,
-) -> int:
-    """Remove logs and FIFOs that runs of this folder's space left. space.yaml and agents always stay."""
-    from mew_agent.cli.space import clean as cleaning
-
-    sorts = cleaning.Sorts(logs=logs, fifos=fifos, everything=everything)
-    return cleaning.clean(space_dir, sorts, force=force, dry_run=dry_run)

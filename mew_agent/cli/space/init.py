@@ -1,6 +1,6 @@
-"""`mew init`: a space from a template, in this folder's `.mew`.
+"""`mew init`: creates a space from a template in the `.mew` folder of the working folder.
 
-Owns which files are made and what is said about them. What a template is and how it is filled is `templates`.
+Owns which files are written and what is printed about them. What a template is and how it is filled is `templates`.
 """
 
 import getpass
@@ -9,70 +9,81 @@ import shutil
 import sys
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
+from mew_protocol.agent_settings import REHEARSAL
+from mew_spaces.config.loading import parse_space
 
-if TYPE_CHECKING:
-    from mew_agent.cli.space.templates import Template, Variable
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.locate import SPACE_FILE, find_run
+from mew_agent.cli.space.templates import (
+    DEFAULT_TEMPLATE,
+    SPACE_NAME,
+    Template,
+    TemplateContext,
+    TemplateVariable,
+    choose_values,
+    find_templates,
+    render,
+)
+from mew_agent.errors import ConfigError
 
 IGNORED: Final = (".mew/fifos/", ".mew/logs/", ".mew/run.json", ".mew/sessions/", ".mew/tokens/", "fifos/", "logs/")
-"""What of a space is not for version control."""
+"""Files of a space that do not belong in version control."""
 
 _FOLDERS: Final = ("agents", "logs", "fifos", "tokens")
 
 
 def init(
-    template: Annotated[str | None, typer.Argument(metavar="TEMPLATE", help="Which template.")] = None,
+    template: Annotated[str | None, typer.Argument(metavar="TEMPLATE", help="Name of the template.")] = None,
     *,
-    name: Annotated[str | None, typer.Option("--name", help="The space's id; else the folder's name.")] = None,
-    model: Annotated[str | None, typer.Option("--model", help="The agents' model; `rehearsal` needs no key.")] = None,
-    description: Annotated[str | None, typer.Option("--description", help="What the space is for.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a space that is here already.")] = False,
-    list_templates: Annotated[bool, typer.Option("--list-templates", help="Name the templates.")] = False,
-    template_info: Annotated[
-        str | None, typer.Option("--template-info", metavar="TEMPLATE", help="Tell about one template.")
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="ID", help="Space id (default: the folder's name).")
     ] = None,
-    port: Annotated[int | None, typer.Option("--port", hidden=True)] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="Model of the agents; `rehearsal` needs no key.")
+    ] = None,
+    description: Annotated[
+        str | None, typer.Option("--description", metavar="TEXT", help="Description of the space.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the space of this folder.")] = False,
+    list_templates: Annotated[bool, typer.Option("--list-templates", help="List the templates.")] = False,
+    template_info: Annotated[
+        str | None, typer.Option("--template-info", metavar="TEMPLATE", help="Describe a template.")
+    ] = None,
+    port: Annotated[int | None, typer.Option("--port", metavar="PORT", hidden=True)] = None,
 ) -> int:
-    """Make a space from a template: its space.yaml and agents, in `.mew` of this folder.
+    """Create a space in this folder from a template.
 
-    Templates are ours, those of ~/.mew/templates, and those of ./templates. At a terminal it asks for what is not
-    given; elsewhere the environment and the defaults stand. Secrets stay in the environment.
+    Writes space.yaml and agents/ to `.mew`. Besides the built-in templates, it finds those in ./templates and
+    ~/.mew/templates. In a terminal it asks for missing values; otherwise it uses the environment and the defaults.
+    Secrets stay in the environment.
     """
-    from mew_agent.cli.app import terminal
-    from mew_agent.cli.space.templates import find_templates
-
     folder = Path.cwd()
     templates = find_templates(folder, Path.home())
     if list_templates:
         width = max(len(one) for one in templates)
-        terminal.say_lines(f"{one.name:<{width}}  {one.origin:<8}  {_headline(one)}" for one in templates.values())
+        terminal.print_lines(f"{one.name:<{width}}  {one.origin:<8}  {_headline(one)}" for one in templates.values())
         return terminal.DONE
     if template_info is not None:
-        return _tell_of(_chosen(template_info, templates))
+        return _describe(_chosen(template_info, templates))
     _refuse_to_overwrite(folder, force=force)
     if port is not None:
         terminal.warn("--port has no effect here; give it to `mew up`")
     given = {"SPACE_NAME": name, "AGENT_MODEL": model, "SPACE_DESCRIPTION": description}
-    at_terminal = terminal.is_terminal(sys.stdin) and terminal.is_terminal(sys.stdout)
-    chosen = _chosen(template or _ask_which(templates, at_terminal=at_terminal), templates)
-    return _make(chosen, folder, {key: value for key, value in given.items() if value}, at_terminal=at_terminal)
+    asks = terminal.is_terminal(sys.stdin) and terminal.is_terminal(sys.stdout)
+    chosen = _chosen(template or _ask_which(templates, asks=asks), templates)
+    return _create(chosen, folder, {key: value for key, value in given.items() if value}, asks=asks)
 
 
-def _make(template: "Template", folder: Path, given: dict[str, str], *, at_terminal: bool) -> int:
-    from mew_protocol.agent_settings import REHEARSAL
-    from mew_spaces.config.loading import parse_space
-
-    from mew_agent.cli.app import terminal
-    from mew_agent.cli.space.templates import SPACE_FILE, SPACE_NAME, Surroundings, render, settle_values
-
-    variables = template.facts().variables
-    around = Surroundings(folder.name, _user(), date.today().isoformat(), os.environ)
-    values = settle_values(variables, given, around, _ask if at_terminal else None)
+def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bool) -> int:
+    variables = template.description().variables
+    context = TemplateContext(folder.name, _user(), date.today().isoformat(), os.environ)
+    values = choose_values(variables, given, context, _ask if asks else None)
     where = template.folder / SPACE_FILE
     text = render(template.text(), values, variables, where=str(where))
-    space = parse_space(text, path=where)  # a template with a mistake leaves nothing behind
+    space = parse_space(text, path=where)  # before anything is written, so that an error leaves no files behind
     state = folder / ".mew"
     for part in _FOLDERS:
         (state / part).mkdir(parents=True, exist_ok=True)
@@ -83,90 +94,77 @@ def _make(template: "Template", folder: Path, given: dict[str, str], *, at_termi
         shutil.copy(template.folder / file, state / file)
     (state / SPACE_FILE).write_text(text, encoding="utf-8")
     _ignore(folder / ".gitignore")
-    terminal.say(f"'{values[SPACE_NAME]}' is ready: .mew/{SPACE_FILE}, from the template '{template.name}'")
-    terminal.say(f"  participants: {', '.join(space.participants)}")
+    terminal.print_line(f"created '{values[SPACE_NAME]}' in .mew/{SPACE_FILE} from the template '{template.name}'")
+    terminal.print_line(f"  participants: {', '.join(space.participants)}")
     if any(one.agent is not None and one.agent.base_url != REHEARSAL for one in space.participants.values()):
-        _tell_secrets(variables)
-    terminal.say("next: mew up -i (takes part in it at once), or mew up")
+        _print_secrets(variables)
+    terminal.print_line("next: mew up -i (start and join it), or mew up")
     return terminal.DONE
 
 
-def _tell_secrets(variables: "tuple[Variable, ...]") -> None:
-    from mew_agent.cli.app import terminal
-
+def _print_secrets(variables: tuple[TemplateVariable, ...]) -> None:
     for variable in variables:
         if variable.is_secret and variable.env_sources:
             found = next((one for one in variable.env_sources if os.environ.get(one)), None)
-            state = "it is set" if found else "it is not set now"
-            terminal.say(f"  {variable.name}: read from {found or variable.env_sources[0]} at the start; {state}")
+            source = found or variable.env_sources[0]
+            state = "set" if found else "not set"
+            terminal.print_line(f"  {variable.name}: read from {source} when the space starts (now {state})")
 
 
 def _refuse_to_overwrite(folder: Path, *, force: bool) -> None:
-    from mew_agent.cli.remote.identity import find_run
-    from mew_agent.errors import ConfigError
-
-    here = next((path for path in (folder / ".mew" / "space.yaml", folder / "space.yaml") if path.exists()), None)
+    here = next((path for path in (folder / ".mew" / SPACE_FILE, folder / SPACE_FILE) if path.exists()), None)
     if here is not None and not force:
-        raise ConfigError(str(here.relative_to(folder)), "there is a space here already; --force writes over .mew")
+        raise ConfigError(str(here.relative_to(folder)), "already exists; --force overwrites .mew")
     found = find_run(folder)
     if found is not None and found[1].is_alive:
-        raise ConfigError(found[1].space, "it runs here now; stop it first with `mew down`")
+        raise ConfigError(found[1].space, "is running in this folder; stop it with `mew down`")
 
 
-def _chosen(name: str, templates: "dict[str, Template]") -> "Template":
-    from mew_agent.errors import ConfigError
-
+def _chosen(name: str, templates: dict[str, Template]) -> Template:
     if name not in templates:
-        raise ConfigError("TEMPLATE", f"there is no template '{name}'", ", ".join(templates))
+        raise ConfigError("TEMPLATE", f"no template '{name}'", ", ".join(templates))
     return templates[name]
 
 
-def _ask_which(templates: "dict[str, Template]", *, at_terminal: bool) -> str:
-    from mew_agent.cli.app import terminal
-    from mew_agent.cli.space.templates import DEFAULT_TEMPLATE
-
-    if not at_terminal:
+def _ask_which(templates: dict[str, Template], *, asks: bool) -> str:
+    if not asks:
         return DEFAULT_TEMPLATE
     names = list(templates)
     for number, one in enumerate(templates.values(), 1):
-        terminal.say(f"  {number}  {one.name}: {_headline(one)}")
-    answer = str(typer.prompt("Which template", default=DEFAULT_TEMPLATE)).strip()
+        terminal.print_line(f"  {number}  {one.name}: {_headline(one)}")
+    answer = str(typer.prompt("Template", default=DEFAULT_TEMPLATE)).strip()
     return names[int(answer) - 1] if answer.isdigit() and 0 < int(answer) <= len(names) else answer
 
 
-def _ask(variable: "Variable", default: str) -> str:
+def _ask(variable: TemplateVariable, default: str) -> str:
     return str(typer.prompt(variable.description or variable.name, default=default, show_default=bool(default)))
 
 
-def _tell_of(template: "Template") -> int:
-    from mew_agent.cli.app import terminal
-
-    facts = template.facts()
-    terminal.say(f"{template.name} ({template.origin}): {facts.description or 'says nothing of itself'}")
-    for label, value in (("version", facts.version), ("author", facts.author), ("tags", ", ".join(facts.tags))):
+def _describe(template: Template) -> int:
+    about = template.description()
+    terminal.print_line(f"{template.name} ({template.origin}): {about.description or 'no description'}")
+    for label, value in (("version", about.version), ("author", about.author), ("tags", ", ".join(about.tags))):
         if value:
-            terminal.say(f"  {label}: {value}")
-    for variable in facts.variables:
+            terminal.print_line(f"  {label}: {value}")
+    for variable in about.variables:
         source = f"; from {', '.join(variable.env_sources)}" if variable.env_sources else ""
         secret = "; never stored" if variable.is_secret else ""
-        terminal.say(f"  {variable.name}: {variable.description}{source}{secret}")
+        terminal.print_line(f"  {variable.name}: {variable.description}{source}{secret}")
     readme = template.readme()
     if readme is not None:
-        terminal.say(f"\n{readme.rstrip()}")
+        terminal.print_line(f"\n{readme.rstrip()}")
     return terminal.DONE
 
 
-def _headline(template: "Template") -> str:
-    from mew_agent.errors import ConfigError
-
+def _headline(template: Template) -> str:
     try:
-        return template.facts().description
+        return template.description().description
     except ConfigError as error:
         return f"(cannot be used: {error})"
 
 
 def _ignore(path: Path) -> None:
-    """Add what is missing, and change nothing else."""
+    """Add the missing lines to a .gitignore and change nothing else."""
     known = path.read_text(encoding="utf-8") if path.exists() else ""
     missing = [line for line in IGNORED if line not in known.splitlines()]
     if missing:
@@ -177,5 +175,5 @@ def _ignore(path: Path) -> None:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # an id without a name
+    except (KeyError, OSError):  # a user id without a name
         return "user"

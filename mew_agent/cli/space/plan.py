@@ -1,55 +1,60 @@
-"""Everything `mew up` checks and settles before anything is started.
+"""The plan of `mew up`: everything that is checked and chosen before a program is started.
 
-Owns what a space needs to run: its file, addresses, tokens, each agent's settings, programs that exist. Starts
-nothing and prints nothing.
+Owns what a space needs to run: its file, addresses, tokens, each agent's settings, programs that exist. A plan is made
+once; a space in the background gets it as JSON. Starts nothing and prints nothing.
 """
 
+import errno
 import json
 import os
 import secrets
 import shutil
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from mew_protocol.agent_settings import REHEARSAL
 from mew_spaces.config.loading import SpaceConfig, load_space, place_in
+from mew_spaces.errors import PortInUse
 from mew_spaces.gateway.auth import ensure_token, state_dir
-from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, Program, bridges
+from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, ListenAddress, Program, bridges
 from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, run_file_path
+from pydantic import TypeAdapter
 
 from mew_agent.bridge.settings import require_mcp
-from mew_agent.cli.space.agent_sections import check_rehearsal, handed_over, read_section, window_for
-from mew_agent.cli.space.locate import place_of, space_config_path, space_folder
-from mew_agent.cli.space.ports import free_port, place_to_listen
+from mew_agent.cli.app.locate import default_person, place_of, space_config_path, space_folder, which_person
+from mew_agent.cli.space.agent_sections import check_rehearsal, process_settings, read_section, window_arguments
 from mew_agent.errors import ConfigError
 
 MEW: Final = (sys.executable, "-P", "-m", "mew_agent")
-"""This very `mew`, whatever PATH says, and whatever modules lie in the space's folder."""
+"""This `mew`, independent of PATH and of modules in the space's folder."""
 
 INTERPRETER: Final = "MEW_PYTHON"
-"""Variable that names the Python this runs under, so that a space's own programs find the same packages."""
+"""Variable with the running Python, so that a space's own programs find the same packages."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What was asked for on the command line."""
+class StartOptions:
+    """What `mew up` was asked for. With `joins`, the user also wants to join as `participant`, or as the person."""
 
     config: Path | None = None
     folder: Path | None = None
     host: str = "127.0.0.1"
     port: int = 0
     log_level: str = "info"
+    joins: bool = False
+    participant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A space that is ready to be started: checked, with its tokens and addresses."""
+class LaunchPlan:
+    """A space that is ready to start: checked, with its tokens and addresses."""
 
     launch: Launch
     state: Path
@@ -68,13 +73,18 @@ class Plan:
         """The folder of the programs' logs."""
         return self.launch.folder / "logs"
 
+    @property
+    def run_path(self) -> Path:
+        """The path of the run file."""
+        return run_file_path(self.state)
+
     def services(self) -> list[Program]:
-        """What the participants need before they start."""
+        """The programs that participants need before they start."""
         model = [self.launch.model(self.model_port, self.model_arguments)] if self.model_port else []
         return [self.launch.gateway(), *model]
 
     def run_file(self) -> RunFile:
-        """The run file of the moment before anything is started, with this process as the supervisor."""
+        """The run file before anything has started, with this process as the supervisor."""
         me = os.getpid()
         return RunFile(
             space=self.space,
@@ -90,18 +100,40 @@ class Plan:
         )
 
     def dashboard(self) -> str:
-        """The dashboard's address. The token stands behind the `#`, so it is sent to nobody."""
+        """The dashboard's URL. The token is in the fragment, which browsers do not send."""
         page = f"{self.launch.address.http}/dashboard"
         if self.person is None:
             return page
-        told = {"token": self.launch.tokens[self.person], "space": self.space, "participant": self.person}
-        return f"{page}#" + "&".join(f"{key}={quote(value, safe='')}" for key, value in told.items())
+        values = {"token": self.launch.tokens[self.person], "space": self.space, "participant": self.person}
+        return f"{page}#" + "&".join(f"{key}={quote(value, safe='')}" for key, value in values.items())
+
+    def to_json(self) -> bytes:
+        """The plan for another process of this user. Holds tokens; leaves out the environment, which is inherited."""
+        launch = replace(self.launch, mew=(), environ={})
+        values: dict[str, Any] = _PLAN.dump_python(replace(self, launch=launch), mode="json")
+        # Only what was written: whether a key was given matters to the settings of agents and capabilities.
+        values["launch"]["config"] = self.launch.config.model_dump(mode="json", exclude_unset=True)
+        return json.dumps(values).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, environ: Mapping[str, str] = os.environ) -> "LaunchPlan":
+        """Read a plan that another process has made."""
+        plan = _PLAN.validate_json(data)
+        return replace(plan, launch=replace(plan.launch, mew=MEW, environ=_program_environment(environ)))
 
 
-def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan:
-    """Check everything. Raises `ConfigError`, `SpaceConfigError`, `TokenError` or `PortInUse`."""
-    path = space_config_path(request.config, request.folder)
+_PLAN: Final = TypeAdapter(LaunchPlan)
+
+
+def make_launch_plan(options: StartOptions, environ: Mapping[str, str] = os.environ) -> LaunchPlan:
+    """Check everything and choose what is left open.
+
+    Raises `ConfigError`, `SpaceConfigError`, `TokenError` or `PortInUse`.
+    """
+    path = space_config_path(options.config, options.folder)
     config = load_space(path)
+    if options.joins:
+        check_person(config, options.participant)
     state, folder = state_dir(path), space_folder(path)
     _refuse_second_start(state)
     agents = {
@@ -110,41 +142,41 @@ def make_plan(request: Request, environ: Mapping[str, str] = os.environ) -> Plan
         if participant.agent is not None and participant.auto_start
     }
     rehearsing = [agent.config for agent in agents.values() if agent.config.base_url == REHEARSAL]
-    model_port = free_port("127.0.0.1") if rehearsing else None
+    model_port = find_free_port("127.0.0.1") if rehearsing else None
     sessions = state / "sessions"
     launch = Launch(
         config=config,
         config_path=path.resolve(),
         folder=folder,
-        address=place_to_listen(request.host, request.port),
+        address=choose_address(options.host, options.port),
         run_id=secrets.token_hex(8),
         mew=MEW,
         tokens={name: ensure_token(state, name, environ=environ) for name in config.participants},
-        environ={**environ, INTERPRETER: sys.executable},
+        environ=_program_environment(environ),
         agent_settings={
-            name: handed_over(agent, sessions / f"{name}.db", model_port) for name, agent in agents.items()
+            name: process_settings(agent, sessions / f"{name}.db", model_port) for name, agent in agents.items()
         },
-        log_level=request.log_level,
+        log_level=options.log_level,
     )
     _check_programs(launch.participants(), path)
     _check_bridges(launch, bridges(config), path)
     if agents:
         sessions.mkdir(parents=True, exist_ok=True)
-    return Plan(
+    return LaunchPlan(
         launch=launch,
         state=state,
         model_port=model_port,
-        model_arguments=("--of-space", *window_for(rehearsing)),
-        notices=(*(notice for agent in agents.values() for notice in agent.notices), *_unfilled(launch, path)),
-        person=person_of(config),
+        model_arguments=("--of-space", *window_arguments(rehearsing)),
+        notices=(*(notice for agent in agents.values() for notice in agent.notices), *_unset_variables(launch, path)),
+        person=default_person(config),
     )
 
 
-def newcomers(plan: Plan, environ: Mapping[str, str] = os.environ) -> tuple[Plan, list[Program]]:
-    """The plan with the participants that were added to a space's file after it was started, and their programs.
+def add_new_participants(plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> tuple[LaunchPlan, list[Program]]:
+    """The plan with the participants that were added to space.yaml since the start, and their programs.
 
-    Their tokens exist by then: the running gateway made them. Raises as `make_plan`, and for an agent on the
-    rehearsal model in a space that was started without it.
+    The running gateway has already created their tokens. Raises as `make_launch_plan` does, and `ConfigError` for an
+    agent on the rehearsal model if the space was started without it.
     """
     path, known = plan.launch.config_path, plan.launch.config.participants
     config = load_space(path)
@@ -154,8 +186,8 @@ def newcomers(plan: Plan, environ: Mapping[str, str] = os.environ) -> tuple[Plan
         tokens[name] = ensure_token(plan.state, name, environ=environ)
         if participant.agent is not None and participant.auto_start:
             agent = read_section(name, participant.agent, config, path, environ)
-            check_rehearsal(agent.config, runs=plan.model_port is not None)
-            settings[name] = handed_over(agent, plan.state / "sessions" / f"{name}.db", plan.model_port)
+            check_rehearsal(agent.config, has_rehearsal=plan.model_port is not None)
+            settings[name] = process_settings(agent, plan.state / "sessions" / f"{name}.db", plan.model_port)
     launch = replace(plan.launch, config=config, tokens=tokens, agent_settings=settings)
     programs = [program for program in launch.participants() if program.name in added]
     _check_programs(programs, path)
@@ -164,30 +196,58 @@ def newcomers(plan: Plan, environ: Mapping[str, str] = os.environ) -> tuple[Plan
     return replace(plan, launch=launch), programs
 
 
-def check_newcomer(name: str, config: SpaceConfig, path: Path, *, rehearses: bool) -> None:
-    """Refuse what `newcomers` would refuse, before anything is changed. Raises `ConfigError`."""
+def check_new_participant(name: str, config: SpaceConfig, path: Path, *, has_rehearsal: bool) -> None:
+    """Refuse what `add_new_participants` would refuse, before anything is changed. Raises `ConfigError`."""
     section, command = config.participants[name].agent, config.participants[name].command
     found = command is None or "${" in command or shutil.which(command) or (space_folder(path) / command).is_file()
     if not found and command != "mew":
-        raise ConfigError(name, f"there is no program '{command}'")
+        raise ConfigError(name, f"program '{command}' not found")
     if section is not None:
-        check_rehearsal(read_section(name, section, config, path, os.environ).config, runs=rehearses)
+        check_rehearsal(read_section(name, section, config, path, os.environ).config, has_rehearsal=has_rehearsal)
 
 
-def person_of(config: SpaceConfig) -> str | None:
-    """Who one-shot commands speak as: the default participant, else the only person."""
-    if config.space.default_participant is not None:
-        return config.space.default_participant
-    people = [name for name in config.participants if config.is_person(name)]
-    return people[0] if len(people) == 1 else None
+def check_person(config: SpaceConfig, chosen: str | None) -> None:
+    """Refuse to join as a participant that the space does not have. Raises `ConfigError`."""
+    if chosen is not None and chosen not in config.participants:
+        raise ConfigError("--participant", f"'{chosen}' is not in {config.space.id}", ", ".join(config.participants))
+    if chosen is None and default_person(config) is None:
+        raise ConfigError("--participant", which_person(config))
 
 
-def check_person(config: SpaceConfig, named: str | None) -> None:
-    """Refuse to talk as somebody whom the space does not have, or as nobody. Raises `ConfigError`."""
-    if named is not None and named not in config.participants:
-        raise ConfigError("--participant", f"'{named}' is not in {config.space.id}", ", ".join(config.participants))
-    if named is None and person_of(config) is None:
-        raise ConfigError("--participant", "who talks?", "one of its people, or space.default_participant in its file")
+def choose_address(host: str, port: int) -> ListenAddress:
+    """The address to listen on; port 0 picks a free port. Raises `PortInUse`, or `ConfigError` for a bad host."""
+    if port == 0:
+        return ListenAddress(host, find_free_port(host))
+    try:
+        _listen_briefly(host, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(host, port) from None
+        raise ConfigError("--host, --port", f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    return ListenAddress(host, port)
+
+
+def find_free_port(host: str) -> int:
+    """A port of this host that is free now. Raises `ConfigError` if the host cannot be listened on."""
+    try:
+        return _listen_briefly(host, 0)
+    except OSError as error:
+        raise ConfigError("--host", f"cannot listen on '{host}': {error.strerror or error}") from None
+
+
+def _listen_briefly(host: str, port: int) -> int:
+    """Listen and stop again, to report a taken port at once. Returns the port; raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen()
+        chosen: int = listener.getsockname()[1]
+        return chosen
+
+
+def _program_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    return {**environ, INTERPRETER: sys.executable}
 
 
 def _refuse_second_start(state: Path) -> None:
@@ -195,10 +255,10 @@ def _refuse_second_start(state: Path) -> None:
     run = read_run_file(path)
     if run is not None and (run.is_running(run.pids.supervisor) or run.is_running(run.pids.gateway)):
         raise ConfigError(
-            run.space, f"runs already, at {run.gateway} since {run.started_at}; see `mew status`, or `mew down`"
+            run.space, f"is already running at {run.gateway} since {run.started_at}; see `mew status`, or `mew down`"
         )
     if run is not None and run.is_alive:
-        raise ConfigError(run.space, "it ended, and left programs that still run; `mew down` stops them")
+        raise ConfigError(run.space, "has ended, but some of its programs still run; `mew down` stops them")
     path.unlink(missing_ok=True)
 
 
@@ -207,18 +267,18 @@ def _check_programs(programs: Sequence[Program], path: Path) -> None:
         name = program.command[0]
         found = shutil.which(name, path=program.environment.get("PATH"))
         if found is None and not (program.folder / name).is_file():
-            raise ConfigError(place_of(path, program.name, "command"), f"there is no program '{name}'")
+            raise ConfigError(place_of(path, program.name, "command"), f"program '{name}' not found")
         if not program.folder.is_dir():
-            raise ConfigError(place_of(path, program.name, "cwd"), f"there is no folder '{program.folder}'")
+            raise ConfigError(place_of(path, program.name, "cwd"), f"folder '{program.folder}' not found")
 
 
-def _unfilled(launch: Launch, path: Path) -> Iterator[str]:
+def _unset_variables(launch: Launch, path: Path) -> Iterator[str]:
     for place, variable in launch.unset_variables():
-        yield f"{place_in(path, place)}: {'.'.join(place)}: no {variable} is set; it is handed over as ${{{variable}}}"
+        yield f"{place_in(path, place)}: {'.'.join(place)}: {variable} is not set; the program gets ${{{variable}}}"
 
 
 def _check_bridges(launch: Launch, names: Sequence[str], path: Path) -> None:
-    """Bridges are ours; what can be missing is the package they need, and the server's own program."""
+    """The bridge itself is ours. What can be missing is the package it needs, and the server's program."""
     if names:
         require_mcp()
     for program in launch.participants():
@@ -229,7 +289,7 @@ def _check_bridges(launch: Launch, names: Sequence[str], path: Path) -> None:
             continue
         folder = Path(server["cwd"] or program.folder)
         if not folder.is_dir():
-            raise ConfigError(place_of(path, program.name, "mcp_server", "cwd"), f"there is no folder '{folder}'")
+            raise ConfigError(place_of(path, program.name, "mcp_server", "cwd"), f"folder '{folder}' not found")
         name, search = server["command"], server["env"].get("PATH", program.environment.get("PATH"))
         if shutil.which(name, path=search) is None and not (folder / name).is_file():
-            raise ConfigError(place_of(path, program.name, "mcp_server", "command"), f"there is no program '{name}'")
+            raise ConfigError(place_of(path, program.name, "mcp_server", "command"), f"program '{name}' not found")

@@ -1,8 +1,8 @@
-"""Templates of spaces: where they are found, what they ask for, and the space.yaml they make.
+"""Templates of spaces: where they are found, which values they need, and the space.yaml they produce.
 
-A template is a folder with a space.yaml that holds `{{NAME}}` and `{{NAME_JSON}}` (the value as a JSON string, `null`
-when it is empty), perhaps a template.json that names its variables, and perhaps agents/. Owns the values' order of
-places and that no secret is ever put into a text. Writes nothing.
+A template is a folder with a space.yaml, an optional template.json that describes its variables, and an optional
+agents/ folder. In space.yaml `{{NAME}}` stands for a value and `{{NAME_JSON}}` for the value as a JSON string (`null`
+if it is empty). Owns where values come from, and that no secret is ever written to a file. Writes nothing.
 """
 
 import json
@@ -16,12 +16,12 @@ from mew_protocol.agent_settings import REHEARSAL
 from mew_protocol.ids import MAX_ID_LENGTH, id_problem
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from mew_agent.cli.app.locate import SPACE_FILE
 from mew_agent.errors import ConfigError
 
 BUILT_IN: Final = Path(__file__).parents[2] / "templates"
 DEFAULT_TEMPLATE: Final = "coder-agent"
 DESCRIPTION_FILE: Final = "template.json"
-SPACE_FILE: Final = "space.yaml"
 SPACE_NAME: Final = "SPACE_NAME"
 AGENT_MODEL: Final = "AGENT_MODEL"
 
@@ -30,16 +30,16 @@ _SPECIAL: Final = re.compile(r"\$\{(dirname|username|date)\}")
 _SECRET_NAME: Final = re.compile(r"_(API_KEY|SECRET|PASSWORD)$")
 _AS_JSON: Final = "_JSON"
 
-Ask = Callable[["Variable", str], str]
-"""Asks a person for a variable's value, given its default."""
+Ask = Callable[["TemplateVariable", str], str]
+"""Asks the user for the value of a variable, given its default."""
 
 
-class _Description(BaseModel):
+class _Section(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Variable(_Description):
-    """A value that a template wants. A `sensitive` one stays in the environment and is never written anywhere."""
+class TemplateVariable(_Section):
+    """A value that a template needs. A `sensitive` one stays in the environment and is never written to a file."""
 
     name: str = Field(pattern=r"^[A-Z][A-Z0-9_]*$")
     description: str = ""
@@ -50,35 +50,35 @@ class Variable(_Description):
 
     @property
     def is_secret(self) -> bool:
-        """Whether its value must stay where it is."""
+        """Whether its value must stay in the environment."""
         return self.sensitive or _SECRET_NAME.search(self.name) is not None
 
 
-class Facts(_Description):
-    """What template.json says."""
+class TemplateDescription(_Section):
+    """The content of template.json."""
 
     description: str = ""
     version: str = ""
     author: str = ""
     tags: tuple[str, ...] = ()
-    variables: tuple[Variable, ...] = ()
+    variables: tuple[TemplateVariable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A folder that a space can be made from. `origin` is `built-in`, `local` or `yours`."""
+    """A folder to create a space from. `origin` is `built-in`, `local` or `yours`."""
 
     name: str
     folder: Path
     origin: str
 
-    def facts(self) -> Facts:
-        """What it says of itself; nothing when it has no template.json. Raises `ConfigError`."""
+    def description(self) -> TemplateDescription:
+        """Its description; empty without a template.json. Raises `ConfigError`."""
         path = self.folder / DESCRIPTION_FILE
         try:
-            return Facts.model_validate(json.loads(path.read_text(encoding="utf-8")))
+            return TemplateDescription.model_validate(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
-            return Facts()
+            return TemplateDescription()
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(str(step) for step in first["loc"])
@@ -87,7 +87,7 @@ class Template:
             raise ConfigError(str(path), f"cannot be read: {error}") from None
 
     def text(self) -> str:
-        """Its space.yaml as it stands. Raises `ConfigError`."""
+        """Its space.yaml with placeholders. Raises `ConfigError`."""
         path = self.folder / SPACE_FILE
         try:
             return path.read_text(encoding="utf-8")
@@ -95,32 +95,32 @@ class Template:
             raise ConfigError(str(path), f"cannot be read: {error}") from None
 
     def readme(self) -> str | None:
-        """What it tells its users, if it does."""
+        """Its README, if there is one."""
         path = self.folder / "README.md"
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
 
     def agent_files(self) -> Iterator[Path]:
-        """The files under agents/, relative to its folder."""
+        """The files in agents/, relative to the template's folder."""
         for path in sorted((self.folder / "agents").rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 yield path.relative_to(self.folder)
 
 
 def find_templates(folder: Path, home: Path) -> dict[str, Template]:
-    """Every template by name. Those of the working folder stand above the user's own, and both above ours."""
+    """All templates by name. The working folder's override the user's own, and both override the built-in ones."""
     found: dict[str, Template] = {}
     places = ((BUILT_IN, "built-in"), (home / ".mew" / "templates", "yours"), (folder / "templates", "local"))
     for place, origin in places:
         for path in sorted(place.glob(f"*/{SPACE_FILE}")):
             name = path.parent.name
             found[name] = Template(name, path.parent, origin)
-    # The default one first, then by name.
+    # The default first, then by name.
     return {name: found[name] for name in sorted(found, key=lambda name: (name != DEFAULT_TEMPLATE, name))}
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a variable's default may depend on: the folder's name, who the user is, the day, the environment."""
+class TemplateContext:
+    """What a variable's default may depend on: the folder's name, the user, the date, the environment."""
 
     folder_name: str
     user: str
@@ -128,25 +128,24 @@ class Surroundings:
     environ: Mapping[str, str]
 
 
-def settle_values(
-    variables: Sequence[Variable],
+def choose_values(
+    variables: Sequence[TemplateVariable],
     given: Mapping[str, str],
-    around: Surroundings,
+    context: TemplateContext,
     ask: Ask | None = None,
 ) -> dict[str, str]:
-    """A value for every variable that is no secret: given, else asked for, else from the environment, else the default.
+    """Choose a value for each variable that is not secret: given, asked for, from the environment, or the default.
 
-    A rehearsal model needs its own server, so the two are set together. Raises `ConfigError` for an id that no
-    space can have.
+    A rehearsal model needs its own server, so the two are set together. Raises `ConfigError` for an invalid space id.
     """
-    values = {"SPACE_DESCRIPTION": "", "UI_THEME": "", SPACE_NAME: _fitting_id(around.folder_name), **given}
+    values = {"SPACE_DESCRIPTION": "", "UI_THEME": "", SPACE_NAME: _valid_id(context.folder_name), **given}
     for variable in variables:
         if variable.is_secret or variable.name in given:
             continue
-        value = next((around.environ[name] for name in variable.env_sources if around.environ.get(name)), None)
+        value = next((context.environ[name] for name in variable.env_sources if context.environ.get(name)), None)
         if value is None:
-            value = _fill_specials(variable.default, around)
-            value = _fitting_id(value) if variable.name == SPACE_NAME else value
+            value = _fill_specials(variable.default, context)
+            value = _valid_id(value) if variable.name == SPACE_NAME else value
         if variable.name == "AGENT_BASE_URL" and values.get(AGENT_MODEL) == REHEARSAL:
             value = REHEARSAL
         elif ask is not None and variable.prompt:
@@ -154,12 +153,12 @@ def settle_values(
         values[variable.name] = value
     problem = id_problem(values[SPACE_NAME])
     if problem:
-        raise ConfigError("--name", f"'{values[SPACE_NAME]}' cannot be a space's id: {problem}")
+        raise ConfigError("--name", f"'{values[SPACE_NAME]}' is not a valid space id: {problem}")
     return values
 
 
-def render(text: str, values: Mapping[str, str], variables: Sequence[Variable], *, where: str) -> str:
-    """Fill a template's text. Secrets are left empty. Raises `ConfigError` for a name that no variable has."""
+def render(text: str, values: Mapping[str, str], variables: Sequence[TemplateVariable], *, where: str) -> str:
+    """Fill the placeholders of a template. Secrets are left empty. Raises `ConfigError` for an unknown variable."""
     secrets = {variable.name for variable in variables if variable.is_secret}
 
     def fill(match: re.Match[str]) -> str:
@@ -171,7 +170,7 @@ def render(text: str, values: Mapping[str, str], variables: Sequence[Variable], 
             if candidate in values:
                 return _as_json(values[candidate]) if as_json else values[candidate]
         line = text.count("\n", 0, match.start()) + 1
-        raise ConfigError(f"{where}:{line}", f"there is no variable '{name}'", ", ".join(sorted(values)))
+        raise ConfigError(f"{where}:{line}", f"unknown variable '{name}'", ", ".join(sorted(values)))
 
     return _PLACEHOLDER.sub(fill, text)
 
@@ -180,12 +179,12 @@ def _as_json(value: str) -> str:
     return json.dumps(value, ensure_ascii=False) if value else "null"
 
 
-def _fill_specials(text: str, around: Surroundings) -> str:
-    known: dict[str, Any] = {"dirname": around.folder_name, "username": around.user, "date": around.day}
+def _fill_specials(text: str, context: TemplateContext) -> str:
+    known: dict[str, Any] = {"dirname": context.folder_name, "username": context.user, "date": context.day}
     return _SPECIAL.sub(lambda match: str(known[match.group(1)]), text)
 
 
-def _fitting_id(text: str) -> str:
-    """A folder's name made into an id: what an id may not hold becomes a dash."""
+def _valid_id(text: str) -> str:
+    """A folder's name as an id: characters that an id may not contain become dashes."""
     name = re.sub(r"[^\w.-]+|\.{2,}", "-", text).strip("-.")[:MAX_ID_LENGTH]
     return name if name and id_problem(name) is None else "space"

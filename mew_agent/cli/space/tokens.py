@@ -1,17 +1,22 @@
-"""`mew token`: the secret by which a participant is known to its space."""
+"""`mew token create`: prints the secret that identifies a participant to its space."""
 
+import json
+import shlex
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
+from mew_spaces.config.loading import load_space
+from mew_spaces.gateway.auth import ensure_token, state_dir, token_variable
 
-from mew_agent.cli.app.options import FolderFlag, help_when_alone
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.locate import space_config_path
+from mew_agent.cli.app.options import ConfigFileOption, FolderOption
+from mew_agent.cli.space.add import admit_to_running_space, parse_capabilities
+from mew_agent.errors import ConfigError, did_you_mean
 
-app = typer.Typer(help="Tokens of participants.", invoke_without_command=True, callback=help_when_alone)
 
-
-class Output(StrEnum):
+class TokenFormat(StrEnum):
     """How to print a token."""
 
     TEXT = "text"
@@ -19,51 +24,45 @@ class Output(StrEnum):
     ENV = "env"
 
 
-@app.command()
 def create(
-    participant: Annotated[str, typer.Option("--participant", "-p", help="An id of space.yaml.")],
-    output: Annotated[Output, typer.Option("--output", "-o", help="text, json, or env to be sourced.")] = Output.TEXT,
-    space_dir: FolderFlag = None,
-    config: Annotated[Path | None, typer.Option("--config", help="The space.yaml.")] = None,
+    participant: Annotated[
+        str, typer.Option("--participant", "-p", metavar="ID", help="Id of a participant in space.yaml.")
+    ],
+    output: Annotated[
+        TokenFormat, typer.Option("--output", "-o", metavar="FORMAT", help="Print text, json, or env for a shell.")
+    ] = TokenFormat.TEXT,
+    space_dir: FolderOption = None,
+    config: ConfigFileOption = None,
     capabilities: Annotated[
-        str | None, typer.Option("--capabilities", "-c", help="JSON list: let somebody new into the running space.")
+        str | None,
+        typer.Option(
+            "--capabilities", "-c", metavar="JSON", help="Invite a new participant with this list of capabilities."
+        ),
     ] = None,
 ) -> None:
-    """Make a participant's token if it has none, and print it. It is kept in .mew/tokens, readable by you alone.
+    """Print a participant's token; create it if needed.
 
-    A running space learns of it at once, also of a participant that space.yaml got after its start. With
+    Tokens are stored in .mew/tokens, readable by you alone. A running space accepts a new token at once. With
     --capabilities the participant need not be in space.yaml: it is invited into the running space.
     """
-    import json
-    import shlex
-
-    from mew_spaces.config.loading import load_space
-    from mew_spaces.gateway.auth import ensure_token, state_dir, token_variable
-
-    from mew_agent.cli.app import terminal
-    from mew_agent.cli.space import add
-    from mew_agent.cli.space.locate import space_config_path
-    from mew_agent.errors import ConfigError, did_you_mean
-
     path = space_config_path(config, space_dir)
     space = load_space(path)
-    state = state_dir(path)
     known = participant in space.participants
     if known and capabilities is not None:
-        raise ConfigError("--capabilities", f"'{participant}' has those of {path}")
+        raise ConfigError("--capabilities", f"'{participant}' already has capabilities in {path}")
     if capabilities is None and not known:
         hint = did_you_mean(participant, space.participants)
         problem = f"'{participant}' is not in {path}{hint}"
         raise ConfigError("--participant", problem, None if hint else ", ".join(space.participants))
-    wanted = add.patterns_of(capabilities) if capabilities is not None else [*space.patterns_of(participant)]
+    wanted = parse_capabilities(capabilities) if capabilities is not None else [*space.patterns_of(participant)]
     is_person = not known or space.is_person(participant)
-    if not add.let_into_running(participant, wanted, path, is_person=is_person) and not known:
-        raise ConfigError("--capabilities", "no space runs here that could let anybody in; `mew up` starts it")
-    token = ensure_token(state, participant)
+    if not admit_to_running_space(participant, wanted, path, is_person=is_person) and not known:
+        raise ConfigError("--capabilities", "requires a running space; `mew up` starts it")
+    token = ensure_token(state_dir(path), participant)
     match output:
-        case Output.TEXT:
-            terminal.say(token)
-        case Output.JSON:
-            terminal.say(json.dumps({"participant": participant, "space": space.space.id, "token": token}))
-        case Output.ENV:
-            terminal.say(f"export {token_variable(participant)}={shlex.quote(token)}")
+        case TokenFormat.TEXT:
+            terminal.print_line(token)
+        case TokenFormat.JSON:
+            terminal.print_line(json.dumps({"participant": participant, "space": space.space.id, "token": token}))
+        case TokenFormat.ENV:
+            terminal.print_line(f"export {token_variable(participant)}={shlex.quote(token)}")

@@ -1,9 +1,10 @@
-"""Starting a space, in the foreground or the background, and telling where it is.
+"""Starts a space in the foreground or in the background, and prints where it is.
 
-Owns what is printed meanwhile and the signals that end it. What is started is settled by `plan`; how programs are
-watched is `mew_spaces.launch.supervisor`.
+Owns what is printed meanwhile, and the signals that end a space. What to start is in `plan`; programs are supervised by
+`mew_spaces.launch.supervisor`.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -16,114 +17,125 @@ import anyio
 from mew_spaces.errors import SpacesError
 from mew_spaces.launch.launch import GATEWAY, MODEL
 from mew_spaces.launch.program_logs import log_path, prepare_log_folder
-from mew_spaces.launch.run_file import RunFile, claim_run_file, read_run_file, run_file_path
+from mew_spaces.launch.run_file import RunFile, claim_run_file, read_run_file
 from mew_spaces.launch.supervisor import SELF, ProgramFailed, Supervisor, stop_space
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.signals import asked_like_ctrl_c
+from mew_agent.cli.app.locate import relative_to
+from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.board.words import clean
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.cli.space.plan import MEW, Plan, Request, make_plan, newcomers
+from mew_agent.cli.space.plan import MEW, LaunchPlan, add_new_participants
 from mew_agent.errors import ConfigError, MewAgentError, NotConnected
 
 READY_SECONDS: Final = 40.0
-"""How long a space in the background may take until everything was started."""
+"""Timeout for a space in the background to start all its programs."""
 
 JOIN_SECONDS: Final = 15.0
-"""How long its participants may take to join; a slower one is told as such, not as a failure."""
+"""How long to wait for participants to join. A slower one is reported as not joined yet, not as a failure."""
 
 NOTE_SECONDS: Final = 2.0
-"""How long the supervisor may take to note how a program ended that is gone already."""
+"""How long to wait for the supervisor to record why a program ended."""
 
-LOOK_AGAIN: Final = signal.SIGUSR1 if sys.platform != "win32" else signal.SIGTERM
-"""Tells the process of `mew up` that its space.yaml has a new participant."""
+RELOAD_SIGNAL: Final = signal.SIGUSR1 if sys.platform != "win32" else signal.SIGTERM
+"""Makes the process of `mew up` start the participants that were added to space.yaml."""
 
 _POLL_SECONDS: Final = 0.03
 _COLOURS: Final = ("36", "35", "33", "32", "34", "31")
 
 
-def start_here(request: Request, *, background: bool = False) -> int:
-    """Run a space in this process until Ctrl-C or SIGTERM. In the background only what goes wrong is printed."""
-    if sys.platform == "win32":
-        raise ConfigError("mew up", "needs a POSIX system; run `mew gateway start` and `mew agent run` by hand")
-    plan = make_plan(request)
-    path, run = run_file_path(plan.state), plan.run_file()
-    supervisor = Supervisor(path, run, plan.logs)
-    if not background:
+def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
+    """Run a space in this process until Ctrl-C or SIGTERM. In the background it prints only errors."""
+    run = plan.run_file()
+    supervisor = Supervisor(plan.run_path, run, plan.logs)
+    if is_background:
+        _close_standard_input()
+    else:
         _print_notices(plan)
         supervisor.on_output = _Printer([SELF, *(program.name for program in plan.launch.participants())])
-        supervisor.on_ready = lambda: _announce(plan)
-    with asked_like_ctrl_c():
-        claim_run_file(path, run)
+        supervisor.on_ready = lambda: _print_started(plan)
+    with interrupt_on_termination():
+        claim_run_file(plan.run_path, run)
         try:
             code = anyio.run(_supervise, supervisor, plan)
-        except KeyboardInterrupt:  # it came before anything was started, or when all had ended
-            path.unlink(missing_ok=True)
+        except KeyboardInterrupt:  # before anything was started, or after everything has ended
+            plan.run_path.unlink(missing_ok=True)
             raise
-    if not background:
-        terminal.say(f"{plan.space}: stopped")
+    if not is_background:
+        terminal.print_line(f"{plan.space}: stopped")
     return code
 
 
-def start_detached(request: Request) -> int:
-    """Start a space in a process of its own, wait until its participants have joined, and say where it is.
+def start_detached(plan: LaunchPlan) -> int:
+    """Start a space in a process of its own, wait until its participants have joined, and print where it is.
 
-    Interrupted before it has said so, it stops the space again.
+    Ctrl-C before the address appears stops the space again.
     """
-    if sys.platform == "win32":
-        raise ConfigError("mew up", "needs a POSIX system; run `mew gateway start` and `mew agent run` by hand")
-    plan = make_plan(request)
     _print_notices(plan)
     prepare_log_folder(plan.logs, [SELF])
     own_log = log_path(plan.logs, SELF)
-    command = (
-        *MEW, "up", "--background", "--config", str(plan.launch.config_path), "--host", request.host,
-        "--port", str(plan.launch.address.port), "--log-level", request.log_level,
-    )  # fmt: skip
-    with asked_like_ctrl_c():
+    with interrupt_on_termination():
         with own_log.open("ab") as log:
             child = subprocess.Popen(  # noqa: S603 - our own program
-                command,
-                stdin=subprocess.DEVNULL,
+                (*MEW, "up", "--plan-from-stdin"),
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 cwd=plan.launch.folder,
                 start_new_session=True,
             )
         try:
+            _send_plan(child, plan)
             _wait_ready(child, plan, own_log)
             joined = _wait_joined(plan)
-            faults = _noted_faults(run_file_path(plan.state))
+            faults = _recorded_faults(plan.run_path)
         except KeyboardInterrupt:
             _stop_again(child, plan)
             raise
-    _summarise(plan, joined, faults)
-    child.returncode = 0  # it goes on without us; nobody here collects it
+    _print_summary(plan, joined, faults)
+    child.returncode = 0  # it outlives this process, so there is nothing to wait for
     return terminal.FAILED if faults else terminal.DONE
 
 
-async def _supervise(supervisor: Supervisor, plan: Plan) -> int:
-    """Serve until a signal. A second signal forces the end."""
+def _send_plan(child: "subprocess.Popen[bytes]", plan: LaunchPlan) -> None:
+    """Hand over the plan, tokens included, through a pipe that no other program can read."""
+    assert child.stdin is not None
+    try:
+        with child.stdin as pipe:
+            pipe.write(plan.to_json())
+    except BrokenPipeError:
+        return  # it ended early; `_wait_ready` reports why
+
+
+def _close_standard_input() -> None:
+    """The plan was read from it; nothing else may wait for it."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
+async def _supervise(supervisor: Supervisor, plan: LaunchPlan) -> int:
+    """Serve until a signal arrives. A second signal kills what is left."""
     received: list[signal.Signals] = []
     failure: ProgramFailed | None = None
     newest = plan
 
-    async def heed(signals: Any) -> None:
+    async def handle(signals: Any) -> None:
         nonlocal newest
         async for number in signals:
-            if number == LOOK_AGAIN:
-                newest = await _start_newcomers(supervisor, newest)
+            if number == RELOAD_SIGNAL:
+                newest = await _start_new_participants(supervisor, newest)
                 continue
             if received:
                 supervisor.force()
             elif supervisor.on_output is not None:
-                supervisor.on_output(SELF, "stopping; Ctrl-C once more does not wait for anybody")
+                supervisor.on_output(SELF, "stopping; press Ctrl-C again to force quit")
             received.append(number)
             supervisor.stop()
 
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, LOOK_AGAIN) as signals:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, RELOAD_SIGNAL) as signals:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(heed, signals)
+            tasks.start_soon(handle, signals)
             try:
                 await supervisor.serve(plan.services(), plan.launch.participants())
             except ProgramFailed as error:
@@ -134,10 +146,10 @@ async def _supervise(supervisor: Supervisor, plan: Plan) -> int:
     return terminal.INTERRUPTED if signal.SIGINT in received else terminal.DONE
 
 
-async def _start_newcomers(supervisor: Supervisor, plan: Plan) -> Plan:
-    """Start who was added to the space's file. What is wrong there is told and changes nothing."""
+async def _start_new_participants(supervisor: Supervisor, plan: LaunchPlan) -> LaunchPlan:
+    """Start the participants that were added to space.yaml. An error there is printed and changes nothing."""
     try:
-        newest, programs = newcomers(plan)
+        newest, programs = add_new_participants(plan)
     except (MewAgentError, SpacesError) as error:
         terminal.warn(str(error))
         return plan
@@ -146,45 +158,42 @@ async def _start_newcomers(supervisor: Supervisor, plan: Plan) -> Plan:
     return newest
 
 
-def _wait_ready(child: "subprocess.Popen[bytes]", plan: Plan, own_log: Path) -> RunFile:
-    """Until the supervisor says that everything was started. Raises with its own words when it ends instead."""
-    path = run_file_path(plan.state)
+def _wait_ready(child: "subprocess.Popen[bytes]", plan: LaunchPlan, own_log: Path) -> RunFile:
+    """Wait until the supervisor has started everything. If it ends instead, raises with the last line of its log."""
     until = time.monotonic() + READY_SECONDS
     while time.monotonic() < until:
-        run = read_run_file(path)
+        run = read_run_file(plan.run_path)
         if run is not None and run.ready and run.pids.supervisor == child.pid:
             return run
         if child.poll() is not None:
-            raise ConfigError(plan.space, f"did not start: {_last_words(own_log)}")
+            raise ConfigError(plan.space, f"did not start: {_last_line(own_log)}")
         time.sleep(_POLL_SECONDS)
     child.send_signal(signal.SIGTERM)
     child.wait()
     raise ConfigError(plan.space, f"did not start within {READY_SECONDS:g} seconds; see {plan.logs}")
 
 
-def _stop_again(child: "subprocess.Popen[bytes]", plan: Plan) -> None:
-    """End the process of a space and all that it has started."""
+def _stop_again(child: "subprocess.Popen[bytes]", plan: LaunchPlan) -> None:
+    """Stop the process of a space and everything that it has started."""
     child.terminate()
     child.wait()
-    path = run_file_path(plan.state)
-    run = read_run_file(path)
+    run = read_run_file(plan.run_path)
     if run is not None and run.pids.supervisor == child.pid:
-        stop_space(path, run)
-    terminal.say(f"{plan.space}: stopped")
+        stop_space(plan.run_path, run)
+    terminal.print_line(f"{plan.space}: stopped")
 
 
-def _wait_joined(plan: Plan) -> set[str]:
-    """The started participants that have joined. Returns early when the others have ended."""
+def _wait_joined(plan: LaunchPlan) -> set[str]:
+    """Wait for the started participants, and return those that have joined. Stops early if the others have ended."""
     expected = {program.name for program in plan.launch.participants()}
-    path = run_file_path(plan.state)
-    someone = plan.person or next(iter(plan.launch.tokens), "")
+    reader = plan.person or next(iter(plan.launch.tokens), "")
     api = GatewayApi(
-        plan.launch.address.http, space=plan.space, participant=someone, token=plan.launch.tokens.get(someone, "")
+        plan.launch.address.http, space=plan.space, participant=reader, token=plan.launch.tokens.get(reader, "")
     )
     joined: set[str] = set()
     until = time.monotonic() + JOIN_SECONDS
     while expected and time.monotonic() < until:
-        run = read_run_file(path)
+        run = read_run_file(plan.run_path)
         ended = _ended(run) if run is not None else expected
         try:
             entries = api.board()["participants"]
@@ -198,12 +207,12 @@ def _wait_joined(plan: Plan) -> set[str]:
 
 
 def _ended(run: RunFile) -> set[str]:
-    """Who has ended. While a supervisor lives it notes each end with its reason; until then nobody has ended."""
+    """The participants that have ended. A live supervisor records each end with its reason, so only those count."""
     return set(run.exits if run.is_running(run.pids.supervisor) else run.faults())
 
 
-def _noted_faults(path: Path) -> dict[str, str]:
-    """What is wrong with the programs, with the reasons that the supervisor is still about to note."""
+def _recorded_faults(path: Path) -> dict[str, str]:
+    """What is wrong with the programs, including the reasons that the supervisor is about to record."""
     until = time.monotonic() + NOTE_SECONDS
     while (run := read_run_file(path)) is not None:
         faults = run.faults()
@@ -213,58 +222,53 @@ def _noted_faults(path: Path) -> dict[str, str]:
     return {}
 
 
-def _summarise(plan: Plan, joined: set[str], faults: Mapping[str, str]) -> None:
-    terminal.say(f"{plan.space} runs in the background at {plan.launch.address.http}")
+def _print_summary(plan: LaunchPlan, joined: set[str], faults: Mapping[str, str]) -> None:
+    here = Path.cwd()
+    terminal.print_line(f"{plan.space} is running in the background at {plan.launch.address.http}")
     if plan.model_port:
-        terminal.say("  its agents use the rehearsal model, which quotes and does not think")
+        terminal.print_line("  its agents use the rehearsal model: canned replies, no real model")
     for program in plan.launch.participants():
         if program.name in faults:
-            state = f"{faults[program.name]} (see {_near(log_path(plan.logs, program.name))})"
+            state = f"{faults[program.name]} (see {relative_to(here, log_path(plan.logs, program.name))})"
         else:
             state = "joined" if program.name in joined else "started, has not joined yet"
-        terminal.say(f"  {program.name}: {state}")
-    terminal.say(f"dashboard: {plan.dashboard()}")
-    terminal.say(f"logs:      {_near(plan.logs)}")
-    terminal.say("next:      " + " · ".join(_next_commands(plan)))
+        terminal.print_line(f"  {program.name}: {state}")
+    terminal.print_line(f"dashboard: {plan.dashboard()}")
+    terminal.print_line(f"logs:      {relative_to(here, plan.logs)}")
+    terminal.print_line("next:      " + " · ".join(_next_commands(plan)))
 
 
-def _announce(plan: Plan) -> None:
+def _print_started(plan: LaunchPlan) -> None:
     names = ", ".join(program.name for program in plan.launch.participants()) or "no participants"
-    terminal.say(f"{plan.space} runs at {plan.launch.address.http} ({names} started); Ctrl-C stops everything")
-    terminal.say(f"dashboard: {plan.dashboard()}")
+    terminal.print_line(
+        f"{plan.space} is running at {plan.launch.address.http} ({names} started); Ctrl-C stops everything"
+    )
+    terminal.print_line(f"dashboard: {plan.dashboard()}")
 
 
-def _next_commands(plan: Plan) -> Iterable[str]:
+def _next_commands(plan: LaunchPlan) -> Iterable[str]:
     agents = [name for name, one in plan.launch.config.participants.items() if one.agent is not None]
     yield "mew status --watch"
     yield f"mew compact {agents[0]}" if agents else "mew status --json"
     yield "mew down"
 
 
-def _print_notices(plan: Plan) -> None:
+def _print_notices(plan: LaunchPlan) -> None:
     for notice in plan.notices:
         terminal.warn(notice)
 
 
-def _last_words(log: Path) -> str:
+def _last_line(log: Path) -> str:
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return clean(lines[-1]).removeprefix("mew: ") if lines else f"it said nothing (see {log})"
-
-
-def _near(path: Path) -> str:
-    """A path as one would type it here."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+    return clean(lines[-1]).removeprefix("mew: ") if lines else f"its log is empty (see {log})"
 
 
 class _Printer:
-    """Prints what programs say, each line after its program's name."""
+    """Prints what programs write, each line behind its program's name."""
 
     def __init__(self, names: list[str]) -> None:
         self._width = max(len(name) for name in (*names, GATEWAY))
-        self._colour = terminal.look(sys.stdout).colour
+        self._colour = terminal.style_of(sys.stdout).colour
         self._codes: dict[str, str] = {}
 
     def __call__(self, name: str, line: str) -> None:
@@ -272,4 +276,4 @@ class _Printer:
         if self._colour:
             code = self._codes.setdefault(name, _COLOURS[len(self._codes) % len(_COLOURS)])
             shown = f"\x1b[{code}m{shown}\x1b[0m"
-        terminal.say_lines([f"{shown} | {clean(line)}"])
+        terminal.print_lines([f"{shown} | {clean(line)}"])

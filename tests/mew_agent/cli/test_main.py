@@ -58,7 +58,7 @@ async def test_alone_it_shows_its_help_and_the_next_step_here(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("gateway", "said"),
-    [(os.getpid(), "`mew space connect`"), (2**22 + 7, "`mew down` tidies up"), (None, "`mew space connect`")],
+    [(os.getpid(), "`mew space connect`"), (2**22 + 7, "`mew down` cleans up"), (None, "`mew space connect`")],
     ids=["alive", "dead", "unknown"],
 )
 async def test_the_next_step_after_a_space_was_killed_is_to_tidy_up(
@@ -128,11 +128,13 @@ def test_a_reader_that_is_not_there_is_no_error(command: str, code: int) -> None
 def test_a_pipe_that_was_closed_has_its_code() -> None:
     code = (
         "import sys\n"
-        "from mew_agent.cli.main import app, run\n"
-        "@app.command()\n"
+        "from mew_agent.cli.app.commands import COMMANDS\n"
+        "from mew_agent.cli.app.groups import CommandEntry\n"
+        "from mew_agent.cli.main import run\n"
         "def endless() -> None:\n"
         "    while True:\n"
         "        print('more', flush=True)\n"
+        "COMMANDS['Watch']['endless'] = CommandEntry('.', '__main__:endless')\n"
         "sys.exit(run(['endless']))\n"
     )
     read_end, write_end = os.pipe()
@@ -176,10 +178,11 @@ def test_an_interruption_ends_it_with_its_code_even_from_within_generated_code(t
     (tmp_path / "interrupted.py").write_text(
         "import sys\n"
         "from mew_agent.__main__ import main\n"
-        "from mew_agent.cli.main import app\n"
-        "@app.command()\n"
+        "from mew_agent.cli.app.commands import COMMANDS\n"
+        "from mew_agent.cli.app.groups import CommandEntry\n"
         "def here() -> None:\n"
         "    exec('raise KeyboardInterrupt')\n"
+        "COMMANDS['Watch']['here'] = CommandEntry('.', '__main__:here')\n"
         "sys.argv[1:] = ['here']\n"
         "main()\n"
     )

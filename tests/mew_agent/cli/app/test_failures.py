@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from mew_spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenError
 
-from mew_agent.cli.app.failures import explain
+from mew_agent.cli.app.failures import report_error
 from mew_agent.errors import ConfigError, ModelRefused, NotConnected, NotPermitted, PeerTimeout, Unauthorized
 
 
@@ -31,7 +31,7 @@ from mew_agent.errors import ConfigError, ModelRefused, NotConnected, NotPermitt
 def test_the_kind_of_error_decides_the_exit_code(
     capsys: pytest.CaptureFixture[str], error: BaseException, code: int
 ) -> None:
-    assert explain(error) == code
+    assert report_error(error) == code
     said = capsys.readouterr().err
     assert said.count("\n") == (0 if code in (130, 141) else 1)
     assert said.startswith("mew: ") or code in (130, 141)
@@ -39,15 +39,15 @@ def test_the_kind_of_error_decides_the_exit_code(
 
 def test_of_several_errors_the_first_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     inner = ExceptionGroup("inner", [NotConnected("ws://x"), ValueError()])
-    assert explain(ExceptionGroup("outer", [inner])) == 4
+    assert report_error(ExceptionGroup("outer", [inner])) == 4
     assert "not connected to the gateway at ws://x" in capsys.readouterr().err
 
 
 def test_a_refused_token_comes_with_the_place_of_the_right_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    explain(Unauthorized("coder", "the gateway refused this token for 'coder'"))
-    explain(Unauthorized("coder", "the gateway needs a token for 'coder'"))
-    explain(Unauthorized("coder", "the door is shut"))
-    place = "Tokens of a space are in .mew/tokens/ of its folder"
+    report_error(Unauthorized("coder", "the gateway refused this token for 'coder'"))
+    report_error(Unauthorized("coder", "the gateway needs a token for 'coder'"))
+    report_error(Unauthorized("coder", "the door is shut"))
+    place = "The tokens of a space are in its .mew/tokens/ folder"
     assert capsys.readouterr().err.splitlines() == [
         f"mew: the gateway refused this token for 'coder' (unauthorized). {place}",
         f"mew: the gateway needs a token for 'coder'. {place}",
@@ -56,16 +56,16 @@ def test_a_refused_token_comes_with_the_place_of_the_right_ones(capsys: pytest.C
 
 
 def test_several_lines_become_one(capsys: pytest.CaptureFixture[str]) -> None:
-    explain(ConfigError("x", "first\n  second"))
+    report_error(ConfigError("x", "first\n  second"))
     assert capsys.readouterr().err == "mew: x: first second\n"
 
 
 def test_our_own_mistake_says_how_to_see_more(capsys: pytest.CaptureFixture[str]) -> None:
-    explain(KeyError("oops"))
-    assert capsys.readouterr().err == "mew: KeyError: 'oops' (MEW_DEBUG=1 shows where)\n"
+    report_error(KeyError("oops"))
+    assert capsys.readouterr().err == "mew: KeyError: 'oops' (MEW_DEBUG=1 shows the traceback)\n"
 
 
 def test_what_the_system_refuses_is_said_in_its_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert explain(OSError(28, "No space left on device")) == 1
-    assert explain(PermissionError(13, "Permission denied", ".mew")) == 1
+    assert report_error(OSError(28, "No space left on device")) == 1
+    assert report_error(PermissionError(13, "Permission denied", ".mew")) == 1
     assert capsys.readouterr().err == "mew: No space left on device\nmew: .mew: Permission denied\n"

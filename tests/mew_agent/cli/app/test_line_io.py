@@ -14,7 +14,15 @@ import anyio.to_thread
 import pytest
 
 from mew_agent.cli.app import line_io
-from mew_agent.cli.app.line_io import Appended, Piped, Printed, lines_of, lines_of_fifo, make_fifo, reading
+from mew_agent.cli.app.line_io import (
+    FifoWriter,
+    FileWriter,
+    StandardOutputWriter,
+    lines_of,
+    lines_of_fifo,
+    make_fifo,
+    read_lines,
+)
 from mew_agent.errors import ConfigError
 
 fifos = pytest.mark.skipif(sys.platform == "win32", reason="there are no FIFOs")
@@ -22,7 +30,7 @@ PATIENCE_SECONDS = 10
 
 
 async def test_lines_come_without_their_ends_until_the_source_ends() -> None:
-    async with reading(lines_of(StringIO("one\r\n\ntwo"))) as lines:
+    async with read_lines(lines_of(StringIO("one\r\n\ntwo"))) as lines:
         with anyio.fail_after(PATIENCE_SECONDS):
             assert [line async for line in lines] == ["one", "", "two"]
 
@@ -36,7 +44,7 @@ async def test_a_source_that_still_blocks_is_left_behind() -> None:
         yield "late"
 
     with anyio.fail_after(PATIENCE_SECONDS):
-        async with reading(source) as lines:
+        async with read_lines(source) as lines:
             assert await lines.receive() == "first"
     never.set()
 
@@ -47,7 +55,7 @@ async def test_a_fifo_is_made_private_and_takes_one_writer_after_the_other(tmp_p
     source = lines_of_fifo(path)
     assert stat.S_ISFIFO(path.stat().st_mode)
     assert path.stat().st_mode & 0o077 == 0
-    async with reading(source) as lines:
+    async with read_lines(source) as lines:
         with anyio.fail_after(PATIENCE_SECONDS):
             for text in ("one", "two"):
                 await anyio.to_thread.run_sync(path.write_text, f"{text}\n")
@@ -75,7 +83,7 @@ def test_no_line_is_lost_between_two_writers(tmp_path: Path) -> None:
 @fifos
 async def test_a_last_line_without_its_end_counts_and_so_does_a_writer_that_says_nothing(tmp_path: Path) -> None:
     path = tmp_path / "in"
-    async with reading(lines_of_fifo(path)) as lines:
+    async with read_lines(lines_of_fifo(path)) as lines:
         with anyio.fail_after(PATIENCE_SECONDS):
             await anyio.to_thread.run_sync(path.write_text, "")
             await anyio.to_thread.run_sync(path.write_text, "one")
@@ -92,13 +100,13 @@ async def test_a_plain_file_is_read_once(tmp_path: Path) -> None:
 
 
 def test_lines_are_printed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    Printed().write("é")
+    StandardOutputWriter().write("é")
     assert capsys.readouterr().out == "é\n"
 
 
 def test_a_file_that_was_emptied_meanwhile_goes_on_at_its_start(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "out.jsonl"
-    output = Appended(path)
+    output = FileWriter(path)
     output.write("one")
     path.write_text("")
     output.write("two")
@@ -107,7 +115,7 @@ def test_a_file_that_was_emptied_meanwhile_goes_on_at_its_start(tmp_path: Path) 
 
 def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
-        Appended(tmp_path)
+        FileWriter(tmp_path)
 
 
 @fifos
@@ -117,7 +125,7 @@ async def test_a_fifo_keeps_lines_until_somebody_reads_and_then_drops_the_newest
     monkeypatch.setattr(line_io, "MAX_WAITING_LINES", 2)
     path = tmp_path / "out"
     dropped: list[int] = []
-    output = Piped(path, on_full=lambda: dropped.append(1))
+    output = FifoWriter(path, on_full=lambda: dropped.append(1))
     long = "x" * 200_000  # more than a pipe holds, so the writer stands still with it
     output.write(long)
     with anyio.fail_after(PATIENCE_SECONDS):
@@ -135,5 +143,5 @@ def test_what_is_there_already_stays(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "mine")
     make_fifo(tmp_path / "mine")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ConfigError, match="no FIFO can be made here"):
+    with pytest.raises(ConfigError, match="cannot create a FIFO"):
         make_fifo(tmp_path / "file" / "in")

@@ -33,12 +33,12 @@ def test_it_ends_in_order_with_and_without_being_asked(asked: bool) -> None:
 
 COMMAND = """
 import os, signal
-from mew_agent.cli.app.signals import asked_like_ctrl_c
+from mew_agent.cli.app.signals import interrupt_on_termination
 
 signal.signal(signal.SIGINT, {ctrl_c})
 signal.signal(signal.SIGHUP, {hangup})
 try:
-    with asked_like_ctrl_c():
+    with interrupt_on_termination():
         try:
             os.kill(os.getpid(), signal.SIGHUP)
             os.kill(os.getpid(), signal.SIGTERM)

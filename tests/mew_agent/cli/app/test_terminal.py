@@ -21,32 +21,32 @@ def screen(encoding: str = "utf-8") -> Screen:
 
 
 def test_a_terminal_gets_colour_unless_it_is_not_wanted() -> None:
-    assert terminal.look(screen(), {}).colour
-    assert not terminal.look(screen(), {"NO_COLOR": "1"}).colour
-    assert not terminal.look(screen(), {"TERM": "dumb"}).colour
-    assert not terminal.look(io.StringIO(), {}).colour
+    assert terminal.style_of(screen(), {}).colour
+    assert not terminal.style_of(screen(), {"NO_COLOR": "1"}).colour
+    assert not terminal.style_of(screen(), {"TERM": "dumb"}).colour
+    assert not terminal.style_of(io.StringIO(), {}).colour
 
 
 def test_drawn_characters_follow_the_encoding() -> None:
-    assert terminal.look(screen(), {}).unicode
-    assert not terminal.look(screen("ascii"), {}).unicode
+    assert terminal.style_of(screen(), {}).unicode
+    assert not terminal.style_of(screen("ascii"), {}).unicode
 
 
 def test_the_width_is_the_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "61")
-    assert terminal.look(screen(), {}).width == 61
+    assert terminal.style_of(screen(), {}).width == 61
 
 
 def test_what_is_not_a_terminal_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    assert terminal.look(io.StringIO(), {}).width >= 160
+    assert terminal.style_of(io.StringIO(), {}).width >= 160
 
 
 def test_text_survives_an_encoding_that_lacks_its_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     out = screen("ascii")
     monkeypatch.setattr(sys, "stdout", out)
-    terminal.say("猫: done\x1b[2J\nagain")
-    terminal.say_lines(["█ 5"])
+    terminal.print_line("猫: done\x1b[2J\nagain")
+    terminal.print_lines(["█ 5"])
     assert isinstance(out.buffer, io.BytesIO)
     assert out.buffer.getvalue() == b"?: done[2J\nagain\n? 5\n"
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from mew_protocol.payloads.participant import Board
 
-from mew_agent.cli.board.live_board import entry_of, follow
+from mew_agent.cli.board.live_board import apply_event, entry_of
 
 START = {
     "space": "review",
@@ -23,12 +23,12 @@ def envelope(kind: str, sender: str, payload: Any, **headers: Any) -> dict[str, 
 
 
 def test_the_first_event_is_the_board() -> None:
-    assert follow(None, "board", START) == (board(), None)
+    assert apply_event(None, "board", START) == (board(), None)
 
 
 def test_a_status_to_everybody_is_the_new_state_of_its_sender() -> None:
     told = envelope("participant/status", "coder", {"messages_in_context": 1, "tokens": 5, "own": 1})
-    found, changed = follow(board(), "envelope", told)
+    found, changed = apply_event(board(), "envelope", told)
     assert changed == "coder"
     entry = entry_of(found, "coder") if found else None
     assert entry is not None
@@ -39,13 +39,13 @@ def test_a_status_to_everybody_is_the_new_state_of_its_sender() -> None:
 
 def test_an_answer_to_one_participant_does_not_change_the_board() -> None:
     told = envelope("participant/status", "coder", {"messages_in_context": 1}, to=["ada"])
-    assert follow(board(), "envelope", told) == (board(), None)
+    assert apply_event(board(), "envelope", told) == (board(), None)
 
 
 @pytest.mark.parametrize(("event", "connected"), [("join", True), ("leave", False)])
 def test_presence_says_who_is_here(event: str, connected: bool) -> None:
     told = envelope("system/presence", "system:gateway", {"event": event, "participant": {"id": "ada"}})
-    found, changed = follow(board(), "envelope", told)
+    found, changed = apply_event(board(), "envelope", told)
     assert changed == "ada"
     assert found is not None
     entry = entry_of(found, "ada")
@@ -55,7 +55,7 @@ def test_presence_says_who_is_here(event: str, connected: bool) -> None:
 
 def test_somebody_new_joins_the_board() -> None:
     told = envelope("system/presence", "system:gateway", {"event": "join", "participant": {"id": "new"}})
-    found, _ = follow(board(), "envelope", told)
+    found, _ = apply_event(board(), "envelope", told)
     assert found is not None
     assert [entry.id for entry in found.participants] == ["ada", "coder", "new"]
 
@@ -73,8 +73,8 @@ def test_somebody_new_joins_the_board() -> None:
     ],
 )
 def test_everything_else_changes_nothing(told: Any) -> None:
-    assert follow(board(), "envelope", told) == (board(), None)
+    assert apply_event(board(), "envelope", told) == (board(), None)
 
 
 def test_events_before_the_board_are_let_go() -> None:
-    assert follow(None, "envelope", envelope("chat", "ada", {})) == (None, None)
+    assert apply_event(None, "envelope", envelope("chat", "ada", {})) == (None, None)

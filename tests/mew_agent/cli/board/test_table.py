@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol.payloads.participant import Board
 
-from mew_agent.cli.board.table import Look, board_line, board_lines
+from mew_agent.cli.board.table import TerminalStyle, board_line, board_lines
 from mew_agent.cli.board.words import cells
 
 NOW = datetime(2026, 1, 1, 14, 2, 11, tzinfo=UTC)
@@ -81,7 +81,7 @@ def board(*entries: dict[str, Any]) -> Board:
 
 
 def shown(*entries: dict[str, Any], width: int = 200, **more: Any) -> str:
-    return "\n".join(board_lines(board(*entries), now=NOW, look=Look(width=width), **more))
+    return "\n".join(board_lines(board(*entries), now=NOW, style=TerminalStyle(width=width), **more))
 
 
 def row(name: str, text: str) -> str:
@@ -175,7 +175,7 @@ def test_what_is_wrong_with_a_tool_is_said_at_any_width(width: int) -> None:
 
 
 def test_a_board_without_reports_says_so() -> None:
-    assert shown(PERSON).splitlines()[1] == "nobody here reports a context window yet"
+    assert shown(PERSON).splitlines()[1] == "no participant has reported a context window yet"
 
 
 def test_absent_members_are_told_apart_in_the_heading() -> None:
@@ -207,8 +207,8 @@ def test_columns_leave_in_order_of_their_worth() -> None:
 
 
 def test_colour_surrounds_cells_and_never_counts_as_width() -> None:
-    plain = board_lines(board(*ROOM), now=NOW, look=Look(width=120))
-    painted = board_lines(board(*ROOM), now=NOW, look=Look(width=120, colour=True))
+    plain = board_lines(board(*ROOM), now=NOW, style=TerminalStyle(width=120))
+    painted = board_lines(board(*ROOM), now=NOW, style=TerminalStyle(width=120, colour=True))
     assert [re.sub(r"\x1b\[[\d;]*m", "", line) for line in painted] == plain
     assert "\x1b[1;33m" in "".join(painted)
     assert "\x1b" not in "".join(plain)
@@ -216,13 +216,13 @@ def test_colour_surrounds_cells_and_never_counts_as_width() -> None:
 
 def test_without_unicode_everything_drawn_is_ascii() -> None:
     for width in (160, 40):
-        lines = board_lines(board(*ROOM), now=NOW, look=Look(width=width, unicode=False))
+        lines = board_lines(board(*ROOM), now=NOW, style=TerminalStyle(width=width, unicode=False))
         assert all(line.isascii() for line in lines)
 
 
 def test_text_from_the_wire_cannot_drive_the_terminal() -> None:
     evil = entry("a\x1b[2Jb\u202e", tokens=1, max_tokens=10, status="x\x1b]0;y\x07\nz", context=report())
-    text = "\n".join(board_lines(board(evil), now=NOW, look=Look(width=160)))
+    text = "\n".join(board_lines(board(evil), now=NOW, style=TerminalStyle(width=160)))
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert len(text.splitlines()) == 3
@@ -230,7 +230,7 @@ def test_text_from_the_wire_cannot_drive_the_terminal() -> None:
 
 def test_wide_characters_count_as_two_columns() -> None:
     lines = board_lines(
-        board(entry("猫猫猫", tokens=1, max_tokens=10, context=report())), now=NOW, look=Look(width=160)
+        board(entry("猫猫猫", tokens=1, max_tokens=10, context=report())), now=NOW, style=TerminalStyle(width=160)
     )
     assert cells(lines[2][: lines[2].index("of")]) == lines[1].index("TOKENS") + len("TOKENS") - len("of 10")
 
@@ -255,7 +255,7 @@ def test_no_line_is_ever_wider_than_the_terminal(
             for name, connected, tokens, limit, status in people
         )
     )
-    for line in board_lines(found, now=NOW, look=Look(width=width)):
+    for line in board_lines(found, now=NOW, style=TerminalStyle(width=width)):
         assert cells(line) <= width
         assert not {unicodedata.category(one) for one in line} & {"Cc", "Cf", "Cs"}
 

@@ -13,7 +13,7 @@ from anyio.streams.text import TextReceiveStream
 from mew_protocol.codec import StreamFrame
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.cli.chat.client import _exchange, _line_of, _Once
+from mew_agent.cli.chat.client import _line_of, _WarnOnce, exchange_lines
 from mew_agent.errors import GatewayError, Unauthorized
 from mew_agent.participant.client import Client, Credentials
 from tests.support.cli import mew, seat
@@ -56,7 +56,7 @@ async def test_each_line_in_is_sent_and_each_message_is_a_line_out(
         return source
 
     async with joined(gateway, "guest") as guest, anyio.create_task_group() as tasks:
-        tasks.start_soon(_exchange, client_of(gateway, "ada"), lines, output)
+        tasks.start_soon(exchange_lines, client_of(gateway, "ada"), lines, output)
         await output.until(lambda line: line["kind"] == "system/welcome")
         for line in ("oops\n", "[1]\n", "\n", '{"kind":"chat","payload":{"text":"grüezi"}}\n'):
             typed.put(line)
@@ -67,15 +67,15 @@ async def test_each_line_in_is_sent_and_each_message_is_a_line_out(
         assert came["payload"] == {"text": "hi"}
         typed.put("quit\n")
     told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("mew: not sent, no JSON")
-    assert told[1] == "mew: not sent, an envelope is a JSON object: [1]"
+    assert told[0].startswith("mew: not sent, not JSON")
+    assert told[1] == "mew: not sent, not a JSON object: [1]"
 
 
 async def test_the_end_of_the_input_is_not_the_end_of_listening(gateway: RunningGateway) -> None:
     output = Kept()
     client = client_of(gateway, "ada")
     async with joined(gateway, "guest") as guest, anyio.create_task_group() as tasks:
-        tasks.start_soon(_exchange, client, lambda: iter(()), output)
+        tasks.start_soon(exchange_lines, client, lambda: iter(()), output)
         await output.until(lambda line: line["kind"] == "system/welcome")
         await guest.chat("still there?")
         await output.until(lambda line: line["kind"] == "chat")
@@ -84,7 +84,7 @@ async def test_the_end_of_the_input_is_not_the_end_of_listening(gateway: Running
 
 async def test_a_refused_token_is_raised_as_itself(gateway: RunningGateway) -> None:
     with pytest.raises(Unauthorized):
-        await _exchange(client_of(gateway, "ada", "wrong"), lambda: iter(()), Kept())
+        await exchange_lines(client_of(gateway, "ada", "wrong"), lambda: iter(()), Kept())
 
 
 async def test_a_frame_is_a_line_that_names_its_stream() -> None:
@@ -93,15 +93,15 @@ async def test_a_frame_is_a_line_that_names_its_stream() -> None:
 
 
 def test_a_warning_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    warn = _Once("nobody reads")
+    warn = _WarnOnce("no reader")
     warn()
     warn()
-    assert capsys.readouterr().err == "mew: nobody reads\n"
+    assert capsys.readouterr().err == "mew: no reader\n"
 
 
 async def test_what_is_missing_is_said_before_anything_is_connected() -> None:
     outcome = await mew("client", "connect")
-    assert "no space runs here" in outcome.err
+    assert "no space is running here" in outcome.err
     assert outcome.code == 2
 
 
@@ -134,7 +134,7 @@ async def test_another_connection_that_takes_the_place_ends_it(gateway: RunningG
 
     async def listen() -> None:
         try:
-            await _exchange(client_of(gateway, "coder"), lambda: iter(()), output)
+            await exchange_lines(client_of(gateway, "coder"), lambda: iter(()), output)
         except GatewayError as error:
             failures.append(error)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import anyio
 import pytest
@@ -10,11 +9,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from mew_agent.cli.chat.connect import converse, default_targets
-from mew_agent.cli.remote.identity import Identity
+from mew_agent.cli.chat.connect import chat_by_lines, default_targets
+from mew_agent.cli.remote.session import Identity
 from mew_agent.errors import Unauthorized
 from tests.mew_agent.cli.conftest import SPACE
-from tests.mew_agent.cli.remote.test_identity import running_space
 from tests.support.cli import mew
 from tests.support.gateway_client import joined
 
@@ -66,7 +64,7 @@ def terminal(capsys: pytest.CaptureFixture[str]) -> Iterator[Terminal]:
 
 async def test_a_person_talks_asks_approves_and_leaves(gateway: RunningGateway, terminal: Terminal) -> None:
     async with joined(gateway, "coder") as coder, anyio.create_task_group() as tasks:
-        tasks.start_soon(converse, identity(gateway), ("coder",), terminal.lines())
+        tasks.start_soon(chat_by_lines, identity(gateway), ("coder",), terminal.lines())
         await terminal.shows("you are ada in 'review'; here: coder.")
         await terminal.type("hello")
         chat = await coder.until("chat")
@@ -80,7 +78,7 @@ async def test_a_person_talks_asks_approves_and_leaves(gateway: RunningGateway, 
         await terminal.type("/who")
         await terminal.shows("  ada (you)\n  coder")
         async with joined(gateway, "guest"):
-            await terminal.shows("* guest is here")
+            await terminal.shows("* guest joined")
         await terminal.type("/exit")
         with anyio.fail_after(PATIENCE_SECONDS):
             while (await coder.until("system/presence"))["payload"]["participant"]["id"] != "ada":
@@ -90,30 +88,30 @@ async def test_a_person_talks_asks_approves_and_leaves(gateway: RunningGateway, 
 async def test_the_end_of_the_input_is_the_end(gateway: RunningGateway, terminal: Terminal) -> None:
     terminal.close()
     with anyio.fail_after(PATIENCE_SECONDS):
-        await converse(identity(gateway), (), terminal.lines())
+        await chat_by_lines(identity(gateway), (), terminal.lines())
 
 
 async def test_an_outage_and_its_end_are_told_once_and_one_goes_on(terminal: Terminal) -> None:
     config = parse_space(SPACE)
     async with anyio.create_task_group() as tasks:
         async with serve_gateway(config) as first:
-            tasks.start_soon(converse, identity(first), (), terminal.lines())
+            tasks.start_soon(chat_by_lines, identity(first), (), terminal.lines())
             await terminal.shows("you are ada in 'review'")
-        await terminal.shows("* the gateway is gone; trying to come back")
+        await terminal.shows("* connection lost; reconnecting")
         async with (
             serve_gateway(config, port=first.port, tokens=first.tokens) as second,
             joined(second, "coder") as one,
         ):
-            await terminal.shows("* back in the space")
+            await terminal.shows("* reconnected")
             await terminal.type("anybody here?")
             assert (await one.until("chat"))["payload"] == {"text": "anybody here?"}
             terminal.close()
-    assert terminal.seen.count("* the gateway is gone") == terminal.seen.count("* back in the space") == 1
+    assert terminal.seen.count("* connection lost") == terminal.seen.count("* reconnected") == 1
 
 
 async def test_a_refused_token_is_raised_as_itself(gateway: RunningGateway, terminal: Terminal) -> None:
     with pytest.raises(Unauthorized):
-        await converse(identity(gateway, "wrong"), (), terminal.lines())
+        await chat_by_lines(identity(gateway, "wrong"), (), terminal.lines())
 
 
 @pytest.mark.parametrize(
@@ -124,15 +122,12 @@ async def test_a_refused_token_is_raised_as_itself(gateway: RunningGateway, term
         ("participants: {ada: {}}", ()),
     ],
 )
-def test_plain_text_goes_where_the_space_says(tmp_path: Path, section: str, targets: tuple[str, ...]) -> None:
-    config = tmp_path / "space.yaml"
-    config.write_text(f"space: {{id: review}}\n{section}\n")
-    path = running_space(tmp_path, config=str(config))
-    assert default_targets(Identity("ws://x", "review", "ada", "t", path)) == targets
+def test_plain_text_goes_to_the_default_targets(section: str, targets: tuple[str, ...]) -> None:
+    assert default_targets(parse_space(f"space: {{id: review}}\n{section}\n"), "ada") == targets
 
 
-def test_a_space_elsewhere_says_nothing_about_targets() -> None:
-    assert default_targets(Identity("ws://x", "review", "ada", "t")) == ()
+def test_plain_text_goes_to_all_without_a_space_file() -> None:
+    assert default_targets(None, "ada") == ()
 
 
 async def test_without_a_running_space_it_says_how_to_start_one() -> None:

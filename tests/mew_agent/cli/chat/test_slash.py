@@ -2,7 +2,7 @@
 
 import pytest
 
-from mew_agent.cli.chat.slash import Mistake, Send, as_written, call, control, stream
+from mew_agent.cli.chat.slash import InvalidLine, OutgoingEnvelope, as_typed, call, control, stream
 
 
 @pytest.mark.parametrize(
@@ -27,21 +27,21 @@ from mew_agent.cli.chat.slash import Mistake, Send, as_written, call, control, s
 )
 def test_a_control_names_its_participant_first(line: str, kind: str, payload: dict[str, object]) -> None:
     command, *parts = line.split()
-    assert control(command, parts) == Send(kind, payload, ("coder",))
+    assert control(command, parts) == OutgoingEnvelope(kind, payload, ("coder",))
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("/dance coder", "no command /dance"),
-        ("/pause", "/pause whom"),
-        ("/forget coder newest many", "'many' is no number of entries"),
-        ("/forget coder 0", "'0' is no number"),
+        ("/dance coder", "unknown command /dance"),
+        ("/pause", "/pause needs a participant"),
+        ("/forget coder newest many", "'many' is not a number of messages"),
+        ("/forget coder 0", "'0' is not a number"),
     ],
 )
 def test_a_control_that_cannot_be_meant_is_a_mistake(line: str, said: str) -> None:
     command, *parts = line.split()
-    with pytest.raises(Mistake, match=said):
+    with pytest.raises(InvalidLine, match=said):
         control(command, parts)
 
 
@@ -54,23 +54,23 @@ def test_a_call_carries_its_arguments_as_an_mcp_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rest", "said"), [("files", "PARTICIPANT TOOL"), ("f t {x", "no JSON"), ("f t [1]", "object")]
+    ("rest", "said"), [("files", "PARTICIPANT TOOL"), ("f t {x", "not JSON"), ("f t [1]", "object")]
 )
 def test_a_call_that_is_not_whole_is_a_mistake(rest: str, said: str) -> None:
-    with pytest.raises(Mistake, match=said):
+    with pytest.raises(InvalidLine, match=said):
         call(rest)
 
 
 def test_a_stream_is_asked_for_with_its_words_and_size() -> None:
     sent = stream(["request", "gateway", "upload", "server", "logs", "size=2048"])
-    assert sent == Send(
+    assert sent == OutgoingEnvelope(
         "stream/request",
         {"direction": "upload", "expected_size_bytes": 2048, "description": "server logs"},
         ("gateway",),
     )
     closed = stream(["close", "stream-1", "done"])
-    assert closed == Send("stream/close", {"stream_id": "stream-1", "reason": "done"}, (), ("stream-1",))
-    with pytest.raises(Mistake, match="/stream request"):
+    assert closed == OutgoingEnvelope("stream/close", {"stream_id": "stream-1", "reason": "done"}, (), ("stream-1",))
+    with pytest.raises(InvalidLine, match="/stream request"):
         stream(["open"])
 
 
@@ -83,5 +83,5 @@ def test_an_envelope_that_was_typed_keeps_what_a_sender_may_say() -> None:
         "payload": {"text": "t"},
         "from": "eve",
     }
-    assert as_written(value) == Send("chat", {"text": "t"}, ("bob",), ("x",), "c")
-    assert as_written({"kind": "x", "payload": 1, "to": 5}) == Send("x", {})
+    assert as_typed(value) == OutgoingEnvelope("chat", {"text": "t"}, ("bob",), ("x",), "c")
+    assert as_typed({"kind": "x", "payload": 1, "to": 5}) == OutgoingEnvelope("x", {})

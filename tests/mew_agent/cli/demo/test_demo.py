@@ -12,12 +12,12 @@ from mew_agent.cli.demo.demo import (
     WINDOW_TOKENS,
     YOU,
     default_files,
-    hand_out,
+    parts_by_agent,
     read_text_file,
     summary_lines,
     write_space,
 )
-from mew_agent.cli.demo.story import Check
+from mew_agent.cli.demo.story import CompactionCheck
 from mew_agent.errors import ConfigError
 
 
@@ -71,7 +71,7 @@ def test_with_a_provider_in_the_environment_the_same_agents_use_it(tmp_path: Pat
 def test_each_agent_reads_everything_and_they_begin_with_different_texts(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(f"text of {name}")
-    texts = hand_out([read_text_file(tmp_path / "a.txt"), read_text_file(tmp_path / "b.txt")])
+    texts = parts_by_agent([read_text_file(tmp_path / "a.txt"), read_text_file(tmp_path / "b.txt")])
     assert next(texts[BY_ITSELF]).source == "a.txt"
     assert next(texts[ON_REQUEST]).source == "b.txt"
     assert next(texts[ON_REQUEST]).source == "a.txt"
@@ -79,13 +79,15 @@ def test_each_agent_reads_everything_and_they_begin_with_different_texts(tmp_pat
 
 def test_the_summary_puts_announced_beside_reported() -> None:
     lines = summary_lines(
-        [Check("reader", "threshold", 2165, 2163), Check("editor", "requested", 1774, 1773)], 9.1, width=80
+        [CompactionCheck("reader", "threshold", 2165, 2163), CompactionCheck("editor", "requested", 1774, 1773)],
+        9.1,
+        width=80,
     )
     text = "\n".join(lines)
     assert "reader      by itself (threshold)   2,165       2,163            2 (0.1%)" in text
-    assert "editor      you asked               1,774       1,773            1 (0.1%)" in text
+    assert "editor      on request              1,774       1,773            1 (0.1%)" in text
     assert "done in 9.1 s" in text
 
 
 def test_the_summary_leaves_its_table_out_where_it_would_be_torn() -> None:
-    assert summary_lines([Check("reader", "threshold", 2165, 2163)], 9.1, width=40) == ["", "done in 9.1 s"]
+    assert summary_lines([CompactionCheck("reader", "threshold", 2165, 2163)], 9.1, width=40) == ["", "done in 9.1 s"]

@@ -11,8 +11,8 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.agent.agent import Agent
-from mew_agent.cli.demo.story import DemoFailed, Story
-from mew_agent.cli.demo.texts import endless, parts_of
+from mew_agent.cli.demo.story import DemoFailed, DemoStory
+from mew_agent.cli.demo.texts import repeat_parts, split_text
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
@@ -36,7 +36,7 @@ TEXT = "\n\n".join(
 
 
 @asynccontextmanager
-async def stage(options: RehearsalOptions) -> AsyncIterator[tuple[Story, list[dict[str, Any]]]]:
+async def stage(options: RehearsalOptions) -> AsyncIterator[tuple[DemoStory, list[dict[str, Any]]]]:
     """Gateway, model and two agents; the story about to be played, and the events it will have told."""
     events: list[dict[str, Any]] = []
 
@@ -62,19 +62,19 @@ async def stage(options: RehearsalOptions) -> AsyncIterator[tuple[Story, list[di
         ):
             for agent in agents:
                 tasks.start_soon(agent.run)
-            yield Story(me, by_itself="reader", on_request="editor", tell=tell), events
+            yield DemoStory(me, by_itself="reader", on_request="editor", emit=tell), events
             tasks.cancel_scope.cancel()
 
 
-def reading() -> dict[str, Any]:
-    parts = parts_of(PurePath("notes.txt"), TEXT, part_chars=400)
-    return {name: endless(parts) for name in ("reader", "editor")}
+def all_texts() -> dict[str, Any]:
+    parts = split_text(PurePath("notes.txt"), TEXT, part_chars=400)
+    return {name: repeat_parts(parts) for name in ("reader", "editor")}
 
 
 async def test_one_agent_compacts_by_itself_the_other_on_request_and_both_keep_their_word() -> None:
     with anyio.fail_after(60):
         async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS)) as (story, events):
-            checks = await story.play(reading())
+            checks = await story.play(all_texts())
     assert {check.participant: check.trigger for check in checks} == {"reader": "threshold", "editor": "requested"}
     for check in checks:
         assert check.announced_tokens > 0
@@ -93,12 +93,12 @@ async def test_without_reported_usage_the_demo_says_that_it_cannot_show_anything
     monkeypatch.setattr("mew_agent.cli.demo.story.MAX_PARTS", 3)
     with anyio.fail_after(60), pytest.raises(ExceptionGroup) as caught:
         async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS, usage_on="none")) as (story, _):
-            await story.play(reading())
+            await story.play(all_texts())
     assert caught.group_contains(DemoFailed)
 
 
 async def test_a_model_that_does_not_answer_ends_the_demo_with_what_the_agent_says_about_it() -> None:
     with anyio.fail_after(60), pytest.raises(ExceptionGroup) as caught:
         async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS, status=401)) as (story, _):
-            await story.play(reading())
+            await story.play(all_texts())
     assert caught.group_contains(DemoFailed, match="My model refused my key")

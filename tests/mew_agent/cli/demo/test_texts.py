@@ -1,4 +1,4 @@
-"""The demo's reading material."""
+"""The demo's read_lines material."""
 
 from itertools import islice
 from pathlib import PurePath
@@ -6,14 +6,14 @@ from pathlib import PurePath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.cli.demo.texts import PART_CHARS, endless, parts_of
+from mew_agent.cli.demo.texts import PART_CHARS, repeat_parts, split_text
 
 NOTES = PurePath("notes.txt")
 
 
 def test_short_paragraphs_share_a_part_and_long_ones_are_cut_at_sentences() -> None:
     long = "A sentence of some length stands here. " * 40
-    parts = parts_of(NOTES, f"one\n\ntwo\n\n{long}")
+    parts = split_text(NOTES, f"one\n\ntwo\n\n{long}")
     assert parts[0].text == "one\n\ntwo"
     assert all(part.text.endswith(".") for part in parts[1:])
     assert [part.number for part in parts] == list(range(1, len(parts) + 1))
@@ -21,16 +21,16 @@ def test_short_paragraphs_share_a_part_and_long_ones_are_cut_at_sentences() -> N
 
 
 def test_an_empty_text_has_no_parts() -> None:
-    assert parts_of(NOTES, " \n\n \t\n") == []
+    assert split_text(NOTES, " \n\n \t\n") == []
 
 
 @given(st.text(max_size=6000))
 def test_no_part_is_too_long_and_nothing_but_white_space_is_lost(text: str) -> None:
-    parts = parts_of(NOTES, text)
+    parts = split_text(NOTES, text)
     assert all(0 < len(part.text) <= PART_CHARS for part in parts)
     assert "".join("".join(part.text for part in parts).split()) == "".join(text.split())
 
 
 def test_a_short_text_is_read_again_from_its_beginning() -> None:
-    parts = parts_of(NOTES, "only this")
-    assert [part.number for part in islice(endless(parts), 3)] == [1, 1, 1]
+    parts = split_text(NOTES, "only this")
+    assert [part.number for part in islice(repeat_parts(parts), 3)] == [1, 1, 1]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.cli.demo.view import JsonLines, LiveTable, PlainLines, line_for, view_for, wrapped
+from mew_agent.cli.demo.view import JsonLines, LiveTable, PlainLines, line_for, view_for, wrap
 
 STATUS: dict[str, Any] = {
     "event": "status",
@@ -69,7 +69,7 @@ def test_the_live_table_shows_level_and_messages(monkeypatch: pytest.MonkeyPatch
 
 def test_a_long_line_is_broken_between_words_and_a_long_word_stays_whole() -> None:
     address = "http://127.0.0.1:8080/dashboard#token=" + "x" * 40
-    assert wrapped(f"one-two three {address} four", 12) == ["one-two", "  three", f"  {address}", "  four"]
+    assert wrap(f"one-two three {address} four", 12) == ["one-two", "  three", f"  {address}", "  four"]
 
 
 def test_what_participants_say_cannot_drive_the_terminal() -> None:

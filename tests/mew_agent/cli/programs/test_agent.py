@@ -9,7 +9,7 @@ import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.cli.programs.agent import _running_space
-from tests.mew_agent.cli.remote.test_identity import running_space
+from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import mew
 from tests.support.gateway_client import joined
 
@@ -62,7 +62,7 @@ async def test_the_token_of_this_folder_goes_to_no_other_gateway(
 
 async def test_a_simple_participant_needs_a_space() -> None:
     outcome = await mew("agent", "start", "--type", "echo")
-    assert "no space runs here" in outcome.err
+    assert "no space is running here" in outcome.err
     assert outcome.code == 2
 
 

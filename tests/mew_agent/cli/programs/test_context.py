@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.cli.space.plan import Request, make_plan
+from mew_agent.cli.space.plan import StartOptions, make_launch_plan
 from tests.support.cli import Outcome, mew
 from tests.support.context_logs import CLEAR, NO_USAGE, Line, prompt, total, user
 
@@ -132,7 +132,7 @@ async def test_a_setting_that_is_no_count_leaves_the_default_and_says_so(monkeyp
         monkeypatch, "dominds-v3", prompt(100_000), prompt(100_001), more=("--json", "--set", "optimal_max_tokens=0")
     )
     assert [json.loads(line)["level"] for line in outcome.out.splitlines()] == ["healthy", "caution"]
-    assert outcome.err == "mew: --set: optimal_max_tokens=0 is no count of 1 or more; the default stands\n"
+    assert outcome.err == "mew: --set: optimal_max_tokens=0 is not a whole number of 1 or more; using the default\n"
 
 
 async def test_d7_the_window_may_come_from_the_models_own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ async def test_d8_dominds_without_a_window_knows_no_level(monkeypatch: pytest.Mo
 async def test_mew_without_a_window_assumes_one_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = await simulate(monkeypatch, "mew", total(115_200), limit=None, more=("--json",))
     assert json.loads(outcome.out)["limit_tokens"] == 128_000
-    assert outcome.err == "mew: no --limit: a context window of 128,000 tokens is assumed\n"
+    assert outcome.err == "mew: no --limit; assuming a context window of 128,000 tokens\n"
 
 
 @pytest.mark.parametrize("preset", ["lmstudio", "tachikoma"])
@@ -186,8 +186,8 @@ async def test_lmstudio_is_refused_for_other_providers_unless_told_any(
 
 
 BAD_FLAGS: list[tuple[tuple[str, ...], str]] = [
-    (("--set", "optimal"), "sets nothing"),
-    (("--set", "=5"), "sets nothing"),
+    (("--set", "optimal"), "has no value"),
+    (("--set", "=5"), "has no value"),
     (("--set", "optimal_max_tokens=lots"), "(expected a number)"),
     (("--set", "optimal_tokens=5"), "unknown setting 'optimal_tokens' (did you mean 'optimal_max_tokens'?)"),
     (("--set", "size=5"), "unknown setting 'size' (expected one of optimal_max_tokens"),
@@ -253,7 +253,7 @@ async def test_a_window_that_is_told_twice_is_the_one_of_the_flag_and_that_is_sa
     more = ("--json", "--set", "context_length=100")
     outcome = await simulate(monkeypatch, "dominds-v3", total(1), limit=200, more=more)
     assert json.loads(outcome.out)["limit_tokens"] == 200
-    assert outcome.err == "mew: --limit 200 stands above the 100 of --set\n"
+    assert outcome.err == "mew: --limit 200 overrides the 100 of --set\n"
 
 
 async def test_without_any_window_a_policy_that_needs_none_says_what_that_means(
@@ -261,7 +261,7 @@ async def test_without_any_window_a_policy_that_needs_none_says_what_that_means(
 ) -> None:
     outcome = await simulate(monkeypatch, "dominds-v1", total(1), limit=None, more=("--json",))
     assert json.loads(outcome.out)["level"] == "unknown"
-    assert outcome.err == "mew: no --limit: without a context window dominds-v1 knows no level and does nothing\n"
+    assert outcome.err == "mew: no --limit; without a context window dominds-v1 has no levels and does nothing\n"
 
 
 async def test_a_log_that_is_no_text_is_bad_input(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ async def test_a_log_that_is_no_text_is_bad_input(tmp_path: Path) -> None:
     log.write_bytes(b'{"usage": null}\n\xff\xfe\n')
     outcome = await mew("context", "simulate", "--policy", "mew", "--limit", "9", "--json", "--input", str(log))
     assert outcome.code == 2
-    assert "is no UTF-8 text" in outcome.err
+    assert "is not UTF-8 text" in outcome.err
 
 
 async def test_an_empty_log_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,7 +418,7 @@ async def test_the_policies_of_the_page_are_policies(monkeypatch: pytest.MonkeyP
 
 def test_the_agents_of_the_page_are_agents(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
-    plan = make_plan(Request(folder=tmp_path), {"OPENAI_API_KEY": "k", "PATH": os.environ.get("PATH", "")})
+    plan = make_launch_plan(StartOptions(folder=tmp_path), {"OPENAI_API_KEY": "k", "PATH": os.environ.get("PATH", "")})
     settings = plan.launch.agent_settings
     assert [settings[name]["policy"] for name in ("coder", "reader", "writer")] == [
         "dominds-v3",

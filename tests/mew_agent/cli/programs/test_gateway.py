@@ -32,7 +32,7 @@ async def test_the_space_of_the_folder_is_found_where_init_puts_it(tmp_path: Pat
     (tmp_path / ".mew" / "space.yaml").write_text("space: {id: s}\nparticipant: {}\n")
     assert (await mew("gateway", "start")).err.startswith("mew: .mew/space.yaml:2:1: unknown key 'participant'")
     (tmp_path / ".mew" / "space.yaml").unlink()
-    assert "there is no space.yaml here; `mew init` makes one" in (await mew("gateway", "start")).err
+    assert "no space.yaml here; `mew init` creates one" in (await mew("gateway", "start")).err
 
 
 async def test_a_mistake_is_named_with_line_and_column(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ async def test_spaces_in_one_folder_are_refused(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / f"{name}.yaml").write_text(f"space: {{id: {name}}}\n")
     outcome = await mew("gateway", "start", "-s", "one.yaml", "-s", "two.yaml")
-    assert outcome.err == "mew: two.yaml: lies in one folder with one.yaml; give each space a folder of its own\n"
+    assert outcome.err == "mew: two.yaml: is in the same folder as one.yaml; give each space its own folder\n"
     assert outcome.code == 1
 
 

@@ -13,17 +13,17 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.cli.app.options import Flags
+from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.programs.mcp_tools import guarded, make_server, serve_http
-from mew_agent.cli.remote.actions import Desk
+from mew_agent.cli.remote.actions import GatewayActions
 from mew_agent.errors import ConfigError
 from tests.support.cli import answering
 from tests.support.gateway_client import Client as Member
 from tests.support.gateway_client import Message
 
 
-def flags(gateway: RunningGateway, name: str = "ada") -> Flags:
-    return Flags(name, gateway.token_of(name), gateway.ws_url, gateway.config.space.id)
+def flags(gateway: RunningGateway, name: str = "ada") -> ConnectionOptions:
+    return ConnectionOptions(name, gateway.token_of(name), gateway.ws_url, gateway.config.space.id)
 
 
 async def repeats(client: Member, request: Message) -> None:
@@ -42,7 +42,7 @@ async def call(client: Client, name: str, **arguments: Any) -> tuple[bool, Any]:
 
 @pytest.fixture
 async def client(gateway: RunningGateway) -> AsyncIterator[Client]:
-    async with Client(make_server(Desk(flags(gateway)))) as made:
+    async with Client(make_server(GatewayActions(flags(gateway)))) as made:
         yield made
 
 
@@ -80,7 +80,7 @@ async def test_resources_are_the_chat_and_the_board(client: Client, gateway: Run
     ("name", "arguments", "words"),
     [
         ("send_chat", {"text": "hi", "to": "ghost"}, "no participant 'ghost' in space 'review'"),
-        ("request_compaction", {"peer": "coder"}, "'coder' is not in space 'review' now; nobody answers"),
+        ("request_compaction", {"peer": "coder"}, "'coder' is not connected to space 'review'"),
         ("request_compaction", {"peer": "coder", "target_tokens": -1}, "target_tokens"),
         ("recent_chat", {"limit": 0}, "limit"),
     ],
@@ -94,17 +94,17 @@ async def test_what_goes_wrong_is_told_to_the_client(
 
 
 async def test_a_space_that_does_not_run_is_said_by_every_tool() -> None:
-    async with Client(make_server(Desk(Flags()))) as client:
+    async with Client(make_server(GatewayActions(ConnectionOptions()))) as client:
         failed, told = await call(client, "read_board")
         assert failed
-        assert "no space runs here: start one with `mew up`" in told
-        with pytest.raises(MCPError, match="no space runs here"):
+        assert "no space is running here. Start one with `mew up`" in told
+        with pytest.raises(MCPError, match="no space is running here"):
             await client.read_resource("mew://board")
 
 
 @asynccontextmanager
 async def over_http(gateway: RunningGateway) -> AsyncIterator[str]:
-    server, token = make_server(Desk(flags(gateway))), gateway.token_of("ada")
+    server, token = make_server(GatewayActions(flags(gateway))), gateway.token_of("ada")
     urls: list[str] = []
     there = anyio.Event()
 
@@ -137,7 +137,7 @@ async def test_over_http_the_participants_token_opens_the_door_and_nothing_else(
 async def test_a_taken_port_is_said(gateway: RunningGateway) -> None:
     port = urlsplit(gateway.ws_url).port or 0
     with pytest.raises(ConfigError, match=rf"--http: cannot listen on port {port}: address already in use"):
-        await serve_http(make_server(Desk(flags(gateway))), port, "t", lambda _url: None)
+        await serve_http(make_server(GatewayActions(flags(gateway))), port, "t", lambda _url: None)
 
 
 async def test_the_guard_lets_everything_pass_that_is_no_request() -> None:

@@ -14,4 +14,4 @@ async def test_a_taken_port_is_said() -> None:
 
 async def test_its_help_says_that_it_does_not_think() -> None:
     outcome = await mew("model", "serve", "--help")
-    assert "without a language model behind it" in " ".join(outcome.out.split())
+    assert "canned replies, no real model" in " ".join(outcome.out.split())

@@ -9,12 +9,12 @@ import pytest
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from mew_agent.cli.programs.serve import agents_of, hold_open
-from mew_agent.cli.remote.identity import Identity
+from mew_agent.cli.programs.serve import agents_of, serve_until_ended
+from mew_agent.cli.remote.session import Identity
 from mew_agent.errors import ConfigError, NotPermitted, Unauthorized
 from mew_agent.openai_api.app import create_app
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
-from tests.mew_agent.cli.remote.test_identity import running_space
+from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import mew
 
 SPACE = """
@@ -48,18 +48,18 @@ async def test_it_says_where_it_is_who_can_be_asked_and_a_key_that_it_made(
         async with anyio.create_task_group() as tasks:
 
             async def serve() -> None:
-                await hold_open(door, app, "127.0.0.1", 0, made_key=made_key)
+                await serve_until_ended(door, app, "127.0.0.1", 0, generated_key=made_key)
 
             tasks.start_soon(serve)
             while "models:" not in said:
                 await anyio.sleep(0.005)
                 said += capsys.readouterr().out
-            base_url = said.split(" at ")[1].split(",")[0]
+            base_url = said.split(" at ")[1].split(";")[0]
             async with httpx2.AsyncClient(headers={"authorization": "Bearer mew-made"}) as http:
                 models = (await http.get(f"{base_url}/models")).json()
             await door.aclose()
     assert [model["id"] for model in models["data"]] == ["coder"]
-    assert "asked by ada" in said
+    assert "clients act as ada" in said
     assert "models: coder" in said
     assert ("mew-made" in said) is (made_key is not None)
 
@@ -69,13 +69,13 @@ async def test_a_taken_port_is_said(gateway: RunningGateway) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"--port: cannot listen on 127\.0\.0\.1:{port}"):
-            await hold_open(door, create_app(door, api_key="k"), "127.0.0.1", port, made_key=None)
+            await serve_until_ended(door, create_app(door, api_key="k"), "127.0.0.1", port, generated_key=None)
 
 
 async def test_a_token_that_the_gateway_refuses_ends_it(gateway: RunningGateway) -> None:
     door = door_of(gateway, token="wrong")
     with pytest.raises(Unauthorized):
-        await hold_open(door, create_app(door, api_key="k"), "127.0.0.1", 0, made_key=None)
+        await serve_until_ended(door, create_app(door, api_key="k"), "127.0.0.1", 0, generated_key=None)
 
 
 async def test_a_person_who_may_talk_to_no_agent_is_refused() -> None:
@@ -83,7 +83,7 @@ async def test_a_person_who_may_talk_to_no_agent_is_refused() -> None:
     async with serve_gateway(config) as other:
         door = door_of(other, "shy")
         with pytest.raises(NotPermitted, match="'shy' has no capability that covers 'chat'"):
-            await hold_open(door, create_app(door, api_key="k"), "127.0.0.1", 0, made_key=None)
+            await serve_until_ended(door, create_app(door, api_key="k"), "127.0.0.1", 0, generated_key=None)
 
 
 def test_agents_are_those_that_the_configuration_makes() -> None:
@@ -93,14 +93,16 @@ def test_agents_are_those_that_the_configuration_makes() -> None:
 
 @pytest.mark.parametrize("program", ["coder", "files", "tool"])
 def test_a_programs_place_is_not_taken(program: str) -> None:
-    with pytest.raises(ConfigError, match=rf"'{program}' is a program, and would lose its place .*a person: ada"):
+    with pytest.raises(
+        ConfigError, match=rf"'{program}' is a program; acting as it would end its connection .*a person: ada"
+    ):
         agents_of(parse_space(SPACE), asked_by(program))
 
 
 async def test_without_a_space_it_says_what_to_do() -> None:
     outcome = await mew("serve")
     assert outcome.code == 2
-    assert "start one with `mew up`" in outcome.err
+    assert "Start one with `mew up`" in outcome.err
 
 
 async def test_a_running_space_whose_file_makes_the_asker_a_program_is_refused(tmp_path: Path) -> None:

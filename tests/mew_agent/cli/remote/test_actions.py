@@ -9,9 +9,9 @@ import anyio.to_thread
 import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.cli.app.options import Flags
-from mew_agent.cli.remote.actions import Desk
-from mew_agent.cli.remote.question import NoSuchParticipant, NotHere
+from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.remote.actions import GatewayActions
+from mew_agent.cli.remote.request import NoSuchParticipant, ParticipantOffline
 from mew_agent.errors import BadAnswer, ConfigError, NotPermitted, PeerTimeout
 from tests.support.cli import answering, status
 from tests.support.gateway_client import Client, Message, joined
@@ -19,8 +19,8 @@ from tests.support.gateway_client import Client, Message, joined
 T = TypeVar("T")
 
 
-def desk(gateway: RunningGateway, name: str = "ada") -> Desk:
-    return Desk(Flags(name, gateway.token_of(name), gateway.ws_url, gateway.config.space.id))
+def desk(gateway: RunningGateway, name: str = "ada") -> GatewayActions:
+    return GatewayActions(ConnectionOptions(name, gateway.token_of(name), gateway.ws_url, gateway.config.space.id))
 
 
 async def done(work: Callable[..., T], *args: Any, **more: Any) -> T:
@@ -67,14 +67,14 @@ async def test_an_answer_that_does_not_come_is_no_error_since_it_was_said(gatewa
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ((" ",), ConfigError, "nothing to say"),
-        (("hi", None, 5), ConfigError, "nobody in particular"),
+        ((" ",), ConfigError, "is empty"),
+        (("hi", None, 5), ConfigError, "requires a recipient"),
         (
             ("hi", "ghost"),
             NoSuchParticipant,
             r"no participant 'ghost' in space 'review' \(members: ada, coder, guest\)",
         ),
-        (("hi", "coder"), NotHere, "'coder' is not in space 'review' now"),
+        (("hi", "coder"), ParticipantOffline, "'coder' is not connected to space 'review'"),
     ],
 )
 async def test_what_cannot_be_said_says_why(
@@ -156,6 +156,6 @@ async def test_a_gateway_that_began_anew_has_only_its_own_chats(gateway: Running
     desk_of_ada = desk(gateway)
     await done(desk_of_ada.send_chat, "before")
     assert len(await done(desk_of_ada.recent_chat)) == 1
-    desk_of_ada._place = (desk_of_ada._place[0] if desk_of_ada._place else "", "another-epoch-7")
+    desk_of_ada._position = (desk_of_ada._position[0] if desk_of_ada._position else "", "another-epoch-7")
     await done(desk_of_ada.send_chat, "after")
     assert [one["text"] for one in await done(desk_of_ada.recent_chat)] == ["before", "after"]

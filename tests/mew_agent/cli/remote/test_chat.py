@@ -44,8 +44,8 @@ async def test_a_paused_participant_is_told_at_once_and_when_it_did_not_answer(g
         outcome = await mew("chat", "coder", "hi", "--timeout", "0.2", *seat(gateway))
     assert outcome.code == 4
     assert outcome.err.splitlines() == [
-        "mew: 'coder' is paused and answers later; `mew resume coder` lets it speak",
-        "mew: 'coder' did not answer 'chat' within 0.2 seconds (it is paused; `mew resume coder` lets it speak)",
+        "mew: 'coder' is paused and answers later; `mew resume coder` resumes it",
+        "mew: 'coder' did not answer 'chat' within 0.2 seconds (it is paused; `mew resume coder` resumes it)",
     ]
 
 
@@ -74,7 +74,7 @@ async def test_a_dash_says_what_stands_on_standard_input(
 async def test_nothing_to_say_is_bad_input(gateway: RunningGateway, text: str) -> None:
     outcome = await mew("chat", "coder", text, *seat(gateway))
     assert outcome.code == 2
-    assert "nothing to say" in outcome.err
+    assert "is empty" in outcome.err
 
 
 async def test_somebody_who_is_not_there_is_named_with_the_members(gateway: RunningGateway) -> None:

@@ -74,7 +74,7 @@ async def test_a_skipped_compaction_says_why_and_ends_with_three(gateway: Runnin
 
 @pytest.mark.parametrize(
     ("reason", "said"),
-    [("no_history", "nothing to compact yet"), ("my_model_is_gone", "my model is gone"), (None, "without a reason")],
+    [("no_history", "nothing to compact yet"), ("my_model_is_gone", "my model is gone"), (None, "no reason given")],
 )
 async def test_every_reason_for_skipping_is_said_in_words(
     gateway: RunningGateway, reason: str | None, said: str
@@ -105,7 +105,7 @@ async def test_a_participant_that_is_not_there_is_named_with_those_who_are(gatew
 
 async def test_an_absent_participant_cannot_answer(gateway: RunningGateway) -> None:
     outcome = await mew("compact", "coder", *seat(gateway))
-    assert outcome.err == "mew: 'coder' is not in space 'review' now; nobody answers\n"
+    assert outcome.err == "mew: 'coder' is not connected to space 'review'\n"
     assert outcome.code == 4
 
 
@@ -123,7 +123,7 @@ async def test_somebody_who_leaves_before_answering_is_not_waited_for(gateway: R
 
     async with answering(gateway, "coder", leaves):
         outcome = await mew("compact", "coder", *seat(gateway))
-    assert outcome.err == "mew: 'coder' left before it answered; nobody answers\n"
+    assert outcome.err == "mew: 'coder' left before it answered\n"
     assert outcome.code == 4
 
 
@@ -165,7 +165,7 @@ async def test_a_compaction_without_its_answer_is_no_success(gateway: RunningGat
         outcome = await mew("compact", "coder", *seat(gateway))
     assert outcome.out.splitlines() == [
         "coder: compacting ...",
-        "coder: compacted, but may not say what it freed (no participant/compact-done)",
+        "coder: compacted; tokens freed unknown (it lacks the capability participant/compact-done)",
     ]
     assert outcome.code == 1
 
@@ -201,7 +201,7 @@ async def test_an_answer_that_cannot_be_read_is_a_failure_in_one_line(gateway: R
 
     async with answering(gateway, "coder", garbles):
         outcome = await mew("compact", "coder", *seat(gateway))
-    assert outcome.err.startswith("mew: an answer that cannot be read: ")
+    assert outcome.err.startswith("mew: received an invalid answer: ")
     assert outcome.err.count("\n") == 1
     assert outcome.code == 1
 

@@ -9,7 +9,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from tests.mew_agent.cli.conftest import SPACE
-from tests.mew_agent.cli.remote.test_identity import running_space
+from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import REPORT, Outcome, Output, board_shows, mew, seat, status
 from tests.support.gateway_client import Message, joined
 

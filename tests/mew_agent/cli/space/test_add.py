@@ -8,9 +8,9 @@ from mew_spaces.config.loading import load_space
 from mew_spaces.gateway.auth import token_path
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from mew_agent.cli.space.add import Newcomer, patterns_of
+from mew_agent.cli.space.add import NewParticipant, parse_capabilities
 from mew_agent.errors import ConfigError
-from tests.mew_agent.cli.remote.test_identity import running_space
+from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import mew
 from tests.support.gateway_client import joined
 
@@ -81,9 +81,9 @@ async def test_without_a_supervisor_it_says_how_to_start_the_newcomer(config: Pa
     [
         (("a/b",), "invalid characters"),
         (("ada",), "'ada' already exists"),
-        (("x", "-c", "{"), "--capabilities: is no JSON"),
-        (("x", "-c", "[1]"), "is no list of patterns"),
-        (("x", "--command", "nosuchprogram"), "there is no program 'nosuchprogram'"),
+        (("x", "-c", "{"), "--capabilities: is not JSON"),
+        (("x", "-c", "[1]"), "is not a list of patterns"),
+        (("x", "--command", "nosuchprogram"), "program 'nosuchprogram' not found"),
         (("x",), "no model is configured for 'x'"),
     ],
 )
@@ -98,24 +98,24 @@ async def test_what_cannot_be_is_refused_before_anything_is_changed(
 
 
 def test_an_agent_gets_what_agents_need_and_a_program_what_tools_need() -> None:
-    agent = Newcomer("a", model="m").settings()
+    agent = NewParticipant("a", model="m").settings()
     assert agent["agent"] == {"model": "m"}
     assert {"kind": "participant/compact-done"} in agent["capabilities"]
-    program = Newcomer("p", command="node 'my tool.js'", starts=False).settings()
+    program = NewParticipant("p", command="node 'my tool.js'", starts=False).settings()
     assert (program["args"], program["auto_start"]) == (["my tool.js"], False)
     assert {"kind": "mcp/response"} in program["capabilities"]
 
 
 def test_capabilities_may_be_kinds_or_patterns() -> None:
-    assert patterns_of(None) == []
-    assert patterns_of('["chat", {"kind": "mcp/*"}]') == [{"kind": "chat"}, {"kind": "mcp/*"}]
-    with pytest.raises(ConfigError, match="is no list of patterns"):
-        patterns_of('"chat"')
+    assert parse_capabilities(None) == []
+    assert parse_capabilities('["chat", {"kind": "mcp/*"}]') == [{"kind": "chat"}, {"kind": "mcp/*"}]
+    with pytest.raises(ConfigError, match="is not a list of patterns"):
+        parse_capabilities('"chat"')
 
 
 async def test_a_token_lets_somebody_new_into_the_running_space(config: Path, tmp_path: Path) -> None:
     refused = await mew("token", "create", "-p", "eve", "-c", '["chat"]')
-    assert "no space runs here" in refused.err
+    assert "requires a running space" in refused.err
     assert refused.code == 2
     async with serve_gateway(load_space(config), state=tmp_path / ".mew") as gateway:
         as_running(gateway, tmp_path, config)
@@ -125,4 +125,4 @@ async def test_a_token_lets_somebody_new_into_the_running_space(config: Path, tm
         late = (await mew("token", "create", "-p", "late")).out.strip()
         assert gateway.tokens.identify(late) == "late"
         assert (await mew("token", "create", "-p", "late")).out.strip() == late
-        assert "has those of" in (await mew("token", "create", "-p", "ada", "-c", '["chat"]')).err
+        assert "already has capabilities" in (await mew("token", "create", "-p", "ada", "-c", '["chat"]')).err

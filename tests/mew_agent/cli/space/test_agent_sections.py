@@ -7,7 +7,13 @@ import pytest
 from mew_protocol.agent_settings import IGNORED_KEYS, WrittenAgentSettings
 from mew_spaces.config.loading import parse_space
 
-from mew_agent.cli.space.agent_sections import AgentSection, check_rehearsal, handed_over, read_section, window_for
+from mew_agent.cli.space.agent_sections import (
+    AgentSection,
+    check_rehearsal,
+    process_settings,
+    read_section,
+    window_arguments,
+)
 from mew_agent.config.agent_config import load_agent_config
 from mew_agent.errors import ConfigError
 
@@ -68,7 +74,7 @@ def test_every_setting_means_the_same_in_space_yaml_and_in_the_agents_file(tmp_p
     read = read_section("coder", found, space, space_file, {"SOME_KEY": "k"})
     who = {"space": "s", "id": "coder", "token": "t"}
     by_file, _ = load_agent_config(flags=who, environ={"SOME_KEY": "k"}, file=agent_file)
-    handed = {"MEW_AGENT_CONFIG": json.dumps(handed_over(read, tmp_path / "coder.db", None)), "SOME_KEY": "k"}
+    handed = {"MEW_AGENT_CONFIG": json.dumps(process_settings(read, tmp_path / "coder.db", None)), "SOME_KEY": "k"}
     by_space, _ = load_agent_config(flags=who, environ=handed)
     added = {"models": by_space.models, "store": tmp_path / "coder.db"}
     assert by_space == by_file.model_copy(update=added)
@@ -83,7 +89,7 @@ def test_a_key_without_effect_gives_a_notice_with_its_position(key: str, tmp_pat
 
 def test_what_the_space_knows_of_a_model_goes_with_the_agent(tmp_path: Path) -> None:
     read = section(tmp_path, "model: big, base_url: http://here/v1")
-    settings = handed_over(read, tmp_path / "coder.db", None)
+    settings = process_settings(read, tmp_path / "coder.db", None)
     assert settings["models"] == {"big": {"context_length": 4096, "critical_max_tokens": 4000}}
     assert settings["context_token_limit"] == read.config.context_token_limit == 4096
     assert settings["base_url"] == "http://here/v1"
@@ -92,18 +98,18 @@ def test_what_the_space_knows_of_a_model_goes_with_the_agent(tmp_path: Path) -> 
 
 def test_a_limit_of_its_own_stands_above_the_models(tmp_path: Path) -> None:
     read = section(tmp_path, "model: big, base_url: http://here/v1, context_token_limit: 1000")
-    assert handed_over(read, tmp_path, None)["context_token_limit"] == 1000
+    assert process_settings(read, tmp_path, None)["context_token_limit"] == 1000
 
 
 def test_a_rehearsal_gets_the_address_of_the_spaces_own_model(tmp_path: Path) -> None:
     read = section(tmp_path, "model: big, base_url: rehearsal, api_key_env: SOME_KEY", SOME_KEY="k")
-    settings = handed_over(read, tmp_path / "coder.db", 8100)
+    settings = process_settings(read, tmp_path / "coder.db", 8100)
     assert (settings["base_url"], settings["model"]) == ("http://127.0.0.1:8100/v1", "rehearsal")
     assert settings["models"] == {"rehearsal": {"context_length": 4096, "critical_max_tokens": 4000}}
     assert "api_key_env" not in settings
-    check_rehearsal(read.config, runs=True)
-    with pytest.raises(ConfigError, match="coder: this space was started without a rehearsal model"):
-        check_rehearsal(read.config, runs=False)
+    check_rehearsal(read.config, has_rehearsal=True)
+    with pytest.raises(ConfigError, match="coder: this space runs without a rehearsal model"):
+        check_rehearsal(read.config, has_rehearsal=False)
 
 
 def test_the_rehearsal_has_room_for_whoever_counts_on_most(tmp_path: Path) -> None:
@@ -111,8 +117,8 @@ def test_the_rehearsal_has_room_for_whoever_counts_on_most(tmp_path: Path) -> No
         section(tmp_path, f"base_url: rehearsal{more}").config
         for more in (", context_token_limit: 500", ", context_token_limit: 9000", "")
     )
-    assert window_for([small, large, unsaid]) == ("--window", "9000")
-    assert window_for([unsaid]) == ()
+    assert window_arguments([small, large, unsaid]) == ("--window", "9000")
+    assert window_arguments([unsaid]) == ()
 
 
 def test_a_setting_that_cannot_be_meant_is_refused_where_it_stands(tmp_path: Path) -> None:

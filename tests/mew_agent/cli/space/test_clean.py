@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mew_agent.cli.remote.test_identity import running_space
+from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import mew
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no FIFOs")
@@ -73,7 +73,7 @@ async def test_what_cannot_be_made_again_needs_force_where_nobody_can_be_asked(t
 async def test_a_running_space_keeps_its_files_and_only_force_empties_its_logs(tmp_path: Path) -> None:
     running_space(tmp_path)
     before = left(tmp_path)
-    assert "the space runs" in (await mew("space", "clean")).err
+    assert "the space is running" in (await mew("space", "clean")).err
     assert "`mew down`" in (await mew("space", "clean", "--all", "--force")).err
     assert (tmp_path / LOGS[0]).read_text() == "something"
     assert (await mew("space", "clean", "--force")).out == "4 files cleaned\n"
@@ -90,6 +90,6 @@ async def test_without_a_space_nothing_is_touched(tmp_path: Path) -> None:
     (tmp_path / ".mew" / "space.yaml").unlink()
     before = left(tmp_path)
     outcome = await mew("space", "clean", "--all", "--force")
-    assert "there is no space.yaml here" in outcome.err
+    assert "no space.yaml here" in outcome.err
     assert outcome.code == 2
     assert left(tmp_path) == before

@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 from mew_spaces.launch.run_file import run_file_path
 
-from tests.mew_agent.cli.remote.test_identity import running_space
+from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import mew
 
 
 async def test_down_without_anything_running_is_no_error() -> None:
     outcome = await mew("down")
-    assert (outcome.code, outcome.out) == (0, "nothing is running here\n")
+    assert (outcome.code, outcome.out) == (0, "no space is running here\n")
 
 
 async def test_down_tidies_up_after_a_space_that_is_gone(tmp_path: Path) -> None:
     running_space(tmp_path, marks={})
     outcome = await mew("space", "down", "--space-dir", str(tmp_path))
-    assert outcome.out == "review: was not running any more; tidied up\n"
+    assert outcome.out == "review: had already ended; cleaned up\n"
     assert not run_file_path(tmp_path / ".mew").exists()
 
 
@@ -35,9 +35,9 @@ async def test_up_names_a_mistake_in_the_file_and_starts_nothing(tmp_path: Path)
 @pytest.mark.parametrize(
     ("people", "flags", "said"),
     [
-        ("ada: {}", ("--participant", "ada"), "--participant: says as whom you talk (expected --interactive with it)"),
+        ("ada: {}", ("--participant", "ada"), "--participant: requires --interactive"),
         ("ada: {}", ("-i", "--participant", "bob"), "--participant: 'bob' is not in s (expected ada)"),
-        ("ada: {}\n  bob: {}", ("-i",), "--participant: who talks?"),
+        ("ada: {}\n  bob: {}", ("-i",), "--participant: 2 people in this space: ada, bob. Add --participant ada"),
     ],
 )
 async def test_who_talks_is_settled_before_anything_starts(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from mew_spaces.config.loading import load_space
 
-from tests.mew_agent.cli.remote.test_identity import running_space
+from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import mew
 
 
@@ -21,7 +21,7 @@ async def test_a_space_is_made_with_its_folders_agents_and_ignored_files(tmp_pat
     (tmp_path / ".gitignore").write_text("*.pyc\nlogs/")
     outcome = await mew("init", "cat-maze", "--name", "play", "--model", "gpt-x", "--description", "for fun")
     assert outcome.code == 0
-    assert outcome.out.startswith("'play' is ready: .mew/space.yaml, from the template 'cat-maze'\n")
+    assert outcome.out.startswith("created 'play' in .mew/space.yaml from the template 'cat-maze'\n")
     state = tmp_path / ".mew"
     space = load_space(state / "space.yaml")
     assert (space.space.id, space.space.description) == ("play", "for fun")
@@ -43,7 +43,7 @@ async def test_a_key_is_never_written_and_said_to_be_read_later(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     outcome = await mew("init")
-    assert "AGENT_API_KEY: read from OPENAI_API_KEY at the start; it is set" in outcome.out
+    assert "AGENT_API_KEY: read from OPENAI_API_KEY when the space starts (now set)" in outcome.out
     written = "".join(path.read_text() for path in (tmp_path / ".mew").rglob("*") if path.is_file())
     assert "sk-very-secret" not in written + outcome.out
     assert "coder" in load_space(tmp_path / ".mew" / "space.yaml").participants
@@ -60,7 +60,7 @@ async def test_a_space_that_is_here_is_only_overwritten_by_force(tmp_path: Path)
     (tmp_path / "space.yaml").write_text("space: {id: old}\n")
     refused = await mew("init", "demo")
     assert (refused.code, refused.out) == (2, "")
-    assert refused.err == "mew: space.yaml: there is a space here already; --force writes over .mew\n"
+    assert refused.err == "mew: space.yaml: already exists; --force overwrites .mew\n"
     assert not (tmp_path / ".mew").exists()
     assert (await mew("init", "demo", "--force")).code == 0
     token = tmp_path / ".mew" / "tokens" / "human.token"
@@ -78,7 +78,7 @@ async def test_the_list_of_templates_fits_80_columns() -> None:
 async def test_a_running_space_is_not_pulled_from_under_its_participants(tmp_path: Path) -> None:
     running_space(tmp_path)
     outcome = await mew("init", "demo", "--force")
-    assert "it runs here now; stop it first" in outcome.err
+    assert "is running in this folder; stop it" in outcome.err
     assert outcome.code == 2
 
 
@@ -117,9 +117,7 @@ async def test_templates_are_listed_and_told_about(home: Path) -> None:
 
 async def test_an_unknown_template_is_refused_with_the_known_ones() -> None:
     outcome = await mew("init", "codr")
-    assert outcome.err == (
-        "mew: TEMPLATE: there is no template 'codr' (expected coder-agent, cat-maze, demo, note-taker)\n"
-    )
+    assert outcome.err == ("mew: TEMPLATE: no template 'codr' (expected coder-agent, cat-maze, demo, note-taker)\n")
     assert outcome.code == 2
 
 

@@ -11,7 +11,16 @@ from mew_spaces.errors import SpaceConfigError
 from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.run_file import RunFile, run_file_path, write_run_file
 
-from mew_agent.cli.space.plan import INTERPRETER, MEW, Plan, Request, check_newcomer, make_plan, newcomers, person_of
+from mew_agent.cli.app.locate import default_person
+from mew_agent.cli.space.plan import (
+    INTERPRETER,
+    MEW,
+    LaunchPlan,
+    StartOptions,
+    add_new_participants,
+    check_new_participant,
+    make_launch_plan,
+)
 from mew_agent.errors import ConfigError
 
 SPACE = """
@@ -31,12 +40,12 @@ participants:
 KEY = {"OPENAI_API_KEY": "sk-test", "PATH": os.environ.get("PATH", ""), "KEY": "k"}
 
 
-def plan_of(folder: Path, text: str = SPACE, environ: dict[str, str] = KEY, **more: object) -> Plan:
+def plan_of(folder: Path, text: str = SPACE, environ: dict[str, str] = KEY, **more: object) -> LaunchPlan:
     (folder / "space.yaml").write_text(text)
-    return make_plan(Request(folder=folder, **more), environ)  # type: ignore[arg-type]
+    return make_launch_plan(StartOptions(folder=folder, **more), environ)  # type: ignore[arg-type]
 
 
-def settings_of(plan: Plan, name: str) -> dict[str, object]:
+def settings_of(plan: LaunchPlan, name: str) -> dict[str, object]:
     program = next(one for one in plan.launch.participants() if one.name == name)
     found: dict[str, object] = json.loads(program.environment["MEW_AGENT_CONFIG"])
     return found
@@ -87,7 +96,7 @@ def test_a_window_in_the_models_map_holds_for_the_agents_of_that_model(
 def test_a_space_in_its_state_folder_belongs_to_the_folder_above(tmp_path: Path) -> None:
     (tmp_path / ".mew").mkdir()
     (tmp_path / ".mew" / "space.yaml").write_text(SPACE)
-    plan = make_plan(Request(folder=tmp_path), KEY)
+    plan = make_launch_plan(StartOptions(folder=tmp_path), KEY)
     assert plan.launch.folder == tmp_path
     assert plan.state == tmp_path / ".mew"
 
@@ -168,8 +177,8 @@ def test_a_variable_that_nobody_set_is_said_with_its_place(tmp_path: Path) -> No
     (notice,) = plan_of(tmp_path, SPACE + tool).notices
     column = tool.index("'${NO_KEY}'") + 1
     assert notice == (
-        f"{tmp_path}/space.yaml:{len(SPACE.splitlines()) + 1}:{column}: participants.tool.env.KEY: no NO_KEY is set; "
-        "it is handed over as ${NO_KEY}"
+        f"{tmp_path}/space.yaml:{len(SPACE.splitlines()) + 1}:{column}: participants.tool.env.KEY: NO_KEY is not set; "
+        "the program gets ${NO_KEY}"
     )
 
 
@@ -185,9 +194,9 @@ def test_a_bridge_is_among_the_programs(tmp_path: Path) -> None:
     [
         (
             "{command: no-such-server}",
-            r"participants\.files\.mcp_server\.command: there is no program 'no-such-server'",
+            r"participants\.files\.mcp_server\.command: program 'no-such-server' not found",
         ),
-        ("{command: mew, cwd: nowhere}", r"participants\.files\.mcp_server\.cwd: there is no folder '.*nowhere'"),
+        ("{command: mew, cwd: nowhere}", r"participants\.files\.mcp_server\.cwd: folder '.*nowhere' not found"),
     ],
 )
 def test_an_mcp_server_that_is_not_there_is_named(tmp_path: Path, server: str, said: str) -> None:
@@ -212,19 +221,19 @@ def test_a_mistake_in_the_file_is_named_with_line_and_column(tmp_path: Path) -> 
 
 
 def test_a_folder_without_a_space_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"there is no space\.yaml here"):
-        make_plan(Request(folder=tmp_path), {})
+    with pytest.raises(ConfigError, match=r"no space\.yaml here"):
+        make_launch_plan(StartOptions(folder=tmp_path), {})
 
 
 def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
     text = "space: {id: s}\nparticipants:\n  tool: {command: no-such-program, auto_start: true}\n"
-    with pytest.raises(ConfigError, match=r"participants\.tool\.command: there is no program 'no-such-program'"):
+    with pytest.raises(ConfigError, match=r"participants\.tool\.command: program 'no-such-program' not found"):
         plan_of(tmp_path, text)
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     text = "space: {id: s}\nparticipants:\n  tool: {command: mew, cwd: nowhere, auto_start: true}\n"
-    with pytest.raises(ConfigError, match=r"participants\.tool\.cwd: there is no folder"):
+    with pytest.raises(ConfigError, match=r"participants\.tool\.cwd: folder "):
         plan_of(tmp_path, text)
 
 
@@ -242,7 +251,7 @@ def test_a_space_that_runs_already_is_not_started_twice(tmp_path: Path) -> None:
         }
     )
     write_run_file(path, run)
-    with pytest.raises(ConfigError, match=r"runs already, at http://127\.0\.0\.1:1 since noon"):
+    with pytest.raises(ConfigError, match=r"is already running at http://127\.0\.0\.1:1 since noon"):
         plan_of(tmp_path)
     write_run_file(path, run.model_copy(update={"marks": {}}))
     assert plan_of(tmp_path).space == "review"
@@ -259,7 +268,7 @@ def test_a_space_that_runs_already_is_not_started_twice(tmp_path: Path) -> None:
     ],
 )
 def test_the_person_is_the_default_participant_or_the_only_one(text: str, person: str | None) -> None:
-    assert person_of(parse_space(text)) == person
+    assert default_person(parse_space(text)) == person
 
 
 def test_the_spaces_own_programs_are_told_which_python_has_our_packages(tmp_path: Path) -> None:
@@ -271,14 +280,14 @@ def test_the_spaces_own_programs_are_told_which_python_has_our_packages(tmp_path
 
 def test_who_was_added_since_the_start_is_found_and_only_they(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
-    assert newcomers(plan, KEY) == (plan, [])
+    assert add_new_participants(plan, KEY) == (plan, [])
     later = "  late: {agent: {model: gpt-x}, auto_start: true}\n  bob: {}\n"
     (tmp_path / "space.yaml").write_text(SPACE + later)
-    newest, programs = newcomers(plan, KEY)
+    newest, programs = add_new_participants(plan, KEY)
     assert [program.name for program in programs] == ["late"]
     assert json.loads(programs[0].environment["MEW_AGENT_CONFIG"])["model"] == "gpt-x"
     assert programs[0].environment["MEW_TOKEN"] == (tmp_path / ".mew" / "tokens" / "late.token").read_text().strip()
-    assert newcomers(newest, KEY)[1] == []
+    assert add_new_participants(newest, KEY)[1] == []
     assert list(newest.launch.config.participants) == ["ada", "coder", "late", "bob"]
 
 
@@ -286,11 +295,11 @@ def test_a_newcomer_rehearses_only_where_a_rehearsal_model_runs(tmp_path: Path) 
     plan = plan_of(tmp_path)
     text = SPACE + "  late: {agent: {base_url: rehearsal}, auto_start: true}\n"
     (tmp_path / "space.yaml").write_text(text)
-    with pytest.raises(ConfigError, match="started without a rehearsal model"):
-        newcomers(plan, KEY)
-    with pytest.raises(ConfigError, match="started without a rehearsal model"):
-        check_newcomer("late", parse_space(text), tmp_path / "space.yaml", rehearses=False)
-    check_newcomer("late", parse_space(text), tmp_path / "space.yaml", rehearses=True)
+    with pytest.raises(ConfigError, match="runs without a rehearsal model"):
+        add_new_participants(plan, KEY)
+    with pytest.raises(ConfigError, match="runs without a rehearsal model"):
+        check_new_participant("late", parse_space(text), tmp_path / "space.yaml", has_rehearsal=False)
+    check_new_participant("late", parse_space(text), tmp_path / "space.yaml", has_rehearsal=True)
 
 
 @pytest.mark.parametrize(
@@ -300,10 +309,10 @@ def test_a_newcomers_program_must_be_there(tmp_path: Path, command: str, is_ther
     (tmp_path / "tool").touch()
     config = parse_space(f"space: {{id: s}}\nparticipants: {{late: {{command: '{command}'}}}}\n")
     if is_there:
-        check_newcomer("late", config, tmp_path / "space.yaml", rehearses=False)
+        check_new_participant("late", config, tmp_path / "space.yaml", has_rehearsal=False)
     else:
-        with pytest.raises(ConfigError, match="late: there is no program 'nosuch'"):
-            check_newcomer("late", config, tmp_path / "space.yaml", rehearses=False)
+        with pytest.raises(ConfigError, match="late: program 'nosuch' not found"):
+            check_new_participant("late", config, tmp_path / "space.yaml", has_rehearsal=False)
 
 
 POLICY = "name: team\nbased_on: dominds-v3\nsettings: {optimal_max_tokens: 60000}\n"
@@ -357,3 +366,26 @@ def test_what_is_known_of_a_model_reaches_its_agents_also_when_they_rehearse(tmp
     known = {"context_length": 272_000, "optimal_max_tokens": 200_000}
     assert settings_of(plan, "a")["models"] == {"gpt-4o": known}
     assert settings_of(plan, "b")["models"] == {"rehearsal": known}
+
+
+RICH = """
+space: {id: review, name: Review room, default_participant: ada}
+models: {gpt-4o: {context_length: 64000}}
+defaults: {routing: {default_to: {chat: [coder]}}}
+participants:
+  ada: {capabilities: [{kind: chat}, {kind: [mcp/request, mcp/response], to: coder, payload: {method: "tools/*"}}]}
+  coder: {agent: {model: gpt-4o, policy: dominds-v3}, auto_start: true, env: {A: "${SPACE}"}}
+  rehearsing: {agent: {base_url: rehearsal}, auto_start: true}
+  tool: {command: mew, args: [agent, start], auto_start: true, cwd: ., restart_policy: on-failure}
+"""
+
+
+def test_plan_reaches_another_process_unchanged(tmp_path: Path) -> None:
+    environ = {**KEY, "MEW_TOKEN_ADA": "secret"}
+    plan = plan_of(tmp_path, RICH, environ)
+    received = LaunchPlan.from_json(plan.to_json(), environ)
+    assert received == plan
+    assert received.launch.participants() == plan.launch.participants()
+    assert received.services() == plan.services()
+    assert received.launch.config.model_dump(exclude_unset=True) == plan.launch.config.model_dump(exclude_unset=True)
+    assert b"sk-test" not in plan.to_json()

@@ -6,21 +6,21 @@ import pytest
 from mew_spaces.errors import PortInUse
 from mew_spaces.launch.launch import ListenAddress
 
-from mew_agent.cli.space.ports import free_port, place_to_listen
+from mew_agent.cli.space.plan import choose_address, find_free_port
 from mew_agent.errors import ConfigError
 
 HERE = "127.0.0.1"
 
 
 def test_a_port_that_is_free_is_taken_as_it_was_named_and_left_free() -> None:
-    port = free_port(HERE)
-    assert place_to_listen(HERE, port) == ListenAddress(HERE, port)
+    port = find_free_port(HERE)
+    assert choose_address(HERE, port) == ListenAddress(HERE, port)
     with socket.create_server((HERE, port)):
         pass
 
 
 def test_port_0_becomes_one_that_can_be_told() -> None:
-    assert place_to_listen(HERE, 0).port > 0
+    assert choose_address(HERE, 0).port > 0
 
 
 def test_a_taken_port_is_said_with_the_ways_out() -> None:
@@ -28,10 +28,10 @@ def test_a_taken_port_is_said_with_the_ways_out() -> None:
         socket.create_server((HERE, 0)) as taken,
         pytest.raises(PortInUse, match="in use by another program; choose another with --port"),
     ):
-        place_to_listen(HERE, taken.getsockname()[1])
+        choose_address(HERE, taken.getsockname()[1])
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
     for port in (0, 1234):
         with pytest.raises(ConfigError, match="cannot listen"):
-            place_to_listen("192.0.2.1", port)
+            choose_address("192.0.2.1", port)

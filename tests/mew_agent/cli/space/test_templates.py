@@ -8,21 +8,21 @@ from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.space.templates import (
     BUILT_IN,
-    Facts,
-    Surroundings,
     Template,
-    Variable,
+    TemplateContext,
+    TemplateDescription,
+    TemplateVariable,
+    choose_values,
     find_templates,
     render,
-    settle_values,
 )
 from mew_agent.errors import ConfigError
 
 OURS = ("cat-maze", "coder-agent", "demo", "note-taker")
 
 
-def around(folder_name: str = "room", **environ: str) -> Surroundings:
-    return Surroundings(folder_name, "ada", "2026-01-02", environ)
+def around(folder_name: str = "room", **environ: str) -> TemplateContext:
+    return TemplateContext(folder_name, "ada", "2026-01-02", environ)
 
 
 def make_template(place: Path, name: str, **facts: object) -> Path:
@@ -54,9 +54,9 @@ def test_a_local_template_stands_above_ones_own_and_both_above_ours(tmp_path: Pa
 @pytest.mark.parametrize("name", OURS)
 def test_each_of_ours_makes_a_space_that_can_be_read_whatever_the_values(name: str, tmp_path: Path) -> None:
     template = find_templates(tmp_path, tmp_path)[name]
-    facts = template.facts()
+    facts = template.description()
     given = {"SPACE_NAME": 'a "quoted" room', "SPACE_DESCRIPTION": "x: y # z", "AGENT_MODEL": "m'\\n"}
-    values = settle_values(facts.variables, given, around(OPENAI_API_KEY="sk-secret"))
+    values = choose_values(facts.variables, given, around(OPENAI_API_KEY="sk-secret"))
     text = render(template.text(), values, facts.variables, where="t")
     space = parse_space(text)
     assert space.space.id == 'a "quoted" room'
@@ -69,33 +69,38 @@ def test_each_of_ours_makes_a_space_that_can_be_read_whatever_the_values(name: s
 
 
 def test_values_come_from_flags_then_the_environment_then_the_default() -> None:
-    variable = Variable(name="AGENT_MODEL", env_sources=("FIRST", "SECOND"), default="by ${username} on ${date}")
-    assert settle_values([variable], {"AGENT_MODEL": "flag"}, around(FIRST="env"))["AGENT_MODEL"] == "flag"
-    assert settle_values([variable], {}, around(FIRST="", SECOND="env"))["AGENT_MODEL"] == "env"
-    assert settle_values([variable], {}, around())["AGENT_MODEL"] == "by ada on 2026-01-02"
+    variable = TemplateVariable(
+        name="AGENT_MODEL", env_sources=("FIRST", "SECOND"), default="by ${username} on ${date}"
+    )
+    assert choose_values([variable], {"AGENT_MODEL": "flag"}, around(FIRST="env"))["AGENT_MODEL"] == "flag"
+    assert choose_values([variable], {}, around(FIRST="", SECOND="env"))["AGENT_MODEL"] == "env"
+    assert choose_values([variable], {}, around())["AGENT_MODEL"] == "by ada on 2026-01-02"
 
 
 def test_only_what_wants_an_answer_is_asked_and_never_a_secret() -> None:
     variables = [
-        Variable(name="WHERE", default="here", prompt=True),
-        Variable(name="QUIET", default="q"),
-        Variable(name="AGENT_API_KEY", prompt=True, sensitive=True),
+        TemplateVariable(name="WHERE", default="here", prompt=True),
+        TemplateVariable(name="QUIET", default="q"),
+        TemplateVariable(name="AGENT_API_KEY", prompt=True, sensitive=True),
     ]
     asked: list[tuple[str, str]] = []
 
-    def ask(variable: Variable, default: str) -> str:
+    def ask(variable: TemplateVariable, default: str) -> str:
         asked.append((variable.name, default))
         return "there"
 
-    values = settle_values(variables, {}, around(), ask)
+    values = choose_values(variables, {}, around(), ask)
     assert asked == [("WHERE", "here")]
     assert (values["WHERE"], values["QUIET"]) == ("there", "q")
     assert "AGENT_API_KEY" not in values
 
 
 def test_the_rehearsal_model_brings_its_own_server() -> None:
-    variables = [Variable(name="AGENT_MODEL"), Variable(name="AGENT_BASE_URL", env_sources=("AGENT_BASE_URL",))]
-    values = settle_values(variables, {"AGENT_MODEL": "rehearsal"}, around(AGENT_BASE_URL="http://x/v1"))
+    variables = [
+        TemplateVariable(name="AGENT_MODEL"),
+        TemplateVariable(name="AGENT_BASE_URL", env_sources=("AGENT_BASE_URL",)),
+    ]
+    values = choose_values(variables, {"AGENT_MODEL": "rehearsal"}, around(AGENT_BASE_URL="http://x/v1"))
     assert values["AGENT_BASE_URL"] == "rehearsal"
 
 
@@ -103,17 +108,17 @@ def test_the_rehearsal_model_brings_its_own_server() -> None:
     ("folder", "made"), [("my room", "my-room"), ("..", "space"), ("a/b", "a-b"), ("gateway", "space")]
 )
 def test_a_folders_name_is_made_to_fit(folder: str, made: str) -> None:
-    variable = Variable(name="SPACE_NAME", default="${dirname}")
-    assert settle_values([variable], {}, around(folder))["SPACE_NAME"] == made
+    variable = TemplateVariable(name="SPACE_NAME", default="${dirname}")
+    assert choose_values([variable], {}, around(folder))["SPACE_NAME"] == made
 
 
 def test_a_name_that_was_given_is_refused_instead() -> None:
-    with pytest.raises(ConfigError, match="--name: 'a/b' cannot be a space's id"):
-        settle_values([], {"SPACE_NAME": "a/b"}, around())
+    with pytest.raises(ConfigError, match="--name: 'a/b' is not a valid space id"):
+        choose_values([], {"SPACE_NAME": "a/b"}, around())
 
 
 def test_secrets_are_left_empty_whatever_they_are_called() -> None:
-    variables = [Variable(name="PIN", sensitive=True)]
+    variables = [TemplateVariable(name="PIN", sensitive=True)]
     values = {"PIN": "1234", "DB_PASSWORD": "pw", "A": 'say "hi"', "EMPTY": ""}
     text = "{{PIN}}|{{PIN_JSON}}|{{DB_PASSWORD}}|{{OTHER_SECRET}}|{{ A }}|{{A_JSON}}|{{EMPTY_JSON}}"
     assert render(text, values, variables, where="t") == '|null|||say "hi"|"say \\"hi\\""|null'
@@ -124,12 +129,12 @@ def test_a_value_is_put_in_once_and_not_filled_again() -> None:
 
 
 def test_a_name_without_a_variable_is_named_with_its_line() -> None:
-    with pytest.raises(ConfigError, match=r"t/space\.yaml:2: there is no variable 'NOPE' \(expected A\)"):
+    with pytest.raises(ConfigError, match=r"t/space\.yaml:2: unknown variable 'NOPE' \(expected A\)"):
         render("x\n{{NOPE}}", {"A": ""}, [], where="t/space.yaml")
 
 
 def test_a_template_without_a_description_has_none(tmp_path: Path) -> None:
-    assert Template("x", make_template(tmp_path, "x"), "local").facts() == Facts()
+    assert Template("x", make_template(tmp_path, "x"), "local").description() == TemplateDescription()
 
 
 @pytest.mark.parametrize(("text", "said"), [("{", "cannot be read"), ('{"variables": [{}]}', "variables.0.name")])
@@ -137,5 +142,5 @@ def test_a_broken_description_is_said_with_its_file(tmp_path: Path, text: str, s
     folder = make_template(tmp_path, "x")
     (folder / "template.json").write_text(text)
     with pytest.raises(ConfigError, match=said) as caught:
-        Template("x", folder, "local").facts()
+        Template("x", folder, "local").description()
     assert caught.value.where == str(folder / "template.json")

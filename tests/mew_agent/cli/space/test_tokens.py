@@ -33,5 +33,5 @@ async def test_somebody_unknown_gets_none_and_the_nearest_name_is_offered(tmp_pa
 
 async def test_without_a_space_there_is_nothing_to_make_a_token_for() -> None:
     outcome = await mew("token", "create", "-p", "ada")
-    assert "there is no space.yaml here" in outcome.err
+    assert "no space.yaml here" in outcome.err
     assert outcome.code == 2

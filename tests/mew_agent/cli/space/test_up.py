@@ -7,8 +7,8 @@ import pytest
 from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.run_file import Exit, Pids, RunFile, write_run_file
 
-from mew_agent.cli.space.plan import Plan, Request, make_plan
-from mew_agent.cli.space.up import _announce, _last_words, _noted_faults, _Printer, _summarise
+from mew_agent.cli.space.plan import LaunchPlan, StartOptions, make_launch_plan
+from mew_agent.cli.space.up import _last_line, _print_started, _print_summary, _Printer, _recorded_faults
 
 SPACE = """
 space: {id: review}
@@ -20,17 +20,17 @@ participants:
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
+def plan(tmp_path: Path) -> LaunchPlan:
     (tmp_path / "space.yaml").write_text(SPACE)
-    return make_plan(Request(folder=tmp_path), {"PATH": os.environ["PATH"]})
+    return make_launch_plan(StartOptions(folder=tmp_path), {"PATH": os.environ["PATH"]})
 
 
 def test_a_summary_says_how_each_participant_fares_and_what_to_type_next(
-    plan: Plan, capsys: pytest.CaptureFixture[str]
+    plan: LaunchPlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _summarise(plan, {"coder"}, {"tool": "exited with code 1: no such command"})
+    _print_summary(plan, {"coder"}, {"tool": "exited with code 1: no such command"})
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"review runs in the background at {plan.launch.address.http}"
+    assert lines[0] == f"review is running in the background at {plan.launch.address.http}"
     assert "rehearsal model" in lines[1]
     assert lines[2] == "  coder: joined"
     assert lines[3] == "  tool: exited with code 1: no such command (see logs/tool.log)"
@@ -38,8 +38,8 @@ def test_a_summary_says_how_each_participant_fares_and_what_to_type_next(
     assert lines[6].split(" · ") == ["next:      mew status --watch", "mew compact coder", "mew down"]
 
 
-def test_one_that_has_not_joined_yet_is_not_called_joined(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
-    _summarise(plan, set(), {})
+def test_one_that_has_not_joined_yet_is_not_called_joined(plan: LaunchPlan, capsys: pytest.CaptureFixture[str]) -> None:
+    _print_summary(plan, set(), {})
     assert "  coder: started, has not joined yet" in capsys.readouterr().out
 
 
@@ -74,16 +74,16 @@ def test_an_end_that_the_supervisor_is_about_to_note_is_waited_for(
         run_with(tmp_path, supervisor_lives=True, exits={"tool": noted})
 
     monkeypatch.setattr("mew_agent.cli.space.up.time.sleep", note)
-    assert _noted_faults(path) == {"tool": noted.words}
+    assert _recorded_faults(path) == {"tool": noted.words}
 
 
 def test_without_a_supervisor_a_program_that_is_gone_is_told_as_that(tmp_path: Path) -> None:
     path = run_with(tmp_path, supervisor_lives=False, exits={})
-    assert _noted_faults(path) == {"tool": "its program is not running"}
+    assert _recorded_faults(path) == {"tool": "its program is not running"}
 
 
-def test_in_the_foreground_the_way_to_stop_is_said(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
-    _announce(plan)
+def test_in_the_foreground_the_way_to_stop_is_said(plan: LaunchPlan, capsys: pytest.CaptureFixture[str]) -> None:
+    _print_started(plan)
     assert "(coder, tool started); Ctrl-C stops everything" in capsys.readouterr().out
 
 
@@ -97,6 +97,6 @@ def test_each_line_stands_behind_its_programs_name(capsys: pytest.CaptureFixture
 def test_the_last_words_of_a_start_that_failed_are_found(tmp_path: Path) -> None:
     log = tmp_path / "mew.log"
     log.write_text("first\nmew: the gateway exited with code 2\n\n")
-    assert _last_words(log) == "the gateway exited with code 2"
+    assert _last_line(log) == "the gateway exited with code 2"
     log.write_text("")
-    assert "it said nothing" in _last_words(log)
+    assert "its log is empty" in _last_line(log)

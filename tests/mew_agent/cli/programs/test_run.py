@@ -48,5 +48,5 @@ def test_any_program_will_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["no-such-program", "missing.py"])
 def test_a_program_that_is_not_there_is_named(tmp_path: Path, command: str) -> None:
     done = mew_run(tmp_path, command)
-    assert done.stderr == f"mew: COMMAND: there is no program '{command}'\n"
+    assert done.stderr == f"mew: COMMAND: program '{command}' not found\n"
     assert done.returncode == 2

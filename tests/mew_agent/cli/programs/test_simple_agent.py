@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mew_agent.cli.chat.fulfilling import at_terminal, policy_from
+from mew_agent.cli.programs.simple_agent import ask_at_terminal, fulfiller_policy
 from mew_agent.errors import ConfigError
 from tests.support.peers import read_proposal, space_of_peers, with_tools
 
@@ -29,10 +29,10 @@ PROPOSAL = read_proposal(
 def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "keeper.yaml"
     path.write_text("allow: [files/read_*]\notherwise: reject\nreason: read only\n")
-    policy = policy_from(path, is_fulfiller=True)
+    policy = fulfiller_policy(path, is_fulfiller=True)
     assert policy is not None
     assert (policy.allow, policy.otherwise, policy.reason) == (("files/read_*",), "reject", "read only")
-    assert policy_from(None, is_fulfiller=True) is None
+    assert fulfiller_policy(None, is_fulfiller=True) is None
 
 
 @pytest.mark.parametrize(
@@ -48,18 +48,18 @@ def test_a_mistake_in_it_is_told_with_its_place(tmp_path: Path, text: str, said:
     path = tmp_path / "keeper.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        policy_from(path, is_fulfiller=True)
+        fulfiller_policy(path, is_fulfiller=True)
     assert said in str(caught.value)
 
 
 def test_only_a_fulfiller_has_a_policy(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="only `--type fulfiller` has a policy"):
-        policy_from(tmp_path / "any.yaml", is_fulfiller=False)
+    with pytest.raises(ConfigError, match="requires --type fulfiller"):
+        fulfiller_policy(tmp_path / "any.yaml", is_fulfiller=False)
 
 
 async def test_whoever_is_at_the_terminal_answers_and_old_lines_do_not(capsys: pytest.CaptureFixture[str]) -> None:
     send, lines = anyio.create_memory_object_stream[str](9)
-    decide = at_terminal(lines)
+    decide = ask_at_terminal(lines)
     said: list[str | None] = []
 
     async def ask() -> None:
@@ -75,15 +75,15 @@ async def test_whoever_is_at_the_terminal_answers_and_old_lines_do_not(capsys: p
                     await send.send(line)
         assert said == ["never", None]
         printed = capsys.readouterr().out
-        assert printed.startswith("'coder' proposes to call 'rm' on 'files' with {\"path\": \"a\"}. May it?")
-        assert "Please answer yes, or no and why." in printed
+        assert printed.startswith("'coder' proposes to call 'rm' on 'files' with {\"path\": \"a\"}. Allow?")
+        assert "Please answer yes, or no and a reason." in printed
 
 
 async def test_at_the_end_of_the_terminal_nobody_allows_anything() -> None:
     send, lines = anyio.create_memory_object_stream[str](9)
     send.close()
     with lines:
-        assert await at_terminal(lines)(PROPOSAL) == "nobody is at the terminal"
+        assert await ask_at_terminal(lines)(PROPOSAL) == "no one is at the terminal"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ there")
@@ -107,7 +107,7 @@ async def test_a_fulfiller_with_a_policy_runs_as_a_process(tmp_path: Path) -> No
                 tasks.start_soon(add)
                 assert process.stdout is not None
                 printed = ""
-                while "May it?" not in printed:
+                while "Allow?" not in printed:
                     printed += (await process.stdout.receive()).decode()
                 await process.stdin.send(b"yes\n")
             assert results == ["5"]

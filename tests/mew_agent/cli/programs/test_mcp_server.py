@@ -20,5 +20,5 @@ async def test_without_the_package_it_is_said_how_to_get_it(monkeypatch: pytest.
 
 async def test_over_http_it_must_know_at_once_who_it_acts_as() -> None:
     outcome = await mew("mcp", "serve", "--http", "0")
-    assert "no space runs here" in outcome.err
+    assert "no space is running here" in outcome.err
     assert outcome.code == 2

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mew_agent.cli.space.locate import space_config_path, space_folder
+from mew_agent.cli.app.locate import space_config_path, space_folder
 from mew_agent.errors import ConfigError
 
 
@@ -12,7 +12,7 @@ def test_a_given_file_is_taken(tmp_path: Path) -> None:
     file = tmp_path / "other.yaml"
     file.touch()
     assert space_config_path(file, None) == file
-    with pytest.raises(ConfigError, match=r"missing\.yaml: there is no such file"):
+    with pytest.raises(ConfigError, match=r"missing\.yaml: no such file"):
         space_config_path(tmp_path / "missing.yaml", None)
 
 
@@ -25,7 +25,7 @@ def test_the_state_folder_comes_before_the_folder(tmp_path: Path) -> None:
 
 
 def test_without_any_the_options_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"`mew init` makes one .*--space-dir"):
+    with pytest.raises(ConfigError, match=r"`mew init` creates one .*--space-dir"):
         space_config_path(None, tmp_path)
 
 

@@ -1,7 +1,7 @@
-"""[pure] A conversation at a terminal: what a typed line means, and how what is heard reads.
+"""[pure] A conversation at a terminal: what a typed line means, and how a received envelope is shown.
 
-Owns the slash commands and what they refer to: open proposals, chats not yet acknowledged, running reasonings, whom
-plain text goes to. Sends and prints nothing itself.
+Owns what slash commands refer to: open proposals, chats not yet acknowledged, running reasonings, and the recipients of
+plain text. Sends and prints nothing itself.
 """
 
 import json
@@ -14,8 +14,8 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import CompactDone, Status
 from pydantic import ValidationError
 
-from mew_agent.cli.board import words as words
-from mew_agent.cli.chat.slash import HELP, Mistake, Send, as_written, call, control, stream
+from mew_agent.cli.board import words
+from mew_agent.cli.chat.slash import HELP, InvalidLine, OutgoingEnvelope, as_typed, call, control, stream
 
 K = TypeVar("K")
 
@@ -24,57 +24,57 @@ _QUIET_STATUSES: Final = frozenset({"active", "ready", "thinking", ""})
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
-    """Lines to print."""
+class PrintText:
+    """Text to print."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class LeaveChat:
     """The end of the conversation."""
 
 
-Action = Send | Show | Leave
+ChatAction = OutgoingEnvelope | PrintText | LeaveChat
 
 
 @dataclass
-class Talk:
-    """One person's conversation. `targets` is whom plain text goes to; empty means everybody."""
+class TerminalChat:
+    """One person's conversation. `targets` receive plain text; empty means all participants."""
 
     me: str
     targets: tuple[str, ...] = ()
     is_verbose: bool = False
     proposals: dict[int, Envelope] = field(default_factory=dict)
-    """Open proposals by the number they are shown with."""
+    """Open proposals, by the number shown with each."""
     unanswered: dict[str, str] = field(default_factory=dict)
-    """Chats to me that were not acknowledged: id to sender, oldest first."""
+    """Chats to me that are not acknowledged: id to sender, oldest first."""
     reasonings: dict[str, str] = field(default_factory=dict)
-    """Running reasonings: id to who reasons."""
+    """Running reasonings: id to participant."""
     last_chat: Envelope | None = None
     _proposals_seen: int = 0
     _skipped: set[str] = field(default_factory=set)
-    """Who said that a compaction was skipped; the status that ends one says `compacted` all the same."""
+    """Participants that skipped a compaction; the `compacted` status that follows is not shown."""
 
-    # -- typing ------------------------------------------------------------------------------------------
+    # -- typed lines -------------------------------------------------------------------------------------
 
-    def typed(self, line: str) -> list[Action]:
-        """What a line asks for. Raises `Mistake`."""
+    def parse_line(self, line: str) -> list[ChatAction]:
+        """What a typed line asks for. Raises `InvalidLine`."""
         text = line.strip()
         if not text:
             return []
         if not text.startswith("/"):
-            return [self._said(text)]
+            return [self._chat(text)]
         command, _, rest = text.partition(" ")
         parts = rest.split()
         match command:
             case "/exit" | "/quit":
-                return [Leave()]
+                return [LeaveChat()]
             case "/help":
-                return [Show(HELP)]
+                return [PrintText(HELP)]
             case "/verbose":
                 self.is_verbose = not self.is_verbose
-                return [Show("everything is shown" if self.is_verbose else "only what matters is shown")]
+                return [PrintText("showing all envelopes" if self.is_verbose else "showing important envelopes only")]
             case "/target":
                 return [self._target(parts)]
             case "/ack":
@@ -90,26 +90,26 @@ class Talk:
             case _:
                 return [control(command, parts)]
 
-    def _said(self, text: str) -> Send:
+    def _chat(self, text: str) -> OutgoingEnvelope:
         if text.startswith("{"):
             try:
                 value = json.loads(text)
             except ValueError:
                 value = None
             if isinstance(value, dict) and isinstance(value.get("kind"), str):
-                return as_written(value)
-        return Send(kinds.CHAT, {"text": text}, self.targets)
+                return as_typed(value)
+        return OutgoingEnvelope(kinds.CHAT, {"text": text}, self.targets)
 
-    def _target(self, parts: list[str]) -> Show:
+    def _target(self, parts: list[str]) -> PrintText:
         if parts == ["none"]:
             self.targets = ()
         elif parts and parts != ["show"]:
             self.targets = tuple(part.removeprefix("@").rstrip(",") for part in parts)
-        return Show(f"text goes to {', '.join(self.targets) or 'everybody'}")
+        return PrintText(f"text goes to {', '.join(self.targets) or 'all'}")
 
-    def _acknowledge(self, parts: list[str]) -> list[Action]:
+    def _acknowledge(self, parts: list[str]) -> list[ChatAction]:
         if not self.unanswered:
-            raise Mistake("no chat waits for an acknowledgement")
+            raise InvalidLine("no chat to acknowledge")
         selector = parts[0] if parts else None
         chosen = [
             id_
@@ -119,43 +119,46 @@ class Talk:
         if selector is None:
             chosen = [next(reversed(self.unanswered))]
         if not chosen:
-            raise Mistake(f"no chat matches '{selector}'")
+            raise InvalidLine(f"no chat matches '{selector}'")
         status = " ".join(parts[1:]) or "received"
-        return [Send(kinds.CHAT_ACKNOWLEDGE, {"status": status}, (self.unanswered.pop(id_),), (id_,)) for id_ in chosen]
+        return [
+            OutgoingEnvelope(kinds.CHAT_ACKNOWLEDGE, {"status": status}, (self.unanswered.pop(id_),), (id_,))
+            for id_ in chosen
+        ]
 
-    def _cancel(self, reason: str) -> Send:
+    def _cancel(self, reason: str) -> OutgoingEnvelope:
         payload = {"reason": reason} if reason else {}
         if self.reasonings:
-            return Send(kinds.REASONING_CANCEL, payload, context=next(reversed(self.reasonings)))
+            return OutgoingEnvelope(kinds.REASONING_CANCEL, payload, context=next(reversed(self.reasonings)))
         if self.last_chat is None:
-            raise Mistake("nobody reasons, and you have said nothing")
-        return Send(kinds.CHAT_CANCEL, payload, self.last_chat.addressees, (self.last_chat.id,))
+            raise InvalidLine("nothing to cancel: no reasoning is running, and you have sent no chat")
+        return OutgoingEnvelope(kinds.CHAT_CANCEL, payload, self.last_chat.addressees, (self.last_chat.id,))
 
-    def _answer_proposal(self, parts: list[str], *, approve: bool) -> Send:
+    def _answer_proposal(self, parts: list[str], *, approve: bool) -> OutgoingEnvelope:
         number = self._open_proposal(parts)
         proposal = self.proposals.pop(number)
         if approve:
-            return Send(kinds.MCP_REQUEST, dict(proposal.body), proposal.addressees, (proposal.id,))
+            return OutgoingEnvelope(kinds.MCP_REQUEST, dict(proposal.body), proposal.addressees, (proposal.id,))
         reason = " ".join(parts[1:] if parts and parts[0] == str(number) else parts) or "disagree"
-        return Send(kinds.MCP_REJECT, {"reason": reason}, (proposal.sender,), (proposal.id,))
+        return OutgoingEnvelope(kinds.MCP_REJECT, {"reason": reason}, (proposal.sender,), (proposal.id,))
 
     def _open_proposal(self, parts: list[str]) -> int:
-        """The number that is meant. Without one there must be no doubt: another may have come in just now."""
+        """The number of the proposal. It may be omitted only if one is open: another may have arrived just now."""
         if parts and parts[0].isdecimal():
             if int(parts[0]) not in self.proposals:
-                raise Mistake(f"no proposal {parts[0]} is open")
+                raise InvalidLine(f"no proposal {parts[0]} is open")
             return int(parts[0])
         if len(self.proposals) == 1:
             return next(iter(self.proposals))
         listed = ", ".join(str(number) for number in self.proposals)
-        raise Mistake(f"which one? open: {listed}" if listed else "no proposal is open")
+        raise InvalidLine(f"several proposals are open: {listed}. Add a number" if listed else "no proposal is open")
 
-    # -- hearing -----------------------------------------------------------------------------------------
+    # -- received envelopes ------------------------------------------------------------------------------
 
-    def hear(self, envelope: Envelope) -> str | None:
-        """Remember what later commands may refer to. Returns how it reads; None for what need not be shown."""
+    def receive(self, envelope: Envelope) -> str | None:
+        """Remember what later commands may refer to. Returns the text to show; None to show nothing."""
         self._remember(envelope)
-        line = self._worth_showing(envelope)
+        line = self._shown(envelope)
         if line is None and self.is_verbose:
             to = f" to {', '.join(envelope.addressees)}" if envelope.addressees else ""
             line = f"  {envelope.sender}{to}: {envelope.kind} {json.dumps(envelope.payload, ensure_ascii=False)}"
@@ -190,7 +193,7 @@ class Talk:
         elif envelope.kind == kinds.REASONING_CONCLUSION and isinstance(envelope.context, str):
             self.reasonings.pop(envelope.context, None)
 
-    def _worth_showing(self, envelope: Envelope) -> str | None:
+    def _shown(self, envelope: Envelope) -> str | None:
         who, body = envelope.sender, envelope.body
         mine = envelope.names(self.me)
         match envelope.kind:
@@ -201,7 +204,7 @@ class Talk:
             case kinds.SYSTEM_PRESENCE:
                 member = body.get("participant")
                 name = member.get("id") if isinstance(member, Mapping) else "?"
-                verb = {"join": "is here", "leave": "has left"}.get(str(body.get("event")), str(body.get("event")))
+                verb = {"join": "joined", "leave": "left"}.get(str(body.get("event")), str(body.get("event")))
                 return f"* {name} {verb}"
             case kinds.SYSTEM_ERROR:
                 return f"* refused: {body.get('message') or body.get('error')}"
@@ -228,11 +231,11 @@ class Talk:
         self._skipped.discard(envelope.sender)
         if (not mine and word in _QUIET_STATUSES) or (was_skipped and word == "compacted"):
             return None
-        return f"* {envelope.sender}: {words.state(word) or 'no word'}{figures_of(envelope.body)}"
+        return f"* {envelope.sender}: {words.state(word) or 'no status'}{figures_of(envelope.body)}"
 
 
 def figures_of(body: Mapping[str, Any]) -> str:
-    """How full somebody is by a status, behind a comma; empty when the status cannot be read or says nothing."""
+    """How full a participant is by its status, after a comma; empty if the status is invalid or has no figures."""
     try:
         status = Status.model_validate(body)
     except ValidationError:
@@ -240,7 +243,7 @@ def figures_of(body: Mapping[str, Any]) -> str:
     if not words.has_context(status):
         return ""
     if status.tokens is not None and status.max_tokens is None:
-        return f", {words.tokens(status)} tokens ({words.basis(status)})"  # narrowed to what was asked for
+        return f", {words.tokens(status)} tokens ({words.basis(status)})"  # a status with only the requested fields
     return f", {words.tokens(status)} of {words.window(status)} ({words.basis(status)})"
 
 
@@ -275,5 +278,5 @@ def _freed(body: Mapping[str, Any]) -> str:
     except ValidationError:
         return "compacted"
     if done.skipped:
-        return f"skipped, {words.skipped(done.reason or 'without a reason')}"
+        return f"skipped, {words.skipped(done.reason or 'no reason given')}"
     return "freed an unknown number of tokens" if done.freed_tokens is None else f"freed {done.freed_tokens:,} tokens"

@@ -1,0 +1,180 @@
+"""Groups that import a command when it is used, and the layout of help pages.
+
+Owns how a command is found, loaded and described. Which commands there are is `commands`; their options and help text
+stand in the modules that implement them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from importlib import import_module
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from mew_agent.errors import did_you_mean
+
+CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """A command in a list: its summary, and `module:function` that implements it.
+
+    With `passes_options` everything after the first argument belongs to another program.
+    """
+
+    summary: str
+    implementation: str
+    passes_options: bool = False
+
+    def load(self, name: str) -> Any:
+        """Import the implementation and make a command of it."""
+        module, _, function = self.implementation.partition(":")
+        # An app with a single function is that command, not a group.
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        settings = {"ignore_unknown_options": True, "allow_interspersed_args": False} if self.passes_options else {}
+        app.command(name, cls=CommandPage, context_settings=settings)(getattr(import_module(module), function))
+        return typer.main.get_command(app)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEntry:
+    """A group in a list: its summary and its own commands."""
+
+    summary: str
+    commands: Mapping[str, CommandEntry] = field(default_factory=dict)
+
+    def load(self, name: str) -> Any:
+        """Make the group; its commands stay unloaded."""
+        return make_group(name, {"Commands": self.commands}, show_help_if_alone, help=self.summary)
+
+
+Sections = Mapping[str, Mapping[str, CommandEntry | GroupEntry]]
+"""Commands by name, under the headings that help shows."""
+
+
+def make_group(name: str, sections: Sections, callback: Callable[..., None], **settings: Any) -> Any:
+    """Make a group of commands that are loaded when used. `callback` also runs when no command is given."""
+    app = typer.Typer(
+        name=name,
+        cls=LazyGroup,
+        callback=callback,
+        invoke_without_command=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        suggest_commands=False,  # typer would look at loaded commands only; see `resolve_command`
+        context_settings=CONTEXT_SETTINGS,
+        **settings,
+    )
+    group = typer.main.get_command(app)
+    assert isinstance(group, LazyGroup)
+    group.sections = sections
+    return group
+
+
+def show_help_if_alone(context: typer.Context) -> None:
+    """Print the help of a group that was called without a command."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+class _Page:
+    """The layout of a help page; mixed into typer's classes."""
+
+    params: list[Any]
+    get_params: Callable[[Any], list[Any]]
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words of the usage line behind the command's name."""
+        shown = [one for one in self.params if one.param_type_name == "argument" and not one.hidden]
+        return ["[OPTIONS]", *(_argument_name(one) for one in shown)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the lists of arguments and options."""
+        for title, rows in parameter_rows(self.get_params(ctx)).items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+class CommandPage(_Page, TyperCommand):
+    """A command, and its help page."""
+
+
+class LazyGroup(_Page, TyperGroup):
+    """A group whose commands are imported when they are used."""
+
+    sections: Sections
+
+    @property
+    def entries(self) -> dict[str, CommandEntry | GroupEntry]:
+        """All commands by name, in the order of the help page."""
+        return {name: entry for section in self.sections.values() for name, entry in section.items()}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all commands."""
+        return list(self.entries)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name, loaded if need be; None if there is none."""
+        if cmd_name not in self.commands and cmd_name in self.entries:
+            self.commands[cmd_name] = self.entries[cmd_name].load(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Find the command that was typed, or suggest the most similar one."""
+        name = args[0]
+        if name not in self.entries and not name.startswith("-"):
+            ctx.fail(f"No such command '{name}'{did_you_mean(name, self.entries)}")
+        return super().resolve_command(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words of the usage line behind the group's name."""
+        return [*super().collect_usage_pieces(ctx)[:1], "COMMAND [ARGS]..."]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, then the commands section by section, their summaries in one column."""
+        super().format_options(ctx, formatter)
+        width = max(map(len, self.entries))
+        for title, entries in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), entry.summary) for name, entry in entries.items()])
+
+
+def parameter_rows(parameters: list[Any]) -> dict[str, list[tuple[str, str]]]:
+    """Arguments and options as rows of a help page: how each is typed, and what it does with its default."""
+    shown = [one for one in parameters if not getattr(one, "hidden", False)]
+    rows = {
+        "Arguments": [(one.metavar or one.name, one.help) for one in shown if one.param_type_name == "argument"],
+        "Options": [(_option_name(one), _option_help(one)) for one in shown if one.param_type_name == "option"],
+    }
+    return {title: found for title, found in rows.items() if found}
+
+
+def _argument_name(argument: Any) -> str:
+    name = argument.metavar or argument.name.upper()
+    return f"{name if argument.required else f'[{name}]'}{'' if argument.nargs == 1 else '...'}"
+
+
+def _option_name(option: Any) -> str:
+    flags = sorted(option.opts, key=lambda text: text.startswith("--"))
+    names = " / ".join([", ".join(flags), *option.secondary_opts])
+    return names if option.is_flag else f"{names} {option.metavar}"
+
+
+def _option_help(option: Any) -> str:
+    note = "required" if option.required else _default(option)
+    text = str(option.help or "")
+    return f"{text.removesuffix('.')} ({note})." if note else text
+
+
+def _default(option: Any) -> str | None:
+    value = option.default
+    if option.secondary_opts:
+        value = (option.opts if value else option.secondary_opts)[0].lstrip("-")
+    elif value is None or value is False:
+        return None
+    if isinstance(value, Enum):
+        value = value.value
+    return f"default: {value:g}" if isinstance(value, float) else f"default: {value}"

@@ -1,0 +1,71 @@
+"""Finds what a command needs to know of a space: its space.yaml, folder and run file, and its person."""
+
+from pathlib import Path
+
+from mew_spaces.config.loading import SpaceConfig, place_in
+from mew_spaces.gateway import auth
+from mew_spaces.launch.run_file import RunFile, find_run_file, read_run_file, run_file_path
+
+from mew_agent.errors import ConfigError
+
+SPACE_FILE = "space.yaml"
+
+
+def space_config_path(config: Path | None, folder: Path | None) -> Path:
+    """The given file, else the space.yaml of the folder's `.mew`, else that of the folder. Raises `ConfigError`."""
+    if config is not None:
+        if not config.is_file():
+            raise ConfigError(str(config), "no such file")
+        return config
+    base = folder or Path()
+    for path in (base / auth.STATE_NAME / SPACE_FILE, base / SPACE_FILE):
+        if path.is_file():
+            return path
+    problem = f"no {SPACE_FILE} here; `mew init` creates one"
+    raise ConfigError(str(base.resolve()), problem, "--config FILE or --space-dir FOLDER")
+
+
+def space_folder(config_path: Path) -> Path:
+    """The folder of a space: that of its file, or the parent if the file is in `.mew`."""
+    return auth.space_folder(auth.state_dir(config_path.resolve()))
+
+
+def find_run(folder: Path | None) -> tuple[Path, RunFile] | None:
+    """The run file of a folder, or of the working folder and its parents: its path and content."""
+    path = find_run_file(Path.cwd()) if folder is None else run_file_path(folder.resolve() / auth.STATE_NAME)
+    run = read_run_file(path) if path is not None else None
+    return (path, run) if path is not None and run is not None else None
+
+
+def place_of(path: Path, name: str, *keys: str, at: str | None = None) -> str:
+    """The place of a participant's setting by line and by name. `at` is a key within it that the error names."""
+    exact = () if at is None else (at,)
+    return f"{place_in(path, ('participants', name, *keys, *exact))}: {'.'.join(('participants', name, *keys))}"
+
+
+def relative_to(folder: Path, path: Path) -> str:
+    """A path as it is typed in a folder; in full if it lies elsewhere."""
+    try:
+        return str(path.relative_to(folder))
+    except ValueError:
+        return str(path)
+
+
+def default_person(config: SpaceConfig) -> str | None:
+    """The participant that one-shot commands act as: `space.default_participant`, else the only person."""
+    if config.space.default_participant is not None:
+        return config.space.default_participant
+    people = _people(config)
+    return people[0] if len(people) == 1 else None
+
+
+def which_person(config: SpaceConfig | None) -> str:
+    """What to do if no participant was chosen and the space has no default one."""
+    people = _people(config) if config is not None else []
+    if not people:
+        return "is missing; give the id of a participant in space.yaml, or set space.default_participant there"
+    return f"{len(people)} people in this space: {', '.join(people)}. Add --participant {people[0]}"
+
+
+def _people(config: SpaceConfig) -> list[str]:
+    return [name for name in config.participants if config.is_person(name)]

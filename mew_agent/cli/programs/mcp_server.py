@@ -1,0 +1,42 @@
+"""`mew mcp serve`: runs an MCP server that acts in a space as one of its participants."""
+
+from typing import Annotated
+
+import typer
+
+from mew_agent.bridge.settings import require_mcp
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.options import ConnectionOptions, with_connection_options
+from mew_agent.cli.app.signals import run_until_terminated
+from mew_agent.cli.remote.actions import GatewayActions
+from mew_agent.cli.remote.session import find_identity
+
+
+@with_connection_options
+def serve(
+    connection: ConnectionOptions,
+    http: Annotated[
+        int | None,
+        typer.Option(
+            "--http", min=0, max=65535, metavar="PORT", help="Serve HTTP on this loopback port; 0 picks a free port."
+        ),
+    ] = None,
+) -> None:
+    """Run an MCP server that acts in a space.
+
+    Its tools send chats, read the board and request compactions as the space's person. It serves standard input and
+    output, or HTTP. Over HTTP a client must send that person's token: `Authorization: Bearer TOKEN`.
+    """
+    require_mcp("`mew mcp serve`")
+    from mew_agent.cli.programs.mcp_tools import make_server, serve_http, serve_stdio  # needs the extra `mcp`
+
+    server = make_server(GatewayActions(connection))
+    if http is None:
+        serve_stdio(server)
+        return
+    who = find_identity(connection)
+
+    def announce(url: str) -> None:
+        terminal.print_line(f"MCP server of '{who.space}' at {url}; clients act as {who.participant} with its token")
+
+    run_until_terminated(lambda: serve_http(server, http, who.token, announce))

@@ -1,0 +1,48 @@
+"""`mew run`: starts a program of the user as a participant of the running space.
+
+Owns the environment that the program gets. The program replaces this process, so the terminal, signals and the exit
+code are its own.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mew_agent.cli.app.options import ConnectionOptions, with_connection_options
+from mew_agent.cli.remote.session import Identity, find_identity
+from mew_agent.cli.space.plan import INTERPRETER
+from mew_agent.errors import ConfigError
+
+
+@with_connection_options
+def run_program(
+    connection: ConnectionOptions,
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="Program and its arguments.")],
+) -> None:
+    """Run your own program as a participant.
+
+    A FILE.py runs with the Python that runs `mew`. The program reads MEW_GATEWAY, MEW_SPACE, MEW_PARTICIPANT_ID and
+    MEW_TOKEN, as `Participant.from_environment` does.
+    """
+    who = find_identity(connection)
+    is_python = command[0].endswith(".py")
+    if not (Path(command[0]).is_file() if is_python else shutil.which(command[0])):
+        raise ConfigError("COMMAND", f"program '{command[0]}' not found")
+    arguments = [sys.executable, *command] if is_python else list(command)
+    sys.stdout.flush()
+    os.execvpe(arguments[0], arguments, {**os.environ, **environment_of(who)})  # noqa: S606 - the user's own program
+
+
+def environment_of(who: Identity) -> dict[str, str]:
+    """The variables that `Participant.from_environment` reads."""
+    return {
+        "MEW_GATEWAY": who.ws_url,
+        "MEW_SPACE": who.space,
+        "MEW_PARTICIPANT_ID": who.participant,
+        "MEW_TOKEN": who.token,
+        INTERPRETER: sys.executable,
+    }

@@ -1,0 +1,128 @@
+"""`mew agent start`: runs a participant that needs no model, and asks at the terminal for a fulfiller."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+from anyio.streams.memory import MemoryObjectReceiveStream
+from pydantic import ValidationError
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
+from mew_agent.cli.app.options import ConnectionOptions, LogLevel, LogLevelOption, OwnGatewayOption, OwnSpaceOption
+from mew_agent.cli.app.signals import run_until_terminated
+from mew_agent.cli.remote.session import find_identity
+from mew_agent.config.agent_config import file_source
+from mew_agent.errors import ConfigError, did_you_mean
+from mew_agent.participant.events import ProposalMade
+from mew_agent.participant.participant import Participant
+from mew_agent.simple_agents.behaviours import BEHAVIOURS
+from mew_agent.simple_agents.fulfiller import Decide, Fulfiller
+from mew_agent.simple_agents.fulfiller_policy import TERMINAL, FulfillerPolicy, is_answer, read_answer
+
+
+class SimpleAgentType(StrEnum):
+    """Participants that need no model."""
+
+    ECHO = "echo"
+    CALCULATOR = "calculator"
+    FULFILLER = "fulfiller"
+
+
+def start(
+    simple_type: Annotated[
+        SimpleAgentType, typer.Option("--type", "-t", metavar="TYPE", help="Run an echo, a calculator or a fulfiller.")
+    ],
+    gateway: OwnGatewayOption = None,
+    space: OwnSpaceOption = None,
+    agent_id: Annotated[
+        str | None, typer.Option("--id", "-i", metavar="ID", help="Participant id (default: TYPE-agent).")
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", metavar="TOKEN", help="Token; MEW_TOKEN keeps it out of the process list."),
+    ] = None,
+    log_level: LogLevelOption = LogLevel.INFO,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="Policy of a fulfiller (default: fulfil all proposals)."),
+    ] = None,
+) -> None:
+    """Run a participant that needs no model.
+
+    `echo` repeats chats, `calculator` offers tools, `fulfiller` fulfils the proposals of others. A fulfiller's policy
+    is a YAML or JSON file of patterns to allow and to deny, and where to ask (docs/how-to/approve.md).
+    """
+    connection = ConnectionOptions(agent_id, token, gateway, space)
+    who = find_identity(connection, participant=f"{simple_type}-agent", token="")
+    terminal.configure_logging(log_level)
+    policy = fulfiller_policy(config, is_fulfiller=simple_type is SimpleAgentType.FULFILLER)
+
+    async def run() -> None:
+        me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)
+        if policy is None:
+            BEHAVIOURS[simple_type](me)
+        async with fulfilling(me, policy), me:
+            terminal.print_line(f"{who.participant} joined '{who.space}' at {who.gateway}")
+            await me.run_forever()
+
+    run_until_terminated(run)
+
+
+def fulfiller_policy(path: Path | None, *, is_fulfiller: bool) -> FulfillerPolicy | None:
+    """Read a fulfiller's policy; None without a file. Raises `ConfigError`."""
+    if path is None:
+        return None
+    if not is_fulfiller:
+        raise ConfigError("--config", "requires --type fulfiller")
+    source = file_source(path)
+    try:
+        return FulfillerPolicy.model_validate(dict(source.values))
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+    key = str(detail["loc"][0]) if detail["loc"] else ""
+    if detail["type"] == "extra_forbidden":
+        known = tuple(FulfillerPolicy.model_fields)
+        hint = did_you_mean(key, known)
+        expected = None if hint else f"one of {', '.join(known)}"
+        raise ConfigError(source.place(key), f"unknown key '{key}'{hint}", expected)
+    problem = detail["msg"].removeprefix("Value error, ")
+    raise ConfigError(source.place(key) if key else source.where, f"{key}: {problem}" if key else problem)
+
+
+@asynccontextmanager
+async def fulfilling(me: Participant, policy: FulfillerPolicy | None) -> AsyncIterator[None]:
+    """Decide on proposals by a policy during the block, and ask at this terminal where it says so. None: do nothing."""
+    if policy is None:
+        yield
+    elif policy.ask != TERMINAL:
+        Fulfiller(me, policy)
+        yield
+    else:
+        async with read_lines(lines_of_stdin()) as lines:
+            Fulfiller(me, policy, ask_at_terminal(lines))
+            yield
+
+
+def ask_at_terminal(lines: MemoryObjectReceiveStream[str]) -> Decide:
+    """Ask the person who types these lines. Lines typed before a question do not answer it; their end means no."""
+
+    async def decide(proposal: ProposalMade) -> str | None:
+        try:
+            while True:
+                lines.receive_nowait()
+        except anyio.WouldBlock:
+            terminal.print_line(f"{proposal}. Allow? [yes, or no and a reason]")
+        except anyio.EndOfStream:
+            return "no one is at the terminal"
+        async for line in lines:
+            if is_answer(line):
+                return read_answer(line)
+            terminal.print_line("Please answer yes, or no and a reason.")
+        return "no one is at the terminal"
+
+    return decide

@@ -1,0 +1,62 @@
+"""Writes the reference of the command line as Markdown: `python -m mew_agent.cli.reference > docs/reference/cli.md`.
+
+Everything comes from the commands themselves, so the page is always what `--help` shows.
+"""
+
+import inspect
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from mew_agent.cli.app.commands import COMMANDS
+from mew_agent.cli.app.groups import GroupEntry, parameter_rows
+from mew_agent.cli.main import EXIT_CODES, command_line
+
+
+def reference() -> str:
+    """The page: a section for each heading of `mew --help`, and in it each command with its arguments and options."""
+    return "\n".join(_page()).rstrip() + "\n"
+
+
+def _page() -> Iterator[str]:
+    yield "# Command line"
+    yield ""
+    yield "This page is generated from the commands. `mew COMMAND --help` shows the same text."
+    yield ""
+    yield f"{EXIT_CODES}"
+    yield ""
+    root = command_line()
+    for title, entries in COMMANDS.items():
+        yield f"## {title}"
+        yield ""
+        for name, entry in entries.items():
+            command = root.get_command(None, name)
+            if isinstance(entry, GroupEntry):
+                for inner in entry.commands:
+                    yield from _command(f"mew {name} {inner}", command.get_command(None, inner))
+            else:
+                yield from _command(f"mew {name}", command)
+
+
+def _command(path: str, command: Any) -> Iterator[str]:
+    yield f"### {path}"
+    yield ""
+    yield "```text"
+    yield f"{path} {' '.join(command.collect_usage_pieces(None))}"
+    yield "```"
+    yield ""
+    yield inspect.cleandoc(command.help)
+    yield ""
+    for title, rows in parameter_rows(command.params).items():
+        yield f"| {title.removesuffix('s')} | Meaning |"
+        yield "|---|---|"
+        yield from (f"| `{_cell(name)}` | {_cell(text)} |" for name, text in rows)
+        yield ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

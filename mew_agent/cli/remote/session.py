@@ -1,0 +1,131 @@
+"""Finds the participant a command acts as, and its gateway: from options, the environment, or the running space.
+
+Owns the order in which they are looked up. Reads the run file and a token file; opens no connection.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mew_spaces.config.loading import SpaceConfig, load_space
+from mew_spaces.errors import SpacesError
+from mew_spaces.gateway.auth import read_token
+from mew_spaces.launch.run_file import RunFile, read_run_file
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.locate import find_run, which_person
+from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.remote.http_api import GatewayApi, http_url
+from mew_agent.errors import ConfigError, NotConnected
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A participant of a space, and how to connect as it.
+
+    `gateway` is a URL of either scheme. `run_path` is the run file if the space runs on this machine.
+    """
+
+    gateway: str
+    space: str
+    participant: str
+    token: str = field(repr=False)
+    run_path: Path | None = None
+
+    @property
+    def ws_url(self) -> str:
+        """The gateway's WebSocket URL. Raises `ConfigError`."""
+        return "ws" + http_url(self.gateway).removeprefix("http")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSession:
+    """A participant's access to the gateway over HTTP. `run_path` as in `Identity`."""
+
+    api: GatewayApi
+    run_path: Path | None
+
+    def run(self) -> RunFile | None:
+        """The current run file."""
+        return read_run_file(self.run_path) if self.run_path else None
+
+
+def open_session(connection: ConnectionOptions, environ: Mapping[str, str] = os.environ) -> ApiSession:
+    """Find the identity of a one-shot command. Raises as `find_identity` does."""
+    who = find_identity(connection, environ)
+    api = GatewayApi(who.gateway, space=who.space, participant=who.participant, token=who.token)
+    return ApiSession(api, who.run_path)
+
+
+def find_identity(
+    connection: ConnectionOptions,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    participant: str | None = None,
+    token: str | None = None,
+) -> Identity:
+    """Find gateway, space, participant and token; `participant` and `token` are defaults.
+
+    Raises `ConfigError` naming what is missing, and `NotConnected` if the space of this folder has ended.
+    """
+    gateway = connection.gateway or environ.get("MEW_GATEWAY")
+    path, run = _run_for(gateway, connection.folder)
+    if gateway is None:
+        gateway = _running_gateway(run, connection.folder)
+    space = connection.space or environ.get("MEW_SPACE") or (run.space if run else None)
+    if space is None:
+        raise ConfigError("--space", "is missing", "the space's id, as in space.yaml")
+    chosen = connection.participant or environ.get("MEW_PARTICIPANT_ID") or participant or (run.person if run else None)
+    if chosen is None:
+        raise ConfigError("--participant", which_person(configuration_at(path)))
+    known = connection.token or _stored_token(chosen, path, environ)
+    if known is None:
+        known = token
+    if known is None:
+        raise ConfigError("--token", f"found no token of '{chosen}'", "--token, MEW_TOKEN or a file in .mew/tokens")
+    return Identity(gateway, space, chosen, known, path)
+
+
+def configuration_at(run_path: Path | None) -> SpaceConfig | None:
+    """The space.yaml of the space with this run file. If it cannot be read, warns and returns None."""
+    run = read_run_file(run_path) if run_path is not None else None
+    if run is None or not run.config:
+        return None
+    try:
+        return load_space(run.config)
+    except SpacesError as error:
+        terminal.warn(str(error))
+        return None
+
+
+def _run_for(gateway: str | None, folder: Path | None) -> tuple[Path | None, RunFile | None]:
+    """The run file of the folder, unless a gateway was given and the run file is that of another gateway."""
+    found = find_run(folder)
+    if found is None or (gateway is not None and _address(gateway) != _address(found[1].gateway)):
+        return None, None
+    return found
+
+
+def _address(gateway: str) -> str:
+    return gateway.partition("://")[2].rstrip("/")
+
+
+def _running_gateway(run: RunFile | None, folder: Path | None) -> str:
+    """The gateway of the running space. Raises `ConfigError` or `NotConnected` if there is none."""
+    if run is None:
+        raise ConfigError(
+            str(folder or Path.cwd()),
+            "no space is running here. Start one with `mew up`, or give --gateway, --space, --participant and --token",
+        )
+    if not run.is_running(run.pids.gateway):
+        raise NotConnected(run.gateway, "it has ended; `mew up` starts it, `mew down` cleans up")
+    return run.gateway
+
+
+def _stored_token(participant: str, run_path: Path | None, environ: Mapping[str, str]) -> str | None:
+    """The participant's token. MEW_TOKEN belongs to MEW_PARTICIPANT_ID and is used for no other participant."""
+    given = environ.get("MEW_TOKEN")
+    if given and environ.get("MEW_PARTICIPANT_ID") in (None, "", participant):
+        return given
+    return read_token(run_path.parent, participant, environ=environ) if run_path else None

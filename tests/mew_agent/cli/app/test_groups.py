@@ -1,0 +1,77 @@
+"""Help pages: every command has one, its summary is the same everywhere, and nothing is wider than the terminal."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mew_agent.cli.app.commands import COMMANDS
+from mew_agent.cli.main import command_line
+from tests.support.cli import mew
+
+ROOT: Any = command_line()
+
+
+def all_commands(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command and group with what is typed for it."""
+    yield path, command
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        yield from all_commands(command.get_command(None, name), *path, name)
+
+
+ALL = dict(sorted(all_commands(ROOT)))
+
+
+async def test_help_shows_every_section_and_no_summary_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = (await mew("--help")).out
+    headings = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
+    assert headings == ["Options", *COMMANDS]
+    listed = [line for line in shown.partition("Start and stop:")[2].splitlines() if re.match(r"  [a-z]+  ", line)]
+    assert len(listed) == len(ROOT.entries)
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
+    assert shown.rstrip().endswith("130 interrupted.")
+
+
+@pytest.mark.parametrize("path", [path for path in ALL if hasattr(ALL[path], "entries")], ids=" ".join)
+def test_summary_in_a_list_is_the_first_line_of_the_commands_help(path: tuple[str, ...]) -> None:
+    for name, entry in ALL[path].entries.items():
+        assert ALL[*path, name].help.partition("\n")[0] == entry.summary
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+async def test_help_page_fits_80_columns_and_names_no_types(
+    monkeypatch: pytest.MonkeyPatch, path: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = await mew(*path, "--help")
+    assert shown.code == 0
+    assert max(map(len, shown.out.splitlines())) <= 80
+    assert re.findall(r"<[a-zA-Z][^>]*>|\{[A-Z]+\}|x[<>]=|\bNone\b", shown.out) == []
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_every_option_with_a_value_names_the_value(path: tuple[str, ...]) -> None:
+    options = [one for one in ALL[path].params if one.param_type_name == "option" and not one.hidden]
+    assert [one.name for one in options if not one.is_flag and not one.metavar] == []
+    assert [one.name for one in options if not str(one.help).endswith(".")] == []
+
+
+async def test_help_page_shows_arguments_options_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = (await mew("chat", "--help")).out
+    assert shown.startswith("Usage: mew chat [OPTIONS] PARTICIPANT TEXT...\n")
+    assert re.search(r"^  PARTICIPANT +Id of the participant\.$", shown, re.MULTILINE)
+    assert re.search(r"^  --timeout SECONDS +Time to wait for the answer \(default: 120\)\.$", shown, re.MULTILINE)
+    assert "(default: oldest)" in " ".join((await mew("forget", "--help")).out.split())
+    assert (
+        "-p, --participant ID     Id of a participant in space.yaml (required)."
+        in (await mew("token", "create", "-h")).out
+    )
+
+
+async def test_misspelt_command_gets_a_suggestion() -> None:
+    outcome = await mew("statsu")
+    assert outcome.err == "mew: No such command 'statsu' (did you mean 'status'?) (see `mew --help`)\n"
+    assert (outcome.code, outcome.out) == (2, "")

@@ -1,0 +1,191 @@
+"""A conversation at a terminal: typed lines, heard envelopes, and what one refers to in the other."""
+
+from typing import Any
+
+import pytest
+from mew_protocol.envelope import Envelope
+
+from mew_agent.cli.chat.slash import HELP, InvalidLine, OutgoingEnvelope
+from mew_agent.cli.chat.terminal_chat import LeaveChat, PrintText, TerminalChat
+
+WRITE = {"method": "tools/call", "params": {"name": "write_file"}}
+
+
+def heard(kind: str, payload: dict[str, Any] | None = None, *, sender: str = "coder", **headers: Any) -> Envelope:
+    values = {
+        "id": "e-1",
+        "ts": "2026-01-01T00:00:00Z",
+        "from": sender,
+        "kind": kind,
+        "payload": payload or {},
+        **headers,
+    }
+    return Envelope.model_validate(values)
+
+
+@pytest.fixture
+def talk() -> TerminalChat:
+    return TerminalChat("ada")
+
+
+def test_text_goes_to_the_target_and_to_everybody_without_one(talk: TerminalChat) -> None:
+    assert talk.parse_line(" hello ") == [OutgoingEnvelope("chat", {"text": "hello"})]
+    assert talk.parse_line("/target @coder, bob") == [PrintText("text goes to coder, bob")]
+    assert talk.parse_line("hello") == [OutgoingEnvelope("chat", {"text": "hello"}, ("coder", "bob"))]
+    assert talk.parse_line("/target") == [PrintText("text goes to coder, bob")]
+    assert talk.parse_line("/target none") == [PrintText("text goes to all")]
+    assert talk.parse_line("") == []
+
+
+def test_json_with_a_kind_is_an_envelope_and_other_braces_are_text(talk: TerminalChat) -> None:
+    assert talk.parse_line('{"kind": "participant/pause", "to": ["coder"]}') == [
+        OutgoingEnvelope("participant/pause", {}, ("coder",))
+    ]
+    for text in ('{"a": 1}', "{not json", '{"kind": 1}'):
+        assert talk.parse_line(text) == [OutgoingEnvelope("chat", {"text": text})]
+
+
+def test_help_verbose_and_exit_are_for_this_terminal_alone(talk: TerminalChat) -> None:
+    assert talk.parse_line("/help") == [PrintText(HELP)]
+    assert talk.parse_line("/exit") == [LeaveChat()]
+    assert talk.receive(heard("reasoning/thought", {"message": "hm"})) is None
+    talk.parse_line("/verbose")
+    assert talk.receive(heard("reasoning/thought", {"message": "hm"})) == '  coder: reasoning/thought {"message": "hm"}'
+
+
+def test_what_is_not_understood_is_a_mistake_that_points_to_help(talk: TerminalChat) -> None:
+    with pytest.raises(InvalidLine, match="/help"):
+        talk.parse_line("/sing")
+
+
+def test_a_proposal_is_shown_with_its_number_and_approved_as_it_was_made(talk: TerminalChat) -> None:
+    shown = talk.receive(heard("mcp/proposal", WRITE, id="p-1", to=["files"]))
+    assert shown == ('* coder proposes to files: tools/call {"name": "write_file"}\n  /approve 1 or /reject 1')
+    assert talk.parse_line("/approve") == [OutgoingEnvelope("mcp/request", WRITE, ("files",), ("p-1",))]
+    with pytest.raises(InvalidLine, match="no proposal is open"):
+        talk.parse_line("/approve")
+
+
+def test_with_several_open_proposals_the_number_must_be_said(talk: TerminalChat) -> None:
+    talk.receive(heard("mcp/proposal", WRITE, id="p-1"))
+    talk.receive(heard("mcp/proposal", WRITE, id="p-2", sender="bob"))
+    with pytest.raises(InvalidLine, match=r"several proposals are open: 1, 2"):
+        talk.parse_line("/approve")
+    with pytest.raises(InvalidLine, match="no proposal 3"):
+        talk.parse_line("/reject 3")
+    assert talk.parse_line("/reject 2 not now") == [
+        OutgoingEnvelope("mcp/reject", {"reason": "not now"}, ("bob",), ("p-2",))
+    ]
+    assert talk.parse_line("/reject too risky") == [
+        OutgoingEnvelope("mcp/reject", {"reason": "too risky"}, ("coder",), ("p-1",))
+    ]
+
+
+def test_a_proposal_that_somebody_else_settled_is_not_open_any_more(talk: TerminalChat) -> None:
+    for number, (kind, sender, still_open) in enumerate(
+        [
+            ("mcp/request", "bob", False),
+            ("mcp/reject", "bob", False),
+            ("mcp/withdraw", "coder", False),
+            ("mcp/withdraw", "bob", True),
+        ]
+    ):
+        talk.receive(heard("mcp/proposal", WRITE, id=f"p-{number}"))
+        talk.receive(heard(kind, WRITE, sender=sender, correlation_id=[f"p-{number}"]))
+        assert bool(talk.proposals) is still_open, kind
+
+
+def test_chats_are_acknowledged_by_sender_id_or_all(talk: TerminalChat) -> None:
+    for number, sender in enumerate(("coder", "bob", "coder"), 1):
+        talk.receive(heard("chat", {"text": "x"}, id=f"c{number}", sender=sender, to=["ada"]))
+    talk.receive(heard("chat", {"text": "to all"}, id="c4"))
+    assert talk.parse_line("/ack") == [
+        OutgoingEnvelope("chat/acknowledge", {"status": "received"}, ("coder",), ("c3",))
+    ]
+    assert talk.parse_line("/ack bob read it") == [
+        OutgoingEnvelope("chat/acknowledge", {"status": "read it"}, ("bob",), ("c2",))
+    ]
+    assert talk.parse_line("/ack c1") == [
+        OutgoingEnvelope("chat/acknowledge", {"status": "received"}, ("coder",), ("c1",))
+    ]
+    with pytest.raises(InvalidLine, match="no chat to acknowledge"):
+        talk.parse_line("/ack all")
+
+
+def test_cancel_means_the_running_reasoning_and_else_the_last_chat(talk: TerminalChat) -> None:
+    with pytest.raises(InvalidLine, match="nothing to cancel"):
+        talk.parse_line("/cancel")
+    talk.receive(heard("chat", {"text": "go"}, id="mine", sender="ada", to=["coder"]))
+    talk.receive(heard("reasoning/start", {}, id="r-1"))
+    assert talk.parse_line("/cancel enough") == [
+        OutgoingEnvelope("reasoning/cancel", {"reason": "enough"}, context="r-1")
+    ]
+    talk.receive(heard("reasoning/conclusion", {}, context="r-1"))
+    assert talk.parse_line("/cancel") == [OutgoingEnvelope("chat/cancel", {}, ("coder",), ("mine",))]
+
+
+@pytest.mark.parametrize(
+    ("envelope", "line"),
+    [
+        (heard("chat", {"text": "hi"}), "coder: hi"),
+        (heard("chat", {"text": "hi"}, to=["ada", "bob"]), "coder (to bob): hi"),
+        (heard("chat", {"text": "hi"}, sender="ada"), None),
+        (heard("system/presence", {"event": "join", "participant": {"id": "bob"}}), "* bob joined"),
+        (heard("system/presence", {"event": "leave", "participant": {"id": "bob"}}), "* bob left"),
+        (heard("system/error", {"error": "x", "message": "no"}, to=["ada"]), "* refused: no"),
+        (
+            heard("mcp/response", {"result": {"content": [{"type": "text", "text": "5"}]}}, to=["ada"]),
+            "* coder answers: 5",
+        ),
+        (heard("mcp/response", {"result": {"a": 1}}, to=["ada"]), '* coder answers: {"a": 1}'),
+        (heard("mcp/response", {"error": {"message": "bad"}}, to=["ada"]), "* coder answers: error: bad"),
+        (heard("mcp/response", {"result": {}}, to=["bob"]), None),
+        (heard("mcp/reject", {"reason": "busy"}, to=["ada"]), "* coder rejects it: busy"),
+        (heard("participant/status", {"messages_in_context": 1, "status": "thinking"}), None),
+        (heard("participant/status", {"messages_in_context": 1, "status": "paused"}), "* coder: paused"),
+        (
+            heard("participant/compact-done", {"status": "compacted", "freed_tokens": 71366}, to=["ada"]),
+            "* coder: freed 71,366 tokens",
+        ),
+        (
+            heard(
+                "participant/compact-done", {"status": "skipped", "skipped": True, "reason": "no_history"}, to=["ada"]
+            ),
+            "* coder: skipped, nothing to compact yet",
+        ),
+        (heard("stream/open", {"stream_id": "s"}), None),
+    ],
+)
+def test_what_is_heard_reads_as_one_line_or_is_left_out(
+    talk: TerminalChat, envelope: Envelope, line: str | None
+) -> None:
+    assert talk.receive(envelope) == line
+
+
+def test_a_figure_is_never_shown_without_how_it_is_known(talk: TerminalChat) -> None:
+    known = {"tokens": 500, "max_tokens": 1000, "messages_in_context": 3, "status": "near_limit"}
+    assert talk.receive(heard("participant/status", known)) == "* coder: near limit, ~500 of ~1,000 (unlabelled)"
+
+
+def test_a_status_narrowed_to_what_was_asked_names_no_window_it_does_not_tell(talk: TerminalChat) -> None:
+    asked = {"tokens": 650, "messages_in_context": 3, "status": "active"}
+    answer = {**asked, "context": {"basis": "reported", "level": "healthy"}}
+    assert talk.receive(heard("participant/status", answer, to=["ada"])) == "* coder: active, 650 tokens (reported)"
+
+
+def test_memory_is_bounded(talk: TerminalChat) -> None:
+    for number in range(500):
+        talk.receive(heard("chat", {"text": "x"}, id=f"c{number}", to=["ada"]))
+        talk.receive(heard("mcp/proposal", WRITE, id=f"p{number}"))
+        talk.receive(heard("reasoning/start", {}, id=f"r{number}"))
+    assert [len(talk.unanswered), len(talk.proposals), len(talk.reasonings)] == [200, 200, 200]
+    assert 500 in talk.proposals
+
+
+def test_after_a_skipped_compaction_nobody_is_said_to_have_compacted(talk: TerminalChat) -> None:
+    done = {"status": "skipped", "skipped": True, "reason": "no_history"}
+    skipped = heard("participant/compact-done", done, to=["ada"])
+    ended = heard("participant/status", {"messages_in_context": 2, "status": "compacted"})
+    assert talk.receive(skipped) == "* coder: skipped, nothing to compact yet"
+    assert talk.receive(ended) is None
+    assert talk.receive(ended) == "* coder: compacted"

@@ -1,0 +1,123 @@
+"""Who a command speaks as: connection, then the environment, then the running space of the folder."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mew_spaces.gateway.auth import token_path
+from mew_spaces.launch.processes import started_mark
+from mew_spaces.launch.run_file import RunFile, run_file_path, write_run_file
+
+from mew_agent.cli.app.locate import find_run
+from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.remote.session import open_session
+from mew_agent.errors import ConfigError, NotConnected
+
+ALL = ConnectionOptions(participant="bob", token="t-bob", gateway="ws://host:1", space="other")
+
+
+def running_space(folder: Path, **more: Any) -> Path:
+    """A run file whose gateway is this very process, and tokens of ada and bob."""
+    state = folder / ".mew"
+    me = os.getpid()
+    values = {
+        "space": "review",
+        "gateway": "http://127.0.0.1:8080",
+        "ws": "ws://127.0.0.1:8080",
+        "started_at": "now",
+        "person": "ada",
+        "pids": {"gateway": me},
+        "marks": {str(me): started_mark(me)},
+        **more,
+    }
+    path = run_file_path(state)
+    write_run_file(path, RunFile.model_validate(values))
+    for name in ("ada", "bob"):
+        token_path(state, name).parent.mkdir(exist_ok=True)
+        token_path(state, name).write_text(f"file-token-of-{name}\n")
+    return path
+
+
+def token_in(session: Any) -> str:
+    return str(session.api._token)
+
+
+def test_flags_alone_are_enough() -> None:
+    session = open_session(ALL, {})
+    assert (session.api.gateway, session.api.space, session.api.participant) == ("http://host:1", "other", "bob")
+    assert token_in(session) == "t-bob"
+    assert session.run_path is None
+    assert session.run() is None
+
+
+def test_the_running_space_gives_everything_that_was_not_said(tmp_path: Path) -> None:
+    path = running_space(tmp_path)
+    session = open_session(ConnectionOptions(), {})
+    assert (session.api.gateway, session.api.space, session.api.participant) == (
+        "http://127.0.0.1:8080",
+        "review",
+        "ada",
+    )
+    assert token_in(session) == "file-token-of-ada"
+    assert session.run_path == path.resolve()
+    run = session.run()
+    assert run is not None
+    assert run.space == "review"
+
+
+def test_somebody_else_speaks_with_their_own_token(tmp_path: Path) -> None:
+    running_space(tmp_path)
+    assert token_in(open_session(ConnectionOptions(participant="bob"), {})) == "file-token-of-bob"
+
+
+def test_the_environment_names_a_seat_and_its_token_speaks_for_nobody_else(tmp_path: Path) -> None:
+    running_space(tmp_path)
+    environ = {"MEW_PARTICIPANT_ID": "bob", "MEW_TOKEN": "environment-token"}
+    assert token_in(open_session(ConnectionOptions(), environ)) == "environment-token"
+    assert token_in(open_session(ConnectionOptions(participant="ada"), environ)) == "file-token-of-ada"
+
+
+def test_a_token_of_this_folder_is_not_sent_to_another_gateway(tmp_path: Path) -> None:
+    running_space(tmp_path)
+    with pytest.raises(ConfigError, match="found no token of 'ada'"):
+        open_session(ConnectionOptions(gateway="ws://elsewhere:1", space="review", participant="ada"), {})
+    same = open_session(ConnectionOptions(gateway="ws://127.0.0.1:8080/", participant="ada"), {})
+    assert token_in(same) == "file-token-of-ada"
+
+
+def test_another_folder_can_be_named(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    path = running_space(other)
+    assert open_session(ConnectionOptions(folder=other), {}).run_path == path.resolve()
+    assert find_run(tmp_path) is None
+
+
+def test_without_a_running_space_the_way_out_is_said() -> None:
+    with pytest.raises(ConfigError, match="Start one with `mew up`"):
+        open_session(ConnectionOptions(), {})
+
+
+def test_a_space_whose_gateway_is_gone_is_said_to_be(tmp_path: Path) -> None:
+    running_space(tmp_path, marks={})
+    with pytest.raises(NotConnected, match="`mew down` cleans up"):
+        open_session(ConnectionOptions(), {})
+
+
+@pytest.mark.parametrize(
+    ("connection", "missing"),
+    [
+        (ConnectionOptions(gateway="ws://host:1"), "--space"),
+        (ConnectionOptions(gateway="ws://host:1", space="s"), "--participant"),
+        (ConnectionOptions(gateway="ws://host:1", space="s", participant="p"), "--token"),
+    ],
+)
+def test_what_is_missing_is_named(connection: ConnectionOptions, missing: str) -> None:
+    with pytest.raises(ConfigError, match=missing):
+        open_session(connection, {})
+
+
+def test_a_space_with_several_people_asks_who_speaks(tmp_path: Path) -> None:
+    running_space(tmp_path, person=None)
+    with pytest.raises(ConfigError, match="--participant"):
+        open_session(ConnectionOptions(), {})
