@@ -12,6 +12,8 @@ from pathlib import Path
 import config_pages
 import python_page
 
+from mew_agent.cli.reference import reference
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 ICON = ROOT / "spaces" / "mew_spaces" / "dashboard" / "icon.svg"
@@ -20,7 +22,7 @@ ICON = ROOT / "spaces" / "mew_spaces" / "dashboard" / "icon.svg"
 def write_pages() -> None:
     """Write the pages, and copy the icon that the dashboard uses."""
     pages = {
-        "reference/cli.md": "# Commands\n\nRun `mew --help`.\n",
+        "reference/cli.md": reference(),
         "reference/space-yaml.md": config_pages.space_page(),
         "reference/agent-config.md": config_pages.agent_page(),
         "reference/python.md": python_page.python_page(),

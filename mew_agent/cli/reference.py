@@ -1,6 +1,6 @@
-"""Writes the reference of the command line as Markdown: `python -m mew_agent.cli.reference > docs/reference/cli.md`.
+"""Writes the reference of the command line as Markdown; `python -m mew_agent.cli.reference` prints it.
 
-Everything comes from the commands themselves, so the page is always what `--help` shows.
+Everything comes from the commands themselves, so the page always agrees with `--help`.
 """
 
 import inspect
@@ -19,7 +19,7 @@ def reference() -> str:
 
 
 def _page() -> Iterator[str]:
-    yield "# Command line"
+    yield "# Commands"
     yield ""
     yield "This page is generated from the commands. `mew COMMAND --help` shows the same text."
     yield ""

@@ -121,7 +121,7 @@ async def test_a_space_in_the_background_is_seen_acted_on_and_stopped(folder: Fo
     assert "members: ada, coder" in await folder.mew("compact", "ghost", code=2)
     assert "coder: paused" in await folder.mew("pause", "coder")
     assert "coder: active" in await folder.mew("resume", "coder")
-    assert "runs already" in await folder.mew("up", "--port", "0", code=2)
+    assert "already running" in await folder.mew("up", "--port", "0", code=2)
 
     assert await folder.mew("down") == "review: stopped\n"
     assert nothing_left(run)
@@ -147,7 +147,7 @@ async def test_in_the_foreground_an_interrupt_stops_everything(folder: Folder) -
         process.send_signal(signal.SIGINT)
         assert await ended(process) == 130
         assert "gateway | gateway of 'review' listens at" in printed()
-        assert "mew     | stopping; Ctrl-C once more does not wait for anybody" in printed()
+        assert "mew     | stopping; press Ctrl-C again to force quit" in printed()
         assert printed().endswith("review: stopped\n")
         assert "model   | rehearsal model" in printed()
         assert "OPENAI_BASE_URL" not in printed()
@@ -194,7 +194,7 @@ async def test_a_space_of_which_only_programs_are_left_is_not_said_to_run(folder
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
     await until(lambda: not run.is_running(run.pids.supervisor) and not run.is_running(run.pids.gateway))
-    assert "left programs that still run; `mew down` stops them" in await folder.mew("up", "--port", "0", code=2)
+    assert "some of its programs still run; `mew down` stops them" in await folder.mew("up", "--port", "0", code=2)
     assert await folder.mew("down") == "review: stopped\n"
     assert nothing_left(run)
 
@@ -328,7 +328,7 @@ async def test_a_gateway_alone_serves_and_stops_when_asked(folder: Folder) -> No
 async def test_the_rehearsal_model_says_what_it_is_and_answers(folder: Folder) -> None:
     async with folder.running("model", "serve", "--port", "0", "--window", "1234") as (process, printed):
         await until(lambda: "OPENAI_BASE_URL=" in printed())
-        assert "no language model" in printed()
+        assert "no real model" in printed()
         url = printed().partition("OPENAI_BASE_URL=")[2].split()[0]
         models = json.loads(await anyio.to_thread.run_sync(lambda: urlopen(f"{url}/models").read()))
         assert [model["id"] for model in models["data"]] == ["rehearsal"]

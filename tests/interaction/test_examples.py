@@ -176,11 +176,7 @@ async def test_approve_lets_pass_what_is_harmless_and_asks_about_the_rest(exampl
         shown, told = deciding.communicate(timeout=PATIENCE_SECONDS)
     assert (deciding.returncode, told) == (130, "")
     assert "'coder' proposes to call 'count_words' on 'words' with {\"text\": \"one two three\"}: harmless\n" in shown
-<<<<<<< HEAD
     assert shown.count("Approve? [y/N] ") == 2
-=======
-    assert shown.count("Allow? [y/N] ") == 2
->>>>>>> 99eccf3 (Commands own their options, help and code; one plan for mew up; plain words)
 
 
 def test_the_page_shows_every_example() -> None:

@@ -55,7 +55,7 @@ def test_a_space_is_started_and_joined_in_one_go_and_outlives_the_visit(mew: Mew
     shown = mew("up", "-i", "--port", "0", typed="/target reader\n/who\n/nonsense\n/exit\n")
     assert "you are human in 'room'; here: reader, writer." in shown
     assert "text goes to reader\n  human (you)\n  reader" in shown
-    assert "* there is no command /nonsense; see /help" in shown
+    assert "* unknown command /nonsense; see /help" in shown
     assert shown.endswith("the space keeps running; `mew down` stops it\n")
     assert "reader" in mew("status")
 

@@ -2,15 +2,10 @@
 
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
 
 from mew_agent.cli.app.commands import COMMANDS
 from mew_agent.cli.app.groups import GroupEntry
 from mew_agent.cli.reference import reference
-
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
 
 
 def test_reference_has_a_section_for_every_command() -> None:
@@ -35,8 +30,3 @@ def test_reference_runs_as_a_program() -> None:
         [sys.executable, "-m", "mew_agent.cli.reference"], capture_output=True, text=True, check=True
     )
     assert shown.stdout == reference()
-
-
-@pytest.mark.skipif(not PAGE.exists(), reason="the documentation has no such page yet")
-def test_page_in_the_documentation_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == reference()
