@@ -13,8 +13,6 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from mew_agent.errors import did_you_mean
-
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 
 
@@ -126,6 +124,8 @@ class LazyGroup(_Page, TyperGroup):
         """Find the command that was typed, or suggest the most similar one."""
         name = args[0]
         if name not in self.entries and not name.startswith("-"):
+            from mew_agent.errors import did_you_mean
+
             ctx.fail(f"No such command '{name}'{did_you_mean(name, self.entries)}")
         return super().resolve_command(ctx, args)
 

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import re
 import shlex
 import sys
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from mew_agent.cli.space.plan import StartOptions, make_launch_plan
 from tests.support.cli import Outcome, mew
 from tests.support.context_logs import CLEAR, NO_USAGE, Line, prompt, total, user
 
@@ -391,37 +389,12 @@ async def test_a_policy_that_does_not_exist_is_told_with_those_that_do(monkeypat
     assert "dominds-v3" in outcome.err
 
 
-PAGE = Path(__file__).parents[4] / "docs" / "policies.md"
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "policies.md"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-
-
-async def test_the_page_shows_what_the_command_prints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (console,), (shown,) = blocks("console"), blocks("json")
-    write, _, replay = console.splitlines()
-    steps = shlex.split(write.removeprefix("$ printf "))[1:-2]
-    flags = shlex.split(replay.removeprefix("$ mew ").partition(" <")[0])
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(steps)))
-    assert await mew(*flags) == Outcome(0, shown, "")
-
-
-async def test_the_policies_of_the_page_are_policies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, text in zip(("space", "based", "own"), blocks("yaml"), strict=True):
-        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
-    based = await actions(monkeypatch, "based.yaml", prompt(60_000), *[prompt(60_001)] * 6)
-    assert [len(line) for line in based] == [0, 1, 0, 0, 0, 0, 1]
-    own = await actions(monkeypatch, "own.yaml", total(599), total(600), total(901), limit=1000)
-    assert own == [[], [{"type": "near_limit"}], [{"type": "compact", "target_tokens": 400}]]
-
-
-def test_the_agents_of_the_page_are_agents(tmp_path: Path) -> None:
-    (tmp_path / "space.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
-    plan = make_launch_plan(StartOptions(folder=tmp_path), {"OPENAI_API_KEY": "k", "PATH": os.environ.get("PATH", "")})
-    settings = plan.launch.agent_settings
-    assert [settings[name]["policy"] for name in ("coder", "reader", "writer")] == [
-        "dominds-v3",
-        "lmstudio",
-        "tachikoma",
-    ]
+async def test_documented_output_of_simulate_is_what_it_prints(tmp_path: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    log, shown = re.findall(r"^```json(?: title=\S+)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "log.jsonl").write_text(log, encoding="utf-8")
+    command = re.findall(r"^\$ mew (context simulate .*--json.*)$", text, re.MULTILINE)[-1]
+    assert await mew(*shlex.split(command)) == Outcome(0, shown, "")
