@@ -242,7 +242,7 @@ class Turn:
             kinds.REASONING_START, {"message": text, "input": text}, correlation_id=(self.chat.id,)
         )
         self.reasoning_id = start.id
-        self._stream = ReasoningStream(self._participant, start.id)
+        self._stream = ReasoningStream(self._participant.messenger, start.id)
         self._stream.start()
         await self._stream.write("status", event="start", input=text, tools=len(self._tools.specs()))
 

@@ -117,6 +117,18 @@ class Messenger:
         client = self.session.client
         await (client.send if confirm else client.send_unconfirmed)(envelope, wait_seconds=wait_seconds)
 
+    async def send_frame(self, frame: bytes | str, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
+        """Send a stream frame; see `Participant.send_frame`."""
+        await self.session.client.send_unconfirmed(frame, wait_seconds=wait_seconds)
+
+    async def ask(
+        self, kind: str, payload: BaseModel | Mapping[str, Any] | None, *, to: str, answer: str, timeout_seconds: float
+    ) -> Envelope:
+        """Send an envelope and wait for its answer; see `Participant.ask`."""
+        request = PendingRequest(self.draft(kind, payload, to=(to,)), to, answer)
+        await self.send_and_wait(request, timeout_seconds)
+        return request.reply_or_raise(timeout_seconds)
+
     async def send_and_wait(self, request: PendingRequest, timeout_seconds: float) -> None:
         """Send a request and wait until it is done, or the time is over. Raises what `sent_request` raises."""
         with anyio.move_on_after(timeout_seconds):

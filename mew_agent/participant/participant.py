@@ -38,7 +38,7 @@ from mew_agent.participant.mcp_client import McpClient, Timeouts
 from mew_agent.participant.mcp_server import McpServer
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import Peer, PeerContext, Peers
-from mew_agent.participant.requests import CompactionRequest, PendingRequest, read_answer
+from mew_agent.participant.requests import CompactionRequest, read_answer
 from mew_agent.participant.session import SpaceSession
 from mew_agent.tools.catalog import LocalOffers, Offers
 from mew_agent.tools.functions import Tool
@@ -326,7 +326,7 @@ class Participant:
 
     async def send_frame(self, frame: bytes | str, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
         """Send a stream frame made by `mew_protocol.codec.encode_frame`. Raises `NotConnected` after `wait_seconds`."""
-        await self.session.client.send_unconfirmed(frame, wait_seconds=wait_seconds)
+        await self.messenger.send_frame(frame, wait_seconds=wait_seconds)
 
     async def chat(
         self, text: str, *, to: tuple[str, ...] | list[str] | str = (), correlation_id: tuple[str, ...] = ()
@@ -348,9 +348,7 @@ class Participant:
         Raises a `PeerError` if there is none: `PeerAbsent` at once if `to` is not here, and as soon as it leaves,
         `PeerTimeout`, `Refused` if the gateway did not relay the request, `AnswerLost`. Raises what `send` raises.
         """
-        request = PendingRequest(self.messenger.draft(kind, payload, to=(to,)), to, answer)
-        await self.messenger.send_and_wait(request, timeout_seconds)
-        return request.reply_or_raise(timeout_seconds)
+        return await self.messenger.ask(kind, payload, to=to, answer=answer, timeout_seconds=timeout_seconds)
 
     def ask_agent(self, agent: str, text: str, *, inactivity_seconds: float = INACTIVITY_SECONDS) -> AnswerStream:
         """Ask an agent: `await` it for the `Answered`, or read it with `async for`, event by event as it is written.

@@ -13,7 +13,7 @@ from mew_protocol.codec import encode_frame
 from pydantic_core import to_json
 
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted
-from mew_agent.participant.participant import Participant
+from mew_agent.participant.messenger import Messenger
 
 OPEN_TIMEOUT_SECONDS = 5.0
 FRAME_TIMEOUT_SECONDS = 2.0
@@ -25,8 +25,8 @@ MAX_WAITING_FRAMES = 2_000
 class ReasoningStream:
     """The stream of one reasoning. Frames that are written before the gateway opens it wait."""
 
-    def __init__(self, participant: Participant, reasoning_id: str) -> None:
-        self._participant = participant
+    def __init__(self, messenger: Messenger, reasoning_id: str) -> None:
+        self._messenger = messenger
         self._reasoning_id = reasoning_id
         self._stream_id: str | None = None
         self._opening_id: str | None = None
@@ -36,8 +36,8 @@ class ReasoningStream:
 
     def start(self) -> None:
         """Request the stream without waiting for it."""
-        if self._participant.may_send(kinds.STREAM_REQUEST, {"direction": "upload"}, to=("gateway",)):
-            self._participant.start_soon(self._open)
+        if self._messenger.may_send(kinds.STREAM_REQUEST, {"direction": "upload"}, to=("gateway",)):
+            self._messenger.start_soon(self._open)
         else:
             self._closed = True
 
@@ -45,7 +45,7 @@ class ReasoningStream:
         """Send one frame, or keep it until the stream is open. Never raises: no answer depends on a frame."""
         if self._closed:
             return
-        if not self._participant.is_joined:
+        if not self._messenger.is_joined:
             self._closed = True  # the stream does not survive the connection
             return
         text = to_json({"context": self._reasoning_id, "type": kind, **values}).decode()
@@ -64,7 +64,7 @@ class ReasoningStream:
         stream_id, self._stream_id, self._closed = self._stream_id, None, True
         if stream_id is not None:
             with suppress(NotPermitted, GatewayError):
-                await self._participant.send(
+                await self._messenger.send(
                     kinds.STREAM_CLOSE,
                     {"stream_id": stream_id, "reason": reason},
                     correlation_id=tuple(name for name in (self._opening_id, stream_id) if name),
@@ -72,7 +72,7 @@ class ReasoningStream:
 
     async def _open(self) -> None:
         try:
-            opening = await self._participant.ask(
+            opening = await self._messenger.ask(
                 kinds.STREAM_REQUEST,
                 {"direction": "upload", "description": f"reasoning:{self._reasoning_id}"},
                 to="gateway",
@@ -94,6 +94,6 @@ class ReasoningStream:
 
     async def _send_frame(self, stream_id: str, text: str) -> None:
         try:
-            await self._participant.send_frame(encode_frame(stream_id, text), wait_seconds=FRAME_TIMEOUT_SECONDS)
+            await self._messenger.send_frame(encode_frame(stream_id, text), wait_seconds=FRAME_TIMEOUT_SECONDS)
         except GatewayError:
             self._closed = True

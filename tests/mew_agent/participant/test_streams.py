@@ -57,7 +57,7 @@ async def test_frames_written_before_the_opening_come_first_and_in_order(
     gateway: RunningGateway, joined: Joined
 ) -> None:
     async with watched(gateway, joined) as (viewer, writer):
-        stream = ReasoningStream(writer, "r-1")
+        stream = ReasoningStream(writer.messenger, "r-1")
         stream.start()
         for number in range(5):
             await stream.write("token", value=str(number))
@@ -78,7 +78,7 @@ async def test_frames_written_before_the_opening_come_first_and_in_order(
 
 async def test_stream_closed_while_opening_is_closed_once_open(gateway: RunningGateway, joined: Joined) -> None:
     async with watched(gateway, joined) as (viewer, writer):
-        stream = ReasoningStream(writer, "r-1")
+        stream = ReasoningStream(writer.messenger, "r-1")
         stream.start()
         await stream.write("token", value="x")
         async with anyio.create_task_group() as tasks:
@@ -91,7 +91,7 @@ async def test_stream_closed_while_opening_is_closed_once_open(gateway: RunningG
 
 async def test_without_the_capability_there_is_no_stream_and_no_error(gateway: RunningGateway, joined: Joined) -> None:
     async with watched(gateway, joined, "mute") as (viewer, writer):
-        stream = ReasoningStream(writer, "r-1")
+        stream = ReasoningStream(writer.messenger, "r-1")
         stream.start()
         await stream.write("token", value="x")
         with anyio.fail_after(15):
@@ -101,7 +101,7 @@ async def test_without_the_capability_there_is_no_stream_and_no_error(gateway: R
 
 async def test_frames_waiting_for_the_opening_are_limited(joined: Joined) -> None:
     async with joined("coder") as writer:
-        stream = ReasoningStream(writer, "r-1")
+        stream = ReasoningStream(writer.messenger, "r-1")
         for number in range(MAX_WAITING_FRAMES + 5):
             await stream.write("token", value=number)
         assert len(stream._waiting) == MAX_WAITING_FRAMES
@@ -109,7 +109,7 @@ async def test_frames_waiting_for_the_opening_are_limited(joined: Joined) -> Non
 
 async def test_frames_without_a_connection_are_dropped_at_once(joined: Joined) -> None:
     async with joined("coder") as first:
-        stream = ReasoningStream(first, "r-1")
+        stream = ReasoningStream(first.messenger, "r-1")
         stream.start()
         async with joined("coder"):
             with anyio.fail_after(10):
