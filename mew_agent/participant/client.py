@@ -203,14 +203,14 @@ class Client:
 
     async def _await_decision(self, sent: OutgoingEnvelope) -> None:
         """Wait until the gateway has accepted an envelope; offer it again while the gateway cannot store it."""
-        wait_seconds = NOT_STORED_FIRST_SECONDS
+        attempt = 0
         while True:
             await sent.done.wait()
             error = sent.error
             if not isinstance(error, NotAccepted) or error.error != NOT_STORED:
                 break
-            await anyio.sleep(wait_seconds)
-            wait_seconds = min(wait_seconds * 2, BACKOFF_MAX_SECONDS)
+            attempt += 1
+            await anyio.sleep(backoff_seconds(attempt, first_seconds=NOT_STORED_FIRST_SECONDS))
             sent.retry()
             await self._write(sent)
         if error is not None:

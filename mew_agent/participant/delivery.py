@@ -1,7 +1,7 @@
-"""Numbered delivery on the client's side: which place was reached, and which envelopes are not confirmed yet.
+"""Confirmed delivery on the client's side: the position that was reached, and the envelopes not confirmed yet.
 
-Owns no connection: `client` feeds it what arrives and writes what it returns. What the gateway promises stands in
-`docs/reference/wire.md`, "Confirmed delivery".
+Owns both, over all connections of a participant. Does not know the connection: `client` passes on what arrives and
+writes what is returned. `docs/reference/wire.md`, "Confirmed delivery", says what the gateway guarantees.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ UNCONFIRMED_KINDS = frozenset({SYSTEM_HEARTBEAT})
 
 @dataclass(eq=False, slots=True)
 class OutgoingEnvelope:
-    """An envelope on its way. `done` is set when the gateway has accepted or refused it, or none ever will."""
+    """An envelope that is being sent. `done` is set when the gateway has accepted or refused it, or no gateway will."""
 
     envelope: Envelope
     text: str
@@ -57,12 +57,12 @@ class Delivery:
 
     @property
     def position(self) -> Position | None:
-        """The place of the newest envelope that has arrived; None if the gateway gives no numbers."""
+        """The position of the newest envelope that has arrived; None if the gateway does not number envelopes."""
         return self._reached
 
     @property
     def is_numbered(self) -> bool:
-        """Whether the present gateway numbers and confirms."""
+        """Whether the current gateway numbers and confirms envelopes."""
         return self._reached is not None
 
     def begin(self, welcome: Envelope) -> bool:
@@ -72,24 +72,24 @@ class Delivery:
         return not isinstance(told, dict) or told.get("live") is not False
 
     def track(self, sent: OutgoingEnvelope) -> None:
-        """Wait for a decision about an envelope."""
+        """Follow an envelope until the gateway decides about it."""
         self._outgoing[sent.envelope.id] = sent
 
     def forget(self, sent: OutgoingEnvelope) -> None:
-        """Stop waiting."""
+        """Stop following an envelope."""
         self._outgoing.pop(sent.envelope.id, None)
 
     def undecided(self) -> tuple[OutgoingEnvelope, ...]:
-        """What was written and is not decided, in order: a new connection has to send it again."""
+        """The envelopes that a new connection has to send again, in order: written, but not decided."""
         return tuple(one for one in self._outgoing.values() if one.is_written and not one.done.is_set())
 
     def abandon(self) -> None:
-        """There will be no other connection."""
+        """Wake all senders: there will be no other connection."""
         for sent in self._outgoing.values():
             sent.done.set()
 
     def receive(self, envelope: Envelope) -> Arrival:
-        """Note the number of an envelope, or what it says about one of ours."""
+        """Record the number of an envelope, or the gateway's decision about one of ours."""
         reached = self._reached
         if reached is None:
             return Arrival.PASS_ON
@@ -105,10 +105,10 @@ class Delivery:
         return Arrival.PASS_ON
 
     def refuse_largest(self) -> None:
-        """The gateway closed the connection because of a message's size: the largest undecided envelope is to blame."""
+        """The gateway closed the connection because of a message's size: the largest undecided envelope is refused."""
         largest = max(self.undecided(), key=lambda one: one.size_bytes, default=None)
         if largest is not None:
-            # The first time it may have been a stream frame that was sent at the same moment.
+            # The first refusal may concern a stream frame that was sent at the same time.
             largest.refusals_for_size += 1
             if largest.refusals_for_size > 1:
                 self._decide(largest.envelope.id, TooLarge(largest.size_bytes))
