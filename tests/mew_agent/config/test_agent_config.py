@@ -1,4 +1,4 @@
-"""Where an agent's settings come from, and what is said about wrong ones."""
+"""Sources of an agent's settings, and errors for invalid ones."""
 
 import json
 from pathlib import Path
@@ -81,12 +81,12 @@ def test_the_base_url_is_read_as_the_reference_spells_it() -> None:
 
 
 @pytest.mark.parametrize("written", ["requestTimeout", "request_timeout_seconds"])
-def test_a_bound_on_requests_is_said_to_have_no_effect_in_either_unit(written: str) -> None:
+def test_a_request_timeout_gives_a_notice_in_either_unit(written: str) -> None:
     _, notices = build_agent_config([Source("agent.yaml", {**WHO, written: 1500})], environ={})
     assert notices[0].startswith(f"agent.yaml: '{written}' has no effect")
 
 
-def test_the_whole_history_is_kept_and_the_window_is_asked_for_unless_configured() -> None:
+def test_defaults_keep_the_whole_history_and_ask_for_the_window() -> None:
     config = loaded({})
     assert config.conversation_history_length is None
     assert config.context_token_limit is None
@@ -97,7 +97,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one() -> None:
     assert refused({"modle": "x"}) == "space.yaml: unknown key 'modle' (did you mean 'model'?)"
 
 
-def test_an_unknown_key_without_a_near_one_lists_what_there_is() -> None:
+def test_an_unknown_key_without_a_near_match_lists_all_keys() -> None:
     assert "expected one of name, model, base_url" in refused({"zzz": 1})
 
 
@@ -143,7 +143,7 @@ def test_a_bad_nested_value_is_named_with_its_own_line(tmp_path: Path, text: str
         ("agent.yaml", "model: \x00", "malformed YAML"),
     ],
 )
-def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_a_file_without_a_mapping_is_refused(tmp_path: Path, name: str, text: str, said: str) -> None:
     file = tmp_path / name
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -199,12 +199,12 @@ def test_two_spellings_of_one_key_in_one_place_are_refused() -> None:
 
 
 @pytest.mark.parametrize("key", sorted(IGNORED_KEYS))
-def test_a_key_without_effect_is_accepted_and_said_with_its_reason(key: str) -> None:
+def test_a_key_without_effect_gives_a_notice_with_the_reason(key: str) -> None:
     _, notices = build_agent_config([Source("agent.yaml", {**WHO, key: {}})], environ={})
     assert notices == (f"agent.yaml: '{key}' has no effect: {IGNORED_KEYS[key]}",)
 
 
-def test_a_key_may_be_named_by_its_variable_so_that_it_stays_out_of_the_file() -> None:
+def test_an_api_key_may_come_from_a_named_variable() -> None:
     sources = [Source("a", {**WHO, "api_key": "weaker"}), Source("b", {"apiKeyEnv": "MY_KEY"})]
     config, _ = build_agent_config(sources, environ={"MY_KEY": "sk-mine"})
     assert config.api_key is not None
@@ -227,7 +227,7 @@ def test_secrets_appear_in_no_text() -> None:
     assert "sk-hidden" not in refused({"api_key": ["sk-hidden"]})
 
 
-def test_an_agent_without_any_model_is_told_what_to_set() -> None:
+def test_an_agent_without_a_model_server_is_refused_with_advice() -> None:
     with pytest.raises(ConfigError) as caught:
         check_model_source(loaded({}), where="space.yaml")
     for word in ("'coder'", "OPENAI_API_KEY", "OPENAI_BASE_URL", "base_url: rehearsal"):
@@ -241,7 +241,7 @@ def test_a_configuration_cannot_be_changed() -> None:
         loaded({}).model = "other"  # type: ignore[misc]
 
 
-def test_a_policy_file_is_looked_for_beside_the_file_that_names_it(tmp_path: Path) -> None:
+def test_a_policy_file_is_relative_to_the_file_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "team.yaml").write_text("name: team\nbased_on: tachikoma\n")
     (tmp_path / "agent.yaml").write_text("policy: ./team.yaml\n")
     config, _ = load_agent_config(flags=WHO, environ={}, file=tmp_path / "agent.yaml")
@@ -271,7 +271,7 @@ def test_policies_and_their_settings_are_checked_when_they_are_read(values: dict
     assert said in refused(values)
 
 
-def test_a_summariser_is_a_name_or_a_server_with_a_key_of_its_own() -> None:
+def test_a_summariser_is_a_name_or_a_server_with_its_own_api_key() -> None:
     assert loaded({}).summariser_model() is None
     named = loaded({"summariser": "small"}).summariser_model()
     assert named is not None
@@ -297,14 +297,14 @@ def test_a_policy_may_name_who_summarises() -> None:
 # -- tokenizers ------------------------------------------------------------------------------------------------
 
 
-def test_a_tokenizer_is_taken_from_the_models_name_unless_it_is_said() -> None:
+def test_a_tokenizer_is_chosen_by_the_model_name_by_default() -> None:
     config = loaded({})
     assert (config.tokenizer, config.tokenizer_file) == ("auto", None)
     assert loaded({"tokenizer": False}).tokenizer == "off", "YAML reads a bare `off` as false"
     assert loaded({"model": "gpt-4o"}).tokenizer_settings == TokenizerSettings("gpt-4o", None)
 
 
-def test_a_vocabulary_is_looked_for_beside_the_file_that_names_it(tmp_path: Path) -> None:
+def test_a_vocabulary_file_is_relative_to_the_file_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "agent.yaml").write_text("tokenizer: off\ntokenizer_file: vocabularies/tokenizer.json\n")
     config, _ = load_agent_config(flags=WHO, environ={}, file=tmp_path / "agent.yaml")
     assert config.tokenizer_file == tmp_path / "vocabularies" / "tokenizer.json"
@@ -312,7 +312,7 @@ def test_a_vocabulary_is_looked_for_beside_the_file_that_names_it(tmp_path: Path
     assert config.tokenizer_file == Path("/vocabularies/o200k_base.tiktoken")
 
 
-def test_a_tokenizer_asked_for_by_name_that_is_not_there_is_refused_at_its_place(tmp_path: Path) -> None:
+def test_a_missing_tokenizer_is_refused_with_its_position(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     file = tmp_path / "agent.yaml"
     file.write_text("tokenizer: llama3\ntokenizer_file: missing.json\n")

@@ -1,4 +1,4 @@
-"""Which policy an agent follows, with which settings and which window, and whom it may be used with."""
+"""The policy of an agent: settings, window, and allowed providers."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def test_the_default_is_mew_with_no_window_of_its_own() -> None:
     assert chosen() == ChosenPolicy(MEW, None)
 
 
-def test_settings_stand_above_what_is_known_of_the_model() -> None:
+def test_settings_win_over_facts_about_the_model() -> None:
     facts = {"m": {"context_length": 272_000, "optimal_max_tokens": 200_000, "critical_max_tokens": 240_000}}
     known = chosen(policy="dominds-v3", models=facts)
     assert known.limit_tokens == 272_000
@@ -47,13 +47,11 @@ def test_settings_stand_above_what_is_known_of_the_model() -> None:
         ({"policy": "tachikoma", "policy_settings": {"max_tokens": 50_000}, "context_token_limit": 9_000}, 9_000),
     ],
 )
-def test_the_window_is_configured_for_the_agent_else_set_else_known_of_the_model(
-    values: dict[str, Any], limit: int
-) -> None:
+def test_the_window_comes_from_the_agent_then_settings_then_facts(values: dict[str, Any], limit: int) -> None:
     assert chosen(**values).limit_tokens == limit
 
 
-def test_facts_that_a_policy_has_no_use_for_are_left_out_but_settings_are_refused() -> None:
+def test_unused_facts_are_ignored_but_unknown_settings_are_refused() -> None:
     assert chosen(models={"m": {"optimal_max_tokens": 5}}).policy == MEW
     with pytest.raises(ConfigError, match="unknown setting 'optimal_max_tokens'"):
         chosen(policy_settings={"optimal_max_tokens": 5})
@@ -109,7 +107,7 @@ def test_a_policy_that_cannot_be_meant_is_refused_with_its_place(given: dict[str
         ("openai", None, Window(4096, "loaded", "LM Studio loaded_context_length"), True),
     ],
 )
-def test_a_policy_for_one_provider_knows_it_by_name_or_by_its_answers(
+def test_a_provider_is_recognised_by_name_or_by_its_window(
     provider: str | None, scope: Any, window: Window | None, refused: bool
 ) -> None:
     said = provider_refusal(LMSTUDIO, provider=provider, scope=scope, endpoint="http://x/v1", window=window)

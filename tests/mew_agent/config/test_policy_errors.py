@@ -1,4 +1,4 @@
-"""A fault of a policy is told in the terms of the file that it stands in."""
+"""Errors in a policy use the keys of its file."""
 
 from typing import Any
 
@@ -49,18 +49,18 @@ def told(**values: Any) -> tuple[str | None, str]:
         ({"ceiling": "1/4", "rules": [COMPACT]}, None, "rule 't' has a target above the policy's ceiling"),
     ],
 )
-def test_a_fault_has_its_key_and_a_sentence(values: dict[str, Any], key: str | None, said: str) -> None:
+def test_an_invalid_policy_is_reported_with_key_and_problem(values: dict[str, Any], key: str | None, said: str) -> None:
     found_key, found = told(**values)
     assert (found_key, said in found) == (key, True), found
     assert "Input" not in found
 
 
-def test_a_rule_of_no_known_kind_is_told_the_kinds() -> None:
+def test_an_unknown_kind_of_rule_lists_the_known_kinds() -> None:
     _, said = told(rules=[{"action": "nap"}])
     assert said.startswith("rules[0]: unknown action 'nap'; use 'near_limit', ")
 
 
-def test_a_misspelt_key_is_told_before_the_one_that_is_missing() -> None:
+def test_a_misspelt_key_is_reported_before_a_missing_one() -> None:
     at = {"figure": "used", "op": "ge", "fraktion": "9/10"}
     key, said = told(levels=[{**LEVEL, "at": at}], zzz=1)
     assert (key, said) == ("levels", "unknown key 'fraktion' in levels[0].at (did you mean 'fraction'?)")

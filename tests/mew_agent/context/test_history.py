@@ -1,4 +1,4 @@
-"""The conversation: items, what a model is sent of it, and what raises its revision."""
+"""The history: items, the request built from them, and what raises the revision."""
 
 import pytest
 from hypothesis import given
@@ -40,7 +40,7 @@ def test_numbers_are_never_used_again() -> None:
     assert history.append("user", "again", id="j", at="t").seq == 3
 
 
-def test_what_is_sent_is_system_prompt_pins_summary_and_items_in_this_order() -> None:
+def test_a_request_has_system_prompt_pins_summary_and_items_in_order() -> None:
     history = History(pins=[Pin("p", "Never delete.")], summary=Summary("Frames."))
     history.append("user", "And now?", id="i", at="t", name="ada")
     assert history.request_messages("Be brief.") == (
@@ -52,7 +52,7 @@ def test_what_is_sent_is_system_prompt_pins_summary_and_items_in_this_order() ->
     assert summary_text("Frames.") == f"{SUMMARY_HEADING}\nFrames."
 
 
-def test_evicting_returns_what_left_and_puts_the_summary_in_its_place() -> None:
+def test_evicting_returns_the_removed_items_and_sets_the_summary() -> None:
     history = history_of([MadeTurn(), MadeTurn()])
     summary = Summary("Frames.")
     gone = history.evict(0, 1, summary)
@@ -132,7 +132,7 @@ def test_the_counted_text_of_an_item_holds_its_calls() -> None:
     assert item.text() == 'I look.read{"path": "x"}'
 
 
-def test_a_note_stands_before_the_newest_turn_and_is_no_item() -> None:
+def test_a_note_comes_before_the_newest_turn_and_is_not_an_item() -> None:
     history = History()
     for text in ("old", "new"):
         history.begin_turn()

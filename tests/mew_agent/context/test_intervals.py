@@ -1,4 +1,4 @@
-"""Intervals between reported calls: their prices, and what happens to all of them at once."""
+"""Intervals between reported calls: prices, sums, and changes to all of a kind."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def held(intervals: Intervals) -> int:
     return intervals.message_tokens + intervals.tool_tokens
 
 
-def test_sums_are_kept_by_kind_and_by_what_is_a_tool_result() -> None:
+def test_sums_are_separate_by_kind_and_for_tool_results() -> None:
     intervals = filled("lump", "measured", "exact")
     assert (intervals.message_tokens, intervals.tool_tokens) == (150, 150)
     assert [pool.tokens for pool in (intervals.lumps, intervals.measured, intervals.exact)] == [100, 100, 100]
@@ -71,7 +71,7 @@ def test_resizing_scales_those_that_were_there_and_none_that_join_later() -> Non
 
 
 @pytest.mark.parametrize("kind", ["measured", "lump"])
-def test_what_was_resized_to_nothing_can_be_something_again(kind: Kind) -> None:
+def test_intervals_resized_to_zero_can_grow_again(kind: Kind) -> None:
     intervals = filled(kind, kind)
     resize = intervals.resize_measured if kind == "measured" else intervals.resize_lumps
     resize(0, 0)
@@ -94,7 +94,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_whatever_happens_the_single_ones_sum_to_what_all_are_said_to_cost(
+def test_prices_of_intervals_always_sum_to_their_pool(
     steps: list[tuple[str, object, object]],
 ) -> None:
     intervals, seq = Intervals(), 0
@@ -126,7 +126,7 @@ def test_whatever_happens_the_single_ones_sum_to_what_all_are_said_to_cost(
     assert list(prices) == [measure.seq for measure in intervals.items]
 
 
-def test_notes_make_lumps_of_the_intervals_they_stand_in() -> None:
+def test_stubs_turn_their_intervals_into_lumps() -> None:
     intervals = filled("exact", "exact")
     intervals.replace({1: Measure(1, 6.0, tool_result=True)}, {1: 40}, TYPICAL)
     assert [(i.kind, i.message_tokens, i.tool_tokens) for i in intervals] == [("lump", 50, 10), ("exact", 50, 50)]

@@ -1,4 +1,4 @@
-"""The books: what is exact, what is projected, and that nothing is ever exact and wrong."""
+"""The ledger: which prices are exact, which are projected, and that no exact price is wrong."""
 
 import itertools
 from typing import Any
@@ -49,7 +49,7 @@ def bound_cuts(books: Books) -> list[tuple[int, int]]:
 
 @settings(max_examples=150)
 @given(TEMPLATES, CALLS, st.sampled_from(STYLES), st.integers(0, 300))
-def test_a_cut_between_call_bounds_costs_exactly_what_an_additive_template_takes_for_it(
+def test_a_cut_at_call_boundaries_has_an_exact_price(
     template: Template, calls: list[Any], style: Style, hidden: int
 ) -> None:
     books = talked(Books(template, style), calls, hidden=hidden if style != "cache_excluded" else 0)
@@ -81,7 +81,7 @@ def test_it_is_labelled_exact_as_far_as_the_totals_can_be_explained(
 
 @settings(max_examples=100)
 @given(TEMPLATES, CALLS, st.data())
-def test_a_price_that_is_no_whole_interval_is_never_labelled_exact(
+def test_the_price_of_a_partial_interval_is_never_labelled_exact(
     template: Template, calls: list[Any], data: st.DataObject
 ) -> None:
     books = talked(Books(template), calls)
@@ -105,7 +105,7 @@ def test_nothing_at_all_has_no_exact_price() -> None:
     st.data(),
     st.sampled_from([{}, {"strips_thinking": True}, {"shortens_old_calls": True}, {"window": 1500}]),
 )
-def test_the_parts_always_sum_to_the_reported_prompt_and_the_items_to_their_parts(
+def test_parts_sum_to_the_reported_prompt_and_items_to_their_parts(
     template: Template, calls: list[Any], data: st.DataObject, switch: dict[str, Any]
 ) -> None:
     books = Books(template)
@@ -134,7 +134,7 @@ def test_the_parts_always_sum_to_the_reported_prompt_and_the_items_to_their_part
         assert books.ledger.next_prompt_tokens == books.parts_sum() + parts.unsent
 
 
-def test_a_prompt_smaller_than_its_exact_items_makes_none_of_them_exact_and_still_sums() -> None:
+def test_a_prompt_smaller_than_its_exact_items_makes_none_exact() -> None:
     books = Books(Template(prefix=0), prefix_units=0)
     talked(books, [([("user", 60.0, 60)], (20.0, 20))] * 5)
     books.cut(0, 0)
@@ -166,7 +166,7 @@ SCENES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("switch", SCENES.values(), ids=SCENES.keys())
 @settings(max_examples=80)
 @given(data=st.data(), calls=CALLS)
-def test_nothing_is_exact_and_wrong_under_templates_that_rewrite_what_they_wrote(
+def test_no_exact_price_is_wrong_under_templates_that_rewrite_replies(
     switch: dict[str, Any], data: st.DataObject, calls: list[Any]
 ) -> None:
     books = Books()
@@ -206,9 +206,7 @@ def test_nothing_is_exact_and_wrong_when_models_and_tools_change(data: st.DataOb
     st.lists(st.lists(st.integers(100, 140), min_size=1, max_size=2), min_size=3, max_size=10),
     st.integers(700, 1400),
 )
-def test_nothing_is_exact_and_wrong_when_the_server_drops_old_messages_in_silence(
-    calls: list[list[int]], window: int
-) -> None:
+def test_no_exact_price_is_wrong_if_the_server_drops_messages(calls: list[list[int]], window: int) -> None:
     books = Books(Template(window=window))
     for items in calls:
         for tokens in items:
@@ -257,7 +255,7 @@ def test_thinking_that_comes_or_goes_elsewhere_makes_no_later_interval_exact() -
 
 
 @pytest.mark.parametrize("unsteady", [{"thinking": 5}, {"call_tokens": 5}])
-def test_a_reply_that_templates_rewrite_makes_what_lies_before_it_projected_too(unsteady: dict[str, int]) -> None:
+def test_an_unsteady_reply_makes_earlier_prices_projected_too(unsteady: dict[str, int]) -> None:
     books = talked(Books(), [([("user", 50.0, 50)], (20.0, 20))] * 3)
     first, last = books.bounds[0] + 1, books.bounds[1]
     assert books.ledger.price(first, last).basis == "exact"
@@ -266,7 +264,7 @@ def test_a_reply_that_templates_rewrite_makes_what_lies_before_it_projected_too(
 
 
 @pytest.mark.parametrize("change", ["served_model", "fingerprint"])
-def test_other_terms_take_the_word_exact_from_what_was_measured_under_the_old_ones(change: str) -> None:
+def test_another_model_or_fingerprint_ends_exactness_of_earlier_intervals(change: str) -> None:
     books = talked(Books(), [([("user", 50.0, 50)], (20.0, 20))] * 3)
     old = books.bounds[0] + 1, books.bounds[1]
     amount = books.ledger.price(*old).tokens
@@ -306,7 +304,7 @@ def test_an_interval_that_its_items_do_not_explain_is_not_exact(units: float, mo
     assert ledger.price(1, 1) == Price(14, basis)  # type: ignore[arg-type]
 
 
-def test_exact_items_that_a_report_leaves_no_room_for_are_exact_no_more() -> None:
+def test_exact_items_without_room_in_a_report_are_doubted() -> None:
     books = Books(Template(prefix=10), prefix_units=10.0)
     talked(books, [([("user", 60.0, 60)], (20.0, 20))] * 4)
     books.cut(0, 0)
@@ -357,9 +355,7 @@ def opened(prompt: int) -> Ledger:
         (10_000, 10_205, -205, True),
     ],
 )
-def test_drift_is_prediction_minus_report_and_rebases_beyond_64_tokens_and_2_percent(
-    prompt: int, then: int, drift: int, rebased: bool
-) -> None:
+def test_drift_beyond_64_tokens_and_2_percent_rebases(prompt: int, then: int, drift: int, rebased: bool) -> None:
     ledger = opened(prompt)
     found = reported(ledger, then)
     assert (found.tokens, found.rebased) == (drift, rebased)
@@ -395,19 +391,17 @@ def test_a_rebase_takes_the_word_exact_from_all_that_was_measured_before() -> No
         (500, {"model": "another"}, False),
     ],
 )
-def test_a_fall_of_more_than_a_fifth_with_nothing_to_explain_it_is_truncation_by_the_server(
-    then: int, changes: dict[str, Any], truncated: bool
-) -> None:
+def test_an_unexplained_fall_of_over_a_fifth_is_truncation(then: int, changes: dict[str, Any], truncated: bool) -> None:
     assert reported(opened(1000), then, **changes).truncated_by_server is truncated
 
 
-def test_a_fall_after_a_cut_is_no_truncation() -> None:
+def test_a_fall_after_a_cut_is_not_truncation() -> None:
     ledger = opened(1000)
     ledger.cut(5, 9)
     assert not reported(ledger, 500).truncated_by_server
 
 
-def test_a_fall_with_thinking_in_the_history_is_no_truncation_and_without_it_is_one_again() -> None:
+def test_a_fall_with_thinking_in_the_history_is_not_truncation() -> None:
     ledger = opened(1000)
     ledger.add(Measure(1, 10.0, thinking=True))
     assert not reported(ledger, 500, last_seq=1).truncated_by_server
@@ -419,7 +413,7 @@ def test_a_fall_with_thinking_in_the_history_is_no_truncation_and_without_it_is_
 # -- what is projected ---------------------------------------------------------------------------------------
 
 
-def test_a_summary_counts_in_the_next_prompt_at_once_and_can_be_taken_away() -> None:
+def test_a_summary_counts_in_the_next_prompt_until_it_is_removed() -> None:
     ledger = opened(1000)
     assert ledger.set_summary(Measure(-1, 30.0, known_tokens=50)) == 54
     assert ledger.next_prompt_tokens == 1054
@@ -456,7 +450,7 @@ def test_a_new_pin_counts_in_the_next_prompt() -> None:
     assert ledger.next_prompt_tokens > 1000
 
 
-def test_notes_in_place_of_results_free_what_they_shorten_and_are_never_exact() -> None:
+def test_stubs_free_the_difference_and_are_never_exact() -> None:
     books = Books()
     books.say("user", 20.0, 20)
     books.call(call_tokens=10)
@@ -470,7 +464,7 @@ def test_notes_in_place_of_results_free_what_they_shorten_and_are_never_exact() 
     assert books.ledger.price(results[0].seq, results[1].seq).basis == "projected"
 
 
-def test_a_note_longer_than_what_it_replaces_frees_nothing() -> None:
+def test_a_stub_longer_than_its_result_frees_nothing() -> None:
     books = Books()
     books.say("user", 20.0, 20)
     books.call()
@@ -479,7 +473,7 @@ def test_a_note_longer_than_what_it_replaces_frees_nothing() -> None:
     assert books.ledger.replace_items([Measure(result.seq, 300.0, tool_result=True)]).tokens == 0
 
 
-def test_a_note_for_a_result_that_no_call_has_sent_shrinks_only_the_unsent_tail() -> None:
+def test_a_stub_of_an_unsent_result_shrinks_only_the_tail() -> None:
     books = Books()
     books.say("user", 20.0, 20)
     books.call()
@@ -501,7 +495,7 @@ def test_a_note_for_an_item_that_has_left_changes_nothing() -> None:
     assert books.ledger.next_prompt_tokens == before
 
 
-def test_the_unsent_tail_is_what_entered_after_the_last_item_sent() -> None:
+def test_the_tail_holds_the_items_after_the_last_one_sent() -> None:
     ledger = opened(1000)
     ledger.add(Measure(1, 20.0, known_tokens=25))
     ledger.add(Measure(2, 20.0))
@@ -513,7 +507,7 @@ def test_the_unsent_tail_is_what_entered_after_the_last_item_sent() -> None:
     assert ledger.parts.unsent == ledger.unsent_price(2) > 0
 
 
-def test_clearing_forgets_everything_but_what_was_learnt_of_the_model() -> None:
+def test_a_clear_keeps_only_the_calibration() -> None:
     books = talked(Books(Template(scale=(2, 1))), [([("user", 200.0, 200)], (50.0, 50))] * 3)
     learnt = books.ledger.calibration
     books.ledger.clear()
@@ -544,7 +538,7 @@ def test_each_model_has_its_own_factor_and_finds_it_again() -> None:
     assert books.ledger.calibration.k == pytest.approx(1.0, abs=0.15)
 
 
-def test_a_first_report_teaches_the_factor_so_that_the_next_prediction_is_close() -> None:
+def test_the_first_report_teaches_the_factor_of_the_model() -> None:
     books = Books(Template(scale=(2, 1), prefix=1200), prefix_units=600)
     books.say("user", 400.0, 400)
     books.call()
@@ -590,7 +584,7 @@ def test_apportioned_shares_sum_to_the_whole_and_follow_the_weights(total: int, 
 
 @pytest.mark.parametrize("unsteady", [False, True], ids=["plain", "tool calls"])
 @pytest.mark.parametrize("case", ["a new item", "nothing new", "other tools", "another model", "a fall", "a doubt"])
-def test_booking_a_call_looks_at_no_older_item_however_long_the_history_is(case: str, unsteady: bool) -> None:
+def test_recording_a_call_reads_no_older_items(case: str, unsteady: bool) -> None:
     """A decision must not cost more in a long conversation: count what is read of its items."""
 
     class Watched(Measure):
@@ -621,7 +615,7 @@ def test_booking_a_call_looks_at_no_older_item_however_long_the_history_is(case:
     assert reads_of_the_last_call(20) == reads_of_the_last_call(400)
 
 
-def test_what_was_put_off_for_all_intervals_is_there_when_single_ones_are_looked_at() -> None:
+def test_pending_changes_are_applied_when_intervals_are_read() -> None:
     ledger = Ledger()
     for seq in range(50):
         ledger.add(Measure(seq, 10.0, tool_result=seq % 3 == 0, tool_calls=seq % 5 == 0))

@@ -1,4 +1,4 @@
-"""The figure of a cut between call bounds is right to the token under additive templates, whatever it is labelled."""
+"""The price of a cut at call boundaries is right to the token under additive templates."""
 
 import itertools
 from typing import Any
@@ -76,7 +76,7 @@ def test_tool_calls_in_the_history_move_no_figure(
 
 @settings(max_examples=250)
 @given(TEMPLATES, CALLS, st.sampled_from(STYLES), st.data())
-def test_nor_do_cuts_of_whole_intervals_other_tools_another_model_or_a_call_made_again(
+def test_whole_cuts_other_terms_and_repeated_calls_keep_exact_prices_right(
     template: Template, calls: list[Any], style: Style, data: st.DataObject
 ) -> None:
     known = Known(template, style)
@@ -109,9 +109,7 @@ def test_nor_do_cuts_of_whole_intervals_other_tools_another_model_or_a_call_made
 
 @settings(max_examples=100)
 @given(CALLS, st.data())
-def test_a_cut_of_whole_intervals_is_followed_by_measured_ones_but_never_by_an_exact_and_wrong_one(
-    calls: list[Any], data: st.DataObject
-) -> None:
+def test_intervals_after_a_whole_cut_are_measured_or_exactly_right(calls: list[Any], data: st.DataObject) -> None:
     """The server drops messages in silence, so that after a cut more of the rest may fit than before."""
     books = Books(Template(window=data.draw(st.integers(400, 3000))))
     for items, (units, tokens, _) in calls:
@@ -129,7 +127,7 @@ def test_a_cut_of_whole_intervals_is_followed_by_measured_ones_but_never_by_an_e
                 assert abs(price.tokens - books.true_price(first + 1, last, up_to_seq=books.bounds[-1])) <= 64
 
 
-def test_what_a_rescale_cannot_explain_goes_to_what_is_known_least() -> None:
+def test_a_rescale_changes_the_least_known_parts_first() -> None:
     ledger = Ledger()
     ledger.describe_prefix(300.0)
     for seq in range(4):

@@ -1,4 +1,4 @@
-"""Each kind of line, and what is said about lines that are none."""
+"""Valid lines of each kind, and errors for invalid ones."""
 
 import json
 from contextlib import suppress
@@ -67,7 +67,7 @@ def test_a_line_is_one_step(line: str, step: Step) -> None:
         ('{"usage": "' + "x" * 1000 + '"}', "xxx..."),
     ],
 )
-def test_a_line_that_is_no_step_is_refused_with_the_reason(line: str, said: str) -> None:
+def test_an_invalid_line_is_refused_with_the_reason(line: str, said: str) -> None:
     with pytest.raises(BadStep) as refused:
         read_step(line)
     assert said in str(refused.value)

@@ -1,9 +1,9 @@
-"""How fast a context grows."""
+"""The trend of the measured size."""
 
 from mew_agent.context.measurement import TREND_TURNS, Trend
 
 
-def test_there_is_no_trend_until_two_calls_can_be_compared() -> None:
+def test_the_trend_is_none_until_two_calls_are_known() -> None:
     trend = Trend()
     trend.add(100, turn=1)
     assert trend.tokens_per_turn is None
@@ -18,7 +18,7 @@ def test_calls_of_one_turn_count_together() -> None:
     assert trend.tokens_per_turn == (100 + 100) / 2
 
 
-def test_what_a_compaction_took_away_is_no_growth() -> None:
+def test_a_compaction_does_not_count_as_growth() -> None:
     trend = Trend()
     trend.add(100, turn=1)
     trend.add(200, turn=2)

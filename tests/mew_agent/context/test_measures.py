@@ -1,4 +1,4 @@
-"""From items and usage to what the ledger books."""
+"""Measures of items, and the size of a kept reply."""
 
 import pytest
 
@@ -20,11 +20,13 @@ from mew_agent.tokens.projection import Calibration
         pytest.param(Usage(100, 30, 130, reasoning_tokens=50), False, 0, id="never negative"),
     ],
 )
-def test_what_a_reply_takes_when_it_is_sent_again(usage: Usage | None, thinking_seen: bool, kept: int | None) -> None:
+def test_the_size_of_a_kept_reply_follows_from_its_usage(
+    usage: Usage | None, thinking_seen: bool, kept: int | None
+) -> None:
     assert kept_reply_tokens(usage, thinking_seen=thinking_seen) == kept
 
 
-def test_a_measure_says_what_kind_of_item_it_is() -> None:
+def test_a_measure_has_the_kind_of_its_item() -> None:
     history = History()
     call = ToolCall("c1", "look_up", '{"q": "pumps"}')
     asked = measure_of(history.append("assistant", "", id="a", at="t", tool_calls=[call]))
@@ -40,7 +42,7 @@ def test_thinking_left_in_the_text_counts_as_thinking() -> None:
     assert measure_of(item).thinking
 
 
-def test_a_reported_size_that_the_text_cannot_have_is_not_believed() -> None:
+def test_an_impossible_reported_size_is_ignored() -> None:
     history = History()
     assert measure_of(history.append("assistant", "yes", id="a", at="t", known_tokens=5000)).known_tokens is None
     assert measure_of(history.append("assistant", "yes", id="b", at="t", known_tokens=1)).known_tokens == 1
@@ -60,14 +62,14 @@ def test_only_the_awaited_item_is_the_reply() -> None:
     assert not reply.is_in(5, 9)
 
 
-def test_what_of_it_is_not_sent_again_is_hidden() -> None:
+def test_the_part_of_a_reply_that_is_not_sent_again_is_hidden() -> None:
     reply = KeptReply()
     reply.expect(Usage(100, 20, 180))
     reply.identify(Measure(0, 10.0, known_tokens=20), CALIBRATION)
     assert (reply.tokens, reply.hidden_tokens) == (80, 60)
 
 
-def test_of_a_reply_whose_size_nobody_told_its_projection_is_visible_and_never_more_than_was_reported() -> None:
+def test_a_reply_of_unknown_size_is_projected_up_to_its_reported_size() -> None:
     for features, hidden in ((30.0, 50), (500.0, 0)):
         reply = KeptReply()
         reply.expect(Usage(100, 80, 180))
@@ -81,7 +83,7 @@ def test_a_total_below_its_prompt_leaves_nothing_for_the_reply() -> None:
     assert reply.tokens == 0
 
 
-def test_a_forgotten_reply_is_no_part_of_anything() -> None:
+def test_a_forgotten_reply_counts_for_nothing() -> None:
     reply = KeptReply(80, 60, 4)
     reply.forget()
     assert (reply.tokens, reply.hidden_tokens, reply.seq) == (0, 0, None)

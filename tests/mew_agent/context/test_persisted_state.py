@@ -1,4 +1,4 @@
-"""What outlives the process is read back as it was written."""
+"""State that survives a restart is decoded as it was encoded."""
 
 import pytest
 from mew_protocol.context_report import Injection, LastReported

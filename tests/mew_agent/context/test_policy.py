@@ -1,4 +1,4 @@
-"""The policy `mew` at both sides of every threshold, and which policies are refused."""
+"""The policy `mew` at both sides of each threshold, and policies that are refused."""
 
 from typing import Any
 
@@ -111,7 +111,7 @@ def test_the_reserve_for_the_answer_is_a_twentieth_and_at_most_4096(limit: int, 
 
 
 @pytest.mark.parametrize("limit", WINDOWS)
-def test_a_request_is_stopped_only_when_it_and_its_answer_do_not_fit(limit: int) -> None:
+def test_a_request_compacts_only_if_it_and_its_answer_do_not_fit(limit: int) -> None:
     fits = limit - output_reserve_tokens(limit)
     assert compactions(after(1, limit, next_prompt_tokens=fits), "pre_request") == []
     assert compactions(after(1, limit, next_prompt_tokens=fits + 1), "pre_request") == ["would_overflow"]
@@ -130,7 +130,7 @@ def test_a_full_next_prompt_alone_compacts_nothing_after_a_call() -> None:
 # -- hidden reasoning, missing usage --------------------------------------------------------------------------
 
 
-def test_reached_only_by_hidden_reasoning_the_level_is_near_limit_and_nothing_is_compacted() -> None:
+def test_hidden_reasoning_alone_raises_the_level_but_does_not_compact() -> None:
     snapshot = after(900, 1_000, hidden_tokens=1)
     assert level_of(MEW, snapshot) == ("near_limit", 2)
     assert actions(snapshot) == [NearLimitAction()]
@@ -138,9 +138,7 @@ def test_reached_only_by_hidden_reasoning_the_level_is_near_limit_and_nothing_is
 
 
 @pytest.mark.parametrize(("next_prompt", "triggers"), [(899, []), (900, ["threshold_projected"])])
-def test_where_usage_never_comes_the_next_prompt_decides_and_the_trigger_says_so(
-    next_prompt: int, triggers: list[str]
-) -> None:
+def test_without_usage_the_next_prompt_decides_with_a_trigger_of_its_own(next_prompt: int, triggers: list[str]) -> None:
     snapshot = after(None, 1_000, reason="usage_unavailable", next_prompt_tokens=next_prompt)
     assert compactions(snapshot) == triggers
 
@@ -175,7 +173,7 @@ def announced(used_at: list[tuple[int, float]]) -> list[float]:
         pytest.param([(900, 5_000), (700, 10), (900, 20)], [5_000, 20], id="a clock set back does not silence"),
     ],
 )
-def test_near_limit_is_announced_once_per_crossing_and_at_most_once_in_60_seconds(
+def test_near_limit_is_announced_once_per_crossing_and_minute(
     used_at: list[tuple[int, float]], told: list[float]
 ) -> None:
     assert announced(used_at) == told
@@ -353,7 +351,7 @@ def test_levels_that_share_a_place_by_their_operator_are_two_levels() -> None:
 
 
 @pytest.mark.parametrize(("op", "first"), [("ge", 90), ("gt", 91)])
-def test_the_first_figure_at_which_a_condition_holds_is_told(op: Any, first: int) -> None:
+def test_first_tokens_is_the_first_count_that_holds(op: Any, first: int) -> None:
     for condition in (used(op, part(9, 10)), Condition(figure="used", op=op, tokens=90)):
         assert condition.first_tokens(100) == first
         assert condition.holds(first, 100)

@@ -1,4 +1,4 @@
-"""What follows from how far a prediction was off: bounds, to the token."""
+"""Drift, doubt and truncation at both sides of their bounds."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_beyond_64_tokens_and_2_percent_the_books_are_moved(predicted: int, repo
 
 
 @pytest.mark.parametrize(("reported", "ours", "truncated"), [(799, False, True), (800, False, False), (1, True, False)])
-def test_a_prompt_below_four_fifths_that_we_did_not_shorten_was_shortened_by_the_server(
+def test_an_unexplained_fall_below_four_fifths_is_truncation_by_the_server(
     reported: int, ours: bool, truncated: bool
 ) -> None:
     assert drift_of(1000, reported, 1000, may_be_truncated=not ours).truncated_by_server is truncated
@@ -35,6 +35,6 @@ def test_a_prompt_below_four_fifths_that_we_did_not_shorten_was_shortened_by_the
         (27, [Measure(0, 1000.0)], False),
     ],
 )
-def test_an_interval_is_not_believed_beyond_all_three_bounds(off: int, sent: list[Measure], doubtful: bool) -> None:
+def test_an_interval_beyond_all_three_bounds_is_doubtful(off: int, sent: list[Measure], doubtful: bool) -> None:
     assert is_doubtful(off, sent, Calibration()) is doubtful
     assert is_doubtful(-off, sent, Calibration()) is doubtful

@@ -1,7 +1,7 @@
-"""Rows of the test table of the system behind `mew-reference` that need an agent and the wire; ids name the rows.
+"""Rows of the reference table of `mew-reference` that need an agent and the wire; names start with the row.
 
-Where the table and the context report differ, the report stands: a size that is not known is left out, and a field
-filter keeps how and when the size is known.
+Where the table and the context report differ, the report counts: an unknown size is left out, and a field filter keeps
+the basis and time of the size.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def reference(limit: int = 128 * K) -> dict[str, Any]:
     return {"policy": "mew-reference", "context_token_limit": limit}
 
 
-async def test_m2_a_call_without_usage_and_a_failed_one_leave_the_last_report_as_old_news(stage: Staged) -> None:
+async def test_m2_calls_without_usage_or_with_an_error_keep_last_reported(stage: Staged) -> None:
     async with stage(agent=reference(), fixed_usage=((70, 12, 82), None)) as s:
         await s.ask("One.")
         assert (await s.status())["tokens"] == 82
@@ -94,7 +94,7 @@ async def test_m15_a_clear_says_why_and_leaves_no_figure(stage: Staged) -> None:
         assert (status.body["context"]["basis"], status.body["context"]["reason"]) == ("unknown", "cleared")
 
 
-async def test_m16_a_field_filter_keeps_what_every_status_holds_and_how_the_size_is_known(stage: Staged) -> None:
+async def test_m16_a_field_filter_keeps_required_fields_and_the_basis(stage: Staged) -> None:
     async with stage(agent=reference()) as s:
         await s.ask("One.")
         sent = await s.control("request-status", {"fields": ["tokens"]})

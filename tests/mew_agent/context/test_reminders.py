@@ -1,4 +1,4 @@
-"""Reminders: kept, changed, dropped, rendered when they are shown."""
+"""Reminders: adding, changing, removing and rendering."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which keys a report has, and when."""
+"""The keys of a report and when they are present."""
 
 from typing import Any
 
@@ -47,14 +47,14 @@ def tracker_of(policy: Policy) -> Tracker:
     return Tracker(History(), policy, WINDOW, "m")
 
 
-def test_a_report_is_what_its_own_validation_makes_of_what_is_known() -> None:
+def test_a_report_passes_its_own_validation() -> None:
     report = report_of(called(tracker_of(MEW), (900, 100)))
     assert (report.basis, report.measure, report.policy, report.model) == ("reported", "total", "mew", "m")
     assert type(report).model_validate(report.model_dump()) == report
 
 
 @pytest.mark.parametrize("policy", [MEW, SPEND], ids=["window", "spend"])
-def test_nothing_that_is_not_known_is_in_it(policy: Policy) -> None:
+def test_a_report_leaves_out_unknown_figures(policy: Policy) -> None:
     known = report_of(tracker_of(policy)).model_dump(exclude_none=True)
     for absent in ("prompt_tokens", "breakdown", "spent_tokens", "tokens_per_turn", "drift_tokens", "suggestions"):
         assert absent not in known
@@ -79,7 +79,7 @@ def spend(tracker: Tracker) -> dict[str, Any]:
     return tracker.report().model_dump(include={"spent_tokens", "budget_tokens"}, exclude_none=True)
 
 
-def test_t15_spend_is_the_sum_of_all_calls_and_stops_the_loop_above_150000_not_at_it() -> None:
+def test_t15_the_spend_stops_the_loop_above_150000_tokens() -> None:
     tracker, spent, stopped = tracker_of(SPEND), [], []
     for usage in T15:
         called(tracker, usage)
@@ -93,7 +93,7 @@ def test_t15_spend_is_the_sum_of_all_calls_and_stops_the_loop_above_150000_not_a
     assert exactly.decide("after_call", 0.0).actions == ()
 
 
-def test_spend_is_shown_as_a_budget_and_never_as_a_part_of_the_window() -> None:
+def test_the_spend_is_shown_as_a_budget() -> None:
     tracker = called(tracker_of(SPEND), *T15)
     report = tracker.report()
     assert spend(tracker) == {"spent_tokens": 155_000, "budget_tokens": 150_000}
@@ -103,7 +103,7 @@ def test_spend_is_shown_as_a_budget_and_never_as_a_part_of_the_window() -> None:
     assert (tracker.status("active").tokens, report.basis) == (41_000, "reported")
 
 
-def test_spend_is_counted_until_a_clear_through_cuts_restarts_and_calls_on_an_older_history() -> None:
+def test_the_spend_survives_cuts_and_restarts_until_a_clear() -> None:
     tracker = called(tracker_of(SPEND), (100, 10), (200, 20))
     tracker.history.revision += 1
     called(tracker, (300, 30))
@@ -118,7 +118,7 @@ def test_spend_is_counted_until_a_clear_through_cuts_restarts_and_calls_on_an_ol
     assert again.report().level == "unknown"
 
 
-def test_what_a_call_without_usage_spent_is_not_known_so_neither_is_the_level() -> None:
+def test_a_call_without_usage_makes_the_spend_unknown() -> None:
     tracker = called(tracker_of(SPEND), (100, 10), None)
     assert tracker.report().level == "unknown"
     assert "spent_tokens" not in spend(tracker)

@@ -1,4 +1,4 @@
-"""A replay: what each kind of step means, and that the log is taken as it is."""
+"""Replays: the meaning of each kind of step; actions do not change later steps."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ def test_a_line_of_output_has_its_keys_in_order() -> None:
     )
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_figures_are_left_out() -> None:
     assert lines("dominds-v1", None, NO_USAGE) == [{"step": 1, "level": "unknown", "basis": "unknown", "actions": []}]
     (line,) = lines("dominds-v1", None, prompt(9))
     assert (line["used_tokens"], line["level"], "limit_tokens" in line) == (9, "unknown", False)
@@ -31,7 +31,7 @@ def test_what_is_not_known_is_left_out() -> None:
     ("preset", "used"),
     [("mew", 150), ("mew-reference", 150), ("lmstudio", 150), ("tachikoma", 150), ("dominds-v1", 100)],
 )
-def test_used_is_what_the_policy_measures(preset: str, used: int) -> None:
+def test_used_tokens_follow_the_measure_of_the_policy(preset: str, used: int) -> None:
     usage = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
     assert lines(preset, 1000, {"usage": usage})[0]["used_tokens"] == used
 
@@ -46,14 +46,14 @@ def test_used_is_what_the_policy_measures(preset: str, used: int) -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_figure_that_nobody_reported_is_shown_as_projected(step: Line, used: int) -> None:
+def test_an_unreported_figure_is_shown_as_projected(step: Line, used: int) -> None:
     preset = "tachikoma" if "message_tokens" in step else "lmstudio"
     line = lines(preset, 8192, total(200), step)[-1]
     assert (line["used_tokens"], line["basis"]) == (used, "projected")
 
 
 @pytest.mark.parametrize("preset", ["mew", "mew-reference", "dominds-v3", "lmstudio"])
-def test_only_message_counting_policies_add_messages_to_what_was_reported(preset: str) -> None:
+def test_only_message_counting_policies_add_messages_to_the_report(preset: str) -> None:
     before, after = lines(preset, 1000, total(500), user(400))
     assert after == {**before, "step": 2}
 
@@ -63,7 +63,7 @@ def test_a_clear_makes_a_reported_size_unknown() -> None:
     assert (line["level"], line["basis"], "used_tokens" in line) == ("unknown", "unknown", False)
 
 
-def test_another_window_moves_the_level_at_once_and_the_size_not_at_all() -> None:
+def test_another_window_changes_the_level_but_not_the_size() -> None:
     first, second = lines("mew", 1000, total(500), {"set_limit": 555})
     assert (first["level"], second["level"], second["used_tokens"]) == ("healthy", "near_limit", 500)
     assert (second["basis"], second["limit_tokens"]) == ("reported", 555)
@@ -81,7 +81,7 @@ def test_without_times_a_cooldown_counts_as_over() -> None:
     assert said("mew-reference", 1000, *timed) == ["near_limit", "", ""]
 
 
-def test_a_time_holds_until_the_next_one_is_told() -> None:
+def test_a_time_holds_until_the_next_one() -> None:
     steps = (total(900, at_seconds=100), total(700), total(900), total(900, at_seconds=161))
     assert said("mew-reference", 1000, *steps) == ["near_limit", "", "", "near_limit"]
 
@@ -100,7 +100,7 @@ def test_messages_after_a_request_make_the_next_one_longer() -> None:
         {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
     ],
 )
-def test_a_usage_object_that_reports_nothing_is_no_usage(usage: dict[str, Any]) -> None:
+def test_an_empty_usage_object_counts_as_missing_usage(usage: dict[str, Any]) -> None:
     assert levels("mew", 1000, {"usage": usage}) == ["unknown"]
 
 
@@ -120,7 +120,7 @@ STEPS: st.SearchStrategy[Line] = st.one_of(
 
 @pytest.mark.parametrize("preset", PRESETS)
 @given(steps=st.lists(STEPS, max_size=25))
-def test_a_state_that_was_written_and_read_at_each_step_decides_the_same(preset: str, steps: list[Line]) -> None:
+def test_a_state_stored_after_each_step_decides_the_same(preset: str, steps: list[Line]) -> None:
     through, kept = (Simulation(PRESETS[preset], 100) for _ in range(2))
     for step in steps:
         read = read_step(json.dumps(step))

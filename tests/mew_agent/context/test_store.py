@@ -1,4 +1,4 @@
-"""One contract, two stores: what is kept, what is found again, and what is told when a file cannot be used."""
+"""One contract for both stores: what is stored and loaded, and errors for unusable files."""
 
 import json
 import sqlite3
@@ -61,7 +61,7 @@ async def test_a_new_store_has_no_session(store: Store) -> None:
     assert await store.calls() == []
 
 
-async def test_what_was_kept_is_loaded_again(store: Store) -> None:
+async def test_a_stored_session_is_loaded_unchanged(store: Store) -> None:
     history = History()
     history.begin_turn()
     history.append("user", "Where?", id="u", at="t", name="ada", envelope_id="e")
@@ -146,7 +146,7 @@ async def test_of_two_items_with_one_id_the_newer_is_recalled(store: Store) -> N
     assert found.content == "second"
 
 
-async def test_calls_are_kept_in_order_with_their_role_and_what_was_reported(store: Store) -> None:
+async def test_calls_are_stored_in_order_with_role_and_usage(store: Store) -> None:
     calls = [
         CallRecord("1", "main", "t", "gpt", 0, Usage(10, 5, 15, 2, None, total_computed=True), 120, "stop"),
         CallRecord("2", "summary", "t", "gpt", 1, None, None, None, failed="unreachable"),
@@ -227,7 +227,7 @@ async def test_a_closed_store_can_be_closed_again_and_used_again(tmp_path: Path)
     await store.aclose()
 
 
-async def test_the_file_and_all_beside_it_are_private(tmp_path: Path) -> None:
+async def test_the_session_file_and_its_extra_files_are_private(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "session.db")
     await store.keep(Session(), added=items("a"))
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
@@ -288,7 +288,7 @@ async def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Pat
     assert str(path) in str(caught.value)
 
 
-async def test_what_stands_is_kept_with_the_session(store: Store) -> None:
+async def test_the_persisted_state_is_stored_with_the_session(store: Store) -> None:
     persisted = PersistedState(
         reminders=(Reminder("r1", "The pier.", "t"),),
         reminders_made=1,

@@ -1,4 +1,4 @@
-"""What no reported call has sent yet."""
+"""The unsent tail."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Counts of a tokenizer in the accounts: priced by them, reconciled with each report, never called exact."""
+"""Tokenizer counts in the accounts: used for prices, reconciled with reports, never labelled exact."""
 
 from typing import Any
 
@@ -82,7 +82,7 @@ def talked(calls: int = 4, times: int = 1, **how: Any) -> Talk:
 
 
 @pytest.mark.parametrize("overhead", [0, 3, 7, 20])
-def test_the_next_prompt_is_right_to_the_token_once_the_templates_overhead_was_learnt(overhead: int) -> None:
+def test_the_next_prompt_is_exact_once_the_template_overhead_is_learnt(overhead: int) -> None:
     talk = talked(overhead=overhead)
     assert talk.tracker.ledger.calibration.overhead_tokens == pytest.approx(overhead, abs=0.01)
     talk.hear(TEXTS[3] + TEXTS[2])
@@ -96,7 +96,7 @@ def test_without_counts_it_is_projected_and_the_overhead_stays_the_typical_one()
     assert talk.tracker.ledger.calibration.overhead_tokens == 4
 
 
-def test_one_text_that_nobody_counted_makes_the_next_prompt_projected_until_it_was_reported() -> None:
+def test_one_uncounted_text_makes_the_next_prompt_projected_until_a_report() -> None:
     talk = talked()
     talk.hear(TEXTS[1], counted=False)
     talk.hear(TEXTS[0])
@@ -106,7 +106,7 @@ def test_one_text_that_nobody_counted_makes_the_next_prompt_projected_until_it_w
     assert talk.next == (talk.prompt, "tokenizer")
 
 
-def test_before_the_first_report_it_is_a_heuristic_and_a_servers_own_count_stands_above_all() -> None:
+def test_the_basis_is_heuristic_before_a_report_and_server_counted_after_a_count() -> None:
     talk = Talk()
     talk.tracker.next_prompt.describe_prefix(SYSTEM, "")
     talk.hear(TEXTS[0])
@@ -117,7 +117,7 @@ def test_before_the_first_report_it_is_a_heuristic_and_a_servers_own_count_stand
     assert talk.next == (777, "server_counted")
 
 
-def test_a_new_prefix_or_a_summary_makes_it_projected_until_the_next_report() -> None:
+def test_a_new_prefix_or_summary_makes_the_next_prompt_projected() -> None:
     talk = talked()
     talk.hear(TEXTS[0])
     talk.history.pins.append(Pin("p", "Never delete a file without asking."))
@@ -131,7 +131,7 @@ def test_a_new_prefix_or_a_summary_makes_it_projected_until_the_next_report() ->
     assert talk.next[1] == "projected"
 
 
-def test_what_was_counted_is_never_labelled_exact() -> None:
+def test_counted_items_are_never_labelled_exact() -> None:
     talk = talked()
     item = talk.hear(TEXTS[0])
     assert talk.tracker.ledger.price(item.seq, item.seq).basis == "projected"
@@ -139,7 +139,7 @@ def test_what_was_counted_is_never_labelled_exact() -> None:
 
 
 @pytest.mark.parametrize("off", [0.4, 0.7, 1.6, 3.0])
-def test_counts_of_another_tokenizer_are_not_believed_and_texts_are_projected_again(off: float) -> None:
+def test_counts_of_a_wrong_tokenizer_are_not_trusted(off: float) -> None:
     talk = talked(12, times=6, off=off)
     assert not talk.tracker.ledger.calibration.counts_fit
     assert talk.tracker.ledger.calibration.overhead_tokens == 4
@@ -149,7 +149,7 @@ def test_counts_of_another_tokenizer_are_not_believed_and_texts_are_projected_ag
     assert tokens == pytest.approx(talk.prompt, rel=0.03)
 
 
-def test_counts_that_fit_again_are_believed_again() -> None:
+def test_counts_that_fit_again_are_trusted_again() -> None:
     talk = talked(12, off=3.0)
     assert not talk.tracker.ledger.calibration.counts_fit
     talk.off = 1.0
@@ -160,7 +160,7 @@ def test_counts_that_fit_again_are_believed_again() -> None:
     assert talk.next == (talk.prompt, "tokenizer")
 
 
-def test_a_count_tells_a_reply_from_reasoning_that_its_provider_did_not_report() -> None:
+def test_a_count_separates_a_reply_from_unreported_reasoning() -> None:
     item = Item(0, "assistant", "word " * 40, 0, "i", "t", known_tokens=150)
     assert measure_of(item).known_tokens == 150
     assert measure_of(item, 40).known_tokens is None

@@ -1,4 +1,4 @@
-"""The report at every moment of its table, and what cuts, restarts and changes of model do to it."""
+"""The report after each kind of event: calls, cuts, restarts and changes of model."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def test_before_the_first_call_tokens_are_absent_and_never_zero() -> None:
     assert said["context"]["compact_at_tokens"] == 115_200
 
 
-def test_a_kept_call_shows_exactly_what_its_provider_reported() -> None:
+def test_a_kept_call_shows_exactly_the_reported_usage() -> None:
     agent = Agent()
     agent.ask()
     agent.call(Usage(900, 100, 1_000, reasoning_tokens=30, cached_tokens=512))
@@ -63,7 +63,7 @@ def test_items_added_since_leave_the_figure_and_grow_stale_messages() -> None:
     assert (agent.report().next_prompt_tokens or 0) > before + 30
 
 
-def test_an_item_that_came_during_the_call_is_stale_and_the_reply_is_not() -> None:
+def test_an_item_added_during_the_call_is_stale_but_the_reply_is_not() -> None:
     agent = Agent()
     agent.ask()
     sent = agent.history.last_seq
@@ -81,7 +81,7 @@ def test_an_item_that_came_during_the_call_is_stale_and_the_reply_is_not() -> No
     assert agent.report().stale_messages == 1
 
 
-def test_a_call_without_usage_makes_the_size_unknown_and_keeps_the_last_report() -> None:
+def test_a_call_without_usage_makes_the_size_unknown() -> None:
     agent = Agent()
     agent.turn(1_000)
     agent.ask()
@@ -114,7 +114,7 @@ def test_compacting_changes_no_figure() -> None:
     assert compacting == active.model_copy(update={"status": "compacting"})
 
 
-def test_after_a_cut_tokens_are_before_minus_net_freed_and_projected_until_the_next_report() -> None:
+def test_a_cut_subtracts_the_net_freed_tokens_as_projected() -> None:
     agent = Agent()
     for total in (1_000, 1_400, 1_800):
         agent.turn(total)
@@ -203,7 +203,7 @@ def test_another_model_with_usage_is_reported_at_once() -> None:
     assert agent.shown()[:3] == (1_400, "reported", None)
 
 
-def test_a_first_call_without_usage_is_no_change_of_model() -> None:
+def test_a_first_call_without_usage_does_not_change_the_model() -> None:
     agent = Agent()
     agent.ask()
     agent.call(None, served="other")
@@ -242,7 +242,7 @@ def test_usage_of_an_older_revision_moves_nothing() -> None:
         pytest.param(None, False, None, id="no usage"),
     ],
 )
-def test_the_kept_reply_is_what_its_provider_counted_without_reasoning(
+def test_the_kept_reply_is_the_completion_without_reasoning(
     usage: Usage | None, thinking: bool, kept: int | None
 ) -> None:
     assert kept_reply_tokens(usage, thinking_seen=thinking) == kept
@@ -257,7 +257,7 @@ def test_the_kept_reply_is_what_its_provider_counted_without_reasoning(
     ],
     ids=["OpenAI", "xAI", "Gemini"],
 )
-def test_reasoning_that_is_not_sent_again_is_told_apart_from_the_rest(usage: Usage, hidden: int) -> None:
+def test_reasoning_that_is_not_sent_again_counts_as_hidden(usage: Usage, hidden: int) -> None:
     agent = Agent(1_000)
     agent.ask()
     agent.call(usage)
@@ -266,7 +266,7 @@ def test_reasoning_that_is_not_sent_again_is_told_apart_from_the_rest(usage: Usa
     assert not any(isinstance(action, CompactAction) for action in agent.tracker.decide("after_call", 1.0).actions)
 
 
-def test_a_count_that_its_text_cannot_have_is_hidden_reasoning_nobody_reported() -> None:
+def test_an_impossible_completion_count_is_hidden_reasoning() -> None:
     agent = Agent(1_000)
     agent.ask()
     agent.call(Usage(400, 550, 950), reply="Yes.")
@@ -275,7 +275,7 @@ def test_a_count_that_its_text_cannot_have_is_hidden_reasoning_nobody_reported()
     assert not any(isinstance(action, CompactAction) for action in agent.tracker.decide("after_call", 1.0).actions)
 
 
-def test_thinking_left_in_the_text_marks_the_reply_as_one_that_templates_rewrite() -> None:
+def test_thinking_left_in_the_text_marks_the_reply_as_unsteady() -> None:
     plain = Item(0, "assistant", "yes", 0, "i", "t")
     assert not measure_of(plain).is_unsteady
     assert measure_of(Item(0, "assistant", "<think>hm</think>yes", 0, "i", "t")).thinking
@@ -299,7 +299,7 @@ def test_forgetting_the_newest_entry_takes_the_reply_out_of_the_figure() -> None
     assert agent.tracker.snapshot().hidden_tokens == 0
 
 
-def test_forgetting_what_no_call_has_sent_frees_nothing_reported_and_shrinks_the_next_prompt() -> None:
+def test_forgetting_unsent_items_shrinks_only_the_next_prompt() -> None:
     agent = Agent()
     agent.turn(1_000)
     item = agent.hear()
@@ -311,7 +311,7 @@ def test_forgetting_what_no_call_has_sent_frees_nothing_reported_and_shrinks_the
     assert breakdown_sum(agent.report()) == 1_000
 
 
-def test_a_cut_while_the_size_is_unknown_stays_unknown_and_tells_what_the_next_prompt_lost() -> None:
+def test_a_cut_of_an_unknown_size_returns_the_loss_of_the_next_prompt() -> None:
     agent = Agent()
     agent.ask(QUESTION * 20)
     agent.call(None)
@@ -332,7 +332,7 @@ def test_whole_intervals_are_freed_exactly_and_say_so() -> None:
     assert (outcome.freed_tokens, outcome.basis) == (63, "exact")
 
 
-def test_a_forget_beside_a_summary_leaves_the_summary_as_it_was_booked() -> None:
+def test_a_forget_leaves_the_size_of_the_summary_unchanged() -> None:
     agent = Agent()
     for total in (1_000, 1_100, 1_200):
         agent.turn(total)
@@ -381,7 +381,7 @@ def test_notes_in_place_of_results_free_their_difference() -> None:
     assert breakdown_sum(agent.report()) == outcome.tokens_after
 
 
-def test_a_note_for_a_result_not_sent_yet_leaves_the_figure_and_shrinks_the_next_prompt() -> None:
+def test_stubbing_an_unsent_result_shrinks_only_the_next_prompt() -> None:
     agent = Agent()
     agent.ask()
     agent.call(used(500), calls=("c",))
@@ -392,7 +392,7 @@ def test_a_note_for_a_result_not_sent_yet_leaves_the_figure_and_shrinks_the_next
     assert (agent.report().next_prompt_tokens or 0) < before - 500
 
 
-def test_a_total_below_its_own_prompt_is_shown_as_reported_without_a_breakdown_and_survives_a_cut() -> None:
+def test_a_total_below_its_prompt_is_reported_without_a_breakdown() -> None:
     agent = Agent()
     agent.ask(QUESTION * 10)
     agent.call(Usage(1_000, 10, 5))
@@ -507,7 +507,7 @@ def test_the_trend_is_absent_until_two_calls_and_counts_turns_not_calls() -> Non
     assert agent.report().tokens_per_turn == 400.0
 
 
-def test_a_cut_is_no_negative_growth_and_a_shrinking_context_has_no_time_left() -> None:
+def test_a_cut_is_not_negative_growth() -> None:
     agent = Agent(10_000)
     for total in (1_000, 1_400, 1_800):
         agent.turn(total)
@@ -540,7 +540,7 @@ def test_a_larger_window_lets_a_stalled_agent_try_again() -> None:
     assert not agent.tracker.is_stalled
 
 
-def test_models_that_take_turns_keep_what_was_learnt_of_each() -> None:
+def test_alternating_models_keep_a_calibration_each() -> None:
     agent = Agent()
     total = 1_000
     for number in range(8):
@@ -562,7 +562,7 @@ def test_clearing_lets_a_stalled_agent_try_again_without_forgetting_the_cooldown
     assert agent.tracker.policy_state.announced_at_seconds == 5.0
 
 
-def test_the_revision_in_the_report_is_the_one_the_figure_was_measured_on() -> None:
+def test_the_report_has_the_revision_that_was_measured() -> None:
     agent = Agent()
     agent.turn(1_000)
     agent.turn(1_200)
@@ -587,7 +587,7 @@ def test_a_policy_that_assumes_no_window_knows_nothing_without_one() -> None:
     assert (tracker.status("active").tokens, tracker.report().level) == (190_010, "caution")
 
 
-def test_a_policy_that_keeps_the_last_figure_says_that_it_was_not_reported_again() -> None:
+def test_a_kept_last_figure_is_labelled_projected() -> None:
     tracker = Tracker(History(), LMSTUDIO, resolve_window(8192), "model")
     about: dict[str, Any] = {"at": "t", "last_seq": -1, "revision": 0, "served_model": "m", "fingerprint": "f"}
     tracker.call_kept(None, call_id="a", **about)
@@ -609,7 +609,7 @@ def test_messages_that_entered_since_count_for_a_policy_that_adds_them() -> None
     assert (report.level, report.basis, report.stale_messages) == ("elevated", "reported", 1)
 
 
-def test_o16_a_call_without_usage_decides_nothing_anew_where_the_last_figure_is_kept() -> None:
+def test_o16_a_call_without_usage_decides_nothing_if_the_figure_is_kept() -> None:
     agent = Agent(1_000)
     agent.tracker.policy = LMSTUDIO
     agent.turn(950)
@@ -623,7 +623,7 @@ def test_o16_a_call_without_usage_decides_nothing_anew_where_the_last_figure_is_
 
 
 @pytest.mark.parametrize("leaving", ["cut", "stubbed", "cleared"])
-def test_what_was_suggested_for_messages_that_left_is_suggested_no_more(leaving: str) -> None:
+def test_suggestions_end_when_their_messages_leave(leaving: str) -> None:
     agent = Agent()
     agent.turn(1_000)
     result = agent.observe("a line of a log " * 40)

@@ -1,11 +1,11 @@
-"""What a restarted process knows of its context: what was reported, learnt and decided, and no present size."""
+"""What survives a restart: reports, calibrations and decisions, but not the present size."""
 
 from mew_agent.context.history import Summary
 from mew_agent.context.policy import NearLimitAction
 from tests.support.accounted import SYSTEM, Agent, breakdown_sum, restarted, used
 
 
-def test_a_restarted_process_knows_no_size_but_what_was_reported_last() -> None:
+def test_a_restarted_process_knows_only_last_reported() -> None:
     agent = Agent()
     agent.turn(1_000)
     agent.hear()
@@ -24,7 +24,7 @@ def test_a_restarted_process_knows_no_size_but_what_was_reported_last() -> None:
     assert breakdown_sum(again.report()) == 1_100
 
 
-def test_after_a_restart_the_next_prompt_is_projected_from_the_last_report_less_what_left() -> None:
+def test_a_restart_projects_the_next_prompt_from_the_last_report() -> None:
     agent = Agent()
     for total in (900, 1_500, 2_200):
         agent.turn(total)
@@ -44,7 +44,7 @@ def test_after_a_restart_the_next_prompt_is_projected_from_the_last_report_less_
     assert again.report().drift_tokens == -10
 
 
-def test_what_another_model_reported_is_no_anchor_after_a_restart() -> None:
+def test_a_report_of_another_model_is_not_an_anchor_after_a_restart() -> None:
     agent = Agent()
     agent.turn(50_000)
     saved = agent.tracker.saved()
@@ -56,7 +56,7 @@ def test_what_another_model_reported_is_no_anchor_after_a_restart() -> None:
         assert again.tracker.next_prompt.tokens < 1_000
 
 
-def test_a_restart_before_any_report_still_says_restarted_when_there_is_a_history() -> None:
+def test_a_restart_with_a_history_but_no_report_is_restarted() -> None:
     agent = Agent()
     agent.ask()
     agent.call(None)
@@ -74,7 +74,7 @@ def test_the_policy_remembers_across_a_restart_that_it_has_warned() -> None:
     assert NearLimitAction() not in again.tracker.decide("after_call", 1_000.0).actions
 
 
-def test_a_stalled_agent_is_still_stalled_after_a_restart_until_a_low_call() -> None:
+def test_a_stall_survives_a_restart_until_a_low_call() -> None:
     agent = Agent(1_000)
     agent.turn(950)
     for _ in range(2):
@@ -88,7 +88,7 @@ def test_a_stalled_agent_is_still_stalled_after_a_restart_until_a_low_call() -> 
     assert not again.tracker.is_stalled
 
 
-def test_what_was_learnt_of_models_survives_two_restarts_without_a_call() -> None:
+def test_calibrations_survive_two_restarts_without_a_call() -> None:
     agent = Agent()
     agent.turn(1_000)
     learnt = agent.tracker.ledger.calibration

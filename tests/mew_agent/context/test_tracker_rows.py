@@ -1,4 +1,4 @@
-"""The report's table, row by row: which keys are there at each moment. And rows of the system of `mew-reference`."""
+"""The table of the context report, row by row, and rows of the reference table of `mew-reference`."""
 
 from collections.abc import Callable
 from typing import Any, get_args
@@ -276,7 +276,7 @@ def test_m1_a_report_replaces_the_one_before_it() -> None:
     assert tracker.tokens == 82
 
 
-def test_m2_m3_a_call_without_usage_leaves_the_last_report_visible_and_no_figure() -> None:
+def test_m2_m3_a_call_without_usage_keeps_last_reported_only() -> None:
     tracker = reference()
     told(tracker, used(70, 12, 82))
     told(tracker, None)
@@ -338,7 +338,7 @@ def test_m15_a_clear_leaves_no_figure_and_no_messages() -> None:
     assert (status.status, status.tokens, status.messages_in_context) == ("cleared:x", None, 0)
 
 
-def test_tool_calls_in_a_reply_take_no_part_in_the_figure_of_its_call() -> None:
+def test_tool_calls_of_a_reply_do_not_change_its_figure() -> None:
     tracker = reference()
     tracker.history.begin_turn()
     tracker.item_added(tracker.history.append("user", "Look.", id="u", at="t"))

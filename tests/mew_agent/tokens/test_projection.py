@@ -1,4 +1,4 @@
-"""Projection from features: what it weighs, what it learns, and that no text makes it slow or blind."""
+"""Projection from features: weights, learning, and bounds for unusual texts."""
 
 import pytest
 from hypothesis import given
@@ -57,12 +57,12 @@ def test_each_kind_of_text_has_its_weight(text: str, units: float) -> None:
 
 
 @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE.keys())
-def test_no_megabyte_of_one_character_takes_long_or_counts_as_next_to_nothing(unit: str) -> None:
+def test_a_megabyte_of_one_character_is_weighed_quickly_and_plausibly(unit: str) -> None:
     assert features(unit * (1_000_000 // len(unit))) > 10_000
 
 
 @given(st.text(), st.text())
-def test_two_texts_count_at_most_their_sum_and_what_joins_them(left: str, right: str) -> None:
+def test_joined_texts_count_at_most_their_sum_and_the_joint(left: str, right: str) -> None:
     assert features(f"{left} {right}") <= features(left) + features(right) + 2 * 1.08 + len(left + right) // 32 + 1e-9
 
 
@@ -75,7 +75,7 @@ def test_two_texts_count_at_most_their_sum_and_what_joins_them(left: str, right:
     ],
     ids=["prose", "JSON", "code"],
 )
-def test_the_count_is_within_a_third_of_a_real_tokenizer_before_anything_was_learnt(text: str) -> None:
+def test_an_untrained_projection_is_within_a_third_of_a_tokenizer(text: str) -> None:
     assert features(text) == pytest.approx(count(text), rel=0.33)
 
 
@@ -93,7 +93,7 @@ def test_k_is_tokens_per_unit_with_older_observations_fading() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-100, 10**7), st.floats(0, 10**6)), max_size=30))
-def test_k_stays_between_what_tokenizers_do_whatever_is_observed(observations: list[tuple[int, float]]) -> None:
+def test_k_stays_within_the_range_of_real_tokenizers(observations: list[tuple[int, float]]) -> None:
     calibration = Calibration()
     for tokens, units in observations:
         calibration = calibration.observe(tokens, units)
@@ -126,7 +126,7 @@ KINDS = {
     "base64": "aGVsTG8gd09ybGQhIFRoaXMgaXMgYmFzZTY0 " * 30,
 }
 A_TOKEN_A_DIGIT = {"prose": 1.0, "digits": 1.6, "Chinese": 1.3, "base64": 1.1}
-"""Tokens of a vocabulary that splits digits and Chinese finer, by what the typical weights say."""
+"""Tokens of a vocabulary that splits digits and Chinese more finely than the typical one."""
 
 
 def taught(calls: int, factors: dict[str, float] = A_TOKEN_A_DIGIT) -> Calibration:
@@ -151,7 +151,7 @@ def test_a_sum_of_texts_knows_the_features_of_both(left: str, right: str) -> Non
     assert back.counts == one.counts
 
 
-def test_nothing_added_leaves_the_features_and_a_bare_number_leaves_only_the_figure() -> None:
+def test_adding_zero_keeps_the_features_and_a_number_drops_them() -> None:
     units = features("some text")
     assert isinstance(sum([units, units]), Units)
     assert units + 0.0 is units
@@ -163,7 +163,7 @@ def test_nothing_added_leaves_the_features_and_a_bare_number_leaves_only_the_fig
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_text_is_projected_by_what_its_own_features_weigh(kind: str) -> None:
+def test_each_kind_of_text_is_projected_by_its_own_features(kind: str) -> None:
     """One factor for all kinds would be 10 to 30 % off here."""
     units = features(KINDS[kind])
     calibration = taught(16)
@@ -171,7 +171,7 @@ def test_every_kind_of_text_is_projected_by_what_its_own_features_weigh(kind: st
     assert abs(calibration.k - A_TOKEN_A_DIGIT[kind]) > 0.05
 
 
-def test_one_interval_moves_what_was_in_it_and_the_rest_by_what_models_have_in_common() -> None:
+def test_one_interval_moves_its_features_and_related_ones() -> None:
     chinese, prose = features(KINDS["Chinese"]), features(KINDS["prose"])
     calibration = Calibration().observe(1.5 * chinese, chinese)
     assert calibration.tokens(chinese) == pytest.approx(1.5 * chinese, rel=0.02)
@@ -190,7 +190,7 @@ def test_a_whole_prompt_teaches_less_than_an_interval() -> None:
     assert units < whole < interval
 
 
-def test_a_model_that_changed_its_ways_is_followed_however_long_it_was_steady() -> None:
+def test_weights_follow_a_model_that_changes_after_a_long_time() -> None:
     units = features(KINDS["digits"])
     calibration = taught(400)
     for _ in range(12):
@@ -198,7 +198,7 @@ def test_a_model_that_changed_its_ways_is_followed_however_long_it_was_steady() 
     assert calibration.tokens(units) == pytest.approx(0.8 * units, rel=0.05)
 
 
-def test_one_absurd_interval_does_not_undo_what_many_taught() -> None:
+def test_one_absurd_interval_does_not_undo_earlier_learning() -> None:
     units = features(KINDS["prose"])
     calibration = taught(60)
     steady = calibration.tokens(units)
@@ -207,7 +207,7 @@ def test_one_absurd_interval_does_not_undo_what_many_taught() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-100, 10**7), st.text(max_size=40), st.integers(1, 3000)), max_size=20))
-def test_no_sequence_of_reports_lets_a_text_weigh_what_no_tokenizer_makes_of_it(
+def test_no_sequence_of_reports_makes_weights_impossible(
     reports: list[tuple[int, str, int]],
 ) -> None:
     calibration = Calibration()
@@ -219,7 +219,7 @@ def test_no_sequence_of_reports_lets_a_text_weigh_what_no_tokenizer_makes_of_it(
 
 
 @given(st.integers(0, 12))
-def test_what_was_learnt_can_be_stored_and_taken_up_again(calls: int) -> None:
+def test_a_calibration_survives_a_round_trip(calls: int) -> None:
     calibration = taught(calls)
     assert Calibration.restored(calibration.saved()) == calibration
 
@@ -240,12 +240,12 @@ def test_pieces_of_a_text_are_the_text(text: str, most: int) -> None:
 @pytest.mark.parametrize(
     "sentence", [" The gateway wrote 17 frames (at most).", " tokens={98412};\n\tbasis := 窗口快满了 é"]
 )
-def test_a_long_text_weighs_what_its_parts_weigh(sentence: str) -> None:
+def test_a_long_text_weighs_the_sum_of_its_pieces(sentence: str) -> None:
     times = 3 * PIECE_CHARS // len(sentence)
     assert features(sentence * times).counts == tuple(count * times for count in features(sentence).counts)
 
 
-def test_a_long_text_without_a_break_weighs_what_its_features_say() -> None:
+def test_a_long_text_without_spaces_is_weighed_by_its_features() -> None:
     text = "a" * (5 * PIECE_CHARS)
     words, letters_past, *rest = features(text).counts
     assert (words, letters_past) == (5, 5 * (PIECE_CHARS - 7))

@@ -1,4 +1,4 @@
-"""Sizes of texts: long ones in a thread, counted where there is a counter, and never half done."""
+"""Sizes of texts: long ones in a thread, counted if there is a counter, never interrupted halfway."""
 
 import logging
 import threading
@@ -44,7 +44,7 @@ async def test_short_texts_are_weighed_at_once_and_long_ones_in_a_thread() -> No
     assert counter.threads[1] is not threading.main_thread()
 
 
-async def test_others_run_while_a_long_text_is_weighed_and_a_cancelled_one_is_finished_first() -> None:
+async def test_measuring_a_long_text_does_not_block_other_tasks() -> None:
     counter = Counting()
     counter.may_go_on.clear()
     sizes = Sizes(lambda: counter)
@@ -69,7 +69,7 @@ async def test_without_a_counter_nothing_is_counted() -> None:
     assert sizes.count(SHORT) is None
 
 
-async def test_a_counter_is_loaded_once_in_a_thread_by_whoever_needs_it_first() -> None:
+async def test_a_counter_is_loaded_once_in_a_thread() -> None:
     loaded: list[threading.Thread] = []
 
     def load() -> TextCounter:
@@ -86,7 +86,7 @@ async def test_a_counter_is_loaded_once_in_a_thread_by_whoever_needs_it_first() 
     assert loaded[0] is not threading.main_thread()
 
 
-async def test_a_counter_that_cannot_be_had_is_said_when_it_is_loaded() -> None:
+async def test_loading_a_missing_counter_raises_its_error() -> None:
     def load() -> TextCounter:
         raise ConfigError("tokenizer_file", "file not found: /nowhere")
 

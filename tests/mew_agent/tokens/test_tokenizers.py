@@ -1,4 +1,4 @@
-"""Families by name; counters where an extra is installed, and a clear error where it is not. Nothing is downloaded.
+"""Families by name, counters if their extra is installed, and a clear error if not. Nothing is downloaded.
 
 The counters' tests run where the extras are installed and are skipped elsewhere.
 """
@@ -67,7 +67,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         ("", "unknown"),
     ],
 )
-def test_a_family_is_told_by_the_name(name: str, family: Family) -> None:
+def test_the_family_follows_from_the_model_name(name: str, family: Family) -> None:
     assert family_of(name) == family
 
 
@@ -110,7 +110,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(
 @pytest.mark.parametrize(
     ("file", "said"), [(None, "none is ever downloaded"), (Path("/nowhere/at.all"), "file not found: /nowhere/at.all")]
 )
-def test_a_vocabulary_that_is_not_there_is_an_error_and_no_download(
+def test_a_missing_vocabulary_is_an_error_and_never_downloaded(
     family: Family, package: str, file: Path | None, said: str
 ) -> None:
     pytest.importorskip(package)
@@ -121,7 +121,7 @@ def test_a_vocabulary_that_is_not_there_is_an_error_and_no_download(
 @pytest.mark.parametrize(
     ("family", "package"), [("gpt", "tiktoken"), ("llama2", "tokenizers"), ("mistral", "mistral_common")]
 )
-def test_a_file_that_is_no_vocabulary_is_named_and_left_alone(family: Family, package: str, tmp_path: Path) -> None:
+def test_an_invalid_vocabulary_is_named_in_the_error(family: Family, package: str, tmp_path: Path) -> None:
     pytest.importorskip(package)
     file = tmp_path / "tekken_wrong.json"
     file.write_text("{}")
@@ -226,7 +226,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(record.levelname, record.getMessage()) for record in caplog.records if record.name.startswith("mew")]
 
 
-def test_a_counter_that_is_not_wanted_is_not_looked_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tokenizer_that_is_off_is_not_loaded(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     assert chosen_counter("off", TokenizerSettings("mistral-nemo", Path("/nowhere"))) is None
     assert chosen_counter("auto", TokenizerSettings("qwen")) is None
@@ -253,7 +253,7 @@ def test_a_counter_that_cannot_be_had_is_one_line_in_the_log(
     assert line.startswith("no tokenizer for 'gpt-4o' (tokenizer_file: ")
 
 
-def test_a_file_that_no_known_family_could_use_is_not_dropped_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_for_an_unknown_family_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert chosen_counter("auto", TokenizerSettings("qwen", Path("/some/tokenizer.json"))) is None
     ((level, line),) = said(caplog)
     assert level == "WARNING"

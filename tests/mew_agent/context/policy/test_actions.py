@@ -46,5 +46,5 @@ FORMS: list[tuple[Action, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("action", "form"), FORMS, ids=lambda value: getattr(value, "get", lambda _: "")("type"))
-def test_an_action_is_shown_by_its_type_and_what_a_reader_needs(action: Action, form: dict[str, Any]) -> None:
+def test_the_json_of_an_action_has_its_type_and_fields(action: Action, form: dict[str, Any]) -> None:
     assert action_json(action) == form

@@ -1,4 +1,4 @@
-"""Policies that contradict themselves are refused when they are made. (Those of `mew`: test_policy.py.)"""
+"""Contradictions that are refused when a policy is created. More are in test_policy.py."""
 
 from typing import Any
 
@@ -83,11 +83,11 @@ def test_a_contradiction_is_refused(values: dict[str, Any], why: str) -> None:
 
 
 @pytest.mark.parametrize("values", [{"levels": [LEVEL], "rules": [COMPACT, inject("full")]}, {"rules": [COMPACT]}])
-def test_what_they_were_made_of_is_not_refused(values: dict[str, Any]) -> None:
+def test_the_valid_parts_of_the_refused_policies_are_accepted(values: dict[str, Any]) -> None:
     assert Policy.model_validate({"name": "p", **values}).name == "p"
 
 
-def test_a_summary_is_refused_only_when_nobody_and_nothing_could_stand_in() -> None:
+def test_a_summary_rule_needs_a_summariser_or_a_fallback() -> None:
     values = LMSTUDIO.model_dump(exclude={"name", "fallback", "summariser"})
     for given in ({"summariser": "same"}, {"fallback": "drop_oldest"}):
         assert Policy.model_validate({**values, "name": "p", **given}).name == "p"
@@ -95,7 +95,7 @@ def test_a_summary_is_refused_only_when_nobody_and_nothing_could_stand_in() -> N
         Policy.model_validate({**values, "name": "p"})
 
 
-def test_settings_may_close_a_level_that_a_file_may_not() -> None:
+def test_settings_may_make_a_level_unreachable_but_a_file_may_not() -> None:
     settings = {"optimal_max_tokens": 150_000, "critical_max_tokens": 120_000}
     configured = DOMINDS_V3.configured(settings)
     assert [level.at.tokens for level in configured.levels] == [150_000, 120_000]

@@ -1,4 +1,4 @@
-"""What the one engine does the same for every policy. (Preset by preset: test_presets.py; `mew`: test_policy.py.)"""
+"""Behaviour of the decision that all policies share. Presets are in test_presets.py, `mew` in test_policy.py."""
 
 from dataclasses import replace
 from typing import Any
@@ -40,7 +40,7 @@ def test_a_figure_whose_basis_is_not_allowed_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("policy", [LMSTUDIO, TACHIKOMA], ids=lambda policy: policy.name)
-def test_a_call_without_usage_is_but_the_end_of_a_call_for_policies_that_keep_the_last_figure(policy: Policy) -> None:
+def test_a_call_without_usage_decides_nothing_if_the_last_figure_is_kept(policy: Policy) -> None:
     state = PolicyState(level="critical", restarts=2, restarting=True)
     assert decide(policy, state, UNAVAILABLE, "after_call") == Decision(replace(state, restarting=False))
 
@@ -57,7 +57,7 @@ def test_a_policy_that_needs_a_window_says_so_while_it_is_unknown() -> None:
     assert error == ErrorAction("lmstudio cannot work without a known context window")
 
 
-def test_m8_one_compaction_that_frees_nothing_is_the_last_until_a_small_call() -> None:
+def test_m8_a_useless_compaction_is_the_last_until_a_small_call() -> None:
     state = PolicyState()
     found = []
     for _ in range(3):
@@ -109,7 +109,7 @@ def test_a_rule_belongs_to_its_phase_only() -> None:
     assert decide(LMSTUDIO, PolicyState(), full, "message_added").actions == ()
 
 
-def test_a_person_who_asks_again_may_have_the_reply_restarted_again() -> None:
+def test_a_new_question_resets_the_count_of_restarts() -> None:
     state = PolicyState(restarts=3)
     low = ContextSnapshot(10, "projected", 8192)
     assert decide(LMSTUDIO, state, low, "stream").state.restarts == 3

@@ -1,4 +1,4 @@
-"""A policy's settings: which it has, and what they change."""
+"""The settings of a policy and what they change."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from mew_agent.context.policy import DOMINDS_V1, DOMINDS_V3, LMSTUDIO, MEW, PRES
 from mew_agent.context.policy.rules import Cadence, InjectRule
 
 
-def test_a_policy_tells_the_settings_it_understands() -> None:
+def test_a_policy_lists_the_settings_it_accepts() -> None:
     assert DOMINDS_V1.setting_names() == ("optimal_max_tokens", "context_length", "input_length")
     assert DOMINDS_V3.setting_names() == (
         "optimal_max_tokens",
@@ -27,19 +27,19 @@ def test_settings_change_a_copy_and_never_the_preset() -> None:
     assert {name: policy.model_dump_json() for name, policy in PRESETS.items()} == before
 
 
-def test_without_settings_a_policy_is_what_it_was() -> None:
+def test_a_policy_without_settings_is_unchanged() -> None:
     for policy in PRESETS.values():
         assert policy.configured({}) == policy
 
 
-def test_the_first_length_that_is_told_is_the_window() -> None:
+def test_the_first_length_in_the_settings_is_the_window() -> None:
     assert DOMINDS_V1.limit_from({"input_length": 128_000}) == 128_000
     assert DOMINDS_V1.limit_from({"input_length": 128_000, "context_length": 200_000.9}) == 200_000
     assert DOMINDS_V1.limit_from({"context_length": 0, "input_length": 9}) == 9
     assert DOMINDS_V1.limit_from({}) is None
 
 
-def test_the_name_of_the_seeds_for_the_cadence_goes_before_the_short_one() -> None:
+def test_the_long_name_of_the_cadence_setting_wins_over_the_short_one() -> None:
     both = {"caution_remediation_cadence_generations": 4, "caution_cadence_generations": 7}
     for settings, generations in ((both, 4), ({"caution_cadence_generations": 7.5}, 7), ({}, 10)):
         rules = DOMINDS_V3.configured(settings).rules

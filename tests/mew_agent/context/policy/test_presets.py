@@ -1,4 +1,4 @@
-"""The four context-health systems, row by row. Ids name the rows of the test tables they were specified by."""
+"""The four context-health systems, row by row. Ids name the rows of their reference tables."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ REMINDERS = [
 
 
 @pytest.mark.parametrize(("limit", "settings", "prompts", "expected"), REMINDERS)
-def test_dominds_v1_adds_a_reminder_once_and_drops_it_below_the_optimal_size(
+def test_dominds_v1_adds_one_reminder_and_removes_it_below_the_optimal_size(
     limit: int | None, settings: dict[str, int], prompts: list[int | None], expected: str
 ) -> None:
     steps = [NO_USAGE if tokens is None else prompt(tokens) for tokens in prompts]
@@ -42,7 +42,7 @@ def test_dominds_v1_shows_caution_above_the_optimal_size_and_unknown_without_usa
     assert levels("dominds-v1", 200 * K, *steps, optimal_max_tokens=60_000) == ["healthy", "caution", "unknown"]
 
 
-def test_a_dominds_reminder_outlives_a_clear_and_goes_when_the_next_call_is_small() -> None:
+def test_a_dominds_reminder_survives_a_clear_until_the_next_small_call() -> None:
     steps = (prompt(120_000), CLEAR, prompt(120_000), CLEAR, prompt(5_000))
     assert said("dominds-v1", 200 * K, *steps) == ["remind", "", "", "", "unremind"]
 
@@ -194,13 +194,13 @@ def test_dominds_v3_levels_are_strictly_above_their_marks(limit: int, prompts: l
     ("value", "generations"),
     [(0, 10), (-3, 10), (0.5, 10), (float("nan"), 10), (float("inf"), 10), (3.9, 3), (1, 1), (12, 12)],
 )
-def test_a_cadence_that_is_no_count_leaves_ten(value: float, generations: int) -> None:
+def test_an_invalid_cadence_keeps_the_default_of_ten(value: float, generations: int) -> None:
     steps = [prompt(150_000)] * 14
     found = said("dominds-v3", 200 * K, *steps, caution_remediation_cadence_generations=value)
     assert [at for at, words in enumerate(found) if words] == list(range(0, 14, generations))
 
 
-def test_a_critical_prompt_is_inserted_and_counted_only_when_no_other_one_waits() -> None:
+def test_a_critical_prompt_waits_while_another_prompt_is_queued() -> None:
     steps = (prompt(190_000), prompt(190_000, queue_busy=True), prompt(190_000), prompt(190_000))
     assert said("dominds-v3", 200 * K, *steps) == ["inject 4", "", "inject 3", "inject 2"]
 
@@ -223,7 +223,7 @@ def test_a_clear_forgets_countdown_and_cadence() -> None:
     assert said("dominds-v3", 200 * K, *steps) == ["inject 4", "inject 3", "", "inject 4", "", "inject", "", "inject"]
 
 
-def test_another_window_is_no_generation() -> None:
+def test_a_changed_window_does_not_count_as_a_generation() -> None:
     steps = [prompt(190_000), *[{"set_limit": 200 * K}] * 4, prompt(190_000), {"set_limit": 400 * K}, prompt(190_000)]
     assert said("dominds-v3", 200 * K, *steps) == ["inject 4", "", "", "", "", "inject 3", "", "inject"]
 
@@ -300,13 +300,13 @@ def test_lmstudio_compacts_before_during_and_after_a_reply(limit: int, steps: li
     assert said("lmstudio", limit, *steps) == expected
 
 
-def test_lmstudio_keeps_the_last_figure_without_usage_and_says_that_it_was_not_reported() -> None:
+def test_lmstudio_keeps_the_last_figure_as_projected_without_usage() -> None:
     before, after = lines("lmstudio", 8192, total(5000), NO_USAGE)
     assert (before["used_tokens"], before["basis"]) == (5000, "reported")
     assert (after["used_tokens"], after["basis"]) == (5000, "projected")
 
 
-def test_lmstudio_aims_at_half_of_what_there_is() -> None:
+def test_lmstudio_compacts_to_half_of_the_present_size() -> None:
     found = lines("lmstudio", 8192, asking(6000), tool(8000, 500), stream(7400), total(7400))
     assert [line["actions"][0]["target_tokens"] for line in found] == [3000, 4250, 3700, 3700]
 
@@ -315,7 +315,7 @@ def test_lmstudio_without_a_known_window_is_an_error_at_every_step() -> None:
     assert said("lmstudio", None, asking(1), stream(1), total(1)) == ["error"] * 3
 
 
-def test_o14_lmstudio_is_for_its_own_provider_unless_told_otherwise() -> None:
+def test_o14_lmstudio_refuses_other_providers_unless_the_scope_is_any() -> None:
     policy = PRESETS["lmstudio"]
     assert policy.refuses_provider("LMStudio") is None
     assert policy.refuses_provider("openai", "any") is None
@@ -394,7 +394,7 @@ def test_mew_compacts_before_a_request_that_would_not_fit() -> None:
     assert said("mew", 128 * K, *steps) == ["", "compact", "near_limit compact", "", "compact"]
 
 
-def test_mew_does_not_compact_for_reasoning_that_is_not_sent_again() -> None:
+def test_mew_does_not_compact_for_hidden_reasoning() -> None:
     usage = {
         "prompt_tokens": 100_000,
         "completion_tokens": 20_000,
@@ -437,7 +437,7 @@ def test_tachikoma_states_begin_at_their_marks(used: int, level: str) -> None:
     assert levels("tachikoma", 200 * K, user(used)) == levels("tachikoma", 200 * K, total(used)) == [level]
 
 
-def test_the_first_known_state_is_no_change_but_an_alert_is_one() -> None:
+def test_the_first_known_state_is_not_a_change_but_raises_alerts() -> None:
     assert said("tachikoma", 100, user(60)) == [""]
     assert said("tachikoma", 100, user(86)) == ["approaching_redline"]
     assert said("tachikoma", 100, user(100)) == ["redlined"]
@@ -464,7 +464,7 @@ def test_t14_a_clear_leaves_nothing_and_changes_the_state() -> None:
     assert line["actions"] == [{"type": "state_changed", "from": "redlined", "to": "nominal"}]
 
 
-def test_approaching_the_redline_is_told_at_the_first_entry_until_a_clear() -> None:
+def test_approaching_the_redline_is_announced_once_until_a_clear() -> None:
     steps = [user(86), {"set_limit": 200}, {"set_limit": 100}, CLEAR, user(86)]
     assert ["approaching_redline" in words for words in said("tachikoma", 100, *steps)] == [
         True,
@@ -509,7 +509,7 @@ SPENDING = Policy.model_validate(
 )
 
 
-def test_t15_a_budget_of_all_calls_is_spent_although_the_window_is_not_full() -> None:
+def test_t15_a_spent_budget_stops_although_the_window_has_room() -> None:
     calls: list[Line] = [
         {"usage": {"prompt_tokens": prompt_tokens, "completion_tokens": K}}
         for prompt_tokens in range(20 * K, 41 * K, 5 * K)

@@ -1,4 +1,4 @@
-"""Prompts on a cadence and in a countdown, against the rule they follow, and through a restart of the process."""
+"""Prompts on a cadence and in a countdown, against a simple model of their rule, and across restarts."""
 
 import pytest
 from hypothesis import given
@@ -35,7 +35,7 @@ def after(
 
 
 @given(st.integers(1, 12), st.integers(1, 40))
-def test_with_a_cadence_of_k_prompts_come_at_1_and_every_kth_after_it(cadence: int, generations: int) -> None:
+def test_a_cadence_of_k_prompts_at_entry_and_after_every_k_generations(cadence: int, generations: int) -> None:
     policy = DOMINDS_V3.configured({"caution_remediation_cadence_generations": cadence})
     state, found = PolicyState(), []
     for number in range(generations):
@@ -46,7 +46,7 @@ def test_with_a_cadence_of_k_prompts_come_at_1_and_every_kth_after_it(cadence: i
 
 
 @given(st.lists(st.sampled_from([CAUTION, CRITICAL, HEALTHY, UNKNOWN]), max_size=40))
-def test_of_critical_generations_in_a_row_five_are_prompted_and_the_sixth_is_cleared(sizes: list[int | None]) -> None:
+def test_five_critical_generations_are_prompted_and_the_sixth_clears(sizes: list[int | None]) -> None:
     state, in_a_row = PolicyState(), 0
     for number, tokens in enumerate(sizes):
         state, actions = after(state, tokens, number)
@@ -90,7 +90,7 @@ def test_a_restart_of_the_process_changes_nothing(
     assert restarted == whole
 
 
-def test_a_prompt_that_was_withheld_is_put_when_the_same_generation_turns_out_to_be_free() -> None:
+def test_a_withheld_prompt_is_injected_when_its_generation_becomes_free() -> None:
     state, actions = after(PolicyState(), CAUTION, 1, GenerationFlags(queue_busy=True))
     assert actions == ()
     state, actions = after(state, CAUTION, 1)

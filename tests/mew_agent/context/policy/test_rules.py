@@ -1,4 +1,4 @@
-"""What a rule compares, and what it is made of."""
+"""The conditions and thresholds of rules."""
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from mew_agent.context.policy import MEW, PRESETS, Policy
 from mew_agent.context.policy.rules import Cadence, InjectRule, conditions_of
 
 
-def test_every_rule_tells_what_it_compares() -> None:
+def test_conditions_of_returns_every_condition_of_a_rule() -> None:
     told = {name: sum(len(conditions_of(rule)) for rule in policy.rules) for name, policy in PRESETS.items()}
     assert told == {
         "mew": 5,

@@ -1,4 +1,4 @@
-"""Parts, reserves and conditions are compared as integers."""
+"""Fractions, reserves and conditions compare integers exactly."""
 
 from fractions import Fraction as Exact
 from typing import Any
@@ -41,7 +41,7 @@ def test_parts_are_exact(numerator: int, denominator: int, tokens: int, limit: i
 
 
 @given(st.integers(0, 200_000), st.integers(1, 200_000))
-def test_a_reserve_of_what_is_left_is_exact_and_never_too_small(prompt: int, limit: int) -> None:
+def test_a_reserve_of_the_rest_is_exact_and_has_a_minimum(prompt: int, limit: int) -> None:
     reserve = Reserve(fraction=part(1, 5), of="rest", at_least_tokens=1000)
     value, scale = reserve.added_to(prompt, limit)
     rest = Exact(limit - prompt, 5)
@@ -85,7 +85,7 @@ def test_a_setting_is_a_count_of_at_least_one_or_nothing(value: float | None, co
     assert whole_count(value) == count
 
 
-def test_a_setting_stands_in_place_of_the_bound() -> None:
+def test_a_setting_replaces_the_bound() -> None:
     condition = Condition(figure="used", op="gt", fraction=part(1, 2), whole=True, override="optimal")
     assert condition.configured({}) is condition
     assert condition.configured({"optimal": -1}) is condition
@@ -100,7 +100,7 @@ def test_a_condition_with_nothing_but_a_setting_holds_once_it_is_set() -> None:
     assert condition.configured({"mark": 5}).holds(5, 1)
 
 
-def test_what_cannot_be_compared_may_begin_later() -> None:
+def test_conditions_that_cannot_be_compared_are_accepted_in_any_order() -> None:
     tokens, fraction = Condition(figure="used", op="ge", tokens=5), Condition(figure="used", op="ge", fraction=part(5))
     assert begins_above(tokens, fraction)
     assert begins_above(fraction, tokens)
