@@ -41,6 +41,22 @@ from mew_spaces.core.system_messages import SystemMessages
 
 Changes = tuple[Change, ...]
 
+HANDLED_KINDS = frozenset(
+    {
+        kinds.CAPABILITY_GRANT,
+        kinds.CAPABILITY_REVOKE,
+        kinds.SPACE_INVITE,
+        kinds.SPACE_KICK,
+        kinds.PARTICIPANT_PAUSE,
+        kinds.PARTICIPANT_RESUME,
+        kinds.PARTICIPANT_SHUTDOWN,
+        kinds.MCP_PROPOSAL,
+        kinds.MCP_WITHDRAW,
+        kinds.MCP_REJECT,
+    }
+)
+"""The kinds of these rules. All others are passed on without a look at them."""
+
 
 class SpaceOperations(Protocol):
     """What these rules need of a whole space."""
@@ -72,7 +88,7 @@ class MembershipRules:
         self._config = config
 
     def receive(self, envelope: Envelope, *, reply_to: tuple[ConnectionId, ...], now: datetime) -> Receipt | None:
-        """Handle `capability/*`, `space/*`, `participant/*` and `mcp/*`. None: the envelope is only passed on.
+        """Handle an envelope of one of `HANDLED_KINDS`. None: it is only passed on.
 
         `reply_to` are the connections for answers to its sender.
         """

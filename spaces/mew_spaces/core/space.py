@@ -40,7 +40,7 @@ from mew_spaces.core.effects import (
     state_changed,
 )
 from mew_spaces.core.membership import MemberConnections, Membership
-from mew_spaces.core.membership_rules import MembershipRules
+from mew_spaces.core.membership_rules import HANDLED_KINDS, MembershipRules
 from mew_spaces.core.permissions import PermissionDecision, Permissions
 from mew_spaces.core.state import Change, SpaceState
 from mew_spaces.core.streams import StreamRules
@@ -295,7 +295,7 @@ class Space:
             if not self._is_too_large_to_keep(envelope):
                 self.board.post(envelope, at=now)
             return None
-        if namespace in ("capability", "space", "participant", "mcp"):
+        if envelope.kind in HANDLED_KINDS:
             return self._rules.receive(envelope, reply_to=self._reply_to(envelope.sender, connection), now=now)
         return None
 

@@ -8,6 +8,7 @@ ahead of the messages that announce it, so a store can write it first.
 Does not know why a change was made, who is connected, or where the state is stored.
 """
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -73,65 +74,74 @@ class Stream(_Record):
         return ActiveStream.model_validate({**self.metadata, **gateway_keys})
 
 
-class _Change(_Record):
-    """Sets the entry `key` of a table to `value`; None removes the entry."""
+@dataclass(frozen=True, slots=True)
+class InvitationChange:
+    """Sets or removes the invitation of the participant `key`."""
 
     key: str
-
-
-class InvitationChange(_Change):
-    """An invitation of the participant `key`."""
-
-    table: Literal["invited"] = "invited"
     value: Invitation | None
+    table: Literal["invited"] = "invited"
 
 
-class RemovalChange(_Change):
-    """A removal of the participant `key`."""
+@dataclass(frozen=True, slots=True)
+class RemovalChange:
+    """Sets or lifts the removal of the participant `key`."""
 
+    key: str
+    value: Literal[True] | None
     table: Literal["removed"] = "removed"
-    value: Literal[True] | None
 
 
-class GrantsChange(_Change):
-    """All grants of the participant `key`, oldest first."""
+@dataclass(frozen=True, slots=True)
+class GrantsChange:
+    """Sets or removes all grants of the participant `key`, oldest first."""
 
-    table: Literal["grants"] = "grants"
+    key: str
     value: tuple[CapabilityGrant, ...] | None
+    table: Literal["grants"] = "grants"
 
 
-class PauseChange(_Change):
-    """The pause of the participant `key`."""
+@dataclass(frozen=True, slots=True)
+class PauseChange:
+    """Sets or ends the pause of the participant `key`."""
 
-    table: Literal["pauses"] = "pauses"
+    key: str
     value: ActivePause | None
+    table: Literal["pauses"] = "pauses"
 
 
-class ShutdownChange(_Change):
-    """A shutdown of the participant `key`."""
+@dataclass(frozen=True, slots=True)
+class ShutdownChange:
+    """Sets or ends the shutdown of the participant `key`."""
 
-    table: Literal["shut_down"] = "shut_down"
+    key: str
     value: Literal[True] | None
+    table: Literal["shut_down"] = "shut_down"
 
 
-class ProposalChange(_Change):
-    """The participants that sent a proposal with the id `key`."""
+@dataclass(frozen=True, slots=True)
+class ProposalChange:
+    """Sets or removes the participants that sent a proposal with the id `key`."""
 
-    table: Literal["proposals"] = "proposals"
+    key: str
     value: tuple[str, ...] | None
+    table: Literal["proposals"] = "proposals"
 
 
-class StreamChange(_Change):
-    """The open stream with the id `key`."""
+@dataclass(frozen=True, slots=True)
+class StreamChange:
+    """Sets or removes the open stream with the id `key`."""
 
-    table: Literal["streams"] = "streams"
+    key: str
     value: Stream | None
+    table: Literal["streams"] = "streams"
 
 
 Change = Annotated[
     InvitationChange | RemovalChange | GrantsChange | PauseChange | ShutdownChange | ProposalChange | StreamChange,
     Field(discriminator="table"),
 ]
+"""Sets the entry `key` of a table of `SpaceState` to `value`, or removes it if that is None."""
 
 
 class SpaceState(BaseModel):

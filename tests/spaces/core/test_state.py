@@ -1,5 +1,6 @@
 """The durable state is one value that changes rebuild exactly."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -59,9 +60,9 @@ def test_stored_changes_rebuild_the_state() -> None:
 def test_removing_an_entry_undoes_setting_it(change: Change) -> None:
     state = SpaceState()
     state.apply(change)
-    state.apply(change.model_copy(update={"value": None}))
+    state.apply(replace(change, value=None))
     assert state == SpaceState(streams_opened=state.streams_opened)
-    state.apply(change.model_copy(update={"value": None}))
+    state.apply(replace(change, value=None))
 
 
 def test_stream_numbers_outlive_their_streams() -> None:
