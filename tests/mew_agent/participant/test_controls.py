@@ -177,6 +177,7 @@ async def test_a_pause_during_a_call_holds_its_answer(stage: Staged) -> None:
         await s.control("pause")
         await s.server.wait_until(lambda: s.server.requests[0].is_complete)
         await s.ear.until(lambda: bool(s.reported))
+        assert s.reported[-1]["status"] == "paused"
         assert (await s.status())["status"] == "paused"
         assert not s.ear.of("coder", "chat", "reasoning/conclusion")
         await s.control("resume")
