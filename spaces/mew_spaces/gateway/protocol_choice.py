@@ -110,6 +110,7 @@ class _Connection:
         config = uvicorn.Config(
             self._run,
             interface="asgi3",
+            ws="none",  # "auto" would import protocols that nothing here uses
             log_config=None,
             proxy_headers=False,
             ws_ping_interval=None,
