@@ -94,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--check", action="store_true", help="compare with the .inp and .out beside the source")
+    parser.add_argument("--check", action="store_true", help="compare with the .inp and .out files of the source")
     arguments = parser.parse_args()
     tokenizer = tokenizer_of(arguments.source)
     tokenizer.save(str(arguments.target), pretty=False)

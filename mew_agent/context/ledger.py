@@ -170,9 +170,7 @@ class Ledger:
         since the last report, not on the length of the history.
         """
         reported, before, same_model = usage.prompt_tokens, self.prompt_tokens, served_model == self._served_model
-        projected, sent = self._tail.tokens, self._tail.remove_until(last_seq)
-        if self._tail.items:
-            projected = sum([measure.project(self.calibration) for measure in sent])
+        sent, projected = self._take_sent(last_seq)
         is_comparable = before is not None and same_model and fingerprint == self._fingerprint
         drift = None if before is None else self._drift(before, reported, projected, is_comparable=is_comparable)
         is_in_doubt = drift is not None and self._is_in_doubt(drift, sent)
@@ -187,11 +185,17 @@ class Ledger:
             self._book_lump(sent, projected)
             if before is None or not same_model:
                 self._learn_from_prompt(reported)
-            may_stay = same_model and (grown >= 0 or self._cut_since_record or not is_comparable)
-            self._rescale(reported, measured_may_stay=may_stay)
-            self._lump_reviews_left = LUMP_REVIEWS
+            explains_fall = grown >= 0 or self._cut_since_record or not is_comparable
+            self._rescale(reported, measured_may_stay=same_model and explains_fall)
         self._finish_report(reported, served_model, fingerprint)
         return drift
+
+    def _take_sent(self, last_seq: int) -> tuple[list[Measure], int]:
+        """Take the items up to `last_seq` out of the tail, with their projected tokens."""
+        projected, sent = self._tail.tokens, self._tail.remove_until(last_seq)
+        if self._tail.items:
+            projected = sum([measure.project(self.calibration) for measure in sent])
+        return sent, projected
 
     def _drift(self, before: int, reported: int, projected: int, *, is_comparable: bool) -> Drift:
         """Compare with the prediction: the prompt before, the change of prefix and pins, and the items sent."""
@@ -260,7 +264,6 @@ class Ledger:
         sent = self._tail.remove_until(anchor.last_seq)
         self._book_lump(sent, sum([measure.project(self.calibration) for measure in sent]))
         self._rescale(anchor.prompt_tokens, measured_may_stay=True)
-        self._lump_reviews_left = LUMP_REVIEWS
         self._tail.project(self.calibration)
         self.prompt_tokens, self._served_model = anchor.prompt_tokens, served_model
         self._cut_since_record = self._moved_since_record = False
@@ -420,6 +423,7 @@ class Ledger:
         intervals.resize_lumps(*fitted[3:5])
         if len(fitted) > 5:
             intervals.resize_measured(*fitted[5:])
+        self._lump_reviews_left = LUMP_REVIEWS
 
     def _note_change(self, *, moved: bool) -> None:
         if self.prompt_tokens is not None:

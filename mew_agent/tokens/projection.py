@@ -196,14 +196,14 @@ class Calibration(NamedTuple):
 
         `projected_tokens` is the interval's projection from features.
         """
-        beside, most = tokens - counted_tokens, MOST_OVERHEAD_TOKENS * messages
-        possible = min(most, max(0, beside))
+        overhead, most = tokens - counted_tokens, MOST_OVERHEAD_TOKENS * messages
+        possible = min(most, max(0, overhead))
         expected = self.learnt_overhead * messages if self.wrapped else possible
         faded = self.wrapped * _DECAY
         return self._replace(
             learnt_overhead=(self.learnt_overhead * faded + possible) / (faded + messages),
             wrapped=faded + messages,
-            count_miss=self.count_miss * _MISS_DECAY + abs(beside - expected),
+            count_miss=self.count_miss * _MISS_DECAY + abs(overhead - expected),
             feature_miss=self.feature_miss * _MISS_DECAY + abs(tokens - projected_tokens),
         )
 

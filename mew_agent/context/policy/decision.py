@@ -24,6 +24,7 @@ from mew_agent.context.policy.actions import (
     UnremindAction,
 )
 from mew_agent.context.policy.rules import (
+    Cadence,
     CompactRule,
     Countdown,
     EntryRule,
@@ -270,12 +271,19 @@ def inject_prompts(
     withheld = prompted or _is_set(flags, rule.withheld_by)
     if isinstance(rule.repeat, Countdown):
         return _count_down(state, rule, withheld=withheld)
-    if is_new and not (entering or state.due):
+    return _continue_cadence(state, rule.level, rule.repeat, counts=is_new and not entering, withheld=withheld)
+
+
+def _continue_cadence(
+    state: PolicyState, level: str, cadence: Cadence, *, counts: bool, withheld: bool
+) -> tuple[PolicyState, tuple[Action, ...]]:
+    """`counts`: the generation counts towards the next prompt. While a prompt is due, none do."""
+    if counts and not state.due:
         counted = state.counted + 1
-        state = replace(state, counted=counted, due=counted >= rule.repeat.generations)
+        state = replace(state, counted=counted, due=counted >= cadence.generations)
     if withheld or not state.due:
         return state, ()
-    return replace(state, due=False, counted=0, prompted=True), (InjectAction(rule.level),)
+    return replace(state, due=False, counted=0, prompted=True), (InjectAction(level),)
 
 
 def _count_down(state: PolicyState, rule: InjectRule, *, withheld: bool) -> tuple[PolicyState, tuple[Action, ...]]:

@@ -323,11 +323,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda: NearLimitRule(when=(used("ge", part(90)),), rearm_below=part(75), cooldown_seconds=-1),
         "greater than or equal to 0",
     ),
-    "a sum of all calls beside the window": (
+    "a sum of all calls compared with the window": (
         lambda: Policy(name="p", measure="cumulative", rules=(compacting(),)),
         "cumulative",
     ),
-    "a level of the sum of all calls beside the window": (
+    "a level of the sum of all calls compared with the window": (
         lambda: Policy(name="p", measure="cumulative", levels=(level("a", 1, used("ge", part(90))),)),
         "cumulative",
     ),

@@ -87,7 +87,7 @@ def test_t15_the_spend_stops_the_loop_above_150000_tokens() -> None:
         stopped.append(any(isinstance(action, ClearAction) for action in tracker.decide("after_call", 0.0).actions))
     assert spent == [21_000, 47_000, 78_000, 114_000, 155_000]
     assert stopped == [False, False, False, False, True]
-    assert tracker.tokens == 41_000  # 20.5 % of the window, and nobody says that it is full
+    assert tracker.tokens == 41_000  # 20.5 % of the window, which is far from full
     exactly = called(tracker_of(SPEND), (149_000, 1_000))
     assert exactly.measurement.spent_tokens == 150_000
     assert exactly.decide("after_call", 0.0).actions == ()

@@ -20,7 +20,7 @@ def inject(level: str) -> dict[str, Any]:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a Dominds policy that trusts projections": ({"name": "dominds-mine"}, "reported figures only"),
-    "a sum of all calls beside the window": ({"measure": "cumulative", "levels": [LEVEL]}, "cumulative"),
+    "a sum of all calls compared with the window": ({"measure": "cumulative", "levels": [LEVEL]}, "cumulative"),
     "a compaction by a sum of all calls": (
         {"measure": "cumulative", "rules": [{**COMPACT, "when": [SPENT]}]},
         "does not lower a cumulative figure",
@@ -36,7 +36,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"measure": "cumulative", "rules": [{"action": "near_limit", "when": [SPENT], "rearm_below": "3/4"}]},
         "never be armed again",
     ),
-    "a summary that nobody writes": ({"rules": [{**COMPACT, "method": "summarise"}]}, "neither a `summariser`"),
+    "a summary without a writer": ({"rules": [{**COMPACT, "method": "summarise"}]}, "neither a `summariser`"),
     "reports before the request": (
         {**REPORTED, "rules": [{**COMPACT, "phase": "pre_request"}]},
         "there are none in the phase 'pre_request'",
@@ -67,8 +67,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "needs either",
     ),
     "a suggestion of no kind": ({"rules": [{"action": "suggest", "role": "user", "impact": "low"}]}, "needs either"),
-    "an action that nobody knows": ({"rules": [{"action": "explode"}]}, "explode"),
-    "a phase that nobody knows": ({"rules": [{**COMPACT, "phase": "sometimes"}]}, "sometimes|phase"),
+    "an unknown action": ({"rules": [{"action": "explode"}]}, "explode"),
+    "an unknown phase": ({"rules": [{**COMPACT, "phase": "sometimes"}]}, "sometimes|phase"),
     "a countdown of nothing": (
         {"levels": [LEVEL], "rules": [{**inject("full"), "repeat": {"kind": "countdown", "steps": 0}}]},
         "greater than or equal to 1",
