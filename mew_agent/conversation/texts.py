@@ -119,7 +119,7 @@ def problem_of(stop: AbortAction | ErrorAction) -> str:
 
 
 def tokens_of_limit(used_tokens: int | None, limit_tokens: int | None, basis: str) -> str:
-    """So many of so many tokens, and how that is known."""
+    """The used tokens, the limit if there is one, and how the figure is known."""
     if used_tokens is None:
         return "unknown number of tokens"
     of = f" of {limit_tokens:,}" if limit_tokens else ""

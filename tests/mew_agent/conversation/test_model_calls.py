@@ -40,19 +40,21 @@ SIDE_REQUEST = ModelRequest((Message("user", "Is this for you?"),))
 OWN_WINDOW = Window(128_000, "loaded", "/v1/models")
 
 
-def calls_of(model: Model, **options: Any) -> ModelCalls:
-    tracker = Tracker(History(), MEW, OWN_WINDOW, "big")
-    state = ContextState(tracker, MemoryStore(), ConversationEvents())
+def calls_of(model: Model, tracker: Tracker | None = None, **options: Any) -> ModelCalls:
+    accounts = tracker or Tracker(History(), MEW, OWN_WINDOW, "big")
+    state = ContextState(accounts, MemoryStore(), ConversationEvents())
     return ModelCalls(model, state, ConversationOptions(system_prompt="You keep records.", **options))
 
 
 @asynccontextmanager
-async def calling(**options: Any) -> AsyncIterator[tuple[ModelCalls, RehearsalServer]]:
+async def calling(
+    call_bound_seconds: float = 30.0, **options: Any
+) -> AsyncIterator[tuple[ModelCalls, RehearsalServer]]:
     async with serve_rehearsal(RehearsalOptions(**options)) as server:
         model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
         try:
             with anyio.fail_after(15):
-                yield calls_of(model), server
+                yield calls_of(model, call_bound_seconds=call_bound_seconds), server
         finally:
             await model.aclose()
 
@@ -192,8 +194,7 @@ async def test_a_change_waits_for_the_running_call() -> None:
 
 
 async def test_past_the_bound_a_change_interrupts_the_call() -> None:
-    async with calling(chunk_delay_seconds=5.0) as (slow, server):
-        calls = calls_of(slow._model, call_bound_seconds=0.001)
+    async with calling(call_bound_seconds=0.001, chunk_delay_seconds=5.0) as (calls, server):
         order: list[str] = []
 
         async def call() -> None:
@@ -215,12 +216,13 @@ async def test_past_the_bound_a_change_interrupts_the_call() -> None:
 
 async def test_only_configured_fallback_models_change_the_window() -> None:
     model = ScriptedModel()
-    calls = calls_of(model, windows={"small": 8000, "tiny": 2000, "big": 999})
+    tracker = Tracker(History(), MEW, OWN_WINDOW, "big")
+    calls = calls_of(model, tracker, windows={"small": 8000, "tiny": 2000, "big": 999})
     windows = []
     for name in ("big", "big-2026-01-01", "small", "small", "tiny", "big-2026-01-01", "small", "big"):
         model.events = (ModelReply("Yes.", (), "stop", None, name),)
         await calls.main(ignore)
-        windows.append(calls._state.tracker.window)
+        windows.append(tracker.window)
     small, tiny = Window(8000, "configured", "models.small"), Window(2000, "configured", "models.tiny")
     assert windows == [OWN_WINDOW, OWN_WINDOW, small, small, tiny, OWN_WINDOW, small, OWN_WINDOW]
 
