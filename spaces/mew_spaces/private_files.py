@@ -2,15 +2,51 @@
 
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 
 def replace_private_file(path: Path, text: str) -> None:
-    """Write a file, or replace it. Raises `OSError`."""
+    """Write a file, or replace it, and wait until the disk has it. Raises `OSError`."""
     with _draft(path, text) as draft:
         draft.replace(path)
+    _sync_folder(path.parent)
+
+
+class ReservedFile:
+    """Disk space for the next content of a file: what is promised after reserving can be written on a full disk."""
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        """Reserve space for `size_bytes`. Raises `OSError`."""
+        self._path = path
+        self._draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                # Real bytes: file systems that support no preallocation would only pretend to.
+                file.write(b" " * size_bytes)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            self.release()
+            raise
+
+    def replace(self, text: str) -> None:
+        """Put the content in place and wait until the disk has it. Raises `OSError`."""
+        with self._draft.open("r+b") as file:
+            file.write(text.encode())
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+        self._draft.replace(self._path)
+        _sync_folder(self._path.parent)
+
+    def release(self) -> None:
+        """Give the space back, unless it was used."""
+        self._draft.unlink(missing_ok=True)
 
 
 def create_private_file(path: Path, text: str) -> bool:
@@ -20,6 +56,7 @@ def create_private_file(path: Path, text: str) -> bool:
             os.link(draft, path)
         except FileExistsError:
             return False
+    _sync_folder(path.parent)
     return True
 
 
@@ -32,6 +69,19 @@ def _draft(path: Path, text: str) -> Iterator[Path]:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         yield draft
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names in a folder. Windows cannot open folders and orders names by itself."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -13,53 +13,58 @@ from mew_protocol.payloads.participant import Board, BoardEntry, Status, is_whol
 from mew_protocol.payloads.system import ActiveStream, Member, Welcome
 from pydantic import ValidationError
 
-
-@dataclass(frozen=True, slots=True)
-class _ReceivedStatus:
-    status: Status
-    envelope_id: str
-    received_at: datetime
+from mew_spaces.core.state import Change, ReportedStatus, SpaceState, StatusChange
 
 
 class StatusBoard:
     """The last status of every participant. A status stays when its sender disconnects; its age shows its worth."""
 
-    def __init__(self) -> None:
-        self._received: dict[str, _ReceivedStatus] = {}
+    def __init__(self, state: SpaceState) -> None:
+        self._state = state
+        self._parsed: dict[str, tuple[str, Status]] = {}
 
-    def post(self, envelope: Envelope, *, at: datetime) -> bool:
-        """Keep a `participant/status` of its sender, and return whether the board changed.
+    def post(self, envelope: Envelope, *, at: datetime) -> tuple[Change, ...]:
+        """Keep a `participant/status` of its sender, and return the changes; none if the board stays as it is.
 
         A status that holds only some requested fields never replaces a whole one. One that is no valid `Status` is
         ignored.
         """
         if not is_whole_status(envelope):
-            return False
+            return ()
         try:
             status = Status.model_validate(envelope.body)
         except ValidationError:
-            return False
-        self._received[envelope.sender] = _ReceivedStatus(status, envelope.id, at)
-        return True
+            return ()
+        reported = ReportedStatus(status=dict(envelope.body), envelope_id=envelope.id, received_at=at)
+        change = StatusChange(key=envelope.sender, value=reported)
+        self._state.apply(change)
+        self._parsed[envelope.sender] = (envelope.id, status)
+        return (change,)
 
     @property
     def participants(self) -> tuple[str, ...]:
         """Every participant that sent a status."""
-        return tuple(self._received)
+        return tuple(self._state.statuses)
 
     def entry(self, participant: str, *, connected: bool, now: datetime) -> BoardEntry:
         """Return one line of the board; `status` is absent until the participant sends one."""
-        received = self._received.get(participant)
+        received = self._state.statuses.get(participant)
         if received is None:
             return BoardEntry(id=participant, connected=connected)
         return BoardEntry(
             id=participant,
             connected=connected,
-            status=received.status,
+            status=self._status_of(participant, received),
             status_id=received.envelope_id,
             received_at=wire_timestamp(received.received_at),
             age_seconds=round(max(0.0, (now - received.received_at).total_seconds()), 3),
         )
+
+    def _status_of(self, participant: str, received: ReportedStatus) -> Status:
+        known = self._parsed.get(participant)
+        if known is None or known[0] != received.envelope_id:  # restored after a restart
+            known = self._parsed[participant] = (received.envelope_id, Status.model_validate(received.status))
+        return known[1]
 
     def entries(self, participants: Iterable[tuple[str, bool]], *, now: datetime) -> tuple[BoardEntry, ...]:
         """Return the lines for (participant, connected) pairs, in their order."""

@@ -36,6 +36,7 @@ from mew_spaces.core.effects import (
     Receipt,
     Relay,
     RevokeTokens,
+    accept,
     refuse,
     state_changed,
 )
@@ -67,7 +68,7 @@ class Space:
         self.state = SpaceState() if state is None else state
         self.membership = Membership(config, self.state)
         self.members = self.membership.connected
-        self.board = StatusBoard()
+        self.board = StatusBoard(self.state)
         self._limits = config.limits
         self._ignore_to = config.capabilities.ignore_to
         self._messages = SystemMessages(new_id)
@@ -292,8 +293,8 @@ class Space:
         if namespace == "stream":
             return self._streams.receive(envelope, now=now)
         if envelope.kind == kinds.PARTICIPANT_STATUS:
-            if not self._is_too_large_to_keep(envelope):
-                self.board.post(envelope, at=now)
+            if not self._is_too_large_to_keep(envelope) and (changes := self.board.post(envelope, at=now)):
+                return accept(envelope, *state_changed(changes))
             return None
         if envelope.kind in HANDLED_KINDS:
             return self._rules.receive(envelope, reply_to=self._reply_to(envelope.sender, connection), now=now)

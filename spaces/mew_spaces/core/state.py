@@ -1,9 +1,9 @@
 """[pure] The durable state of a space as one value, and the changes to it.
 
 Owns everything about a space that has to survive a restart: invitations, removals, grants, pauses, shutdowns, open
-proposals and open streams. `SpaceState` holds all of it and serialises as one JSON object. It changes only through
-`Change` values, each of which sets or removes one entry. The core returns every change in a `StateChanged` effect,
-ahead of the messages that announce it, so a store can write it first.
+proposals, open streams and the last status of each participant. `SpaceState` holds all of it and serialises as one JSON
+object. It changes only through `Change` values, each of which sets or removes one entry. The core returns every change
+in a `StateChanged` effect, ahead of the messages that announce it, so a store can write it first.
 
 Does not know why a change was made, who is connected, or where the state is stored.
 """
@@ -74,6 +74,14 @@ class Stream(_Record):
         return ActiveStream.model_validate({**self.metadata, **gateway_keys})
 
 
+class ReportedStatus(_Record):
+    """The last status of a participant, as it was sent, and when."""
+
+    status: dict[str, Any]
+    envelope_id: str
+    received_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class InvitationChange:
     """Sets or removes the invitation of the participant `key`."""
@@ -137,8 +145,24 @@ class StreamChange:
     table: Literal["streams"] = "streams"
 
 
+@dataclass(frozen=True, slots=True)
+class StatusChange:
+    """Sets the last status of the participant `key`."""
+
+    key: str
+    value: ReportedStatus | None
+    table: Literal["statuses"] = "statuses"
+
+
 Change = Annotated[
-    InvitationChange | RemovalChange | GrantsChange | PauseChange | ShutdownChange | ProposalChange | StreamChange,
+    InvitationChange
+    | RemovalChange
+    | GrantsChange
+    | PauseChange
+    | ShutdownChange
+    | ProposalChange
+    | StreamChange
+    | StatusChange,
     Field(discriminator="table"),
 ]
 """Sets the entry `key` of a table of `SpaceState` to `value`, or removes it if that is None."""
@@ -156,6 +180,7 @@ class SpaceState(BaseModel):
     shut_down: set[str] = Field(default_factory=set)
     proposals: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     streams: dict[str, Stream] = Field(default_factory=dict)
+    statuses: dict[str, ReportedStatus] = Field(default_factory=dict)
     streams_opened: int = 0
     """Number of the newest stream. Stream ids are never reused, so this outlives the streams."""
 

@@ -1,26 +1,32 @@
 """Stores who may join a space, and their tokens, in the space's state folder.
 
 Owns `<state>/roster.json` and its form: the invitations and removals of a space, readable by its owner alone. Other
-parts of the durable state last as long as the gateway runs. Who may invite or remove is decided in
-`core.membership_rules`. Tokens have files of their own (`auth`).
+parts of the durable state are kept with the log: grants, pauses, proposals, streams, the board. Who may invite or
+remove is decided in `core.membership_rules`. Tokens have files of their own (`auth`).
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mew_protocol.ids import ParticipantId
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.state import Change, Invitation, SpaceState
 from mew_spaces.errors import SpacesError, TokenError
 from mew_spaces.gateway.auth import TokenBook, ensure_token, remove_token, store_token
-from mew_spaces.private_files import replace_private_file
+from mew_spaces.log.interface import SpaceLog
+from mew_spaces.private_files import ReservedFile, replace_private_file
 
 ROSTER_FILE_NAME = "roster.json"
 
-_STORED_TABLES = ("invited", "removed")
+_ROSTER_TABLES = ("invited", "removed")
+"""What the roster file holds: it is on the disk before a change is answered, also where the log is not."""
+
+_LOG_PREFIX = "space/"
+_STREAMS_OPENED = "space:streams_opened"
+_CHANGE: TypeAdapter[Change] = TypeAdapter(Change)
 
 log = logging.getLogger("spaces")
 
@@ -35,7 +41,9 @@ class _RosterFile(BaseModel):
 class MembershipStore:
     """The stored membership of one space, and its tokens. Without a state folder nothing is stored."""
 
-    def __init__(self, config: SpaceConfig, tokens: TokenBook, folder: Path | None) -> None:
+    def __init__(
+        self, config: SpaceConfig, tokens: TokenBook, folder: Path | None, space_log: SpaceLog | None = None
+    ) -> None:
         """Read what earlier runs stored, and add the tokens of invited participants to `tokens`.
 
         Raises `SpacesError` if a file cannot be read.
@@ -43,6 +51,10 @@ class MembershipStore:
         self.tokens = tokens
         self.state = SpaceState() if folder is None else _read(folder / ROSTER_FILE_NAME)
         self._folder = folder
+        self._log = space_log
+        self._reserved: ReservedFile | None = None
+        if space_log is not None:
+            _restore(self.state, space_log.state())
         for participant in self.state.removed:
             tokens.remove(participant)
         for participant, invitation in self.state.invited.items():
@@ -51,18 +63,48 @@ class MembershipStore:
                 tokens.remove(participant)
                 tokens.add(participant, ensure_token(folder, participant))
 
+    def reserve(self, size_bytes: int) -> None:
+        """Reserve disk space for one change of up to `size_bytes`, before it is made. Raises `OSError`."""
+        if self._folder is not None:
+            self.release()
+            needed_bytes = len(self._content().encode()) + size_bytes
+            self._reserved = ReservedFile(self._folder / ROSTER_FILE_NAME, needed_bytes)
+
+    def release(self) -> None:
+        """Give reserved disk space back."""
+        if self._reserved is not None:
+            self._reserved.release()
+            self._reserved = None
+
     def store(self, changes: Iterable[Change]) -> None:
-        """Store changes that were applied to `state`. A failure is logged; the changes still hold for this run."""
-        changed = [change.key for change in changes if change.table in _STORED_TABLES]
+        """Store changes that were applied to `state`, with the log and, for who may join, in the roster file.
+
+        A roster that cannot be written is logged; its changes still hold for this run.
+        """
+        changes = tuple(changes)
+        if self._log is not None and self._log.durability != "memory":
+            for change in changes:
+                stored = None if change.value is None else _CHANGE.dump_json(change)
+                self._log.put(f"{_LOG_PREFIX}{change.table}/{change.key}", stored)
+                if change.table == "streams":
+                    self._log.put(_STREAMS_OPENED, str(self.state.streams_opened).encode())
+        changed = [change.key for change in changes if change.table in _ROSTER_TABLES]
         if self._folder is None or not changed:
             return
         path = self._folder / ROSTER_FILE_NAME
         try:
-            roster = _RosterFile(invited=self.state.invited, removed=self.state.removed)
-            replace_private_file(path, roster.model_dump_json(indent=2) + "\n")
+            if self._reserved is not None:
+                self._reserved.replace(self._content())
+                self._reserved = None
+            else:
+                replace_private_file(path, self._content())
         except OSError as error:
             names = ", ".join(dict.fromkeys(changed))
             log.error("%s: not written, so the invitation or removal of %s ends with this run: %s", path, names, error)
+
+    def _content(self) -> str:
+        roster = _RosterFile(invited=self.state.invited, removed=self.state.removed)
+        return roster.model_dump_json(indent=2) + "\n"
 
     def add_token(self, participant: ParticipantId, token: str) -> None:
         """Accept a new token and store it. A failure to store is logged; the token still counts for this run."""
@@ -95,3 +137,18 @@ def _read(path: Path) -> SpaceState:
         text = f"{path}: not a valid list of invited and removed participants: {problem}; restore it or delete it"
         raise SpacesError(text) from None
     return SpaceState(invited=stored.invited, removed=stored.removed)
+
+
+def _restore(state: SpaceState, stored: Mapping[str, bytes]) -> None:
+    """Apply the changes that were kept with the log; one that this version cannot read is logged and left out."""
+    for key, value in stored.items():
+        if not key.startswith(_LOG_PREFIX):
+            continue
+        try:
+            change = _CHANGE.validate_json(value)
+        except ValidationError as error:
+            log.warning("%s: not restored: %s", key, error.errors(include_url=False)[0]["msg"])
+            continue
+        if change.table not in _ROSTER_TABLES:
+            state.apply(change)
+    state.streams_opened = max(state.streams_opened, int(stored.get(_STREAMS_OPENED, b"0")))

@@ -109,6 +109,18 @@ class Outbox:
             self._items.append(effect)
             self._wake_up()
 
+    def store_state(self) -> None:
+        """Store changes of the state that no envelope took along."""
+        if self._is_closed or not self._log.has_staged_state:
+            return
+        if not self._is_immediate:
+            self._wake_up()
+            return
+        try:
+            self._log.commit()
+        except NotStored as error:
+            self._begin_failing(error)
+
     async def stored(self) -> bool:
         """Wait until everything put so far is stored; False if its batch could not be."""
         if self._is_immediate or self._is_closed or not (self._items or self._is_writing):

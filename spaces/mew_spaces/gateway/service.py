@@ -73,6 +73,9 @@ def new_random_token() -> str:
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
+ROSTER_ENTRY_BYTES = 4096
+"""How much an invitation or removal takes in the roster beyond its own size, with room to spare."""
+
 NOT_STORED_MESSAGE = "the gateway could not store this envelope, so nobody got it; send it again later"
 
 
@@ -102,13 +105,13 @@ class SpaceService:
         """
         self.config = config
         self.tokens = tokens
-        self._store = MembershipStore(config, tokens, state)
+        bounds = Bounds(config.limits.history_envelopes, config.limits.history_bytes)
+        self.log = space_log or MemoryLog(epoch=epoch or secrets.token_hex(4), bounds=bounds)
+        self._store = MembershipStore(config, tokens, state, self.log)
         self.space = Space(config, new_id=new_id, new_token=new_token, state=self._store.state)
         self._folder = Path() if state is None else space_folder(state)
         self._audit = audit
         self._writer = writer
-        bounds = Bounds(config.limits.history_envelopes, config.limits.history_bytes)
-        self.log = space_log or MemoryLog(epoch=epoch or secrets.token_hex(4), bounds=bounds)
         self.started_at = clock()
         self._clock = clock
         self._new_id = new_id
@@ -222,7 +225,7 @@ class SpaceService:
         if is_session and (known := self._accepted.find(sender, draft, now)) is not None:
             self._send_receipt(connection, sender, draft.id, "duplicate", known.position, now)
             return known.receipt
-        receipt = self._unstorable(draft, sender, connection, now) or self.space.receive(
+        receipt = self._unstorable(draft, sender, connection) or self.space.receive(
             draft, sender=sender, connection=connection, now=now
         )
         self._perform_receipt(draft, receipt, sender, "websocket", now)
@@ -237,7 +240,7 @@ class SpaceService:
         now = self._clock()
         if (known := self._accepted.find(sender, draft, now)) is not None:
             return known.receipt
-        receipt = self._unstorable(draft, sender, None, now) or self.space.receive(draft, sender=sender, now=now)
+        receipt = self._unstorable(draft, sender, None) or self.space.receive(draft, sender=sender, now=now)
         self._perform_receipt(draft, receipt, sender, "http", now)
         self._accepted.note(receipt)
         return receipt
@@ -295,6 +298,8 @@ class SpaceService:
         self._finish_performing()
 
     def _finish_performing(self) -> None:
+        self._store.release()
+        self._outbox.store_state()
         if self._slow:
             self._disconnect_slow()
         if self._sessions.is_replaying and self._outbox.is_settled:
@@ -370,32 +375,36 @@ class SpaceService:
         )
         self._outbox.put(Deliver(envelope, (connection,), is_secret=True))
 
-    def _unstorable(
-        self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None, now: datetime
-    ) -> Receipt | None:
+    def _unstorable(self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None) -> Receipt | None:
         """Return a refusal while the log cannot be written, else None."""
-        if not self._outbox.is_failing or draft.kind == kinds.SYSTEM_HEARTBEAT:
+        if draft.kind == kinds.SYSTEM_HEARTBEAT or not (self._outbox.is_failing or self._cannot_reserve(draft)):
             return None
         payload = ErrorPayload(error=errors.NOT_STORED, message=NOT_STORED_MESSAGE, attempted_kind=draft.kind)
         if connection is None:
             return Receipt((), refused=payload)
-        effect = self.space.compose_error(
-            connection, errors.NOT_STORED, NOT_STORED_MESSAGE, now=now, participant=sender, envelope_id=draft.id
-        )
-        return Receipt((effect,), refused=payload)
+        return Receipt((self._compose_not_stored(connection, sender, draft.id),), refused=payload)
+
+    def _cannot_reserve(self, draft: Draft) -> bool:
+        """Whether an invitation or removal could not be written: it must be on the disk before it is answered."""
+        if draft.kind not in (kinds.SPACE_INVITE, kinds.SPACE_KICK):
+            return False
+        try:
+            self._store.reserve(len(draft.encode()) + ROSTER_ENTRY_BYTES)
+        except OSError as error:
+            log.error("no space for an invitation or removal: %s", error)
+            return True
+        return False
 
     def _refuse_unstored(self, envelope: Envelope) -> None:
         for connection, owner in self._owners.items():
             if owner == envelope.sender:
-                effect = self.space.compose_error(
-                    connection,
-                    errors.NOT_STORED,
-                    NOT_STORED_MESSAGE,
-                    now=self._clock(),
-                    participant=owner,
-                    envelope_id=envelope.id,
-                )
-                self._perform_one(effect)
+                self._perform_one(self._compose_not_stored(connection, owner, envelope.id))
+
+    def _compose_not_stored(self, connection: ConnectionId, sender: str, envelope_id: str | None) -> Deliver:
+        error, message, now = errors.NOT_STORED, NOT_STORED_MESSAGE, self._clock()
+        return self.space.compose_error(
+            connection, error, message, now=now, participant=sender, envelope_id=envelope_id
+        )
 
     def _change_connection(self, effect: Admit | Dismiss | CloseConnection) -> None:
         channel = self._channels.get(effect.connection)

@@ -20,7 +20,7 @@ Durability = Literal["memory", "flushed", "synced"]
 
 
 class NotStored(Exception):
-    """A batch could not be stored; its entries do not exist and its state changes did not happen."""
+    """A batch could not be stored; its entries do not exist."""
 
 
 class Entry(NamedTuple):
@@ -93,6 +93,11 @@ class SpaceLog(ABC):
     def put(self, key: str, value: bytes | None) -> None:
         """Stage a change of the state that belongs to the log; None deletes."""
 
+    @property
+    @abstractmethod
+    def has_staged_state(self) -> bool:
+        """Whether a `put` waits to be written."""
+
     @abstractmethod
     def state(self) -> Mapping[str, bytes]:
         """The state as last published."""
@@ -125,7 +130,7 @@ class SpaceLog(ABC):
 
     @abstractmethod
     def discard(self, batch: Batch) -> None:
-        """Forget a batch that could not be written."""
+        """Forget the entries of a batch that could not be written, and stage its state again."""
 
     @abstractmethod
     def since(self, position: Position, *, limit: int | None = None) -> Sequence[Entry] | None:

@@ -86,6 +86,10 @@ class MemoryLog(SpaceLog):
     def put(self, key: str, value: bytes | None) -> None:
         self._staged_state[key] = value
 
+    @property
+    def has_staged_state(self) -> bool:
+        return bool(self._staged_state)
+
     def state(self) -> Mapping[str, bytes]:
         return self._state
 
@@ -109,6 +113,7 @@ class MemoryLog(SpaceLog):
                 self._wake()
 
     def discard(self, batch: Batch) -> None:
+        self._staged_state = {**batch.state, **self._staged_state}  # it is still to be written
         for entry in batch.entries:
             if self._sequences.get((entry.sender, entry.id)) == entry.sequence:
                 del self._sequences[entry.sender, entry.id]

@@ -7,6 +7,7 @@ import pytest
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import BoardEntry, Status
 from mew_spaces.core.board import ParticipantView, SpaceSnapshot, StatusBoard
+from mew_spaces.core.state import SpaceState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 REPORT = {"basis": "reported", "level": "healthy", "revision": 1, "max_tokens_basis": "configured"}
@@ -18,7 +19,7 @@ def status(payload: dict[str, Any], *, sender: str = "coder", to: tuple[str, ...
 
 
 def test_a_status_is_kept_with_its_age() -> None:
-    board = StatusBoard()
+    board = StatusBoard(SpaceState())
     assert board.post(status(WHOLE), at=NOW)
     entry = board.entry("coder", connected=True, now=NOW + timedelta(seconds=3))
     assert entry.model_dump(mode="json", exclude_unset=True) == {
@@ -33,18 +34,18 @@ def test_a_status_is_kept_with_its_age() -> None:
 
 
 def test_a_silent_participant_has_no_status() -> None:
-    entry = StatusBoard().entry("coder", connected=False, now=NOW)
+    entry = StatusBoard(SpaceState()).entry("coder", connected=False, now=NOW)
     assert entry.model_dump(exclude_unset=True) == {"id": "coder", "connected": False}
 
 
 def test_an_age_is_never_negative() -> None:
-    board = StatusBoard()
+    board = StatusBoard(SpaceState())
     board.post(status(WHOLE), at=NOW)
     assert board.entry("coder", connected=True, now=NOW - timedelta(hours=1)).age_seconds == 0
 
 
 def test_a_partial_status_never_replaces_a_whole_one() -> None:
-    board = StatusBoard()
+    board = StatusBoard(SpaceState())
     board.post(status(WHOLE), at=NOW)
     assert not board.post(status({"messages_in_context": 9}, to=("ada",)), at=NOW)
     assert board.post(status({**WHOLE, "tokens": 95}, to=("ada",)), at=NOW)
@@ -64,7 +65,7 @@ def test_a_partial_status_never_replaces_a_whole_one() -> None:
     ],
 )
 def test_an_invalid_status_never_replaces_a_valid_one(payload: dict[str, Any]) -> None:
-    board = StatusBoard()
+    board = StatusBoard(SpaceState())
     board.post(status(WHOLE), at=NOW)
     assert not board.post(status(payload), at=NOW)
     kept = board.entry("coder", connected=True, now=NOW).status
@@ -73,7 +74,7 @@ def test_an_invalid_status_never_replaces_a_valid_one(payload: dict[str, Any]) -
 
 
 def test_entries_keep_the_requested_order() -> None:
-    entries = StatusBoard().entries([("b", True), ("a", False)], now=NOW)
+    entries = StatusBoard(SpaceState()).entries([("b", True), ("a", False)], now=NOW)
     assert [(entry.id, entry.connected) for entry in entries] == [("b", True), ("a", False)]
 
 

@@ -48,6 +48,14 @@ async def session(gateway: RunningGateway, name: str, **wanted: Any) -> AsyncIte
         yield client, welcome["payload"]["delivery"]
 
 
+@asynccontextmanager
+async def opened_welcome(gateway: RunningGateway, name: str) -> AsyncIterator[tuple[Client, Message]]:
+    """A plain member, and the payload of its welcome."""
+    async with opened(gateway, name) as client:
+        await client.join(gateway.token_of(name))
+        yield client, (await client.next())["payload"]
+
+
 async def chats(client: Client, count: int) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     while len(found) < count:
@@ -198,6 +206,33 @@ async def test_a_restart_keeps_positions(tmp_path: Path, durability: str) -> Non
         async with session(again, "bob") as (bob, _):
             await bob.chat("b", id="b")  # its sender never heard that it was accepted
             assert (await bob.until("system/receipt"))["payload"]["status"] == "duplicate"
+
+
+@pytest.mark.parametrize("durability", ["flushed", "synced"])
+async def test_a_restart_keeps_grants_pauses_streams_proposals_and_the_board(tmp_path: Path, durability: str) -> None:
+    config = parse_space(SPACE.replace("DURABILITY", durability))
+    status = {"tokens": 5, "max_tokens": 10, "messages_in_context": 1, "status": "active"}
+    async with serve_gateway(config, state=tmp_path) as gateway, joined(gateway, "ada") as ada:
+        await ada.say("capability/grant", {"recipient": "bob", "capabilities": [{"kind": "reasoning/*"}]})
+        await ada.say("participant/pause", {"reason": "wait"}, to=["coder"])
+        await ada.say("participant/status", status)
+        await ada.say("mcp/proposal", {"method": "tools/list"}, id="p1", to=["coder"])
+        await ada.say("stream/request", {"direction": "upload"})
+        opened = (await ada.until("stream/open"))["payload"]["stream_id"]
+        await ada.seen_so_far()
+    async with serve_gateway(config, state=tmp_path) as again:
+        async with joined(again, "coder") as coder:
+            assert (await coder.until("participant/pause"))["payload"]["reason"] == "wait"
+        async with opened_welcome(again, "bob") as (bob, welcome):
+            assert {"kind": "reasoning/*"} in welcome["you"]["capabilities"]
+            assert [one["stream_id"] for one in welcome["active_streams"]] == [opened]
+            assert [(one["id"], one["status"]["tokens"]) for one in welcome["board"]] == [("ada", 5)]
+            await bob.chat("withdraws", id="w")
+        async with joined(again, "ada") as ada:
+            await ada.say("stream/request", {"direction": "upload"})
+            assert (await ada.until("stream/open"))["payload"]["stream_id"] != opened
+            await ada.say("mcp/withdraw", {"reason": "no"}, correlation_id=["p1"], id="w1")
+            assert (await ada.until("mcp/withdraw"))["id"] == "w1"
 
 
 async def test_what_cannot_be_stored_is_refused_until_the_disk_takes_it(tmp_path: Path) -> None:

@@ -173,17 +173,21 @@ def test_a_removal_also_closes_superseded_sockets(service: SpaceService) -> None
     assert service.tokens.identify("token-of-coder") is None
 
 
-def test_an_unstored_invitation_counts_for_this_run(
-    config: SpaceConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_invitation_or_removal_that_cannot_be_stored_is_refused(config: SpaceConfig, tmp_path: Path) -> None:
     state = tmp_path / "state"
     service = SpaceService(config, TokenBook.generate(config), state=state)
+    bobs_token = service.tokens.token_of("bob")
     state.write_text("a file where a folder should be")
-    token = said(service, ADA, "space/invite", participant_id="eve").answer["token"]
-    said(service, ADA, "space/kick", participant_id="bob")
-    assert service.tokens.identify(token) == "eve"
-    assert "invitation or removal of eve ends with this run" in caplog.text
-    assert "removal of bob ends with this run" in caplog.text
+    for kind, participant in (("space/invite", "eve"), ("space/kick", "bob")):
+        refused = said(service, ADA, kind, participant_id=participant).refused
+        assert refused is not None
+        assert refused.error == "not_stored"
+    assert "eve" not in service.space.membership.names
+    assert service.tokens.identify(bobs_token) == "bob"
+    state.unlink()
+    assert said(service, ADA, "space/kick", participant_id="bob").accepted is not None
+    again = SpaceService(config, TokenBook.generate(config), state=state)
+    assert again.tokens.identify(bobs_token) is None
 
 
 @pytest.fixture
