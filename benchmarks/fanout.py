@@ -1,14 +1,14 @@
-"""What one delivery costs the gateway, beside the floor: a bare server that writes one pre-framed message to all.
+"""Measures the CPU cost of a delivery in the gateway and in a bare server that only writes (the floor).
 
     python -m benchmarks.fanout [--members 10 100 1000] [--deliveries 50000] [--rounds 15] [--frames] [--asgi]
                                 [--durability memory flushed synced]
 
-Server and members run in processes of their own; only the server's CPU time (user and system) counts. The next
-message is sent when everybody has the last one: each costs the server one wake-up in both cases. The floor's server
-reads whatever arrives as "one message" and writes the same number of bytes to each member by `transport.write`, with
-no parsing, no decision and no framing. With `--frames` the messages are frames of an open stream. Short rounds
-alternate between the two and each pair gives a ratio, so that whatever else the machine does falls on both; medians
-are shown.
+Server and members run in separate processes. Only the server's CPU time (user and system) counts. Each message is sent
+when all members have received the one before, so that each costs the server one wake-up in both cases. The floor's
+server treats whatever arrives as one message and writes the same number of bytes to each member with
+`transport.write`: no parsing, no decision, no framing. With `--frames` the messages are frames of an open stream. Short
+rounds alternate between the two servers, and each pair gives a ratio, so that other load affects both. The table shows
+medians.
 """
 
 import argparse
@@ -48,19 +48,19 @@ Control = "multiprocessing.connection.Connection[Any, Any]"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One round: CPU seconds of the server, and how many deliveries they bought."""
+    """One round: CPU seconds of the server and the number of deliveries."""
 
     cpu_seconds: float
     deliveries: int
 
     @property
     def microseconds(self) -> float:
-        """CPU per delivery."""
+        """CPU time per delivery."""
         return self.cpu_seconds / self.deliveries * 1e6
 
 
 def token(index: int) -> str:
-    """A member's token."""
+    """Token of a member."""
     return f"token-{index}"
 
 
@@ -78,7 +78,7 @@ def space_of(members: int) -> SpaceConfig:
 
 
 def keep_to_core(number: int) -> None:
-    """Stay on one core: wandering between them changes what a wake-up costs more than what is measured here."""
+    """Pin this process to one core: migrations change the cost of a wake-up more than the measured difference."""
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[number % len(cores)]})
@@ -88,14 +88,14 @@ def keep_to_core(number: int) -> None:
 
 
 def answer_clock(control: Any) -> None:
-    """Tell this process's CPU time whenever asked, until told to stop."""
+    """Answer requests for this process's CPU time until asked to stop."""
     while control.recv() == "cpu":
         control.send(time.process_time())
     os._exit(0)
 
 
 async def gateway_server(control: Any, *, members: int, direct: bool) -> None:
-    """The gateway as it is, its logs as they are configured by default."""
+    """Run the gateway with its default configuration, logs included."""
     config = space_of(members)
     book = TokenBook.generate(config)
     state = Path(os.environ["BENCHMARK_STATE"])
@@ -105,7 +105,7 @@ async def gateway_server(control: Any, *, members: int, direct: bool) -> None:
 
 
 class Bare(asyncio.Protocol):
-    """A member's connection to the floor's server."""
+    """Connection of a member to the floor's server."""
 
     def __init__(self, everybody: "list[asyncio.Transport]", framed: bytes) -> None:
         self.everybody = everybody
@@ -135,7 +135,7 @@ class Bare(asyncio.Protocol):
 
 
 async def floor_server(control: Any) -> None:
-    """Nothing but the writes."""
+    """Run the floor's server, which only writes."""
     everybody: list[asyncio.Transport] = []
     framed = frame_message(message(0))
     server = await asyncio.get_running_loop().create_server(lambda: Bare(everybody, framed), "127.0.0.1", 0)
@@ -144,7 +144,7 @@ async def floor_server(control: Any) -> None:
 
 
 def run_server(control: Any, kind: str, members: int) -> None:
-    """The body of a server process."""
+    """Run a server process."""
     keep_to_core(0)
     threading.Thread(target=answer_clock, args=(control,), daemon=True).start()
     options = {"use_uvloop": has_uvloop()}
@@ -160,7 +160,7 @@ def run_server(control: Any, kind: str, members: int) -> None:
 
 @contextmanager
 def server_process(kind: str, members: int) -> Iterator[tuple[int, Any]]:
-    """A server process: its port and the line to ask it for its CPU time."""
+    """A server process: its port, and the pipe for requests of its CPU time."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=run_server, args=(theirs, kind, members), daemon=True)
@@ -182,7 +182,7 @@ def stream_frame(index: int) -> str:
 
 
 def message(index: int) -> str:
-    """A chat with every header filled in, of one length whatever the index: what goes in comes out unchanged."""
+    """A complete chat envelope, of the same length for every index, that the gateway passes on unchanged."""
     return json.dumps(
         {
             "protocol": "mew/v0.4",
@@ -197,14 +197,14 @@ def message(index: int) -> str:
 
 
 def masked(text: str) -> bytes:
-    """A client's text frame; an all-zero mask is a valid one."""
+    """A text frame of a client, with the mask zero, which is valid."""
     data = text.encode()
     size = bytes([0x80 | len(data)]) if len(data) < 126 else bytes([0x80 | 126]) + len(data).to_bytes(2)
     return b"\x81" + size + b"\0\0\0\0" + data
 
 
 class Members:
-    """All members' sockets, read by one poller."""
+    """Sockets of all members, read by one poller."""
 
     def __init__(self, port: int, count: int, *, joins: bool) -> None:
         self.poller = select.epoll()
@@ -237,7 +237,7 @@ class Members:
         self.read_until_quiet(0)
 
     def read(self, seconds: float) -> bool:
-        """Read whatever is there. Returns whether something was."""
+        """Read available data. Returns whether there was any."""
         ready = self.poller.poll(seconds)
         for number, _ in ready:
             with_room = self.sockets[number]
@@ -250,24 +250,24 @@ class Members:
         return bool(ready)
 
     def read_until(self, number: int, size: int) -> None:
-        """Read until one socket has got so many bytes in all."""
+        """Read until one socket has received this many bytes in total."""
         while self.received[number] < size:
             if not self.read(10):
-                raise TimeoutError("a member waits in vain")
+                raise TimeoutError("a member received no data in time")
 
     def read_until_quiet(self, seconds: float) -> None:
-        """Read until nothing comes any more."""
+        """Read until nothing more arrives."""
         while self.read(seconds):
             pass
 
     def open_stream(self) -> None:
-        """Let the sender open the stream whose frames it is going to send, and everybody hear of it."""
+        """Open the sender's stream and wait until all members have been notified."""
         asked = {"kind": "stream/request", "payload": {"direction": "upload"}}
         self.sender.sendall(masked(json.dumps(asked)))
         self.read_until_quiet(0.5)
 
     def exchange(self, messages: int, written: Callable[[int], str] = message) -> None:
-        """Send messages one after another, each when everybody has the last one."""
+        """Send messages one by one, each when all members have received the one before."""
         size = len(frame_message(message(0))) * len(self.sockets)
         due = self.total
         for index in range(messages):
@@ -275,17 +275,17 @@ class Members:
             self.sender.sendall(masked(written(index)))
             while self.total < due:
                 if not self.read(10):
-                    raise TimeoutError("members wait in vain")
+                    raise TimeoutError("members received no data in time")
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         for one in self.sockets.values():
             one.close()
         self.poller.close()
 
 
 class Bench:
-    """A running server with its members, to be measured again and again."""
+    """A running server with its members, for repeated rounds."""
 
     def __init__(self, port: int, control: Any, *, members: int, joins: bool, frames: bool = False) -> None:
         self.control = control
@@ -297,13 +297,13 @@ class Bench:
         self.members.exchange(20, self.written)
 
     def cpu(self) -> float:
-        """The server's CPU seconds so far."""
+        """CPU seconds of the server so far."""
         self.control.send("cpu")
         seconds: float = self.control.recv()
         return seconds
 
     def round(self, messages: int) -> Measured:
-        """One round."""
+        """Run one round."""
         before = self.cpu()
         self.members.exchange(messages, self.written)
         return Measured(self.cpu() - before, messages * len(self.members.sockets))
@@ -312,7 +312,7 @@ class Bench:
 def compare(
     members: int, deliveries: int, rounds: int, kind: str, *, frames: bool = False
 ) -> tuple[float, float, float]:
-    """Medians: CPU microseconds per delivery of the floor and of the gateway, and their ratio round by round."""
+    """Medians of CPU microseconds per delivery, of the floor and of the gateway, and of their ratio by round."""
     messages = max(20, deliveries // members)
     whole = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     with server_process("floor", members) as floor, server_process(kind, members) as gateway:

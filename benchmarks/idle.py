@@ -1,12 +1,12 @@
-"""What an idle connection costs the gateway in memory, beside a bare `websockets` server.
+"""Measures the memory of an idle connection in the gateway and in a bare `websockets` server.
 
     python -m benchmarks.idle [--connections 10000]
 
-Server and clients run in processes of their own; only the server's resident memory counts, before the first
-connection and after all of them joined and nothing more happens. The connections of the gateway are members of one
-space: each joins with the bearer header of one of its people, who may hold many sockets, so that the figure is that of
-connections and not of names. The bare server keeps its connections open and reads. Needs about twice as many file
-descriptors as connections over all; the soft limit is raised to the hard one.
+Server and clients run in separate processes. Only the server's resident memory counts: before the first connection, and
+after all have joined and the server is idle. The gateway's connections are members of one space: each joins with the
+bearer header of one of its people, who may hold many sockets, so that the result depends on connections, not on names.
+The bare server keeps its connections open and reads. The benchmark needs about twice as many file descriptors as
+connections; it raises the soft limit to the hard one.
 """
 
 import argparse
@@ -34,27 +34,27 @@ PAGE_BYTES = resource.getpagesize()
 
 
 def space_of(connections: int) -> SpaceConfig:
-    """A space of a hundred people who may hold that many sockets."""
+    """A space of a hundred people who may hold this many sockets together."""
     people = {f"m{index}": {"tokens": [f"t{index}"]} for index in range(PEOPLE)}
-    limits = {"sockets_per_member": connections + PEOPLE, "ping_interval_seconds": 0}  # nobody answers pings here
+    limits = {"sockets_per_member": connections + PEOPLE, "ping_interval_seconds": 0}  # the clients do not answer pings
     return parse_space(json.dumps({"space": {"id": "idle"}, "participants": people, "limits": limits}))
 
 
 def resident_bytes() -> int:
-    """This process's resident memory, from the kernel."""
+    """Resident memory of this process, as the kernel reports it."""
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - there is nothing to gain here
         return int(file.read().split()[1]) * PAGE_BYTES
 
 
 def answer_memory(control: Any) -> None:
-    """Tell this process's memory whenever asked, until told to stop."""
+    """Answer requests for this process's memory until asked to stop."""
     while control.recv() == "memory":
         control.send(resident_bytes())
     os._exit(0)
 
 
 async def gateway_server(control: Any, connections: int) -> None:
-    """The gateway."""
+    """Run the gateway."""
     config = space_of(connections)
     async with serve_gateway(config, tokens=TokenBook.generate(config)) as gateway:
         control.send(gateway.port)
@@ -62,7 +62,7 @@ async def gateway_server(control: Any, connections: int) -> None:
 
 
 async def bare_server(control: Any, _connections: int) -> None:
-    """`websockets`, compression off as in the gateway."""
+    """Run `websockets` without compression, as in the gateway."""
 
     async def keep(connection: ServerConnection) -> None:
         async for _ in connection:
@@ -75,7 +75,7 @@ async def bare_server(control: Any, _connections: int) -> None:
 
 
 def run_server(control: Any, kind: str, connections: int) -> None:
-    """The body of a server process."""
+    """Run a server process."""
     raise_limit()
     threading.Thread(target=answer_memory, args=(control,), daemon=True).start()
     body = gateway_server if kind == "gateway" else bare_server
@@ -84,7 +84,7 @@ def run_server(control: Any, kind: str, connections: int) -> None:
 
 @contextmanager
 def server_process(kind: str, connections: int) -> Iterator[tuple[int, Any]]:
-    """A server's port and the pipe to ask it by."""
+    """A server process: its port, and the pipe for requests to it."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=run_server, args=(theirs, kind, connections))
     process.start()
@@ -96,14 +96,14 @@ def server_process(kind: str, connections: int) -> Iterator[tuple[int, Any]]:
 
 
 def raise_limit() -> int:
-    """Allow as many file descriptors as may be allowed. Returns how many."""
+    """Raise the limit of file descriptors to the hard limit. Returns it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 
 def connect(port: int, index: int) -> socket.socket:
-    """One connection that has shaken hands, with a token in its header."""
+    """Open a connection with a token in its header and complete the handshake."""
     one = socket.create_connection(("127.0.0.1", port), timeout=30)
     one.sendall(
         b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -119,14 +119,14 @@ def connect(port: int, index: int) -> socket.socket:
 
 
 def ask(control: Any) -> int:
-    """The server's resident memory."""
+    """Resident memory of the server."""
     control.send("memory")
     answer: int = control.recv()
     return answer
 
 
 def measure(kind: str, connections: int) -> tuple[float, float]:
-    """Memory before any connection in MiB, and bytes per idle connection in KiB."""
+    """Memory before any connection in MiB, and memory per idle connection in KiB."""
     with server_process(kind, connections) as (port, control):
         held = [connect(port, index) for index in range(PEOPLE)]  # so that what is made once is made
         before = settled(control)
@@ -138,7 +138,7 @@ def measure(kind: str, connections: int) -> tuple[float, float]:
 
 
 def settled(control: Any) -> int:
-    """Memory once it no longer changes: every connection has joined by then."""
+    """Memory once it is stable, when every connection has joined."""
     last, quiet = -1, 0
     while quiet < 5:
         time.sleep(0.3)
