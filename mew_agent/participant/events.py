@@ -223,7 +223,7 @@ _CLOSING_KINDS: Mapping[str, HowClosed] = {
 class HistoryGap(SpaceEvent):
     """Envelopes were missed while the connection was lost, and the gateway cannot deliver them any more.
 
-    They lie behind the position `after` and before `before`, as far as these are known (`<epoch>-<sequence>`). `reason`
+    They lie between the positions `after` and `before`, as far as these are known (`<epoch>-<sequence>`). `reason`
     is `history_gone` (more was sent than the gateway keeps), `other_epoch` (the gateway restarted without its history)
     or `not_supported` (the gateway keeps none, so anything may be missing).
     """
