@@ -1,4 +1,4 @@
-"""A gateway as a client meets it: over real sockets and HTTP."""
+"""A running gateway, tested over sockets and HTTP."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every bound of a space, with limits small enough to be reached."""
+"""The limits of a space, small enough to be reached in a test."""
 
 import itertools
 import json
@@ -51,7 +51,7 @@ async def test_names_above_the_limit_are_refused() -> None:
 
 
 @rule("limit.sockets")
-async def test_a_person_holds_so_many_sockets_and_no_more() -> None:
+async def test_the_sockets_of_a_person_are_limited() -> None:
     async with (
         bounded(sockets_per_member=2) as gateway,
         joined(gateway, "bob"),
@@ -68,7 +68,7 @@ async def test_a_person_holds_so_many_sockets_and_no_more() -> None:
 
 
 @rule("limit.grants")
-async def test_so_much_is_granted_and_no_more() -> None:
+async def test_the_grants_of_a_participant_are_limited() -> None:
     async with bounded(grants_per_member=2) as gateway, joined(gateway, "ada") as ada:
         patterns = [{"kind": f"x/{number}"} for number in range(3)]
         await ada.say("capability/grant", {"recipient": "bob", "capabilities": patterns})
@@ -78,7 +78,7 @@ async def test_so_much_is_granted_and_no_more() -> None:
 
 
 @rule("limit.kept")
-async def test_what_late_joiners_are_told_of_is_bounded() -> None:
+async def test_payloads_kept_for_late_joiners_are_limited() -> None:
     async with bounded(kept_payload_bytes=300) as gateway, joined(gateway, "ada") as ada:
         long = "x" * 400
         for kind, payload in (
@@ -105,14 +105,14 @@ async def test_what_late_joiners_are_told_of_is_bounded() -> None:
 
 
 @rule("limit.join")
-async def test_who_does_not_join_in_time_is_let_go() -> None:
+async def test_a_socket_that_does_not_join_is_closed() -> None:
     async with bounded(join_timeout_seconds=0.05) as gateway, opened(gateway) as nobody:
         assert (await nobody.error())["error"] == "not_joined"
         assert (await nobody.closing())[0] == 4401
 
 
 @rule("limit.ping")
-async def test_a_socket_that_is_silent_when_asked_is_closed() -> None:
+async def test_a_socket_that_answers_no_ping_is_closed() -> None:
     async with bounded(ping_interval_seconds=0.05, ping_timeout_seconds=0.05) as gateway:
         join = {"type": "join", "space": "demo", "token": gateway.token_of("bob")}
 
@@ -130,7 +130,7 @@ async def test_a_socket_that_is_silent_when_asked_is_closed() -> None:
 
 
 @rule("limit.slow")
-async def test_who_does_not_read_is_told_and_let_go() -> None:
+async def test_a_slow_consumer_is_disconnected() -> None:
     async with bounded(write_buffer_bytes=65_536, message_bytes=65_536) as gateway:
         join = {"type": "join", "space": "demo", "token": gateway.token_of("bob")}
         async with joined(gateway, "ada") as ada:
@@ -153,7 +153,7 @@ async def test_who_does_not_read_is_told_and_let_go() -> None:
 
 @rule("limit.history")
 @pytest.mark.parametrize("limit", [{"history_envelopes": 3}, {"history_bytes": 500}])
-async def test_so_much_is_kept_and_a_place_before_it_is_gone(limit: dict[str, int]) -> None:
+async def test_the_history_is_limited(limit: dict[str, int]) -> None:
     async with bounded(**limit) as gateway, httpx2.AsyncClient(trust_env=False) as client:
         headers = {"authorization": f"Bearer {gateway.token_of('bob')}"}
         address = f"{gateway.url}/participants/bob/messages"

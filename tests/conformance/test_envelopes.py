@@ -1,4 +1,4 @@
-"""What travels, to whom, and what is refused."""
+"""Which envelopes are delivered, to whom, and which are refused."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ async def refused(client: Client, message: dict[str, Any]) -> dict[str, Any]:
 
 @rule("envelope.filled")
 @pytest.mark.parametrize("missing", [{}, {"protocol": None, "id": None, "ts": None, "from": None}])
-async def test_missing_headers_are_filled(gateway: RunningGateway, missing: dict[str, None]) -> None:
+async def test_missing_headers_are_filled_in(gateway: RunningGateway, missing: dict[str, None]) -> None:
     async with joined(gateway, "bob") as bob:
         one = await echoed(bob, {"kind": "chat", "payload": {"text": "x"}, **missing})
         two = await echoed(bob, {"kind": "chat", "payload": {"text": "x"}, **missing})
@@ -34,7 +34,7 @@ async def test_missing_headers_are_filled(gateway: RunningGateway, missing: dict
 
 
 @rule("envelope.kept")
-async def test_what_was_written_arrives(gateway: RunningGateway) -> None:
+async def test_an_envelope_arrives_as_written(gateway: RunningGateway) -> None:
     message = {
         "protocol": "mew/v0.4",
         "id": "mine-1",
@@ -52,7 +52,7 @@ async def test_what_was_written_arrives(gateway: RunningGateway) -> None:
 
 
 @rule("envelope.from")
-async def test_nobody_speaks_as_another(gateway: RunningGateway) -> None:
+async def test_a_foreign_from_is_refused(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         answer = await refused(bob, {"kind": "chat", "from": "ada", "payload": {"text": "x"}})
         assert answer["payload"]["error"] == "identity_mismatch"
@@ -60,7 +60,7 @@ async def test_nobody_speaks_as_another(gateway: RunningGateway) -> None:
 
 
 @rule("envelope.version")
-async def test_two_versions_are_spoken(gateway: RunningGateway) -> None:
+async def test_two_protocol_versions_are_accepted(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob:
         for version in ("mew/v0.3", "mew/v0.4"):
             answer = await echoed(bob, {"protocol": version, "kind": "chat", "payload": {"text": "x"}})
@@ -90,7 +90,7 @@ async def test_json_is_compact_and_strict(gateway: RunningGateway) -> None:
 
 @rule("envelope.kind")
 @pytest.mark.parametrize("kind", [None, "", "  "])
-async def test_a_kind_is_needed(gateway: RunningGateway, kind: str | None) -> None:
+async def test_an_envelope_without_kind_is_refused(gateway: RunningGateway, kind: str | None) -> None:
     async with joined(gateway, "ada") as ada:
         answer = await refused(ada, {"kind": kind, "payload": {}})
     assert answer["payload"]["error"] == "invalid_envelope"
@@ -98,7 +98,7 @@ async def test_a_kind_is_needed(gateway: RunningGateway, kind: str | None) -> No
 
 @rule("routing.everybody")
 @pytest.mark.parametrize("to", [None, [], ["ada"], ["nobody"], ["bob"]])
-async def test_everybody_hears_everything(gateway: RunningGateway, to: list[str] | None) -> None:
+async def test_every_member_receives_every_envelope(gateway: RunningGateway, to: list[str] | None) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
         await bob.chat("heard", to=to)
         for one in (ada, bob, coder):
@@ -120,7 +120,7 @@ async def test_frames_and_envelopes_of_a_sender_keep_their_order(gateway: Runnin
 
 @rule("routing.system")
 @pytest.mark.parametrize("kind", ["system/welcome", "system/presence", "system/error", "system/own"])
-async def test_the_gateways_words_are_its_own(gateway: RunningGateway, kind: str) -> None:
+async def test_system_kinds_are_reserved(gateway: RunningGateway, kind: str) -> None:
     async with joined(gateway, "ada") as ada:
         assert (await refused(ada, {"kind": kind}))["payload"]["error"] == "reserved_kind"
         register = (await refused(ada, {"kind": "system/register"}))["payload"]
@@ -129,7 +129,7 @@ async def test_the_gateways_words_are_its_own(gateway: RunningGateway, kind: str
 
 
 @rule("routing.heartbeat")
-async def test_a_heartbeat_goes_nowhere(gateway: RunningGateway) -> None:
+async def test_a_heartbeat_is_not_delivered(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
         await coder.say("system/heartbeat")
         await coder.chat("next")
@@ -141,14 +141,16 @@ async def test_a_heartbeat_goes_nowhere(gateway: RunningGateway) -> None:
 @pytest.mark.parametrize(
     "message", [{"kind": "chat"}, {"kind": "chat", "payload": {"text": ""}}, {"kind": "mcp/request", "payload": {}}]
 )
-async def test_what_makes_a_message_of_its_kind_is_needed(gateway: RunningGateway, message: dict[str, Any]) -> None:
+async def test_a_message_without_its_required_field_is_refused(
+    gateway: RunningGateway, message: dict[str, Any]
+) -> None:
     async with joined(gateway, "ada") as ada:
         payload = (await refused(ada, message))["payload"]
     assert (payload["error"], payload["code"]) == ("invalid_payload", "VALIDATION_ERROR")
 
 
 @rule("error.full", "error.violation")
-async def test_a_violation_is_told_whole_and_to_its_sender_alone(gateway: RunningGateway) -> None:
+async def test_a_violation_goes_to_its_sender_alone(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         answer = await refused(bob, {"kind": "mcp/request", "id": "q", "payload": {"method": "tools/list"}})
         assert [one["kind"] for one in await ada.seen_so_far()] == ["system/presence"]
@@ -163,7 +165,7 @@ async def test_a_violation_is_told_whole_and_to_its_sender_alone(gateway: Runnin
 
 @rule("error.garbage")
 @pytest.mark.parametrize("garbage", ["", "{", "null", "[]", "5", '"x"', "#", "##", "#half", b"\x00", '{"kind":{}}'])
-async def test_garbage_costs_one_error(gateway: RunningGateway, garbage: str | bytes) -> None:
+async def test_an_unreadable_message_gets_one_error(gateway: RunningGateway, garbage: str | bytes) -> None:
     async with joined(gateway, "bob") as bob:
         await bob.send(garbage)
         refusal = await bob.next()
@@ -189,7 +191,7 @@ async def test_a_proposal_is_fulfilled_and_answered(gateway: RunningGateway) -> 
 
 
 @rule("proposal.withdraw", "proposal.reject")
-async def test_only_its_proposer_withdraws_and_others_reject(gateway: RunningGateway) -> None:
+async def test_only_the_proposer_withdraws_a_proposal(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob, joined(gateway, "ada") as ada:
         await bob.say("mcp/proposal", {"method": "tools/call"}, id="p")
         await ada.until("mcp/proposal")

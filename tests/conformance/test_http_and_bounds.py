@@ -1,4 +1,4 @@
-"""HTTP, limits and logs."""
+"""HTTP routes, limits and logs."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.support.gateway_client import joined, opened
 
 
 @rule("http.health", "http.participants")
-async def test_open_routes_tell_who_is_here(gateway: RunningGateway, http: Http) -> None:
+async def test_open_routes_list_participants(gateway: RunningGateway, http: Http) -> None:
     async with joined(gateway, "bob"):
         health = (await http.get("/health")).json()
         listed = (await http.get("/participants")).json()["participants"]
@@ -33,7 +33,7 @@ async def test_open_routes_tell_who_is_here(gateway: RunningGateway, http: Http)
 
 
 @rule("http.post")
-async def test_by_http_is_by_the_same_way(gateway: RunningGateway, http: Http) -> None:
+async def test_an_http_envelope_follows_the_same_rules(gateway: RunningGateway, http: Http) -> None:
     async with joined(gateway, "ada") as ada:
         message = {"id": "mine", "ts": "2020-01-01T00:00:00Z", "kind": "chat", "payload": {"text": "hi"}}
         answer = await http.post("bob", message)
@@ -75,7 +75,7 @@ async def test_a_refusal_has_a_status_and_a_json_body(
 
 
 @rule("http.answers")
-async def test_answers_tell_what_was_brought_about(gateway: RunningGateway, http: Http) -> None:
+async def test_http_answers_say_what_changed(gateway: RunningGateway, http: Http) -> None:
     async with joined(gateway, "files"), joined(gateway, "coder"):
         opened_ = (await http.post("coder", {"kind": "stream/request", "payload": {"direction": "upload"}})).json()
         assert (opened_["status"], opened_["stream_id"]) == ("stream_opened", "stream-1")
@@ -100,7 +100,7 @@ async def test_answers_tell_what_was_brought_about(gateway: RunningGateway, http
 
 
 @rule("http.poll")
-async def test_a_poll_goes_on_where_the_last_one_ended(http: Http) -> None:
+async def test_a_poll_continues_at_its_position(http: Http) -> None:
     place = (await http.get("/participants/bob/messages", "bob")).json()["next"]
     for text in ("one", "two"):
         await http.post("bob", {"kind": "chat", "payload": {"text": text}})
@@ -110,7 +110,7 @@ async def test_a_poll_goes_on_where_the_last_one_ended(http: Http) -> None:
 
 
 @rule("http.events")
-async def test_events_go_on_behind_the_last_one_seen(gateway: RunningGateway, http: Http) -> None:
+async def test_events_resume_after_the_last_one_seen(gateway: RunningGateway, http: Http) -> None:
     start = (await http.get("/participants/bob/messages", "bob")).json()["next"]
     for text in ("one", "two", "three"):
         await http.post("bob", {"kind": "chat", "payload": {"text": text}})
@@ -143,7 +143,7 @@ async def events(
 
 
 @rule("http.virtual")
-async def test_a_log_is_a_member(tmp_path: Path) -> None:
+async def test_an_output_log_receives_as_a_member(tmp_path: Path) -> None:
     early, lazy = tmp_path / "early.log", tmp_path / "deep" / "lazy.log"
     config = parse_space(
         json.dumps(
@@ -187,7 +187,7 @@ async def lines(path: Path, count: int) -> list[dict[str, Any]]:
 
 
 @rule("limit.size")
-async def test_too_long_a_message_ends_its_sender_alone(gateway: RunningGateway) -> None:
+async def test_a_message_above_the_limit_closes_its_sender(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         await bob.chat("x" * 70_000)
         assert (await bob.closing())[0] == 1009
@@ -195,7 +195,7 @@ async def test_too_long_a_message_ends_its_sender_alone(gateway: RunningGateway)
 
 
 @rule("limit.depth")
-async def test_too_deep_a_message_is_refused(gateway: RunningGateway) -> None:
+async def test_a_message_nested_too_deeply_is_refused(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob:
         for levels in (40, 400, 30_000):
             await bob.send('{"kind":"chat","payload":{"text":"x","deep":' + "[" * levels + "]" * levels + "}}")
@@ -203,7 +203,7 @@ async def test_too_deep_a_message_is_refused(gateway: RunningGateway) -> None:
 
 
 @rule("limit.rate", "limit.members")
-async def test_bounds_of_a_space_are_told() -> None:
+async def test_limits_of_a_space_are_enforced() -> None:
     limits = "limits: {envelopes_per_second: 0.001, envelope_burst: 2, members: 2}"
     config = parse_space(f"space: {{id: demo}}\nparticipants: {{ada: {{}}, bob: {{}}, eve: {{}}}}\n{limits}")
     async with serve_gateway(config) as gateway, joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
@@ -219,7 +219,7 @@ async def test_bounds_of_a_space_are_told() -> None:
 
 
 @rule("log.envelopes", "log.decisions")
-async def test_the_logs_tell_what_happened_in_the_references_form(gateway: RunningGateway, state: Path) -> None:
+async def test_logs_have_the_form_of_the_typescript_gateway(gateway: RunningGateway, state: Path) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         await bob.chat("x", id="good")
         await bob.say("participant/clear", id="bad")

@@ -1,4 +1,4 @@
-"""Coming in, and what a joiner and the others learn."""
+"""Joining, and what the joiner and the others get."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from tests.support.gateway_client import joined, opened
 
 
 @rule("join.frame", "welcome.contents", "welcome.baseline", "welcome.star")
-async def test_a_join_frame_is_welcomed(gateway: RunningGateway) -> None:
+async def test_a_join_frame_gets_a_welcome(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada"), opened(gateway) as bob:
         await bob.send({"type": "join", "space": "demo", "token": gateway.token_of("bob"), "participantId": "bob"})
         welcome = await bob.next()
@@ -30,7 +30,7 @@ async def test_a_join_frame_is_welcomed(gateway: RunningGateway) -> None:
 @rule("join.envelope")
 @pytest.mark.parametrize("key", ["participantId", "participant_id", "participant"])
 @pytest.mark.parametrize("nested", [True, False])
-async def test_a_join_envelope_is_welcomed(gateway: RunningGateway, key: str, nested: bool) -> None:
+async def test_a_join_envelope_gets_a_welcome(gateway: RunningGateway, key: str, nested: bool) -> None:
     keys: dict[str, Any] = {"space": "demo", "token": gateway.token_of("bob"), key: "bob"}
     async with opened(gateway) as bob:
         await bob.send({"kind": "system/join", "payload": keys} if nested else {"kind": "system/join", **keys})
@@ -38,7 +38,7 @@ async def test_a_join_envelope_is_welcomed(gateway: RunningGateway, key: str, ne
 
 
 @rule("join.header")
-async def test_a_header_is_enough_and_a_frame_after_it_welcomes_again(gateway: RunningGateway) -> None:
+async def test_a_bearer_header_joins(gateway: RunningGateway) -> None:
     header = {"Authorization": f"Bearer {gateway.token_of('coder')}"}
     async with joined(gateway, "ada") as ada, opened(gateway, "coder", additional_headers=header) as coder:
         assert (await coder.next())["kind"] == "system/welcome"
@@ -49,7 +49,7 @@ async def test_a_header_is_enough_and_a_frame_after_it_welcomes_again(gateway: R
 
 @rule("join.any-path")
 @pytest.mark.parametrize("path", ["/", "/ws?space=demo", "/participants/bob/ws", "/spaces/demo/anything?x=1"])
-async def test_every_path_is_a_way_in(gateway: RunningGateway, path: str) -> None:
+async def test_every_path_accepts_websockets(gateway: RunningGateway, path: str) -> None:
     from websockets.asyncio.client import connect
 
     async with connect(gateway.ws_url + path) as socket:
@@ -58,7 +58,7 @@ async def test_every_path_is_a_way_in(gateway: RunningGateway, path: str) -> Non
 
 
 @rule("join.pipelined")
-async def test_what_follows_the_join_at_once_is_heard(gateway: RunningGateway) -> None:
+async def test_messages_right_after_the_join_are_handled(gateway: RunningGateway) -> None:
     async with opened(gateway, "bob") as bob:
         await bob.join(gateway.token_of("bob"))
         for number in range(20):
@@ -69,7 +69,7 @@ async def test_what_follows_the_join_at_once_is_heard(gateway: RunningGateway) -
 
 @rule("join.token")
 @pytest.mark.parametrize(("token", "name"), [("wrong", "bob"), (None, "bob"), ("bob", "ada"), ("wrong", "ada")])
-async def test_a_token_names_one_participant(gateway: RunningGateway, token: str | None, name: str) -> None:
+async def test_a_wrong_token_is_refused(gateway: RunningGateway, token: str | None, name: str) -> None:
     given = gateway.token_of("bob") if token == "bob" else token
     async with joined(gateway, "ada"), opened(gateway) as stranger:
         await stranger.join(given, participant=name)
@@ -78,7 +78,7 @@ async def test_a_token_names_one_participant(gateway: RunningGateway, token: str
 
 
 @rule("join.space")
-async def test_an_unknown_space_is_told(gateway: RunningGateway) -> None:
+async def test_an_unknown_space_is_refused(gateway: RunningGateway) -> None:
     async with opened(gateway, "bob") as bob:
         await bob.join(gateway.token_of("bob"), space="elsewhere")
         assert (await bob.error())["error"] == "space_not_found"
@@ -86,7 +86,7 @@ async def test_an_unknown_space_is_told(gateway: RunningGateway) -> None:
 
 
 @rule("join.first")
-async def test_who_has_not_joined_is_told_so(gateway: RunningGateway) -> None:
+async def test_a_message_before_the_join_is_refused(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, opened(gateway, "bob") as bob:
         await bob.chat("hello", id="early")
         refusal = await bob.next()
@@ -96,14 +96,14 @@ async def test_who_has_not_joined_is_told_so(gateway: RunningGateway) -> None:
 
 
 @rule("join.timeout")
-async def test_silence_is_ended(gateway: RunningGateway) -> None:
+async def test_a_silent_socket_is_closed(gateway: RunningGateway) -> None:
     async with opened(gateway) as silent:
         assert (await silent.error())["error"] == "not_joined"
         assert (await silent.closing())[0] == 4401
 
 
 @rule("join.superseded")
-async def test_the_newest_socket_of_an_agent_counts(gateway: RunningGateway) -> None:
+async def test_a_new_socket_of_an_agent_supersedes_the_older_one(gateway: RunningGateway) -> None:
     async with joined(gateway, "coder") as older, joined(gateway, "coder") as newer:
         assert (await older.error())["error"] == "superseded"
         await newer.chat("new")
@@ -123,7 +123,7 @@ async def test_a_person_may_hold_several_sockets(gateway: RunningGateway) -> Non
 
 
 @rule("welcome.unicast", "presence.join-leave")
-async def test_others_hear_of_coming_and_going_and_see_no_welcome(gateway: RunningGateway) -> None:
+async def test_others_get_presences_and_no_welcome(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada:
         async with joined(gateway, "bob") as bob:
             assert await bob.seen_so_far() == []

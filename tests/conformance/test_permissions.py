@@ -1,4 +1,4 @@
-"""Capabilities: how they are read, given and taken; and who has a place in a space."""
+"""Capabilities, grants, invitations, removals and controls."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ async def may(client: Client, kind: str, payload: Any = None, **headers: Any) ->
 
 
 @rule("capability.payload", "capability.to")
-async def test_patterns_are_matched_in_depth_and_by_addressee(gateway: RunningGateway) -> None:
+async def test_patterns_match_payloads_and_addressees(gateway: RunningGateway) -> None:
     def call(name: str) -> dict[str, Any]:
         return {"method": "tools/call", "params": {"name": name}}
 
@@ -42,7 +42,7 @@ async def test_patterns_are_matched_in_depth_and_by_addressee(gateway: RunningGa
 
 
 @rule("capability.grant", "capability.cumulative", "capability.ack")
-async def test_a_grant_counts_at_once_and_adds_up(gateway: RunningGateway) -> None:
+async def test_grants_take_effect_at_once_and_accumulate(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         for capability in (CALL, {"kind": "reasoning/*"}):
             payload = {"recipient": "bob", "capabilities": [capability]}
@@ -59,7 +59,7 @@ async def test_a_grant_counts_at_once_and_adds_up(gateway: RunningGateway) -> No
 
 
 @rule("capability.own")
-async def test_nobody_gives_what_it_does_not_hold(gateway: RunningGateway) -> None:
+async def test_a_grant_beyond_ones_own_capabilities_is_refused(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
         await bob.say("capability/grant", {"recipient": "coder", "capabilities": [CALL]}, id="g")
         refusal = await bob.until("system/error")
@@ -70,7 +70,7 @@ async def test_nobody_gives_what_it_does_not_hold(gateway: RunningGateway) -> No
 
 
 @rule("capability.recipient")
-async def test_a_recipient_is_somebody(gateway: RunningGateway) -> None:
+async def test_an_unknown_recipient_is_refused(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         await ada.say("capability/grant", {"recipient": "Bob", "capabilities": [CALL]})
         assert CALL in (await bob.until("system/welcome"))["payload"]["you"]["capabilities"]
@@ -80,7 +80,7 @@ async def test_a_recipient_is_somebody(gateway: RunningGateway) -> None:
 
 @rule("capability.revoke")
 @pytest.mark.parametrize("by", [{"grant_id": "g"}, {"capabilities": [CALL]}])
-async def test_what_was_granted_is_taken_back(gateway: RunningGateway, by: dict[str, Any]) -> None:
+async def test_a_grant_can_be_revoked(gateway: RunningGateway, by: dict[str, Any]) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         await ada.say("capability/grant", {"recipient": "bob", "capabilities": [CALL]}, id="g")
         await bob.until("capability/grant")
@@ -91,9 +91,7 @@ async def test_what_was_granted_is_taken_back(gateway: RunningGateway, by: dict[
 
 
 @rule("capability.end", "stream.owner-gone")
-async def test_what_an_absent_participant_held_ends_after_a_while(
-    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_grants_of_an_absent_participant_end(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(space_module, "OWNER_GRACE", space_module.OWNER_GRACE * 0)
     async with joined(gateway, "ada") as ada:
         async with joined(gateway, "coder") as coder:
@@ -108,7 +106,7 @@ async def test_what_an_absent_participant_held_ends_after_a_while(
 
 
 @rule("space.invite", "space.invite-ack")
-async def test_an_invitation_makes_a_place_that_lasts(gateway: RunningGateway) -> None:
+async def test_an_invited_participant_stays_one(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         payload = {"participant_id": "eve", "initial_capabilities": [{"kind": "chat"}], "reason": "help"}
         await ada.say("space/invite", payload, id="i")
@@ -127,7 +125,7 @@ async def test_an_invitation_makes_a_place_that_lasts(gateway: RunningGateway) -
 
 
 @rule("space.invite-again", "space.invite-name")
-async def test_an_invitation_needs_a_new_and_proper_name(gateway: RunningGateway) -> None:
+async def test_an_invitation_needs_a_new_valid_id(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada:
         await ada.say("space/invite", {"participant_id": "bob"})
         payload = (await ada.until("space/invite-ack"))["payload"]
@@ -140,7 +138,7 @@ async def test_an_invitation_needs_a_new_and_proper_name(gateway: RunningGateway
 
 
 @rule("space.kick")
-async def test_who_is_kicked_stays_out(gateway: RunningGateway) -> None:
+async def test_a_removed_participant_cannot_join_again(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         await ada.say("space/kick", {"participant_id": "bob", "reason": "loud"})
         assert (await bob.next())["payload"]["reason"] == "loud"
@@ -155,7 +153,7 @@ async def test_who_is_kicked_stays_out(gateway: RunningGateway) -> None:
 
 
 @rule("control.pause", "control.resume")
-async def test_a_paused_participant_is_held_to_it(gateway: RunningGateway) -> None:
+async def test_a_pause_is_enforced(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "coder") as coder:
         await ada.say("participant/pause", {"reason": "wait"}, to=["coder"])
         await coder.until("participant/pause")
@@ -176,7 +174,7 @@ async def test_a_paused_participant_is_held_to_it(gateway: RunningGateway) -> No
 
 
 @rule("control.pause-told", "routing.heartbeat")
-async def test_a_pause_is_told_to_who_comes_back_and_does_not_end_its_connection(gateway: RunningGateway) -> None:
+async def test_a_participant_that_joins_while_paused_gets_the_pause(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada:
         async with joined(gateway, "coder") as coder:
             await ada.say("participant/pause", {"reason": "wait"}, to=["coder"])
@@ -192,7 +190,7 @@ async def test_a_pause_is_told_to_who_comes_back_and_does_not_end_its_connection
 
 
 @rule("control.shutdown")
-async def test_who_was_shut_down_is_heard_after_joining_again(gateway: RunningGateway, http: Http) -> None:
+async def test_a_participant_that_was_shut_down_may_join_again(gateway: RunningGateway, http: Http) -> None:
     async with joined(gateway, "ada") as ada:
         async with joined(gateway, "coder") as coder:
             await ada.say("participant/shutdown", to=["coder"])
@@ -207,7 +205,7 @@ async def test_who_was_shut_down_is_heard_after_joining_again(gateway: RunningGa
 
 
 @rule("control.board")
-async def test_a_late_joiner_learns_the_last_status(gateway: RunningGateway) -> None:
+async def test_a_late_joiner_gets_the_last_status(gateway: RunningGateway) -> None:
     status = {"messages_in_context": 3, "tokens": 10, "max_tokens": 100, "status": "active"}
     async with joined(gateway, "coder") as coder:
         await coder.say("participant/status", status)

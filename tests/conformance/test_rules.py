@@ -1,4 +1,4 @@
-"""No rule without a test, no test without a rule."""
+"""Every rule has a test, and every test has a rule."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ ROOT = FOLDER.parents[1]
 
 
 def rules_of(test: ast.AST) -> list[str]:
-    """The ids in a test's `@rule(...)`."""
+    """Return the ids in a test's `@rule(...)`."""
     assert isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef)
     return [
         argument.value
@@ -23,7 +23,7 @@ def rules_of(test: ast.AST) -> list[str]:
 
 
 def marked_tests() -> dict[str, list[str]]:
-    """Every test of this folder but these, with its rules."""
+    """Return the other tests of this folder with their rules."""
     found: dict[str, list[str]] = {}
     for file in FOLDER.glob("test_*.py"):
         if file == Path(__file__):
@@ -43,7 +43,7 @@ def test_every_test_has_a_rule() -> None:
     assert [name for name, ids in marked_tests().items() if not ids] == []
 
 
-def test_every_source_can_be_looked_up() -> None:
+def test_every_source_is_documented() -> None:
     page = (ROOT / "docs" / "reference" / "wire.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"^\| (\d+) \|", page, re.MULTILINE))
     for name, rule in RULES.items():

@@ -1,4 +1,4 @@
-"""One gateway, two spaces: a port in common, and nothing else."""
+"""Two spaces of one gateway share a port and nothing else."""
 
 import json
 from collections.abc import AsyncIterator
@@ -45,7 +45,7 @@ async def come_in(client: Client, gateway: RunningGateway, space: str, name: str
 
 
 @rule("spaces.apart")
-async def test_nothing_of_one_space_is_heard_known_or_changed_in_another(gateway: RunningGateway) -> None:
+async def test_two_spaces_do_not_affect_each_other(gateway: RunningGateway) -> None:
     async with opened(gateway) as red, opened(gateway) as blue, opened(gateway) as other:
         await come_in(red, gateway, "red", "ada", ask_for="red")
         await come_in(blue, gateway, "blue", "ada", ask_for=None)
@@ -68,7 +68,7 @@ async def test_nothing_of_one_space_is_heard_known_or_changed_in_another(gateway
 
 
 @rule("spaces.apart", "http.virtual")
-async def test_files_that_listen_lie_in_the_folder_of_their_space(gateway: RunningGateway, tmp_path: Path) -> None:
+async def test_output_logs_are_in_the_folder_of_their_space(gateway: RunningGateway, tmp_path: Path) -> None:
     for name in ("red", "blue"):
         async with opened(gateway) as one:
             await come_in(one, gateway, name, "ada", ask_for=name)
@@ -84,7 +84,7 @@ async def test_files_that_listen_lie_in_the_folder_of_their_space(gateway: Runni
 
 
 @rule("spaces.apart")
-async def test_a_token_of_one_space_opens_no_other(gateway: RunningGateway) -> None:
+async def test_a_token_is_valid_in_one_space_only(gateway: RunningGateway) -> None:
     async with opened(gateway) as stranger:
         await stranger.send({"type": "join", "space": "blue", "token": token(gateway, "red", "ada")})
         assert (await stranger.error())["error"] == "unauthorized"

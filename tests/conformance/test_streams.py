@@ -18,7 +18,7 @@ async def open_stream(client: Client, **payload: Any) -> str:
 
 
 @rule("stream.open")
-async def test_everybody_hears_of_a_stream_before_its_request(gateway: RunningGateway) -> None:
+async def test_a_stream_opens_before_its_request_is_delivered(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
         await coder.say("stream/request", {"direction": "upload", "description": "x"}, id="r", to=["gateway"])
         await bob.until("system/presence")
@@ -36,7 +36,7 @@ async def test_everybody_hears_of_a_stream_before_its_request(gateway: RunningGa
 
 @rule("stream.frames")
 @pytest.mark.parametrize("frame", ["#{}#text # with\nmarks", "#{}#", b"#{}#\x00\xff#"])
-async def test_frames_come_as_they_were_sent(gateway: RunningGateway, frame: str | bytes) -> None:
+async def test_frames_arrive_unchanged(gateway: RunningGateway, frame: str | bytes) -> None:
     async with joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
         stream = await open_stream(coder)
         sent = frame.format(stream) if isinstance(frame, str) else frame.replace(b"{}", stream.encode())
@@ -47,7 +47,7 @@ async def test_frames_come_as_they_were_sent(gateway: RunningGateway, frame: str
 
 
 @rule("stream.targets")
-async def test_targets_alone_get_the_frames(gateway: RunningGateway) -> None:
+async def test_only_targets_receive_the_frames(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
         await coder.say("stream/request", {"direction": "upload", "target": ["ada"]})
         opening = await coder.until("stream/open")
@@ -65,7 +65,7 @@ async def test_targets_alone_get_the_frames(gateway: RunningGateway) -> None:
 
 
 @rule("stream.unauthorized")
-async def test_who_may_not_write_is_told(gateway: RunningGateway) -> None:
+async def test_a_frame_without_the_right_to_write_is_refused(gateway: RunningGateway) -> None:
     async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
         stream = await open_stream(coder)
         await files.until("stream/request")
@@ -78,7 +78,7 @@ async def test_who_may_not_write_is_told(gateway: RunningGateway) -> None:
 
 
 @rule("stream.grant")
-async def test_an_owner_lets_others_write_and_takes_it_back(gateway: RunningGateway) -> None:
+async def test_an_owner_grants_and_revokes_writing(gateway: RunningGateway) -> None:
     async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
         stream = await open_stream(coder)
         asked = {"stream_id": stream, "participant_id": "files", "reason": "help"}
@@ -96,7 +96,7 @@ async def test_an_owner_lets_others_write_and_takes_it_back(gateway: RunningGate
 
 
 @rule("stream.transfer")
-async def test_an_owner_gives_its_stream_away(gateway: RunningGateway) -> None:
+async def test_an_owner_transfers_its_stream(gateway: RunningGateway) -> None:
     async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
         stream = await open_stream(coder)
         await coder.say("stream/transfer-ownership", {"stream_id": stream, "new_owner": "files"})
@@ -112,7 +112,7 @@ async def test_an_owner_gives_its_stream_away(gateway: RunningGateway) -> None:
 
 
 @rule("stream.owner-only")
-async def test_others_change_nothing_and_strangers_get_nothing(gateway: RunningGateway) -> None:
+async def test_only_the_owner_changes_rights(gateway: RunningGateway) -> None:
     async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
         stream = await open_stream(coder)
         for kind in ("stream/grant-write", "stream/revoke-write"):
@@ -128,7 +128,7 @@ async def test_others_change_nothing_and_strangers_get_nothing(gateway: RunningG
 
 @rule("stream.close")
 @pytest.mark.parametrize("name", ["id", "request", "opening"])
-async def test_a_stream_is_closed_by_any_of_its_names(gateway: RunningGateway, name: str) -> None:
+async def test_a_stream_is_closed_by_any_of_its_ids(gateway: RunningGateway, name: str) -> None:
     async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
         await coder.say("stream/request", {"direction": "upload"}, id="r")
         opening = await coder.until("stream/open")
@@ -145,7 +145,7 @@ async def test_a_stream_is_closed_by_any_of_its_names(gateway: RunningGateway, n
 
 
 @rule("stream.late")
-async def test_a_late_joiner_learns_open_streams(gateway: RunningGateway) -> None:
+async def test_a_late_joiner_gets_open_streams(gateway: RunningGateway) -> None:
     async with joined(gateway, "coder") as coder:
         forged = {"stream_id": "other", "owner": "ada", "authorized_writers": ["ada"], "created": "never"}
         described = {"description": "log", "content_type": "text/plain", "format": "utf8", "expected_size_bytes": 9}
@@ -165,7 +165,7 @@ async def test_a_late_joiner_learns_open_streams(gateway: RunningGateway) -> Non
 
 
 @rule("stream.relayed")
-async def test_what_concerns_no_stream_of_the_gateway_is_passed_on(gateway: RunningGateway) -> None:
+async def test_messages_about_unknown_streams_are_passed_on(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
         await coder.say("stream/open", {"stream_id": "mine", "owner": "coder"})
         await coder.say("stream/close", {"reason": "done"})
@@ -174,7 +174,7 @@ async def test_what_concerns_no_stream_of_the_gateway_is_passed_on(gateway: Runn
 
 
 @rule("limit.streams")
-async def test_an_owner_holds_only_so_many_streams(gateway: RunningGateway) -> None:
+async def test_the_streams_of_an_owner_are_limited(gateway: RunningGateway) -> None:
     async with joined(gateway, "coder") as coder:
         for _ in range(3):
             await open_stream(coder)
