@@ -62,7 +62,7 @@ def create_private_file(path: Path, text: str) -> bool:
 
 @contextmanager
 def _draft(path: Path, text: str) -> Iterator[Path]:
-    """Yield a complete new file beside `path`; one that is still there at the end is removed."""
+    """Yield a complete new file next to `path`; one that is still there at the end is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:

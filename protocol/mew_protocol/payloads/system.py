@@ -48,7 +48,7 @@ class Gap(Payload):
     reason: Literal["history_gone", "other_epoch"]
 
 
-class Delivery(Payload):
+class DeliveryStart(Payload):
     """Where a session starts: numbered envelopes follow `position`."""
 
     position: str
@@ -64,7 +64,7 @@ class Welcome(Payload):
     participants: tuple[Member, ...] = ()
     active_streams: tuple[ActiveStream, ...] = ()
     board: tuple[BoardEntry, ...] | None = None
-    delivery: Delivery | None = None
+    delivery: DeliveryStart | None = None
 
 
 class Presence(Payload):

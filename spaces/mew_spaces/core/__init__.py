@@ -1,1 +1,1 @@
-"""[pure] One space: membership, permissions, proposals, streams and the board. Events in, effects out."""
+"""[pure] One space: its durable state, membership, streams and status board. Events in, effects out."""
