@@ -107,7 +107,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
     await place.mew("down")
 
 
-async def test_a_space_in_the_background_is_seen_acted_on_and_stopped(folder: Folder) -> None:
+async def test_background_space_is_started_used_and_stopped(folder: Folder) -> None:
     shown = await folder.mew("up", "--detach", "--port", "0")
     assert "review is running in the background at http://127.0.0.1:" in shown
     assert "  coder: joined" in shown
@@ -129,7 +129,7 @@ async def test_a_space_in_the_background_is_seen_acted_on_and_stopped(folder: Fo
     assert "no space is running here" in await folder.mew("status", code=2)
 
 
-async def test_tokens_and_run_file_are_readable_by_their_owner_alone(folder: Folder) -> None:
+async def test_tokens_and_run_file_are_private(folder: Folder) -> None:
     await folder.mew("up", "--detach", "--port", "0")
     state = folder.path / ".mew"
     private = [folder.run_path, state / "tokens" / "ada.token", state / "tokens" / "coder.token"]
@@ -139,7 +139,7 @@ async def test_tokens_and_run_file_are_readable_by_their_owner_alone(folder: Fol
         assert (state / "tokens" / f"{name}.token").read_text().strip() not in told
 
 
-async def test_in_the_foreground_an_interrupt_stops_everything(folder: Folder) -> None:
+async def test_interrupt_stops_a_foreground_space(folder: Folder) -> None:
     async with folder.running("up", "--port", "0") as (process, printed):
         await until(lambda: "Ctrl-C stops everything" in printed())
         run = folder.run
@@ -159,7 +159,7 @@ async def test_in_the_foreground_an_interrupt_stops_everything(folder: Folder) -
 @pytest.mark.usefixtures("hangups_are_heard")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("moment", ["claimed", "joined"])
-async def test_a_start_that_is_interrupted_is_undone(folder: Folder, number: signal.Signals, moment: str) -> None:
+async def test_interrupted_start_is_undone(folder: Folder, number: signal.Signals, moment: str) -> None:
     """`slow` never joins, so that the command still waits for it when the others have."""
     slow = "  slow: {command: sleep, args: ['600'], auto_start: true}\n"
     (folder.path / "space.yaml").write_text(SPACE + slow)
@@ -178,7 +178,7 @@ async def test_a_start_that_is_interrupted_is_undone(folder: Folder, number: sig
     assert not folder.run_path.exists()
 
 
-async def test_a_start_in_the_foreground_that_is_interrupted_leaves_no_trace(folder: Folder) -> None:
+async def test_interrupted_foreground_start_leaves_nothing(folder: Folder) -> None:
     async with folder.running("up", "--port", "0") as (process, printed):
         await until(folder.run_path.exists)
         process.send_signal(signal.SIGINT)
@@ -187,7 +187,7 @@ async def test_a_start_in_the_foreground_that_is_interrupted_leaves_no_trace(fol
     assert not folder.run_path.exists()
 
 
-async def test_a_space_of_which_only_programs_are_left_is_not_said_to_run(folder: Folder) -> None:
+async def test_leftover_programs_do_not_count_as_a_running_space(folder: Folder) -> None:
     await folder.mew("up", "--detach", "--port", "0")
     run = folder.run
     for pid in (run.pids.supervisor, run.pids.gateway):
@@ -199,7 +199,7 @@ async def test_a_space_of_which_only_programs_are_left_is_not_said_to_run(folder
     assert nothing_left(run)
 
 
-async def test_a_crashed_program_is_shown_where_its_report_is(folder: Folder) -> None:
+async def test_crashed_program_is_shown_on_the_board(folder: Folder) -> None:
     await folder.mew("up", "--detach", "--port", "0")
     os.kill(folder.run.pids.participants["coder"], signal.SIGKILL)
     await until(lambda: "coder" in folder.run.exits)
@@ -223,7 +223,7 @@ async def test_down_stops_what_a_killed_supervisor_left(folder: Folder) -> None:
     assert nothing_left(run)
 
 
-async def test_stopping_one_space_leaves_another_alone(folder: Folder, tmp_path: Path) -> None:
+async def test_stopping_one_space_leaves_another_running(folder: Folder, tmp_path: Path) -> None:
     other = Folder(tmp_path / "other")
     await folder.mew("up", "--detach", "--port", "0")
     await other.mew("up", "--detach", "--port", "0")
@@ -236,7 +236,7 @@ async def test_stopping_one_space_leaves_another_alone(folder: Folder, tmp_path:
         await other.mew("down")
 
 
-async def test_a_participant_that_cannot_run_is_named_at_once(folder: Folder) -> None:
+async def test_failed_participant_is_named_at_once(folder: Folder) -> None:
     text = SPACE + "  broken: {command: mew, args: [agent, run, --base-url, http://x/v1, --id, ''], auto_start: true}\n"
     (folder.path / "space.yaml").write_text(text)
     shown = await folder.mew("up", "--detach", "--port", "0", code=1)
@@ -245,7 +245,7 @@ async def test_a_participant_that_cannot_run_is_named_at_once(folder: Folder) ->
     assert "see logs/broken.log" in shown
 
 
-async def test_the_end_of_the_gateway_is_the_end_of_the_space_and_is_said(folder: Folder) -> None:
+async def test_killed_gateway_ends_the_space_with_a_message(folder: Folder) -> None:
     async with folder.running("up", "--port", "0") as (process, printed):
         await until(lambda: "Ctrl-C stops everything" in printed())
         run = folder.run
@@ -255,14 +255,14 @@ async def test_the_end_of_the_gateway_is_the_end_of_the_space_and_is_said(folder
     assert nothing_left(run)
 
 
-async def test_an_agent_with_a_wrong_token_is_told_so_in_one_line(folder: Folder) -> None:
+async def test_agent_with_a_wrong_token_fails_in_one_line(folder: Folder) -> None:
     await folder.mew("up", "--detach", "--port", "0")
     flags = ("--id", "coder", "--token", "wrong", "--base-url", "http://127.0.0.1:1/v1", "--log-level", "error")
     shown = await folder.mew("agent", "run", *flags, code=2)
     assert shown.splitlines()[-1].startswith("mew: the gateway refused this token for 'coder' (unauthorized)")
 
 
-async def test_an_interrupted_watch_ends_quietly(folder: Folder) -> None:
+async def test_interrupted_watch_ends_quietly(folder: Folder) -> None:
     await folder.mew("up", "--detach", "--port", "0")
     async with folder.running("status", "--watch") as (process, printed):
         await until(lambda: "coder" in printed())
@@ -272,7 +272,7 @@ async def test_an_interrupted_watch_ends_quietly(folder: Folder) -> None:
         assert "mew:" not in printed()
 
 
-async def test_in_a_terminal_a_watch_is_redrawn_in_place_and_gives_the_cursor_back(folder: Folder) -> None:
+async def test_watch_redraws_in_place_and_restores_the_cursor(folder: Folder) -> None:
     await folder.mew("up", "--detach", "--port", "0")
     screen, terminal = pty.openpty()
     process = await anyio.open_process(
@@ -308,7 +308,7 @@ async def test_in_a_terminal_a_watch_is_redrawn_in_place_and_gives_the_cursor_ba
     assert b"Traceback" not in shown
 
 
-async def test_a_reader_that_goes_away_ends_the_space_quietly(folder: Folder) -> None:
+async def test_closed_pipe_ends_the_space_quietly(folder: Folder) -> None:
     command = f"{' '.join(MEW)} up --port 0 | head -1"
     with anyio.fail_after(PATIENCE_SECONDS):
         shown = await anyio.run_process(command, cwd=folder.path, env=environment(), stderr=subprocess.STDOUT)
@@ -316,7 +316,7 @@ async def test_a_reader_that_goes_away_ends_the_space_quietly(folder: Folder) ->
     assert not folder.run_path.exists()
 
 
-async def test_a_gateway_alone_serves_and_stops_when_asked(folder: Folder) -> None:
+async def test_gateway_alone_serves_until_terminated(folder: Folder) -> None:
     async with folder.running("gateway", "start", "--port", "0") as (process, printed):
         await until(lambda: "listens at http://127.0.0.1:" in printed())
         url = printed().partition("listens at ")[2].split()[0]
@@ -325,7 +325,7 @@ async def test_a_gateway_alone_serves_and_stops_when_asked(folder: Folder) -> No
         assert await ended(process) == 0
 
 
-async def test_the_rehearsal_model_says_what_it_is_and_answers(folder: Folder) -> None:
+async def test_rehearsal_model_describes_itself_and_answers(folder: Folder) -> None:
     async with folder.running("model", "serve", "--port", "0", "--window", "1234") as (process, printed):
         await until(lambda: "OPENAI_BASE_URL=" in printed())
         assert "no real model" in printed()

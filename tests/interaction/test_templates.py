@@ -41,7 +41,7 @@ def mew(tmp_path: Path) -> Iterator[Mew]:
     run("down")
 
 
-def test_the_maze_is_played_by_chat_and_by_tools_from_a_terminal(mew: Mew) -> None:
+def test_maze_is_played_from_a_terminal(mew: Mew) -> None:
     mew("init", "cat-maze", "--name", "play", "--model", "rehearsal")
     shown = mew("up", "--detach", "--port", "0")
     assert "  maze: joined" in shown
@@ -50,7 +50,7 @@ def test_the_maze_is_played_by_chat_and_by_tools_from_a_terminal(mew: Mew) -> No
     assert "2 steps; open: down, left" in mew("chat", "maze", "right")
 
 
-def test_a_space_is_started_and_joined_in_one_go_and_outlives_the_visit(mew: Mew) -> None:
+def test_interactive_up_joins_and_leaves_the_space_running(mew: Mew) -> None:
     mew("init", "demo", "--name", "room")
     shown = mew("up", "-i", "--port", "0", typed="/target reader\n/who\n/nonsense\n/exit\n")
     assert "you are human in 'room'; here: reader, writer." in shown
@@ -61,14 +61,14 @@ def test_a_space_is_started_and_joined_in_one_go_and_outlives_the_visit(mew: Mew
 
 
 @pytest.mark.parametrize(("template", "tools"), [("coder-agent", "files"), ("note-taker", "notes")])
-def test_the_tools_of_a_template_join_its_agent(mew: Mew, template: str, tools: str) -> None:
+def test_tools_of_a_template_join_its_agent(mew: Mew, template: str, tools: str) -> None:
     mew("init", template, "--model", "rehearsal")
     shown = mew("up", "--detach", "--port", "0")
     assert f"  {tools}: joined" in shown
     assert shown.count(": joined") == 2
 
 
-def test_a_running_space_takes_in_newcomers_without_a_restart(mew: Mew, tmp_path: Path) -> None:
+def test_participants_are_added_without_a_restart(mew: Mew, tmp_path: Path) -> None:
     mew("init", "demo", "--name", "room")
     mew("up", "--detach", "--port", "0")
     run = (tmp_path / ".mew" / "run.json").read_text()

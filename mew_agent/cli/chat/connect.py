@@ -19,7 +19,7 @@ from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
 from mew_agent.cli.app.options import ConnectionOptions, with_connection_options
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.board import words
-from mew_agent.cli.chat.slash import InvalidLine, OutgoingEnvelope
+from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope
 from mew_agent.cli.chat.terminal_chat import ChatAction, LeaveChat, PrintText, TerminalChat, figures_of
 from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
 from mew_agent.errors import MewAgentError
@@ -132,7 +132,7 @@ async def _handle_lines(me: Participant, chat: TerminalChat, typed: MemoryObject
 
 async def _perform(me: Participant, action: ChatAction) -> None:
     match action:
-        case OutgoingEnvelope():
+        case TypedEnvelope():
             await me.send(
                 action.kind, action.payload, to=action.to, correlation_id=action.correlation_id, context=action.context
             )

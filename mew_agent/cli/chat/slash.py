@@ -30,7 +30,7 @@ text                                  send it, to /target or to all
 
 
 @dataclass(frozen=True, slots=True)
-class OutgoingEnvelope:
+class TypedEnvelope:
     """An envelope to send; id and time are added later."""
 
     kind: str
@@ -44,7 +44,7 @@ class InvalidLine(ValueError):
     """A line that cannot be understood; the message says why."""
 
 
-def control(command: str, parts: list[str]) -> OutgoingEnvelope:
+def control(command: str, parts: list[str]) -> TypedEnvelope:
     """A command that acts on a participant: its name first, then the command's own words. Raises `InvalidLine`."""
     found = _CONTROLS.get(command)
     if found is None:
@@ -53,7 +53,7 @@ def control(command: str, parts: list[str]) -> OutgoingEnvelope:
         raise InvalidLine(f"{command} needs a participant; see /help")
     kind, read_payload = found
     participant, *rest = parts
-    return OutgoingEnvelope(kind, read_payload(rest), (participant,))
+    return TypedEnvelope(kind, read_payload(rest), (participant,))
 
 
 def _with_reason(payload: dict[str, Any], words: list[str]) -> dict[str, Any]:
@@ -106,7 +106,7 @@ _CONTROLS: Final[Mapping[str, tuple[str, Callable[[list[str]], dict[str, Any]]]]
 }
 
 
-def call(rest: str) -> OutgoingEnvelope:
+def call(rest: str) -> TypedEnvelope:
     """`PARTICIPANT TOOL [JSON]`. Raises `InvalidLine`."""
     participant, _, more = rest.strip().partition(" ")
     tool, _, arguments = more.strip().partition(" ")
@@ -119,12 +119,12 @@ def call(rest: str) -> OutgoingEnvelope:
     if not isinstance(values, dict):
         raise InvalidLine('the arguments must be a JSON object such as {"path": "README.md"}')
     params = {"name": tool, "arguments": values}
-    return OutgoingEnvelope(
+    return TypedEnvelope(
         kinds.MCP_REQUEST, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, (participant,)
     )
 
 
-def stream(parts: list[str]) -> OutgoingEnvelope:
+def stream(parts: list[str]) -> TypedEnvelope:
     """`request PARTICIPANT DIRECTION ...` or `close ID ...`. Raises `InvalidLine`."""
     match parts:
         case ["request", participant, direction, *rest]:
@@ -133,22 +133,22 @@ def stream(parts: list[str]) -> OutgoingEnvelope:
             if sizes and sizes[-1].isdecimal():
                 payload["expected_size_bytes"] = int(sizes[-1])
             description = " ".join(part for part in rest if not part.startswith(("size=", "bytes=")))
-            return OutgoingEnvelope(
+            return TypedEnvelope(
                 kinds.STREAM_REQUEST,
                 {**payload, **({"description": description} if description else {})},
                 (participant,),
             )
         case ["close", stream, *rest]:
             payload = {"stream_id": stream, **({"reason": " ".join(rest)} if rest else {})}
-            return OutgoingEnvelope(kinds.STREAM_CLOSE, payload, correlation_id=(stream,))
+            return TypedEnvelope(kinds.STREAM_CLOSE, payload, correlation_id=(stream,))
         case _:
             raise InvalidLine("/stream request PARTICIPANT DIRECTION [WORDS] or /stream close ID [REASON]")
 
 
-def as_typed(value: Mapping[str, Any]) -> OutgoingEnvelope:
+def as_typed(value: Mapping[str, Any]) -> TypedEnvelope:
     """An envelope that was typed as JSON."""
     payload, context = value.get("payload"), value.get("context")
-    return OutgoingEnvelope(
+    return TypedEnvelope(
         str(value["kind"]),
         payload if isinstance(payload, dict) else {},
         _ids(value.get("to")),

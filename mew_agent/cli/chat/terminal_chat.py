@@ -15,7 +15,7 @@ from mew_protocol.payloads.participant import CompactDone, Status
 from pydantic import ValidationError
 
 from mew_agent.cli.board import words
-from mew_agent.cli.chat.slash import HELP, InvalidLine, OutgoingEnvelope, as_typed, call, control, stream
+from mew_agent.cli.chat.slash import HELP, InvalidLine, TypedEnvelope, as_typed, call, control, stream
 
 K = TypeVar("K")
 
@@ -35,7 +35,7 @@ class LeaveChat:
     """The end of the conversation."""
 
 
-ChatAction = OutgoingEnvelope | PrintText | LeaveChat
+ChatAction = TypedEnvelope | PrintText | LeaveChat
 
 
 @dataclass
@@ -90,7 +90,7 @@ class TerminalChat:
             case _:
                 return [control(command, parts)]
 
-    def _chat(self, text: str) -> OutgoingEnvelope:
+    def _chat(self, text: str) -> TypedEnvelope:
         if text.startswith("{"):
             try:
                 value = json.loads(text)
@@ -98,7 +98,7 @@ class TerminalChat:
                 value = None
             if isinstance(value, dict) and isinstance(value.get("kind"), str):
                 return as_typed(value)
-        return OutgoingEnvelope(kinds.CHAT, {"text": text}, self.targets)
+        return TypedEnvelope(kinds.CHAT, {"text": text}, self.targets)
 
     def _target(self, parts: list[str]) -> PrintText:
         if parts == ["none"]:
@@ -122,25 +122,25 @@ class TerminalChat:
             raise InvalidLine(f"no chat matches '{selector}'")
         status = " ".join(parts[1:]) or "received"
         return [
-            OutgoingEnvelope(kinds.CHAT_ACKNOWLEDGE, {"status": status}, (self.unanswered.pop(id_),), (id_,))
+            TypedEnvelope(kinds.CHAT_ACKNOWLEDGE, {"status": status}, (self.unanswered.pop(id_),), (id_,))
             for id_ in chosen
         ]
 
-    def _cancel(self, reason: str) -> OutgoingEnvelope:
+    def _cancel(self, reason: str) -> TypedEnvelope:
         payload = {"reason": reason} if reason else {}
         if self.reasonings:
-            return OutgoingEnvelope(kinds.REASONING_CANCEL, payload, context=next(reversed(self.reasonings)))
+            return TypedEnvelope(kinds.REASONING_CANCEL, payload, context=next(reversed(self.reasonings)))
         if self.last_chat is None:
             raise InvalidLine("nothing to cancel: no reasoning is running, and you have sent no chat")
-        return OutgoingEnvelope(kinds.CHAT_CANCEL, payload, self.last_chat.addressees, (self.last_chat.id,))
+        return TypedEnvelope(kinds.CHAT_CANCEL, payload, self.last_chat.addressees, (self.last_chat.id,))
 
-    def _answer_proposal(self, parts: list[str], *, approve: bool) -> OutgoingEnvelope:
+    def _answer_proposal(self, parts: list[str], *, approve: bool) -> TypedEnvelope:
         number = self._open_proposal(parts)
         proposal = self.proposals.pop(number)
         if approve:
-            return OutgoingEnvelope(kinds.MCP_REQUEST, dict(proposal.body), proposal.addressees, (proposal.id,))
+            return TypedEnvelope(kinds.MCP_REQUEST, dict(proposal.body), proposal.addressees, (proposal.id,))
         reason = " ".join(parts[1:] if parts and parts[0] == str(number) else parts) or "disagree"
-        return OutgoingEnvelope(kinds.MCP_REJECT, {"reason": reason}, (proposal.sender,), (proposal.id,))
+        return TypedEnvelope(kinds.MCP_REJECT, {"reason": reason}, (proposal.sender,), (proposal.id,))
 
     def _open_proposal(self, parts: list[str]) -> int:
         """The number of the proposal. It may be omitted only if one is open: another may have arrived just now."""

@@ -35,16 +35,14 @@ async def test_help_lists_every_command() -> None:
 
 
 @pytest.mark.parametrize("group", ["gateway", "agent", "bridge", "client", "mcp", "model", "context", "space", "token"])
-async def test_no_line_of_a_list_of_commands_is_cut_off_at_80_columns(
-    monkeypatch: pytest.MonkeyPatch, group: str
-) -> None:
+async def test_command_lists_fit_80_columns(monkeypatch: pytest.MonkeyPatch, group: str) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     listed = (await mew(group, "--help")).out.partition("Commands:\n")[2].splitlines()
     assert listed
     assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
 
 
-async def test_alone_it_shows_its_help_and_the_next_step_here(tmp_path: Path) -> None:
+async def test_mew_alone_shows_help_and_the_next_step(tmp_path: Path) -> None:
     help_text = (await mew("--help")).out.rstrip()
     for made, said in ((None, "`mew init`"), ("space.yaml", "`mew up`"), (".mew/run.json", "`mew space connect`")):
         if made is not None:
@@ -61,22 +59,20 @@ async def test_alone_it_shows_its_help_and_the_next_step_here(tmp_path: Path) ->
     [(os.getpid(), "`mew space connect`"), (2**22 + 7, "`mew down` cleans up"), (None, "`mew space connect`")],
     ids=["alive", "dead", "unknown"],
 )
-async def test_the_next_step_after_a_space_was_killed_is_to_tidy_up(
-    tmp_path: Path, gateway: int | None, said: str
-) -> None:
+async def test_next_step_after_a_killed_space_is_to_clean_up(tmp_path: Path, gateway: int | None, said: str) -> None:
     (tmp_path / ".mew").mkdir()
     (tmp_path / ".mew" / "run.json").write_text(json.dumps({"pids": {"gateway": gateway}}))
     assert said in (await mew()).out.splitlines()[-1]
 
 
 @pytest.mark.parametrize("group", ["gateway", "agent", "client", "model", "context", "space", "token"])
-async def test_a_group_alone_shows_its_help(group: str) -> None:
+async def test_group_alone_shows_its_help(group: str) -> None:
     outcome = await mew(group)
     assert outcome.code == 0
     assert outcome.out.startswith(f"Usage: mew {group}")
 
 
-async def test_the_version_is_the_packages() -> None:
+async def test_version_is_that_of_the_package() -> None:
     assert (await mew("--version")).out == f"mew {__version__}\n"
 
 
@@ -91,7 +87,7 @@ async def test_the_version_is_the_packages() -> None:
         (("up", "--log-level", "chatty"), "chatty"),
     ],
 )
-async def test_a_mistyped_command_is_one_line_that_points_to_help(arguments: tuple[str, ...], said: str) -> None:
+async def test_usage_error_is_one_line_that_points_to_help(arguments: tuple[str, ...], said: str) -> None:
     outcome = await mew(*arguments)
     assert outcome.err.startswith("mew: ")
     assert said in outcome.err
@@ -117,7 +113,7 @@ def test_help_imports_nothing_heavy() -> None:
     [("{mew} --help | true", 0), ("{mew} --version >&-", 0), ("{mew} cook 2>&-", 2)],
     ids=["closed pipe", "no output", "no error output"],
 )
-def test_a_reader_that_is_not_there_is_no_error(command: str, code: int) -> None:
+def test_closed_output_is_not_an_error(command: str, code: int) -> None:
     mew = f"{sys.executable} -m mew_agent"
     shown = subprocess.run(
         ["/bin/sh", "-c", command.format(mew=mew)], capture_output=True, text=True, check=False, timeout=60
@@ -125,7 +121,7 @@ def test_a_reader_that_is_not_there_is_no_error(command: str, code: int) -> None
     assert (shown.returncode, shown.stderr) == (code, "")
 
 
-def test_a_pipe_that_was_closed_has_its_code() -> None:
+def test_closed_pipe_has_its_own_exit_code() -> None:
     code = (
         "import sys\n"
         "from mew_agent.cli.app.commands import COMMANDS\n"
@@ -147,20 +143,20 @@ def test_a_pipe_that_was_closed_has_its_code() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
-def test_what_cannot_be_written_is_told_in_one_line() -> None:
+def test_write_error_is_one_line() -> None:
     command = f"{sys.executable} -m mew_agent init --list-templates > /dev/full"
     shown = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert (shown.returncode, shown.stderr) == (1, "mew: No space left on device\n")
 
 
-def test_it_runs_as_a_module_too() -> None:
+def test_package_runs_as_a_module() -> None:
     shown = subprocess.run(
         [sys.executable, "-P", "-m", "mew_agent", "--version"], capture_output=True, text=True, check=True
     )
     assert shown.stdout == f"mew {__version__}\n"
 
 
-def test_an_interruption_while_it_loads_ends_it_quietly(tmp_path: Path) -> None:
+def test_interrupt_during_import_ends_quietly(tmp_path: Path) -> None:
     """The first thing that loads stands in for a moment of loading."""
     (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
     done = subprocess.run(
@@ -174,7 +170,7 @@ def test_an_interruption_while_it_loads_ends_it_quietly(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_an_interruption_ends_it_with_its_code_even_from_within_generated_code(tmp_path: Path) -> None:
+def test_interrupt_inside_generated_code_keeps_the_exit_code(tmp_path: Path) -> None:
     (tmp_path / "interrupted.py").write_text(
         "import sys\n"
         "from mew_agent.__main__ import main\n"

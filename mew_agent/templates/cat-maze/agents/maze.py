@@ -1,6 +1,6 @@
-"""A cat, a fish, and walls between them: a game played by tools or by chat.
+"""A game: lead the cat through a maze to the fish, with tools or by chat.
 
-Run by `mew up` as a participant. Boards are text: `#` is a wall, `C` where the cat starts, `F` the fish; add your own
+`mew up` runs it as a participant. Boards are text: `#` is a wall, `C` the start of the cat, `F` the fish. Add your own
 to BOARDS.
 """
 
@@ -44,7 +44,7 @@ CAT = "🐈"
 
 
 class Maze:
-    """The game: which board, where the cat is, how many steps it took."""
+    """The game: the board, the position of the cat, and the number of its steps."""
 
     def __init__(self, boards: tuple[str, ...] = BOARDS) -> None:
         self._boards: list[list[list[str]]] = [[list(line) for line in board.split()] for board in boards]
@@ -54,39 +54,39 @@ class Maze:
         self._begin(0)
 
     def look(self) -> str:
-        """Show the board, where the cat is, and how to go on."""
-        return self._told("The cat has eaten." if self.is_solved() else "The cat is hungry.")
+        """Show the board, the cat, and the possible moves."""
+        return self._describe("The cat has eaten." if self.is_solved() else "The cat is hungry.")
 
     def move(self, direction: str) -> str:
         """Move the cat one step: up, down, left or right."""
         step = STEPS.get(direction.strip().lower())
         if step is None:
-            raise ValueError(f"'{direction}' is no direction; there are: {', '.join(STEPS)}")
+            raise ValueError(f"'{direction}' is not a direction; use {', '.join(STEPS)}")
         if self.is_solved():
-            return self._told("The cat has eaten and stays where it is.")
+            return self._describe("The cat has eaten and stays here.")
         row, column = self.cat[0] + step[0], self.cat[1] + step[1]
         if self._board[row][column] == "#":
-            return self._told(f"There is a wall: the cat cannot go {direction.strip().lower()}.")
+            return self._describe(f"A wall: the cat cannot go {direction.strip().lower()}.")
         self.cat = (row, column)
         self.steps += 1
-        return self._told(
+        return self._describe(
             "The cat eats the fish!" if self.is_solved() else f"The cat went {direction.strip().lower()}."
         )
 
     def next_board(self) -> str:
-        """Go on to the next board; only a cat that has eaten may."""
+        """Continue with the next board, after the cat has eaten."""
         if not self.is_solved():
-            return self._told("First the fish.")
+            return self._describe("Find the fish first.")
         self._begin((self.level + 1) % len(self._boards))
-        return self._told("A new board.")
+        return self._describe("A new board.")
 
     def restart(self) -> str:
-        """Put the cat back to where it started on this board."""
+        """Start this board again."""
         self._begin(self.level)
-        return self._told("From the beginning.")
+        return self._describe("Back to the start.")
 
     def is_solved(self) -> bool:
-        """Whether the cat is where the fish is."""
+        """Whether the cat has found the fish."""
         return self._board[self.cat[0]][self.cat[1]] == "F"
 
     def _begin(self, level: int) -> None:
@@ -98,7 +98,7 @@ class Maze:
         )
         self._board[self.cat[0]][self.cat[1]] = "."
 
-    def _told(self, what: str) -> str:
+    def _describe(self, event: str) -> str:
         rows = [
             "".join(CAT if (row, column) == self.cat else PICTURES[cell] for column, cell in enumerate(line))
             for row, line in enumerate(self._board)
@@ -109,11 +109,11 @@ class Maze:
         ways = "say `next` for another board" if self.is_solved() else f"open: {', '.join(open_ways)}"
         steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
         where = f"board {self.level + 1} of {len(self._boards)}, {steps}"
-        return "\n".join([what, *rows, f"{where}; {ways}"])
+        return "\n".join([event, *rows, f"{where}; {ways}"])
 
 
-def obey(maze: Maze, text: str) -> str:
-    """What the maze answers to something that was said to it."""
+def answer_to(maze: Maze, text: str) -> str:
+    """Carry out a chat, and return the answer."""
     word = text.strip().lower()
     match word:
         case "look":
@@ -138,7 +138,7 @@ async def main() -> None:
     @me.on_chat
     async def answer(chat: ChatReceived) -> None:
         if chat.is_to_me:
-            await chat.reply(obey(maze, chat.text))
+            await chat.reply(answer_to(maze, chat.text))
 
     await me.take_part()
 

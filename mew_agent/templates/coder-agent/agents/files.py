@@ -1,7 +1,7 @@
-"""The files of one folder as tools, and nothing outside it.
+"""Tools for the files of one folder.
 
-Run by `mew up` as a participant; the only argument is the folder. Hidden folders (`.git`, `.mew` with its tokens) are
-neither shown nor touched.
+`mew up` runs it as a participant. The only argument is the folder. The tools cannot reach files outside it, nor hidden
+files and folders, such as `.git` and `.mew` with its tokens.
 """
 
 import os
@@ -16,25 +16,25 @@ SKIPPED = {"node_modules", "__pycache__", "dist", "build"}
 
 
 class Folder:
-    """A folder and what may be done with the files in it. Paths are relative to it, with forward slashes."""
+    """A folder and the tools for its files. Paths are relative to it, with forward slashes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
 
     def list_files(self, folder: str = ".") -> str:
-        """List the files below a folder, one path a line."""
+        """List the files in a folder and its subfolders, one path per line."""
         paths = self._files(self._inside(folder))
         listed = [path.relative_to(self.root).as_posix() for path in paths]
-        more = [f"... and {len(listed) - MAX_LISTED} more; list a folder below"] if len(listed) > MAX_LISTED else []
+        more = [f"... and {len(listed) - MAX_LISTED} more; list a subfolder"] if len(listed) > MAX_LISTED else []
         return "\n".join([*listed[:MAX_LISTED], *more]) or "(no files)"
 
     def read_file(self, path: str) -> str:
-        """Read a text file; every line stands behind its number."""
+        """Read a text file, with line numbers."""
         text = self._text(self._inside(path))
         return "\n".join(f"{number:>5} {line}" for number, line in enumerate(text.splitlines(), 1))
 
     def search_files(self, text: str, folder: str = ".") -> str:
-        """Find the lines that contain a text, as path:line: content. Upper and lower case are the same."""
+        """Find the lines that contain a text, ignoring case. Prints path:line: content."""
         found: list[str] = []
         for path in self._files(self._inside(folder)):
             try:
@@ -46,11 +46,11 @@ class Folder:
                 f"{name}:{at}: {line.strip()}" for at, line in enumerate(lines, 1) if text.lower() in line.lower()
             ]
             if len(found) > MAX_LISTED:
-                return "\n".join([*found[:MAX_LISTED], "... more lines contain it; search a folder below"])
-        return "\n".join(found) or "(no line contains it)"
+                return "\n".join([*found[:MAX_LISTED], "... more matches; search a subfolder"])
+        return "\n".join(found) or "(no matches)"
 
     def write_file(self, path: str, text: str) -> str:
-        """Write a text file, replacing what it held."""
+        """Write a text file. Replaces its content."""
         target = self._inside(path)
         if target == self.root or target.is_dir():
             raise ValueError(f"{path} is a folder")
@@ -60,12 +60,12 @@ class Folder:
         return f"wrote {target.relative_to(self.root).as_posix()}: {count:,} line{'' if count == 1 else 's'}"
 
     def _inside(self, path: str) -> Path:
-        """The real place of a path. Links are followed first, so none leads out."""
+        """The real path. Links are followed before the check, so no link leads outside."""
         target = (self.root / path).resolve()
         if not target.is_relative_to(self.root):
-            raise ValueError(f"{path} lies outside the folder")
+            raise ValueError(f"{path} is outside the folder")
         if any(part.startswith(".") for part in target.relative_to(self.root).parts):
-            raise ValueError(f"{path} is hidden, and not for tools")
+            raise ValueError(f"{path} is hidden")
         return target
 
     def _files(self, folder: Path) -> list[Path]:
@@ -81,9 +81,9 @@ class Folder:
 
     def _text(self, path: Path) -> str:
         if not path.is_file():
-            raise ValueError(f"there is no file {path.relative_to(self.root).as_posix()}")
+            raise ValueError(f"no file {path.relative_to(self.root).as_posix()}")
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise ValueError(f"{path.name} is longer than {MAX_FILE_BYTES:,} bytes")
+            raise ValueError(f"{path.name} is larger than {MAX_FILE_BYTES:,} bytes")
         try:
             return path.read_text(encoding="utf-8")
         except UnicodeDecodeError:

@@ -1,6 +1,6 @@
-"""Notes as tools: Markdown files in one folder, named after their titles.
+"""Tools for notes: Markdown files in one folder, named after their titles.
 
-Run by `mew up` as a participant; the only argument is the folder, made when the first note is saved.
+`mew up` runs it as a participant. The only argument is the folder, which is created with the first note.
 """
 
 import re
@@ -19,25 +19,25 @@ class Notes:
         self.folder = folder
 
     def save_note(self, title: str, text: str) -> str:
-        """Keep a note under a title, as Markdown. A note of the same title is replaced."""
+        """Save a note as Markdown. Replaces the note with the same title."""
         path = self._path(title)
         self.folder.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# {' '.join(title.split())}\n\n{text.strip()}\n", encoding="utf-8")
-        return f"kept as {path.name}"
+        return f"saved as {path.name}"
 
     def read_note(self, title: str) -> str:
-        """Read a note by its title or its file's name."""
+        """Read a note by its title or file name."""
         path = self._path(title.removesuffix(".md"))
         if not path.is_file():
-            raise ValueError(f"there is no note '{title}'; there are: {self.list_notes()}")
+            raise ValueError(f"no note '{title}'; existing notes: {self.list_notes()}")
         return path.read_text(encoding="utf-8")
 
     def list_notes(self) -> str:
-        """List all notes, one name a line."""
+        """List the file names of all notes, one per line."""
         return "\n".join(sorted(path.name for path in self.folder.glob("*.md"))) or "(no notes yet)"
 
     def _path(self, title: str) -> Path:
-        """A title's file: letters and digits of any script, everything else becomes a dash."""
+        """The file of a title: letters and digits of any script stay, everything else becomes a dash."""
         name = re.sub(r"[\W_]+", "-", title.lower()).strip("-")[:MAX_NAME_LENGTH]
         if not name:
             raise ValueError("a title needs a letter or a digit")

@@ -28,22 +28,20 @@ from mew_agent.errors import ConfigError, ModelRefused, NotConnected, NotPermitt
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_the_kind_of_error_decides_the_exit_code(
-    capsys: pytest.CaptureFixture[str], error: BaseException, code: int
-) -> None:
+def test_error_class_decides_the_exit_code(capsys: pytest.CaptureFixture[str], error: BaseException, code: int) -> None:
     assert report_error(error) == code
     said = capsys.readouterr().err
     assert said.count("\n") == (0 if code in (130, 141) else 1)
     assert said.startswith("mew: ") or code in (130, 141)
 
 
-def test_of_several_errors_the_first_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_first_error_of_a_group_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     inner = ExceptionGroup("inner", [NotConnected("ws://x"), ValueError()])
     assert report_error(ExceptionGroup("outer", [inner])) == 4
     assert "not connected to the gateway at ws://x" in capsys.readouterr().err
 
 
-def test_a_refused_token_comes_with_the_place_of_the_right_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_token_says_where_tokens_are(capsys: pytest.CaptureFixture[str]) -> None:
     report_error(Unauthorized("coder", "the gateway refused this token for 'coder'"))
     report_error(Unauthorized("coder", "the gateway needs a token for 'coder'"))
     report_error(Unauthorized("coder", "the door is shut"))
@@ -55,17 +53,17 @@ def test_a_refused_token_comes_with_the_place_of_the_right_ones(capsys: pytest.C
     ]
 
 
-def test_several_lines_become_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_of_several_lines_becomes_one(capsys: pytest.CaptureFixture[str]) -> None:
     report_error(ConfigError("x", "first\n  second"))
     assert capsys.readouterr().err == "mew: x: first second\n"
 
 
-def test_our_own_mistake_says_how_to_see_more(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unexpected_error_says_how_to_see_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     report_error(KeyError("oops"))
     assert capsys.readouterr().err == "mew: KeyError: 'oops' (MEW_DEBUG=1 shows the traceback)\n"
 
 
-def test_what_the_system_refuses_is_said_in_its_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_system_error_keeps_its_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert report_error(OSError(28, "No space left on device")) == 1
     assert report_error(PermissionError(13, "Permission denied", ".mew")) == 1
     assert capsys.readouterr().err == "mew: No space left on device\nmew: .mew: Permission denied\n"

@@ -29,13 +29,13 @@ fifos = pytest.mark.skipif(sys.platform == "win32", reason="there are no FIFOs")
 PATIENCE_SECONDS = 10
 
 
-async def test_lines_come_without_their_ends_until_the_source_ends() -> None:
+async def test_lines_arrive_without_line_ends() -> None:
     async with read_lines(lines_of(StringIO("one\r\n\ntwo"))) as lines:
         with anyio.fail_after(PATIENCE_SECONDS):
             assert [line async for line in lines] == ["one", "", "two"]
 
 
-async def test_a_source_that_still_blocks_is_left_behind() -> None:
+async def test_blocked_source_does_not_delay_the_end() -> None:
     never = Event()
 
     def source() -> Iterator[str]:
@@ -50,7 +50,7 @@ async def test_a_source_that_still_blocks_is_left_behind() -> None:
 
 
 @fifos
-async def test_a_fifo_is_made_private_and_takes_one_writer_after_the_other(tmp_path: Path) -> None:
+async def test_fifo_is_private_and_accepts_writers_in_turn(tmp_path: Path) -> None:
     path = tmp_path / "new" / "in"
     source = lines_of_fifo(path)
     assert stat.S_ISFIFO(path.stat().st_mode)
@@ -81,7 +81,7 @@ def test_no_line_is_lost_between_two_writers(tmp_path: Path) -> None:
 
 
 @fifos
-async def test_a_last_line_without_its_end_counts_and_so_does_a_writer_that_says_nothing(tmp_path: Path) -> None:
+async def test_last_line_without_line_end_is_read(tmp_path: Path) -> None:
     path = tmp_path / "in"
     async with read_lines(lines_of_fifo(path)) as lines:
         with anyio.fail_after(PATIENCE_SECONDS):
@@ -93,7 +93,7 @@ async def test_a_last_line_without_its_end_counts_and_so_does_a_writer_that_says
     await anyio.to_thread.run_sync(path.write_text, "\n")
 
 
-async def test_a_plain_file_is_read_once(tmp_path: Path) -> None:
+async def test_plain_file_is_read_once(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_text("one\ntwo\n")
     assert list(lines_of_fifo(path)()) == ["one\n", "two\n"]
@@ -104,7 +104,7 @@ def test_lines_are_printed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "é\n"
 
 
-def test_a_file_that_was_emptied_meanwhile_goes_on_at_its_start(tmp_path: Path) -> None:
+def test_emptied_file_is_written_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "out.jsonl"
     output = FileWriter(path)
     output.write("one")
@@ -113,13 +113,13 @@ def test_a_file_that_was_emptied_meanwhile_goes_on_at_its_start(tmp_path: Path) 
     assert path.read_text() == "two\n"
 
 
-def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+def test_unwritable_file_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
         FileWriter(tmp_path)
 
 
 @fifos
-async def test_a_fifo_keeps_lines_until_somebody_reads_and_then_drops_the_newest(
+async def test_fifo_buffers_lines_and_drops_the_newest_when_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(line_io, "MAX_WAITING_LINES", 2)
@@ -139,7 +139,7 @@ async def test_a_fifo_keeps_lines_until_somebody_reads_and_then_drops_the_newest
 
 
 @fifos
-def test_what_is_there_already_stays(tmp_path: Path) -> None:
+def test_existing_file_is_kept(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "mine")
     make_fifo(tmp_path / "mine")
     (tmp_path / "file").write_text("x")

@@ -10,7 +10,7 @@ from mew_agent.cli.app.options import ConnectionOptions, LogLevel, with_connecti
 
 
 @pytest.mark.parametrize("level", list(LogLevel))
-def test_every_level_is_one_the_log_knows(level: LogLevel) -> None:
+def test_every_log_level_is_known_to_logging(level: LogLevel) -> None:
     assert level.upper() in logging.getLevelNamesMapping()
 
 
@@ -34,15 +34,13 @@ def app(asked: list[tuple[ConnectionOptions, str, int]]) -> typer.Typer:
     return app
 
 
-def test_a_command_with_connection_options_has_an_option_for_each_behind_its_own(
+def test_connection_options_are_added_to_a_command(
     app: typer.Typer, asked: list[tuple[ConnectionOptions, str, int]]
 ) -> None:
     app(["bob", "--often", "3", "--participant", "ada", "-s", "room", "-d", "there"], standalone_mode=False)
     assert asked == [(ConnectionOptions("ada", space="room", folder=Path("there")), "bob", 3)]
 
 
-def test_flags_that_are_not_given_are_found_elsewhere(
-    app: typer.Typer, asked: list[tuple[ConnectionOptions, str, int]]
-) -> None:
+def test_missing_connection_options_are_none(app: typer.Typer, asked: list[tuple[ConnectionOptions, str, int]]) -> None:
     app(["bob"], standalone_mode=False)
     assert asked == [(ConnectionOptions(), "bob", 1)]

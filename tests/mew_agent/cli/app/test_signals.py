@@ -24,7 +24,7 @@ print("after")
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process at once there")
 @pytest.mark.parametrize("asked", [True, False])
-def test_it_ends_in_order_with_and_without_being_asked(asked: bool) -> None:
+def test_program_ends_in_order_with_and_without_a_signal(asked: bool) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(asked=asked)], capture_output=True, text=True, timeout=25, check=True
     )
@@ -56,7 +56,7 @@ assert signal.getsignal(signal.SIGHUP) is {hangup}
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals there")
 @pytest.mark.parametrize("ctrl_c", ["signal.default_int_handler", "signal.SIG_IGN"])
 @pytest.mark.parametrize("hangup", ["signal.SIG_DFL", "signal.SIG_IGN"])
-def test_a_command_that_is_asked_to_end_undoes_what_it_began_undisturbed(ctrl_c: str, hangup: str) -> None:
+def test_terminated_command_runs_its_cleanup(ctrl_c: str, hangup: str) -> None:
     program = COMMAND.format(ctrl_c=ctrl_c, hangup=hangup)
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=25, check=True)
     assert ended.stdout == "undone\ninterrupted\n"

@@ -20,7 +20,7 @@ def screen(encoding: str = "utf-8") -> Screen:
     return Screen(io.BytesIO(), encoding=encoding, write_through=True)
 
 
-def test_a_terminal_gets_colour_unless_it_is_not_wanted() -> None:
+def test_terminal_gets_colour_unless_turned_off() -> None:
     assert terminal.style_of(screen(), {}).colour
     assert not terminal.style_of(screen(), {"NO_COLOR": "1"}).colour
     assert not terminal.style_of(screen(), {"TERM": "dumb"}).colour
@@ -32,17 +32,17 @@ def test_drawn_characters_follow_the_encoding() -> None:
     assert not terminal.style_of(screen("ascii"), {}).unicode
 
 
-def test_the_width_is_the_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_width_is_that_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "61")
     assert terminal.style_of(screen(), {}).width == 61
 
 
-def test_what_is_not_a_terminal_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_to_a_pipe_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     assert terminal.style_of(io.StringIO(), {}).width >= 160
 
 
-def test_text_survives_an_encoding_that_lacks_its_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_survives_an_encoding_without_its_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     out = screen("ascii")
     monkeypatch.setattr(sys, "stdout", out)
     terminal.print_line("猫: done\x1b[2J\nagain")
@@ -51,12 +51,12 @@ def test_text_survives_an_encoding_that_lacks_its_characters(monkeypatch: pytest
     assert out.buffer.getvalue() == b"?: done[2J\nagain\n? 5\n"
 
 
-def test_a_warning_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warning_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.warn("careful")
     assert capsys.readouterr() == ("", "mew: careful\n")
 
 
-def test_chatty_libraries_are_quiet_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chatty_libraries_are_quiet_unless_debugging(monkeypatch: pytest.MonkeyPatch) -> None:
     logger = logging.getLogger("httpx2")
     monkeypatch.setattr(logger, "level", logging.NOTSET)
     terminal.configure_logging("debug")

@@ -22,11 +22,11 @@ def envelope(kind: str, sender: str, payload: Any, **headers: Any) -> dict[str, 
     return {"id": "e1", "ts": "2026-01-01T00:00:09Z", "from": sender, "kind": kind, "payload": payload, **headers}
 
 
-def test_the_first_event_is_the_board() -> None:
+def test_first_event_is_the_board() -> None:
     assert apply_event(None, "board", START) == (board(), None)
 
 
-def test_a_status_to_everybody_is_the_new_state_of_its_sender() -> None:
+def test_broadcast_status_updates_its_sender() -> None:
     told = envelope("participant/status", "coder", {"messages_in_context": 1, "tokens": 5, "own": 1})
     found, changed = apply_event(board(), "envelope", told)
     assert changed == "coder"
@@ -37,13 +37,13 @@ def test_a_status_to_everybody_is_the_new_state_of_its_sender() -> None:
     assert (entry.connected, entry.received_at, entry.status_id) == (True, "2026-01-01T00:00:09Z", "e1")
 
 
-def test_an_answer_to_one_participant_does_not_change_the_board() -> None:
+def test_addressed_status_leaves_the_board_unchanged() -> None:
     told = envelope("participant/status", "coder", {"messages_in_context": 1}, to=["ada"])
     assert apply_event(board(), "envelope", told) == (board(), None)
 
 
 @pytest.mark.parametrize(("event", "connected"), [("join", True), ("leave", False)])
-def test_presence_says_who_is_here(event: str, connected: bool) -> None:
+def test_presence_updates_who_is_connected(event: str, connected: bool) -> None:
     told = envelope("system/presence", "system:gateway", {"event": event, "participant": {"id": "ada"}})
     found, changed = apply_event(board(), "envelope", told)
     assert changed == "ada"
@@ -53,7 +53,7 @@ def test_presence_says_who_is_here(event: str, connected: bool) -> None:
     assert entry.connected is connected
 
 
-def test_somebody_new_joins_the_board() -> None:
+def test_new_participant_joins_the_board() -> None:
     told = envelope("system/presence", "system:gateway", {"event": "join", "participant": {"id": "new"}})
     found, _ = apply_event(board(), "envelope", told)
     assert found is not None
@@ -72,9 +72,9 @@ def test_somebody_new_joins_the_board() -> None:
         None,
     ],
 )
-def test_everything_else_changes_nothing(told: Any) -> None:
+def test_other_events_change_nothing(told: Any) -> None:
     assert apply_event(board(), "envelope", told) == (board(), None)
 
 
-def test_events_before_the_board_are_let_go() -> None:
+def test_events_before_the_board_are_ignored() -> None:
     assert apply_event(None, "envelope", envelope("chat", "ada", {})) == (None, None)

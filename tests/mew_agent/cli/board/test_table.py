@@ -88,13 +88,13 @@ def row(name: str, text: str) -> str:
     return next(line for line in text.splitlines() if line.startswith(name))
 
 
-def test_a_reported_figure_stands_with_its_window_its_share_and_its_basis() -> None:
+def test_reported_figure_shows_window_share_and_basis() -> None:
     assert re.fullmatch(
         r"coder +98,412 of 128,000 +█{15}░{5}  77% +reported +99,107 +~5 turns +-", row("coder", shown(CODER))
     )
 
 
-def test_an_estimate_carries_a_tilde_and_a_hatched_bar() -> None:
+def test_estimate_shows_a_tilde_and_a_hatched_bar() -> None:
     line = row("writer", shown(WRITER))
     assert "~6,731 of 32,768" in line
     assert "▒▒▒▒░" in line
@@ -103,49 +103,49 @@ def test_an_estimate_carries_a_tilde_and_a_hatched_bar() -> None:
     assert "2 min ago, freed 23,020" in line
 
 
-def test_an_unknown_figure_is_a_question_mark_with_its_reason_in_words() -> None:
+def test_unknown_figure_shows_a_question_mark_and_its_reason() -> None:
     line = row("local-llm", shown(LOCAL))
     assert re.fullmatch(r"local-llm +\? of 8,192 +no usage reported +unknown +~812 +- +-", line)
     assert "0%" not in line
 
 
-def test_the_newest_report_stays_visible_while_the_figure_is_unknown() -> None:
+def test_last_report_stays_visible_while_the_figure_is_unknown() -> None:
     last = {"tokens": 4_321, "measured_at": "2026-01-01T13:00:00Z", "call_id": "c1"}
     line = row("x", shown(entry("x", context={"basis": "unknown", "reason": "restarted", "last_reported": last})))
     assert "restarted, was 4,321" in line
     assert "? of ?" in line
 
 
-def test_an_assumed_window_is_shown_as_an_estimate() -> None:
+def test_assumed_window_is_shown_as_an_estimate() -> None:
     text = shown(entry("x", tokens=10, max_tokens=128_000, context=report(max_tokens_basis="assumed")))
     assert "10 of ~128,000" in text
 
 
-def test_a_figure_nobody_labelled_is_not_called_reported() -> None:
+def test_unlabelled_figure_is_not_called_reported() -> None:
     line = row("ts", shown(entry("ts", tokens=500, max_tokens=20_000)))
     assert "~500 of ~20,000" in line
     assert "unlabelled" in line
 
 
-def test_trouble_is_said_in_words_beside_its_colour() -> None:
+def test_severity_is_shown_in_words_and_colour() -> None:
     text = shown(HOT)
     for words in ("not connected, last report 1 h ago", "model unreachable", "near limit", "+2 items since"):
         assert words in text
 
 
-def test_a_crashed_program_is_a_row_even_if_it_never_reported() -> None:
+def test_crashed_program_gets_a_row_without_a_report() -> None:
     text = shown(PERSON, faults={"ada": "exited with code 1"})
     assert "ada" in row("ada", text)
     assert "exited with code 1" in text
 
 
-def test_people_are_counted_and_have_no_row() -> None:
+def test_people_are_counted_but_get_no_row() -> None:
     text = shown(PERSON, CODER)
     assert text.splitlines()[0] == "review · 2 members · 14:02:11"
     assert "ada" not in text
 
 
-def test_an_agent_that_has_not_reported_yet_is_a_row_without_figures() -> None:
+def test_agent_without_a_report_gets_a_row_without_figures() -> None:
     line = row("coder", shown(entry("coder"), launched=["coder"], agents={"coder"}))
     assert "? of ?" in line
     assert "nothing reported" in line
@@ -155,34 +155,34 @@ FILES = entry("files", messages_in_context=0, status="active")
 
 
 @pytest.mark.parametrize("tool", [entry("files"), FILES])
-def test_a_tool_stands_below_the_agents_without_figures_or_questions(tool: dict[str, Any]) -> None:
+def test_tool_is_listed_below_agents_without_figures(tool: dict[str, Any]) -> None:
     lines = shown(tool, CODER, launched=["files"]).splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["coder", "files"]
     assert re.fullmatch(r"files +- +reports no context +- +- +- +-", lines[3])
 
 
-def test_rows_stand_as_they_were_launched_whoever_came_first() -> None:
+def test_rows_keep_the_launch_order() -> None:
     lines = shown(LOCAL, entry("files"), WRITER, CODER, launched=["files", "coder", "writer"]).splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["coder", "writer", "local-llm", "files"]
 
 
 @pytest.mark.parametrize("width", range(30, 130, 5))
-def test_what_is_wrong_with_a_tool_is_said_at_any_width(width: int) -> None:
+def test_fault_of_a_tool_is_shown_at_any_width(width: int) -> None:
     lines = shown(FILES, CODER, width=width, faults={"files": "exited with code 1"}).splitlines()
     assert max(map(cells, lines)) <= width
     assert "?" not in "".join(lines)
     assert any("exited with code 1" in line for line in lines)
 
 
-def test_a_board_without_reports_says_so() -> None:
+def test_board_without_reports_says_so() -> None:
     assert shown(PERSON).splitlines()[1] == "no participant has reported a context window yet"
 
 
-def test_absent_members_are_told_apart_in_the_heading() -> None:
+def test_heading_counts_connected_members() -> None:
     assert shown(CODER, HOT).startswith("review · 1 of 2 members · ")
 
 
-def test_a_running_compaction_is_said_instead_of_a_forecast() -> None:
+def test_running_compaction_replaces_the_forecast() -> None:
     status = {**CODER["status"], "status": "compacting"}
     line = row("coder", shown({**CODER, "status": status}))
     assert " now " in line
@@ -190,7 +190,7 @@ def test_a_running_compaction_is_said_instead_of_a_forecast() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 160])
-def test_how_a_figure_is_known_is_shown_at_every_width(width: int) -> None:
+def test_basis_is_shown_at_every_width(width: int) -> None:
     text = shown(*ROOM, width=width)
     for name, basis in (("coder", "reported"), ("writer", "projected"), ("local-llm", "unknown"), ("hot", "reported")):
         assert basis in row(name, text)
@@ -199,7 +199,7 @@ def test_how_a_figure_is_known_is_shown_at_every_width(width: int) -> None:
     assert "no usage reported" in text
 
 
-def test_columns_leave_in_order_of_their_worth() -> None:
+def test_narrow_terminals_drop_columns_in_order() -> None:
     titles = {width: " ".join(shown(*ROOM, width=width).splitlines()[1].split()) for width in (160, 80, 60, 40)}
     assert titles[160] == "PARTICIPANT TOKENS WINDOW KNOWN NEXT CALL COMPACTS IN LAST COMPACTION"
     assert titles[80] == "PARTICIPANT TOKENS WINDOW KNOWN COMPACTS IN"
@@ -214,13 +214,13 @@ def test_colour_surrounds_cells_and_never_counts_as_width() -> None:
     assert "\x1b" not in "".join(plain)
 
 
-def test_without_unicode_everything_drawn_is_ascii() -> None:
+def test_drawing_is_ascii_without_unicode() -> None:
     for width in (160, 40):
         lines = board_lines(board(*ROOM), now=NOW, style=TerminalStyle(width=width, unicode=False))
         assert all(line.isascii() for line in lines)
 
 
-def test_text_from_the_wire_cannot_drive_the_terminal() -> None:
+def test_wire_text_cannot_control_the_terminal() -> None:
     evil = entry("a\x1b[2Jb\u202e", tokens=1, max_tokens=10, status="x\x1b]0;y\x07\nz", context=report())
     text = "\n".join(board_lines(board(evil), now=NOW, style=TerminalStyle(width=160)))
     assert "\x1b" not in text
@@ -246,7 +246,7 @@ counts = st.integers(min_value=0, max_value=10**9)
         max_size=4,
     ),
 )
-def test_no_line_is_ever_wider_than_the_terminal(
+def test_no_line_is_wider_than_the_terminal(
     width: int, people: list[tuple[str, bool, int | None, int | None, str | None]]
 ) -> None:
     found = board(
@@ -260,7 +260,7 @@ def test_no_line_is_ever_wider_than_the_terminal(
         assert not {unicodedata.category(one) for one in line} & {"Cc", "Cf", "Cs"}
 
 
-def test_one_line_of_a_participant_holds_time_figure_basis_and_trouble() -> None:
+def test_board_line_holds_time_figure_basis_and_remarks() -> None:
     found = board(HOT, LOCAL)
     assert board_line(found.participants[0], now=NOW) == (
         "14:02:11  hot  120,000 of 128,000  94% reported"

@@ -14,25 +14,25 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
     ("seconds", "said"),
     [(-5, "0 s ago"), (0, "0 s ago"), (59, "59 s ago"), (60, "1 min ago"), (7_200, "2 h ago"), (90_000, "1 d ago")],
 )
-def test_an_age_is_said_in_its_largest_whole_unit(seconds: int, said: str) -> None:
+def test_age_is_shown_in_its_largest_whole_unit(seconds: int, said: str) -> None:
     assert say.ago((NOW - timedelta(seconds=seconds)).isoformat(), NOW) == said
 
 
 @pytest.mark.parametrize("at", [None, "", "yesterday"])
-def test_a_time_that_cannot_be_read_has_no_age(at: str | None) -> None:
+def test_invalid_time_has_no_age(at: str | None) -> None:
     assert say.ago(at, NOW) is None
 
 
-def test_a_time_without_a_zone_is_utc() -> None:
+def test_time_without_a_zone_is_utc() -> None:
     assert say.ago("2026-01-01T11:59:00", NOW) == "1 min ago"
 
 
 @pytest.mark.parametrize(("tokens", "share"), [(0, 0), (4, 0), (5, 1), (899, 90), (1_000, 100), (1_500, 150)])
-def test_a_share_is_rounded_half_up_and_may_exceed_the_window(tokens: int, share: int) -> None:
+def test_share_rounds_half_up_and_may_exceed_the_window(tokens: int, share: int) -> None:
     assert say.percent(Status(messages_in_context=1, tokens=tokens, max_tokens=1_000)) == share
 
 
-def test_a_share_without_a_window_is_unknown() -> None:
+def test_share_without_a_window_is_unknown() -> None:
     assert say.percent(Status(messages_in_context=1, tokens=5)) is None
 
 
@@ -46,41 +46,41 @@ def test_a_share_without_a_window_is_unknown() -> None:
         ("odd:", "odd"),
     ],
 )
-def test_names_behind_the_colon_of_a_status_stay_as_they_are(status: str, said: str) -> None:
+def test_names_after_the_colon_of_a_status_are_kept(status: str, said: str) -> None:
     assert say.state(status) == said
 
 
-def test_somebody_without_a_context_is_told_without_figures() -> None:
+def test_participant_without_a_context_has_no_figures() -> None:
     entry = BoardEntry(id="files", connected=False, status=Status(messages_in_context=0, status="active"))
     assert say.sentence(entry, now=NOW) == "files  reports no context  (not connected)"
 
 
-def test_the_largest_saving_is_told_where_there_are_suggestions() -> None:
+def test_largest_suggested_saving_is_shown() -> None:
     saved = [{"text": "a", "tokens_saved": 12, "impact": "low"}, {"text": "b", "tokens_saved": 1_200, "impact": "high"}]
     report = {"basis": "reported", "level": "warning", "severity": 1, "suggestions": saved}
     status = Status.model_validate({"messages_in_context": 1, "tokens": 5, "max_tokens": 10, "context": report})
     assert say.remarks(BoardEntry(id="x", connected=True, status=status), now=NOW) == ["warning", "could save ~1,200"]
 
 
-def test_clipped_text_shows_that_it_was_clipped() -> None:
+def test_clipped_text_ends_with_a_mark() -> None:
     assert say.clip("participant", 6) == "parti…"
     assert say.clip("猫猫猫", 5) == "猫猫…"
     assert say.clip("short", 5) == "short"
     assert say.clip("long", 0) == ""
 
 
-def test_names_of_the_wire_are_read_as_words() -> None:
+def test_wire_names_are_shown_as_words() -> None:
     assert say.words("model_unreachable") == "model unreachable"
 
 
-def test_an_empty_reading_is_unknown_and_never_zero() -> None:
+def test_missing_figure_is_unknown_and_never_zero() -> None:
     assert say.tokens(None) == say.window(None) == "?"
     assert say.basis(None) == say.basis(Status(messages_in_context=0)) == "unknown"
     assert say.next_call(None) == "-"
     assert say.severity(None) is None
 
 
-def test_a_spend_is_said_beside_its_budget_and_never_as_a_share() -> None:
+def test_spend_is_shown_with_its_budget_and_never_as_a_share() -> None:
     report = {"basis": "reported", "measure": "cumulative", "spent_tokens": 155_000, "budget_tokens": 150_000}
     status = Status.model_validate(
         {"messages_in_context": 9, "tokens": 41_000, "max_tokens": 200_000, "context": report}

@@ -45,9 +45,7 @@ def client_of(gateway: RunningGateway, name: str, token: str | None = None) -> C
     return Client(Credentials(gateway.ws_url, "review", name, token or gateway.token_of(name)))
 
 
-async def test_each_line_in_is_sent_and_each_message_is_a_line_out(
-    gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_lines_are_sent_and_messages_printed(gateway: RunningGateway, capsys: pytest.CaptureFixture[str]) -> None:
     typed: Queue[str] = Queue()
     source = iter(typed.get, "")
     output = Kept()
@@ -71,7 +69,7 @@ async def test_each_line_in_is_sent_and_each_message_is_a_line_out(
     assert told[1] == "mew: not sent, not a JSON object: [1]"
 
 
-async def test_the_end_of_the_input_is_not_the_end_of_listening(gateway: RunningGateway) -> None:
+async def test_end_of_input_keeps_the_connection_open(gateway: RunningGateway) -> None:
     output = Kept()
     client = client_of(gateway, "ada")
     async with joined(gateway, "guest") as guest, anyio.create_task_group() as tasks:
@@ -82,31 +80,31 @@ async def test_the_end_of_the_input_is_not_the_end_of_listening(gateway: Running
         await client.aclose()
 
 
-async def test_a_refused_token_is_raised_as_itself(gateway: RunningGateway) -> None:
+async def test_refused_token_raises_unauthorized(gateway: RunningGateway) -> None:
     with pytest.raises(Unauthorized):
         await exchange_lines(client_of(gateway, "ada", "wrong"), lambda: iter(()), Kept())
 
 
-async def test_a_frame_is_a_line_that_names_its_stream() -> None:
+async def test_frame_is_printed_with_its_stream() -> None:
     line = _line_of(StreamFrame("stream-1", b"#stream-1#caf\xc3\xa9 #2"))
     assert json.loads(line) == {"type": "frame", "stream_id": "stream-1", "data": "café #2"}
 
 
-def test_a_warning_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warning_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     warn = _WarnOnce("no reader")
     warn()
     warn()
     assert capsys.readouterr().err == "mew: no reader\n"
 
 
-async def test_what_is_missing_is_said_before_anything_is_connected() -> None:
+async def test_missing_options_are_reported_before_connecting() -> None:
     outcome = await mew("client", "connect")
     assert "no space is running here" in outcome.err
     assert outcome.code == 2
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ there")
-async def test_as_a_process_it_speaks_by_files_and_ends_by_quit(gateway: RunningGateway, tmp_path: Path) -> None:
+async def test_client_process_uses_files_and_ends_on_quit(gateway: RunningGateway, tmp_path: Path) -> None:
     flags = dict(zip(seat(gateway)[::2], seat(gateway)[1::2], strict=True))
     flags["--participant-id"] = flags.pop("--participant")
     command = [sys.executable, "-P", "-m", "mew_agent", "client", "connect"]
@@ -128,7 +126,7 @@ async def test_as_a_process_it_speaks_by_files_and_ends_by_quit(gateway: Running
     assert "chat" in kinds
 
 
-async def test_another_connection_that_takes_the_place_ends_it(gateway: RunningGateway) -> None:
+async def test_superseding_connection_ends_the_client(gateway: RunningGateway) -> None:
     output = Kept()
     failures: list[GatewayError] = []
 

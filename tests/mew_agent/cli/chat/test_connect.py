@@ -62,7 +62,7 @@ def terminal(capsys: pytest.CaptureFixture[str]) -> Iterator[Terminal]:
     typing.release()
 
 
-async def test_a_person_talks_asks_approves_and_leaves(gateway: RunningGateway, terminal: Terminal) -> None:
+async def test_person_chats_calls_approves_and_leaves(gateway: RunningGateway, terminal: Terminal) -> None:
     async with joined(gateway, "coder") as coder, anyio.create_task_group() as tasks:
         tasks.start_soon(chat_by_lines, identity(gateway), ("coder",), terminal.lines())
         await terminal.shows("you are ada in 'review'; here: coder.")
@@ -85,13 +85,13 @@ async def test_a_person_talks_asks_approves_and_leaves(gateway: RunningGateway, 
                 pass
 
 
-async def test_the_end_of_the_input_is_the_end(gateway: RunningGateway, terminal: Terminal) -> None:
+async def test_end_of_input_ends_the_session(gateway: RunningGateway, terminal: Terminal) -> None:
     terminal.close()
     with anyio.fail_after(PATIENCE_SECONDS):
         await chat_by_lines(identity(gateway), (), terminal.lines())
 
 
-async def test_an_outage_and_its_end_are_told_once_and_one_goes_on(terminal: Terminal) -> None:
+async def test_outage_and_its_end_are_printed_once(terminal: Terminal) -> None:
     config = parse_space(SPACE)
     async with anyio.create_task_group() as tasks:
         async with serve_gateway(config) as first:
@@ -109,7 +109,7 @@ async def test_an_outage_and_its_end_are_told_once_and_one_goes_on(terminal: Ter
     assert terminal.seen.count("* connection lost") == terminal.seen.count("* reconnected") == 1
 
 
-async def test_a_refused_token_is_raised_as_itself(gateway: RunningGateway, terminal: Terminal) -> None:
+async def test_refused_token_raises_unauthorized(gateway: RunningGateway, terminal: Terminal) -> None:
     with pytest.raises(Unauthorized):
         await chat_by_lines(identity(gateway, "wrong"), (), terminal.lines())
 
@@ -130,7 +130,7 @@ def test_plain_text_goes_to_all_without_a_space_file() -> None:
     assert default_targets(None, "ada") == ()
 
 
-async def test_without_a_running_space_it_says_how_to_start_one() -> None:
+async def test_missing_space_says_how_to_start_one() -> None:
     outcome = await mew("space", "connect")
     assert "`mew up`" in outcome.err
     assert outcome.code == 2

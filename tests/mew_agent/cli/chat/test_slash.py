@@ -2,7 +2,7 @@
 
 import pytest
 
-from mew_agent.cli.chat.slash import InvalidLine, OutgoingEnvelope, as_typed, call, control, stream
+from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope, as_typed, call, control, stream
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ from mew_agent.cli.chat.slash import InvalidLine, OutgoingEnvelope, as_typed, ca
         ("/shutdown coder", "participant/shutdown", {}),
     ],
 )
-def test_a_control_names_its_participant_first(line: str, kind: str, payload: dict[str, object]) -> None:
+def test_control_starts_with_the_participant(line: str, kind: str, payload: dict[str, object]) -> None:
     command, *parts = line.split()
-    assert control(command, parts) == OutgoingEnvelope(kind, payload, ("coder",))
+    assert control(command, parts) == TypedEnvelope(kind, payload, ("coder",))
 
 
 @pytest.mark.parametrize(
@@ -39,13 +39,13 @@ def test_a_control_names_its_participant_first(line: str, kind: str, payload: di
         ("/forget coder 0", "'0' is not a number"),
     ],
 )
-def test_a_control_that_cannot_be_meant_is_a_mistake(line: str, said: str) -> None:
+def test_invalid_control_is_refused(line: str, said: str) -> None:
     command, *parts = line.split()
     with pytest.raises(InvalidLine, match=said):
         control(command, parts)
 
 
-def test_a_call_carries_its_arguments_as_an_mcp_request() -> None:
+def test_call_becomes_an_mcp_request() -> None:
     sent = call('files read_file {"path": "a b.md"}')
     assert (sent.kind, sent.to) == ("mcp/request", ("files",))
     assert sent.payload["method"] == "tools/call"
@@ -56,25 +56,25 @@ def test_a_call_carries_its_arguments_as_an_mcp_request() -> None:
 @pytest.mark.parametrize(
     ("rest", "said"), [("files", "PARTICIPANT TOOL"), ("f t {x", "not JSON"), ("f t [1]", "object")]
 )
-def test_a_call_that_is_not_whole_is_a_mistake(rest: str, said: str) -> None:
+def test_incomplete_call_is_refused(rest: str, said: str) -> None:
     with pytest.raises(InvalidLine, match=said):
         call(rest)
 
 
-def test_a_stream_is_asked_for_with_its_words_and_size() -> None:
+def test_stream_request_carries_description_and_size() -> None:
     sent = stream(["request", "gateway", "upload", "server", "logs", "size=2048"])
-    assert sent == OutgoingEnvelope(
+    assert sent == TypedEnvelope(
         "stream/request",
         {"direction": "upload", "expected_size_bytes": 2048, "description": "server logs"},
         ("gateway",),
     )
     closed = stream(["close", "stream-1", "done"])
-    assert closed == OutgoingEnvelope("stream/close", {"stream_id": "stream-1", "reason": "done"}, (), ("stream-1",))
+    assert closed == TypedEnvelope("stream/close", {"stream_id": "stream-1", "reason": "done"}, (), ("stream-1",))
     with pytest.raises(InvalidLine, match="/stream request"):
         stream(["open"])
 
 
-def test_an_envelope_that_was_typed_keeps_what_a_sender_may_say() -> None:
+def test_typed_envelope_keeps_its_headers() -> None:
     value = {
         "kind": "chat",
         "to": "bob",
@@ -83,5 +83,5 @@ def test_an_envelope_that_was_typed_keeps_what_a_sender_may_say() -> None:
         "payload": {"text": "t"},
         "from": "eve",
     }
-    assert as_typed(value) == OutgoingEnvelope("chat", {"text": "t"}, ("bob",), ("x",), "c")
-    assert as_typed({"kind": "x", "payload": 1, "to": 5}) == OutgoingEnvelope("x", {})
+    assert as_typed(value) == TypedEnvelope("chat", {"text": "t"}, ("bob",), ("x",), "c")
+    assert as_typed({"kind": "x", "payload": 1, "to": 5}) == TypedEnvelope("x", {})

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from mew_protocol.envelope import Envelope
 
-from mew_agent.cli.chat.slash import HELP, InvalidLine, OutgoingEnvelope
+from mew_agent.cli.chat.slash import HELP, InvalidLine, TypedEnvelope
 from mew_agent.cli.chat.terminal_chat import LeaveChat, PrintText, TerminalChat
 
 WRITE = {"method": "tools/call", "params": {"name": "write_file"}}
@@ -28,24 +28,24 @@ def talk() -> TerminalChat:
     return TerminalChat("ada")
 
 
-def test_text_goes_to_the_target_and_to_everybody_without_one(talk: TerminalChat) -> None:
-    assert talk.parse_line(" hello ") == [OutgoingEnvelope("chat", {"text": "hello"})]
+def test_text_goes_to_the_target_or_to_all(talk: TerminalChat) -> None:
+    assert talk.parse_line(" hello ") == [TypedEnvelope("chat", {"text": "hello"})]
     assert talk.parse_line("/target @coder, bob") == [PrintText("text goes to coder, bob")]
-    assert talk.parse_line("hello") == [OutgoingEnvelope("chat", {"text": "hello"}, ("coder", "bob"))]
+    assert talk.parse_line("hello") == [TypedEnvelope("chat", {"text": "hello"}, ("coder", "bob"))]
     assert talk.parse_line("/target") == [PrintText("text goes to coder, bob")]
     assert talk.parse_line("/target none") == [PrintText("text goes to all")]
     assert talk.parse_line("") == []
 
 
-def test_json_with_a_kind_is_an_envelope_and_other_braces_are_text(talk: TerminalChat) -> None:
+def test_json_with_a_kind_is_an_envelope_and_other_json_is_text(talk: TerminalChat) -> None:
     assert talk.parse_line('{"kind": "participant/pause", "to": ["coder"]}') == [
-        OutgoingEnvelope("participant/pause", {}, ("coder",))
+        TypedEnvelope("participant/pause", {}, ("coder",))
     ]
     for text in ('{"a": 1}', "{not json", '{"kind": 1}'):
-        assert talk.parse_line(text) == [OutgoingEnvelope("chat", {"text": text})]
+        assert talk.parse_line(text) == [TypedEnvelope("chat", {"text": text})]
 
 
-def test_help_verbose_and_exit_are_for_this_terminal_alone(talk: TerminalChat) -> None:
+def test_help_verbose_and_exit_send_nothing(talk: TerminalChat) -> None:
     assert talk.parse_line("/help") == [PrintText(HELP)]
     assert talk.parse_line("/exit") == [LeaveChat()]
     assert talk.receive(heard("reasoning/thought", {"message": "hm"})) is None
@@ -53,20 +53,20 @@ def test_help_verbose_and_exit_are_for_this_terminal_alone(talk: TerminalChat) -
     assert talk.receive(heard("reasoning/thought", {"message": "hm"})) == '  coder: reasoning/thought {"message": "hm"}'
 
 
-def test_what_is_not_understood_is_a_mistake_that_points_to_help(talk: TerminalChat) -> None:
+def test_unknown_command_points_to_help(talk: TerminalChat) -> None:
     with pytest.raises(InvalidLine, match="/help"):
         talk.parse_line("/sing")
 
 
-def test_a_proposal_is_shown_with_its_number_and_approved_as_it_was_made(talk: TerminalChat) -> None:
+def test_proposal_is_shown_with_a_number_and_approved_unchanged(talk: TerminalChat) -> None:
     shown = talk.receive(heard("mcp/proposal", WRITE, id="p-1", to=["files"]))
     assert shown == ('* coder proposes to files: tools/call {"name": "write_file"}\n  /approve 1 or /reject 1')
-    assert talk.parse_line("/approve") == [OutgoingEnvelope("mcp/request", WRITE, ("files",), ("p-1",))]
+    assert talk.parse_line("/approve") == [TypedEnvelope("mcp/request", WRITE, ("files",), ("p-1",))]
     with pytest.raises(InvalidLine, match="no proposal is open"):
         talk.parse_line("/approve")
 
 
-def test_with_several_open_proposals_the_number_must_be_said(talk: TerminalChat) -> None:
+def test_several_open_proposals_require_a_number(talk: TerminalChat) -> None:
     talk.receive(heard("mcp/proposal", WRITE, id="p-1"))
     talk.receive(heard("mcp/proposal", WRITE, id="p-2", sender="bob"))
     with pytest.raises(InvalidLine, match=r"several proposals are open: 1, 2"):
@@ -74,14 +74,14 @@ def test_with_several_open_proposals_the_number_must_be_said(talk: TerminalChat)
     with pytest.raises(InvalidLine, match="no proposal 3"):
         talk.parse_line("/reject 3")
     assert talk.parse_line("/reject 2 not now") == [
-        OutgoingEnvelope("mcp/reject", {"reason": "not now"}, ("bob",), ("p-2",))
+        TypedEnvelope("mcp/reject", {"reason": "not now"}, ("bob",), ("p-2",))
     ]
     assert talk.parse_line("/reject too risky") == [
-        OutgoingEnvelope("mcp/reject", {"reason": "too risky"}, ("coder",), ("p-1",))
+        TypedEnvelope("mcp/reject", {"reason": "too risky"}, ("coder",), ("p-1",))
     ]
 
 
-def test_a_proposal_that_somebody_else_settled_is_not_open_any_more(talk: TerminalChat) -> None:
+def test_answered_proposal_is_no_longer_open(talk: TerminalChat) -> None:
     for number, (kind, sender, still_open) in enumerate(
         [
             ("mcp/request", "bob", False),
@@ -99,29 +99,25 @@ def test_chats_are_acknowledged_by_sender_id_or_all(talk: TerminalChat) -> None:
     for number, sender in enumerate(("coder", "bob", "coder"), 1):
         talk.receive(heard("chat", {"text": "x"}, id=f"c{number}", sender=sender, to=["ada"]))
     talk.receive(heard("chat", {"text": "to all"}, id="c4"))
-    assert talk.parse_line("/ack") == [
-        OutgoingEnvelope("chat/acknowledge", {"status": "received"}, ("coder",), ("c3",))
-    ]
+    assert talk.parse_line("/ack") == [TypedEnvelope("chat/acknowledge", {"status": "received"}, ("coder",), ("c3",))]
     assert talk.parse_line("/ack bob read it") == [
-        OutgoingEnvelope("chat/acknowledge", {"status": "read it"}, ("bob",), ("c2",))
+        TypedEnvelope("chat/acknowledge", {"status": "read it"}, ("bob",), ("c2",))
     ]
     assert talk.parse_line("/ack c1") == [
-        OutgoingEnvelope("chat/acknowledge", {"status": "received"}, ("coder",), ("c1",))
+        TypedEnvelope("chat/acknowledge", {"status": "received"}, ("coder",), ("c1",))
     ]
     with pytest.raises(InvalidLine, match="no chat to acknowledge"):
         talk.parse_line("/ack all")
 
 
-def test_cancel_means_the_running_reasoning_and_else_the_last_chat(talk: TerminalChat) -> None:
+def test_cancel_stops_the_reasoning_or_the_last_chat(talk: TerminalChat) -> None:
     with pytest.raises(InvalidLine, match="nothing to cancel"):
         talk.parse_line("/cancel")
     talk.receive(heard("chat", {"text": "go"}, id="mine", sender="ada", to=["coder"]))
     talk.receive(heard("reasoning/start", {}, id="r-1"))
-    assert talk.parse_line("/cancel enough") == [
-        OutgoingEnvelope("reasoning/cancel", {"reason": "enough"}, context="r-1")
-    ]
+    assert talk.parse_line("/cancel enough") == [TypedEnvelope("reasoning/cancel", {"reason": "enough"}, context="r-1")]
     talk.receive(heard("reasoning/conclusion", {}, context="r-1"))
-    assert talk.parse_line("/cancel") == [OutgoingEnvelope("chat/cancel", {}, ("coder",), ("mine",))]
+    assert talk.parse_line("/cancel") == [TypedEnvelope("chat/cancel", {}, ("coder",), ("mine",))]
 
 
 @pytest.mark.parametrize(
@@ -156,18 +152,16 @@ def test_cancel_means_the_running_reasoning_and_else_the_last_chat(talk: Termina
         (heard("stream/open", {"stream_id": "s"}), None),
     ],
 )
-def test_what_is_heard_reads_as_one_line_or_is_left_out(
-    talk: TerminalChat, envelope: Envelope, line: str | None
-) -> None:
+def test_received_envelope_is_one_line_or_hidden(talk: TerminalChat, envelope: Envelope, line: str | None) -> None:
     assert talk.receive(envelope) == line
 
 
-def test_a_figure_is_never_shown_without_how_it_is_known(talk: TerminalChat) -> None:
+def test_figure_is_never_shown_without_its_basis(talk: TerminalChat) -> None:
     known = {"tokens": 500, "max_tokens": 1000, "messages_in_context": 3, "status": "near_limit"}
     assert talk.receive(heard("participant/status", known)) == "* coder: near limit, ~500 of ~1,000 (unlabelled)"
 
 
-def test_a_status_narrowed_to_what_was_asked_names_no_window_it_does_not_tell(talk: TerminalChat) -> None:
+def test_partial_status_shows_no_unknown_window(talk: TerminalChat) -> None:
     asked = {"tokens": 650, "messages_in_context": 3, "status": "active"}
     answer = {**asked, "context": {"basis": "reported", "level": "healthy"}}
     assert talk.receive(heard("participant/status", answer, to=["ada"])) == "* coder: active, 650 tokens (reported)"
@@ -182,7 +176,7 @@ def test_memory_is_bounded(talk: TerminalChat) -> None:
     assert 500 in talk.proposals
 
 
-def test_after_a_skipped_compaction_nobody_is_said_to_have_compacted(talk: TerminalChat) -> None:
+def test_skipped_compaction_is_not_shown_as_compacted(talk: TerminalChat) -> None:
     done = {"status": "skipped", "skipped": True, "reason": "no_history"}
     skipped = heard("participant/compact-done", done, to=["ada"])
     ended = heard("participant/status", {"messages_in_context": 2, "status": "compacted"})

@@ -35,9 +35,7 @@ def test_the_demo_reads_the_projects_own_pages_by_default() -> None:
         (b"text\x00more", "is not text (a NUL byte at 4)"),
     ],
 )
-def test_a_file_that_cannot_be_read_as_text_is_named_with_what_is_wrong(
-    tmp_path: Path, content: bytes, problem: str
-) -> None:
+def test_unreadable_file_is_named_with_the_reason(tmp_path: Path, content: bytes, problem: str) -> None:
     file = tmp_path / "input.txt"
     file.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
@@ -46,13 +44,13 @@ def test_a_file_that_cannot_be_read_as_text_is_named_with_what_is_wrong(
     assert problem in str(caught.value)
 
 
-def test_a_missing_file_and_a_folder_are_bad_input(tmp_path: Path) -> None:
+def test_missing_file_and_folder_are_bad_input(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere.txt", tmp_path):
         with pytest.raises(ConfigError, match="expected a text file"):
             read_text_file(path)
 
 
-def test_the_space_it_writes_is_a_valid_one_on_the_rehearsal_model(tmp_path: Path) -> None:
+def test_demo_writes_a_valid_space_on_the_rehearsal_model(tmp_path: Path) -> None:
     words = write_space(tmp_path, {})
     config = load_space(tmp_path / "space.yaml")
     assert set(config.participants) == {YOU, BY_ITSELF, ON_REQUEST}
@@ -60,7 +58,7 @@ def test_the_space_it_writes_is_a_valid_one_on_the_rehearsal_model(tmp_path: Pat
     assert "rehearsal model" in words
 
 
-def test_with_a_provider_in_the_environment_the_same_agents_use_it(tmp_path: Path) -> None:
+def test_provider_in_the_environment_is_used(tmp_path: Path) -> None:
     words = write_space(tmp_path, {"OPENAI_API_KEY": "sk-test", "OPENAI_MODEL": "some-model"})
     agent = json.loads((tmp_path / "space.yaml").read_text())["participants"][BY_ITSELF]["agent"]
     assert agent == {"model": "some-model", "context_token_limit": WINDOW_TOKENS}
@@ -68,7 +66,7 @@ def test_with_a_provider_in_the_environment_the_same_agents_use_it(tmp_path: Pat
     assert words.startswith("some-model")
 
 
-def test_each_agent_reads_everything_and_they_begin_with_different_texts(tmp_path: Path) -> None:
+def test_agents_read_all_texts_in_different_orders(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(f"text of {name}")
     texts = parts_by_agent([read_text_file(tmp_path / "a.txt"), read_text_file(tmp_path / "b.txt")])
@@ -77,7 +75,7 @@ def test_each_agent_reads_everything_and_they_begin_with_different_texts(tmp_pat
     assert next(texts[ON_REQUEST]).source == "a.txt"
 
 
-def test_the_summary_puts_announced_beside_reported() -> None:
+def test_summary_compares_announced_and_reported() -> None:
     lines = summary_lines(
         [CompactionCheck("reader", "threshold", 2165, 2163), CompactionCheck("editor", "requested", 1774, 1773)],
         9.1,
@@ -89,5 +87,5 @@ def test_the_summary_puts_announced_beside_reported() -> None:
     assert "done in 9.1 s" in text
 
 
-def test_the_summary_leaves_its_table_out_where_it_would_be_torn() -> None:
+def test_summary_omits_a_table_that_does_not_fit() -> None:
     assert summary_lines([CompactionCheck("reader", "threshold", 2165, 2163)], 9.1, width=40) == ["", "done in 9.1 s"]

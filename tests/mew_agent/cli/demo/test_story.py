@@ -71,7 +71,7 @@ def all_texts() -> dict[str, Any]:
     return {name: repeat_parts(parts) for name in ("reader", "editor")}
 
 
-async def test_one_agent_compacts_by_itself_the_other_on_request_and_both_keep_their_word() -> None:
+async def test_one_agent_compacts_by_itself_the_other_on_request() -> None:
     with anyio.fail_after(60):
         async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS)) as (story, events):
             checks = await story.play(all_texts())
@@ -87,7 +87,7 @@ async def test_one_agent_compacts_by_itself_the_other_on_request_and_both_keep_t
             assert event["context"]["basis"] == "unknown"
 
 
-async def test_without_reported_usage_the_demo_says_that_it_cannot_show_anything(
+async def test_demo_fails_without_reported_usage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mew_agent.cli.demo.story.MAX_PARTS", 3)
@@ -97,7 +97,7 @@ async def test_without_reported_usage_the_demo_says_that_it_cannot_show_anything
     assert caught.group_contains(DemoFailed)
 
 
-async def test_a_model_that_does_not_answer_ends_the_demo_with_what_the_agent_says_about_it() -> None:
+async def test_failing_model_ends_the_demo_with_its_error() -> None:
     with anyio.fail_after(60), pytest.raises(ExceptionGroup) as caught:
         async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS, status=401)) as (story, _):
             await story.play(all_texts())

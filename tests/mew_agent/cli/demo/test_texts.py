@@ -11,7 +11,7 @@ from mew_agent.cli.demo.texts import PART_CHARS, repeat_parts, split_text
 NOTES = PurePath("notes.txt")
 
 
-def test_short_paragraphs_share_a_part_and_long_ones_are_cut_at_sentences() -> None:
+def test_parts_join_short_paragraphs_and_cut_long_ones() -> None:
     long = "A sentence of some length stands here. " * 40
     parts = split_text(NOTES, f"one\n\ntwo\n\n{long}")
     assert parts[0].text == "one\n\ntwo"
@@ -20,17 +20,17 @@ def test_short_paragraphs_share_a_part_and_long_ones_are_cut_at_sentences() -> N
     assert {part.source for part in parts} == {"notes.txt"}
 
 
-def test_an_empty_text_has_no_parts() -> None:
+def test_empty_text_has_no_parts() -> None:
     assert split_text(NOTES, " \n\n \t\n") == []
 
 
 @given(st.text(max_size=6000))
-def test_no_part_is_too_long_and_nothing_but_white_space_is_lost(text: str) -> None:
+def test_parts_are_bounded_and_lose_only_white_space(text: str) -> None:
     parts = split_text(NOTES, text)
     assert all(0 < len(part.text) <= PART_CHARS for part in parts)
     assert "".join("".join(part.text for part in parts).split()) == "".join(text.split())
 
 
-def test_a_short_text_is_read_again_from_its_beginning() -> None:
+def test_short_text_is_repeated() -> None:
     parts = split_text(NOTES, "only this")
     assert [part.number for part in islice(repeat_parts(parts), 3)] == [1, 1, 1]

@@ -28,7 +28,7 @@ CHECK: dict[str, Any] = {
 }
 
 
-def test_json_lines_are_one_object_per_event(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_view_prints_one_object_per_event(capsys: pytest.CaptureFixture[str]) -> None:
     with JsonLines() as view:
         view.show(STATUS)
         view.show(CHECK)
@@ -36,7 +36,7 @@ def test_json_lines_are_one_object_per_event(capsys: pytest.CaptureFixture[str])
     assert [json.loads(line) for line in lines] == [STATUS, CHECK]
 
 
-def test_plain_lines_say_the_figure_how_it_is_known_and_what_a_check_showed(
+def test_plain_view_prints_figures_basis_and_checks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with PlainLines() as view:
@@ -51,7 +51,7 @@ def test_plain_lines_say_the_figure_how_it_is_known_and_what_a_check_showed(
     assert "not shown" not in out
 
 
-def test_the_live_table_shows_level_and_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_table_shows_level_and_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr("sys.stdout", screen)
     monkeypatch.setenv("COLUMNS", "130")
@@ -67,18 +67,18 @@ def test_the_live_table_shows_level_and_messages(monkeypatch: pytest.MonkeyPatch
     assert "announced 1,774 tokens freed" in text
 
 
-def test_a_long_line_is_broken_between_words_and_a_long_word_stays_whole() -> None:
+def test_long_lines_wrap_between_words() -> None:
     address = "http://127.0.0.1:8080/dashboard#token=" + "x" * 40
     assert wrap(f"one-two three {address} four", 12) == ["one-two", "  three", f"  {address}", "  four"]
 
 
-def test_what_participants_say_cannot_drive_the_terminal() -> None:
+def test_answers_cannot_control_the_terminal() -> None:
     hostile = line_for({**CHECK, "participant": "\x1b[2Jreader"})
     assert hostile is not None
     assert "\x1b" not in hostile
 
 
-def test_without_a_terminal_lines_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_is_plain_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", io.StringIO())
     assert isinstance(view_for(as_json=False, names=("a",)), PlainLines)
     assert isinstance(view_for(as_json=True, names=("a",)), JsonLines)

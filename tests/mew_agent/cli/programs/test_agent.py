@@ -27,20 +27,20 @@ WHO = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--id", "coder", "--toke
         ((*WHO[:4], "--id", "a/b", *WHO[6:]), "invalid characters"),
     ],
 )
-async def test_what_cannot_work_is_refused_in_one_line(arguments: tuple[str, ...], said: str) -> None:
+async def test_invalid_options_are_refused_in_one_line(arguments: tuple[str, ...], said: str) -> None:
     outcome = await mew("agent", "run", *arguments)
     assert said in outcome.err
     assert outcome.err.count("\n") == 1
     assert outcome.code == 2
 
 
-async def test_settings_without_effect_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_settings_without_effect_give_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEW_AGENT_CONFIG", json.dumps({"mockLLM": True}))
     outcome = await mew("agent", "run", *WHO)
     assert outcome.err.splitlines()[0].startswith("mew: MEW_AGENT_CONFIG: 'mockLLM' has no effect")
 
 
-def test_the_running_space_of_the_folder_gives_gateway_space_and_token(tmp_path: Path) -> None:
+def test_running_space_provides_gateway_space_and_token(tmp_path: Path) -> None:
     running_space(tmp_path)
     found = _running_space("ada")
     assert found is not None
@@ -50,9 +50,7 @@ def test_the_running_space_of_the_folder_gives_gateway_space_and_token(tmp_path:
     assert "token" not in nobody.values
 
 
-async def test_the_token_of_this_folder_goes_to_no_other_gateway(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_folder_token_is_not_sent_to_another_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running_space(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "sk")
     outcome = await mew("agent", "run", "--id", "ada", "--gateway", "ws://127.0.0.1:1")
@@ -60,13 +58,13 @@ async def test_the_token_of_this_folder_goes_to_no_other_gateway(
     assert outcome.code == 2
 
 
-async def test_a_simple_participant_needs_a_space() -> None:
+async def test_simple_agent_needs_a_space() -> None:
     outcome = await mew("agent", "start", "--type", "echo")
     assert "no space is running here" in outcome.err
     assert outcome.code == 2
 
 
-async def test_a_simple_participant_has_a_known_type() -> None:
+async def test_unknown_type_of_simple_agent_is_refused() -> None:
     outcome = await mew("agent", "start", "-t", "parrot", "-g", "ws://127.0.0.1:1", "-s", "s")
     assert "parrot" in outcome.err
     assert "fulfiller" in outcome.err
@@ -74,7 +72,7 @@ async def test_a_simple_participant_has_a_known_type() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ there")
-async def test_an_echo_runs_as_a_process_until_it_is_terminated(gateway: RunningGateway) -> None:
+async def test_echo_runs_as_a_process_until_terminated(gateway: RunningGateway) -> None:
     command = [sys.executable, "-P", "-m", "mew_agent", "agent", "start", "-t", "echo", "-g", gateway.ws_url]
     command += ["-s", "review", "--id", "coder", "--token", gateway.token_of("coder")]
     async with (

@@ -28,21 +28,21 @@ WHO = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--participant-id", "fil
         (("-m", "x"), "no space is running here"),
     ],
 )
-async def test_what_cannot_work_is_refused_in_one_line(arguments: tuple[str, ...], said: str) -> None:
+async def test_invalid_options_are_refused_in_one_line(arguments: tuple[str, ...], said: str) -> None:
     outcome = await mew("bridge", "start", *arguments)
     assert said in outcome.err
     assert outcome.err.count("\n") == 1
     assert outcome.code == 2
 
 
-async def test_without_the_package_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mew_agent.bridge.settings.find_spec", lambda _name: None)
     outcome = await mew("bridge", "start", *WHO, "-m", "x")
     assert outcome.err == "mew: the MCP bridge needs the extra 'mcp': pip install 'mew-agent[mcp]'\n"
     assert outcome.code == 2
 
 
-def test_arguments_and_environment_are_lists_with_commas_or_json() -> None:
+def test_arguments_and_environment_are_read_from_commas_or_json() -> None:
     assert _parse_arguments("") == []
     assert _parse_arguments("-y,server,.") == ["-y", "server", "."]
     assert _parse_arguments('["a,b", "c"]') == ["a,b", "c"]
@@ -51,7 +51,7 @@ def test_arguments_and_environment_are_lists_with_commas_or_json() -> None:
     assert _parse_environment('{"A": "1,2"}') == {"A": "1,2"}
 
 
-def test_what_mew_up_hands_over_is_read_and_its_mistakes_are_placed() -> None:
+def test_settings_from_mew_up_are_read_and_checked() -> None:
     told = {"server": {"transport": "stdio", "command": "npx"}, "max_reconnects": 5}
     assert _settings(told, where="MEW_BRIDGE_CONFIG").max_reconnects == 5
     with pytest.raises(ConfigError, match=r"MEW_BRIDGE_CONFIG: server\.command: "):

@@ -54,7 +54,7 @@ ROWS = [
     ("prompted", "completed", "v1", "v3", "state", "reference", "after", "before"),
     [pytest.param(*row[1:], id=row[0]) for row in ROWS],
 )
-async def test_one_call_is_seen_by_each_preset_in_its_own_way(
+async def test_presets_judge_the_same_call_differently(
     monkeypatch: pytest.MonkeyPatch,
     prompted: int,
     completed: int,
@@ -86,13 +86,13 @@ async def test_one_call_is_seen_by_each_preset_in_its_own_way(
         ("tachikoma", "nominal"),
     ],
 )
-async def test_x11_a_call_without_usage_makes_nobody_act(
+async def test_x11_call_without_usage_causes_no_action(
     monkeypatch: pytest.MonkeyPatch, preset: str, level: str
 ) -> None:
     assert await level_and_types(monkeypatch, preset, NO_USAGE) == (level, "")
 
 
-async def test_every_kind_of_step_makes_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_kind_of_step_prints_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[Line] = [
         total(5_000, user_prompt=True, at_seconds=1),
         NO_USAGE,
@@ -119,13 +119,13 @@ async def test_every_kind_of_step_makes_a_line(monkeypatch: pytest.MonkeyPatch) 
     assert [line.get("used_tokens") for line in lines] == [5_000, 5_000, 6_000, 6_100, 6_500, 6_500, 6_500, None]
 
 
-async def test_settings_take_the_place_of_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_settings_replace_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ("--set", "optimal_max_tokens=60000", "--set", "caution_cadence_generations=2")
     found = await actions(monkeypatch, "dominds-v3", *[prompt(60_001)] * 3, prompt(60_000), more=settings)
     assert found == [[{"type": "inject"}], [], [{"type": "inject"}], []]
 
 
-async def test_a_setting_that_is_no_count_leaves_the_default_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invalid_setting_keeps_the_default_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = await simulate(
         monkeypatch, "dominds-v3", prompt(100_000), prompt(100_001), more=("--json", "--set", "optimal_max_tokens=0")
     )
@@ -133,14 +133,14 @@ async def test_a_setting_that_is_no_count_leaves_the_default_and_says_so(monkeyp
     assert outcome.err == "mew: --set: optimal_max_tokens=0 is not a whole number of 1 or more; using the default\n"
 
 
-async def test_d7_the_window_may_come_from_the_models_own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_d7_window_comes_from_the_models_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     found = await actions(
         monkeypatch, "dominds-v1", prompt(64_000), prompt(64_001), limit=None, more=("--set", "input_length=128000")
     )
     assert found == [[], [{"type": "remind"}]]
 
 
-async def test_d8_dominds_without_a_window_knows_no_level(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_d8_dominds_has_no_level_without_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = await simulate(monkeypatch, "dominds-v1", prompt(190_000), limit=None, more=("--json",))
     assert json.loads(outcome.out) == {
         "step": 1,
@@ -151,16 +151,14 @@ async def test_d8_dominds_without_a_window_knows_no_level(monkeypatch: pytest.Mo
     }
 
 
-async def test_mew_without_a_window_assumes_one_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_mew_assumes_a_window_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = await simulate(monkeypatch, "mew", total(115_200), limit=None, more=("--json",))
     assert json.loads(outcome.out)["limit_tokens"] == 128_000
     assert outcome.err == "mew: no --limit; assuming a context window of 128,000 tokens\n"
 
 
 @pytest.mark.parametrize("preset", ["lmstudio", "tachikoma"])
-async def test_o14_a_policy_that_needs_a_window_does_not_start_without(
-    monkeypatch: pytest.MonkeyPatch, preset: str
-) -> None:
+async def test_o14_policy_that_needs_a_window_refuses_to_start(monkeypatch: pytest.MonkeyPatch, preset: str) -> None:
     outcome = await simulate(monkeypatch, preset, total(1), limit=None)
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.startswith("mew: --limit: is missing")
@@ -176,7 +174,7 @@ async def test_o14_a_policy_that_needs_a_window_does_not_start_without(
         (("scope=all",), 2),
     ],
 )
-async def test_lmstudio_is_refused_for_other_providers_unless_told_any(
+async def test_lmstudio_is_refused_for_other_providers_unless_scope_is_any(
     monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...], code: int
 ) -> None:
     flags = tuple(word for setting in settings for word in ("--set", setting))
@@ -200,7 +198,7 @@ BAD_FLAGS: list[tuple[tuple[str, ...], str]] = [
 
 
 @pytest.mark.parametrize(("flags", "said"), BAD_FLAGS)
-async def test_a_wrong_flag_is_told_before_anything_is_printed(
+async def test_wrong_option_is_reported_before_any_output(
     monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], said: str
 ) -> None:
     outcome = await simulate(monkeypatch, "dominds-v3", total(1), more=flags)
@@ -221,9 +219,7 @@ BAD_LINES = [
 
 
 @pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: line[:30])
-async def test_a_bad_line_is_named_by_its_number_and_ends_the_replay(
-    monkeypatch: pytest.MonkeyPatch, line: str
-) -> None:
+async def test_bad_line_is_reported_by_number_and_ends_the_replay(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     outcome = await simulate(monkeypatch, "mew", total(1), "", line, total(1), more=("--json",))
     assert outcome.code == 2
     assert [json.loads(shown)["step"] for shown in outcome.out.splitlines()] == [1]
@@ -231,7 +227,7 @@ async def test_a_bad_line_is_named_by_its_number_and_ends_the_replay(
     assert outcome.err.count("\n") == 1
 
 
-async def test_a_log_may_come_from_a_file(tmp_path: Path) -> None:
+async def test_log_is_read_from_a_file(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text('\ufeff{"usage": null}\n\n{"usage": nil}\n', encoding="utf-8")
     outcome = await mew("context", "simulate", "--policy", "mew", "--limit", "9", "--json", "--input", str(log))
@@ -239,13 +235,13 @@ async def test_a_log_may_come_from_a_file(tmp_path: Path) -> None:
     assert f"{log}, line 3: malformed JSON" in outcome.err
 
 
-async def test_a_log_may_begin_with_the_mark_that_some_shells_put_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_log_may_start_with_a_byte_order_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO('\ufeff{"usage": null}\r\n{"usage": null}\r\n'))
     outcome = await mew("context", "simulate", "--policy", "mew", "--limit", "9", "--json")
     assert (outcome.code, outcome.out.count("\n"), outcome.err) == (0, 2, "")
 
 
-async def test_a_window_that_is_told_twice_is_the_one_of_the_flag_and_that_is_said(
+async def test_limit_option_overrides_the_setting_and_warns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     more = ("--json", "--set", "context_length=100")
@@ -254,7 +250,7 @@ async def test_a_window_that_is_told_twice_is_the_one_of_the_flag_and_that_is_sa
     assert outcome.err == "mew: --limit 200 overrides the 100 of --set\n"
 
 
-async def test_without_any_window_a_policy_that_needs_none_says_what_that_means(
+async def test_policy_without_a_window_warns_that_it_does_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     outcome = await simulate(monkeypatch, "dominds-v1", total(1), limit=None, more=("--json",))
@@ -262,7 +258,7 @@ async def test_without_any_window_a_policy_that_needs_none_says_what_that_means(
     assert outcome.err == "mew: no --limit; without a context window dominds-v1 has no levels and does nothing\n"
 
 
-async def test_a_log_that_is_no_text_is_bad_input(tmp_path: Path) -> None:
+async def test_binary_log_is_bad_input(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_bytes(b'{"usage": null}\n\xff\xfe\n')
     outcome = await mew("context", "simulate", "--policy", "mew", "--limit", "9", "--json", "--input", str(log))
@@ -270,11 +266,11 @@ async def test_a_log_that_is_no_text_is_bad_input(tmp_path: Path) -> None:
     assert "is not UTF-8 text" in outcome.err
 
 
-async def test_an_empty_log_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_empty_log_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await simulate(monkeypatch, "mew", more=("--json",)) == Outcome(0, "", "")
 
 
-async def test_without_json_it_is_a_table_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_simulate_prints_a_table_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = await simulate(monkeypatch, "dominds-v3", prompt(190_000), NO_USAGE, limit=200_000)
     head, first, second = outcome.out.splitlines()
     assert head.split() == ["STEP", "LEVEL", "BASIS", "USED", "OF", "FULL", "ACTIONS"]
@@ -292,7 +288,7 @@ async def test_without_json_it_is_a_table_for_people(monkeypatch: pytest.MonkeyP
     assert head.index("ACTIONS") == first.index("inject")
 
 
-async def test_in_a_narrow_terminal_the_actions_stand_below_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_narrow_terminal_shows_actions_below_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     outcome = await simulate(monkeypatch, "lmstudio", {"stream_tokens": 1_900_000}, total(1), limit=2_000_000)
     head, actions, first, said, second = outcome.out.splitlines()
@@ -318,7 +314,7 @@ async def test_in_a_narrow_terminal_the_actions_stand_below_the_figures(monkeypa
         ("tachikoma", [user(9)] * 11, "suggest: remove the 6 oldest user messages (saves 54, low impact)"),
     ],
 )
-async def test_the_table_says_actions_in_words(
+async def test_table_shows_actions_in_words(
     monkeypatch: pytest.MonkeyPatch, policy: str, steps: list[Line], words: str
 ) -> None:
     outcome = await simulate(monkeypatch, policy, *steps, limit=1000)
@@ -332,7 +328,7 @@ settings: {optimal_max_tokens: 60000, caution_remediation_cadence_generations: 2
 """
 
 
-async def test_a_file_defines_a_policy_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_file_defines_a_policy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "team.yaml").write_text(OWN_POLICY, encoding="utf-8")
     found = await actions(monkeypatch, "team.yaml", *[prompt(60_001)] * 3)
     assert [[action["type"] for action in line] for line in found] == [["inject"], [], ["inject"]]
@@ -340,7 +336,7 @@ async def test_a_file_defines_a_policy_of_its_own(monkeypatch: pytest.MonkeyPatc
     assert changed == [[]]
 
 
-async def test_a_file_may_be_json_and_say_everything_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_json_file_defines_a_complete_policy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     used = {"figure": "used", "op": "ge", "fraction": "3/5"}
     policy = {
         "name": "early",
@@ -372,7 +368,7 @@ async def test_a_file_may_be_json_and_say_everything_itself(monkeypatch: pytest.
         ("name: [\n", "malformed YAML"),
     ],
 )
-async def test_a_file_that_is_no_policy_is_refused_with_the_place(
+async def test_invalid_policy_file_is_refused_with_its_position(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, said: str
 ) -> None:
     (tmp_path / "bad.yaml").write_text(text, encoding="utf-8")
@@ -382,7 +378,7 @@ async def test_a_file_that_is_no_policy_is_refused_with_the_place(
     assert outcome.err.count("\n") == 1
 
 
-async def test_a_policy_that_does_not_exist_is_told_with_those_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_policy_lists_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = await simulate(monkeypatch, "tachicoma", total(1))
     assert outcome.code == 2
     assert "unknown policy 'tachicoma' (did you mean 'tachikoma'?)" in outcome.err

@@ -21,13 +21,13 @@ from tests.support.cli import mew
 PATIENCE_SECONDS = 40
 
 
-async def test_a_file_that_is_not_there_is_named() -> None:
+async def test_missing_file_is_named() -> None:
     outcome = await mew("gateway", "start", "--space-config", "nowhere.yaml")
     assert outcome.err == "mew: nowhere.yaml: there is no such file\n"
     assert outcome.code == 2
 
 
-async def test_the_space_of_the_folder_is_found_where_init_puts_it(tmp_path: Path) -> None:
+async def test_gateway_finds_the_space_that_init_created(tmp_path: Path) -> None:
     (tmp_path / ".mew").mkdir()
     (tmp_path / ".mew" / "space.yaml").write_text("space: {id: s}\nparticipant: {}\n")
     assert (await mew("gateway", "start")).err.startswith("mew: .mew/space.yaml:2:1: unknown key 'participant'")
@@ -35,14 +35,14 @@ async def test_the_space_of_the_folder_is_found_where_init_puts_it(tmp_path: Pat
     assert "no space.yaml here; `mew init` creates one" in (await mew("gateway", "start")).err
 
 
-async def test_a_mistake_is_named_with_line_and_column(tmp_path: Path) -> None:
+async def test_mistake_is_reported_with_line_and_column(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text("space: {id: s}\nparticipant: {}\n")
     outcome = await mew("gateway", "start")
     assert outcome.err.startswith("mew: space.yaml:2:1: unknown key 'participant' (did you mean 'participants'?)")
     assert outcome.code == 2
 
 
-async def test_a_taken_port_is_said(tmp_path: Path) -> None:
+async def test_taken_port_is_reported(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text("space: {id: s}\n")
     with create_server(("127.0.0.1", 0)) as taken:
         outcome = await mew("gateway", "start", "--port", str(taken.getsockname()[1]), "--auto-start")
@@ -60,7 +60,7 @@ async def test_spaces_in_one_folder_are_refused(tmp_path: Path) -> None:
     assert outcome.code == 1
 
 
-async def test_two_spaces_of_one_name_are_refused(tmp_path: Path) -> None:
+async def test_two_spaces_with_one_name_are_refused(tmp_path: Path) -> None:
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "space.yaml").write_text("space: {id: same}\n")
@@ -118,7 +118,7 @@ async def read(socket: ClientConnection, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ending a process cleanly needs a POSIX system")
-async def test_one_process_serves_spaces_that_know_nothing_of_each_other(tmp_path: Path) -> None:
+async def test_one_process_serves_separate_spaces(tmp_path: Path) -> None:
     red, blue = folder_of(tmp_path, "red"), folder_of(tmp_path, "blue")
     async with gateway_of(red, blue) as port, ada_in(red, port) as here, ada_in(blue, port) as there:
         for socket, name in ((here, "red"), (there, "blue")):

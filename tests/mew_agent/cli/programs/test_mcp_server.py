@@ -5,20 +5,20 @@ import pytest
 from tests.support.cli import mew
 
 
-async def test_alone_it_shows_its_commands() -> None:
+async def test_group_alone_lists_its_commands() -> None:
     outcome = await mew("mcp")
     assert outcome.code == 0
     assert "serve" in outcome.out
 
 
-async def test_without_the_package_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mew_agent.bridge.settings.find_spec", lambda _name: None)
     outcome = await mew("mcp", "serve")
     assert outcome.err == "mew: `mew mcp serve` needs the extra 'mcp': pip install 'mew-agent[mcp]'\n"
     assert outcome.code == 2
 
 
-async def test_over_http_it_must_know_at_once_who_it_acts_as() -> None:
+async def test_http_server_needs_an_identity_at_start() -> None:
     outcome = await mew("mcp", "serve", "--http", "0")
     assert "no space is running here" in outcome.err
     assert outcome.code == 2

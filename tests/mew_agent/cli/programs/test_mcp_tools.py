@@ -46,7 +46,7 @@ async def client(gateway: RunningGateway) -> AsyncIterator[Client]:
         yield made
 
 
-async def test_every_tool_says_what_it_is_for(client: Client) -> None:
+async def test_every_tool_has_a_description(client: Client) -> None:
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert set(tools) == {"send_chat", "read_board", "request_compaction", "list_participants", "recent_chat"}
     assert all(tool.description for tool in tools.values())
@@ -54,7 +54,7 @@ async def test_every_tool_says_what_it_is_for(client: Client) -> None:
     assert "read_board" in (client.instructions or "")
 
 
-async def test_the_tools_do_what_the_desk_does(client: Client, gateway: RunningGateway) -> None:
+async def test_tools_carry_out_gateway_actions(client: Client, gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", repeats):
         failed, said = await call(client, "send_chat", text="hi", to="coder", wait_seconds=10)
         assert (failed, said["answer"]) == (False, "you said: hi")
@@ -85,7 +85,7 @@ async def test_resources_are_the_chat_and_the_board(client: Client, gateway: Run
         ("recent_chat", {"limit": 0}, "limit"),
     ],
 )
-async def test_what_goes_wrong_is_told_to_the_client(
+async def test_errors_are_reported_to_the_client(
     client: Client, name: str, arguments: dict[str, Any], words: str
 ) -> None:
     failed, told = await call(client, name, **arguments)
@@ -93,7 +93,7 @@ async def test_what_goes_wrong_is_told_to_the_client(
     assert words in told
 
 
-async def test_a_space_that_does_not_run_is_said_by_every_tool() -> None:
+async def test_every_tool_reports_a_space_that_does_not_run() -> None:
     async with Client(make_server(GatewayActions(ConnectionOptions()))) as client:
         failed, told = await call(client, "read_board")
         assert failed
@@ -120,7 +120,7 @@ async def over_http(gateway: RunningGateway) -> AsyncIterator[str]:
         tasks.cancel_scope.cancel()
 
 
-async def test_over_http_the_participants_token_opens_the_door_and_nothing_else(gateway: RunningGateway) -> None:
+async def test_http_requires_the_participants_token(gateway: RunningGateway) -> None:
     async with over_http(gateway) as url:
         for headers in ({}, {"Authorization": "Bearer wrong"}):
             async with httpx2.AsyncClient(headers=headers, trust_env=False) as http:
@@ -134,13 +134,13 @@ async def test_over_http_the_participants_token_opens_the_door_and_nothing_else(
             assert (failed, board["space"]) == (False, "review")
 
 
-async def test_a_taken_port_is_said(gateway: RunningGateway) -> None:
+async def test_taken_port_is_reported(gateway: RunningGateway) -> None:
     port = urlsplit(gateway.ws_url).port or 0
     with pytest.raises(ConfigError, match=rf"--http: cannot listen on port {port}: address already in use"):
         await serve_http(make_server(GatewayActions(flags(gateway))), port, "t", lambda _url: None)
 
 
-async def test_the_guard_lets_everything_pass_that_is_no_request() -> None:
+async def test_guard_ignores_what_is_not_an_http_request() -> None:
     passed: list[str] = []
 
     async def app(scope: Any, _receive: Any, _send: Any) -> None:

@@ -5,13 +5,13 @@ import socket
 from tests.support.cli import mew
 
 
-async def test_a_taken_port_is_said() -> None:
+async def test_taken_port_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         outcome = await mew("model", "serve", "--port", str(taken.getsockname()[1]))
     assert outcome.err.startswith("mew: --port: cannot listen on 127.0.0.1:")
     assert outcome.code == 2
 
 
-async def test_its_help_says_that_it_does_not_think() -> None:
+async def test_help_says_that_replies_are_canned() -> None:
     outcome = await mew("model", "serve", "--help")
     assert "canned replies, no real model" in " ".join(outcome.out.split())

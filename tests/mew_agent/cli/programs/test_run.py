@@ -33,20 +33,20 @@ def mew_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_python_file_finds_its_place_and_its_arguments_and_ends_with_its_own_code(tmp_path: Path) -> None:
+def test_python_file_gets_environment_arguments_and_its_exit_code(tmp_path: Path) -> None:
     (tmp_path / "show.py").write_text(SHOW, encoding="utf-8")
     done = mew_run(tmp_path, "show.py", "--participant", "mine")
     assert done.stdout == "ada|demo|ws://127.0.0.1:4711|secret|['--participant', 'mine']\n"
     assert done.returncode == 7
 
 
-def test_any_program_will_do(tmp_path: Path) -> None:
+def test_any_program_can_run(tmp_path: Path) -> None:
     done = mew_run(tmp_path, "sh", "-c", "echo $MEW_PARTICIPANT_ID in $MEW_SPACE")
     assert (done.stdout, done.returncode) == ("ada in demo\n", 0)
 
 
 @pytest.mark.parametrize("command", ["no-such-program", "missing.py"])
-def test_a_program_that_is_not_there_is_named(tmp_path: Path, command: str) -> None:
+def test_missing_program_is_named(tmp_path: Path, command: str) -> None:
     done = mew_run(tmp_path, command)
     assert done.stderr == f"mew: COMMAND: program '{command}' not found\n"
     assert done.returncode == 2

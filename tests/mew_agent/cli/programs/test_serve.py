@@ -38,7 +38,7 @@ def asked_by(participant: str) -> Identity:
 
 
 @pytest.mark.parametrize("made_key", ["mew-made", None])
-async def test_it_says_where_it_is_who_can_be_asked_and_a_key_that_it_made(
+async def test_server_prints_its_url_models_and_generated_key(
     made_key: str | None, gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     door = door_of(gateway)
@@ -64,7 +64,7 @@ async def test_it_says_where_it_is_who_can_be_asked_and_a_key_that_it_made(
     assert ("mew-made" in said) is (made_key is not None)
 
 
-async def test_a_taken_port_is_said(gateway: RunningGateway) -> None:
+async def test_taken_port_is_reported(gateway: RunningGateway) -> None:
     door = door_of(gateway)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -72,13 +72,13 @@ async def test_a_taken_port_is_said(gateway: RunningGateway) -> None:
             await serve_until_ended(door, create_app(door, api_key="k"), "127.0.0.1", port, generated_key=None)
 
 
-async def test_a_token_that_the_gateway_refuses_ends_it(gateway: RunningGateway) -> None:
+async def test_refused_token_ends_the_server(gateway: RunningGateway) -> None:
     door = door_of(gateway, token="wrong")
     with pytest.raises(Unauthorized):
         await serve_until_ended(door, create_app(door, api_key="k"), "127.0.0.1", 0, generated_key=None)
 
 
-async def test_a_person_who_may_talk_to_no_agent_is_refused() -> None:
+async def test_person_without_chat_capability_is_refused() -> None:
     config = parse_space("space: {id: review}\nparticipants: {shy: {capabilities: [{kind: participant/status}]}}")
     async with serve_gateway(config) as other:
         door = door_of(other, "shy")
@@ -86,26 +86,26 @@ async def test_a_person_who_may_talk_to_no_agent_is_refused() -> None:
             await serve_until_ended(door, create_app(door, api_key="k"), "127.0.0.1", 0, generated_key=None)
 
 
-def test_agents_are_those_that_the_configuration_makes() -> None:
+def test_agents_come_from_the_configuration() -> None:
     assert agents_of(parse_space(SPACE), asked_by("ada")) == frozenset({"coder"})
     assert agents_of(None, asked_by("ada")) == frozenset()
 
 
 @pytest.mark.parametrize("program", ["coder", "files", "tool"])
-def test_a_programs_place_is_not_taken(program: str) -> None:
+def test_acting_as_a_program_is_refused(program: str) -> None:
     with pytest.raises(
         ConfigError, match=rf"'{program}' is a program; acting as it would end its connection .*a person: ada"
     ):
         agents_of(parse_space(SPACE), asked_by(program))
 
 
-async def test_without_a_space_it_says_what_to_do() -> None:
+async def test_missing_space_says_how_to_start_one() -> None:
     outcome = await mew("serve")
     assert outcome.code == 2
     assert "Start one with `mew up`" in outcome.err
 
 
-async def test_a_running_space_whose_file_makes_the_asker_a_program_is_refused(tmp_path: Path) -> None:
+async def test_program_in_space_yaml_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)
     running_space(tmp_path, config=str(path))

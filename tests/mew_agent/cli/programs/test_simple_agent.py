@@ -26,7 +26,7 @@ PROPOSAL = read_proposal(
 )
 
 
-def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
+def test_policy_is_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "keeper.yaml"
     path.write_text("allow: [files/read_*]\notherwise: reject\nreason: read only\n")
     policy = fulfiller_policy(path, is_fulfiller=True)
@@ -44,7 +44,7 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
         ("otherwise: ask\n", "keeper.yaml: `otherwise: ask` needs `ask`"),
     ],
 )
-def test_a_mistake_in_it_is_told_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+def test_mistake_in_the_policy_is_reported_with_its_position(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "keeper.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -52,12 +52,12 @@ def test_a_mistake_in_it_is_told_with_its_place(tmp_path: Path, text: str, said:
     assert said in str(caught.value)
 
 
-def test_only_a_fulfiller_has_a_policy(tmp_path: Path) -> None:
+def test_policy_requires_a_fulfiller(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="requires --type fulfiller"):
         fulfiller_policy(tmp_path / "any.yaml", is_fulfiller=False)
 
 
-async def test_whoever_is_at_the_terminal_answers_and_old_lines_do_not(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_lines_typed_before_a_question_do_not_answer_it(capsys: pytest.CaptureFixture[str]) -> None:
     send, lines = anyio.create_memory_object_stream[str](9)
     decide = ask_at_terminal(lines)
     said: list[str | None] = []
@@ -79,7 +79,7 @@ async def test_whoever_is_at_the_terminal_answers_and_old_lines_do_not(capsys: p
         assert "Please answer yes, or no and a reason." in printed
 
 
-async def test_at_the_end_of_the_terminal_nobody_allows_anything() -> None:
+async def test_end_of_input_rejects_proposals() -> None:
     send, lines = anyio.create_memory_object_stream[str](9)
     send.close()
     with lines:
@@ -87,7 +87,7 @@ async def test_at_the_end_of_the_terminal_nobody_allows_anything() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ there")
-async def test_a_fulfiller_with_a_policy_runs_as_a_process(tmp_path: Path) -> None:
+async def test_fulfiller_with_a_policy_runs_as_a_process(tmp_path: Path) -> None:
     path = tmp_path / "keeper.yaml"
     path.write_text("allow: [tools/where]\nask: terminal\n")
     async with space_of_peers(SPACE) as (gateway, join), with_tools(join("tools")), join("proposer") as me:

@@ -42,7 +42,7 @@ async def silent(_client: Client, _request: Message) -> None:
     return None
 
 
-async def test_something_is_said_to_everybody(gateway: RunningGateway) -> None:
+async def test_chat_without_recipient_is_broadcast(gateway: RunningGateway) -> None:
     async with joined(gateway, "guest") as guest:
         said = await done(desk(gateway).send_chat, "good morning")
         heard = await guest.until("chat")
@@ -50,7 +50,7 @@ async def test_something_is_said_to_everybody(gateway: RunningGateway) -> None:
     assert (heard["from"], heard["payload"]["text"], heard.get("to")) == ("ada", "good morning", None)
 
 
-async def test_an_answer_is_waited_for_when_a_time_is_given(gateway: RunningGateway) -> None:
+async def test_chat_waits_for_the_answer_when_asked_to(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", obliging):
         said = await done(desk(gateway).send_chat, "hi", "coder", wait_seconds=10)
         assert said["answer"] == "you said: hi"
@@ -58,7 +58,7 @@ async def test_an_answer_is_waited_for_when_a_time_is_given(gateway: RunningGate
         assert said["answer"] is None
 
 
-async def test_an_answer_that_does_not_come_is_no_error_since_it_was_said(gateway: RunningGateway) -> None:
+async def test_missing_answer_to_a_chat_is_not_an_error(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", silent):
         said = await done(desk(gateway).send_chat, "hi", "coder", wait_seconds=0.2)
     assert (said["answer"], said["waited_seconds"]) == (None, 0.2)
@@ -77,14 +77,14 @@ async def test_an_answer_that_does_not_come_is_no_error_since_it_was_said(gatewa
         (("hi", "coder"), ParticipantOffline, "'coder' is not connected to space 'review'"),
     ],
 )
-async def test_what_cannot_be_said_says_why(
+async def test_invalid_chat_is_refused_with_the_reason(
     gateway: RunningGateway, arguments: tuple[Any, ...], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         await done(desk(gateway).send_chat, *arguments)
 
 
-async def test_a_compaction_says_what_it_freed(gateway: RunningGateway) -> None:
+async def test_compaction_returns_the_tokens_freed(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", obliging):
         freed = await done(desk(gateway).request_compaction, "coder", "long review ahead", 500)
     assert freed == {
@@ -98,7 +98,7 @@ async def test_a_compaction_says_what_it_freed(gateway: RunningGateway) -> None:
     }
 
 
-async def test_a_compaction_without_the_capability_or_an_answer_fails(gateway: RunningGateway) -> None:
+async def test_compaction_fails_without_capability_or_answer(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", silent):
         with pytest.raises(NotPermitted, match="'guest' has no capability"):
             await done(desk(gateway, "guest").request_compaction, "coder")
@@ -106,7 +106,7 @@ async def test_a_compaction_without_the_capability_or_an_answer_fails(gateway: R
             await done(desk(gateway).request_compaction, "coder", wait_seconds=0)
 
 
-async def test_an_answer_that_cannot_be_read_is_said_as_such(gateway: RunningGateway) -> None:
+async def test_invalid_answer_raises_bad_answer(gateway: RunningGateway) -> None:
     async def mumbles(client: Client, request: Message) -> None:
         about = {"correlation_id": [request["id"]], "to": ["ada"]}
         await client.say("participant/compact-done", {"status": "compacted", "freed_tokens": "many"}, **about)
@@ -116,7 +116,7 @@ async def test_an_answer_that_cannot_be_read_is_said_as_such(gateway: RunningGat
             await done(desk(gateway).request_compaction, "coder")
 
 
-async def test_the_board_is_the_gateways(gateway: RunningGateway) -> None:
+async def test_board_is_that_of_the_gateway(gateway: RunningGateway) -> None:
     async with joined(gateway, "coder") as coder:
         await status(coder, tokens=900, max_tokens=1000)
         await coder.until("participant/status")
@@ -125,14 +125,14 @@ async def test_the_board_is_the_gateways(gateway: RunningGateway) -> None:
     assert (entry["status"]["tokens"], entry["connected"]) == (900, True)
 
 
-async def test_everybody_is_listed_with_what_they_may_send(gateway: RunningGateway) -> None:
+async def test_participants_are_listed_with_their_kinds(gateway: RunningGateway) -> None:
     async with joined(gateway, "guest"):
         listed = {one["id"]: one for one in await done(desk(gateway).list_participants)}
     assert listed["guest"] == {"id": "guest", "connected": True, "may_send": ["chat", "mcp/response"]}
     assert listed["coder"]["connected"] is False
 
 
-async def test_recent_chat_goes_back_before_the_first_look_and_on_from_there(gateway: RunningGateway) -> None:
+async def test_recent_chat_continues_from_the_last_read(gateway: RunningGateway) -> None:
     async with joined(gateway, "guest") as guest:
         for number in range(3):
             await guest.chat(f"line {number}", to=["ada"])
@@ -152,7 +152,7 @@ async def test_recent_chat_goes_back_before_the_first_look_and_on_from_there(gat
         assert set(first) == {"id", "at", "from", "to", "text"}
 
 
-async def test_a_gateway_that_began_anew_has_only_its_own_chats(gateway: RunningGateway) -> None:
+async def test_restarted_gateway_replaces_the_chats(gateway: RunningGateway) -> None:
     desk_of_ada = desk(gateway)
     await done(desk_of_ada.send_chat, "before")
     assert len(await done(desk_of_ada.recent_chat)) == 1

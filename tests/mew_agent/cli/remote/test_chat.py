@@ -22,19 +22,19 @@ async def tries_to_drive_the_terminal(client: Client, request: Message) -> None:
     await client.chat("red \x1b[31m line\nsecond", to=["ada"], correlation_id=[request["id"]])
 
 
-async def test_the_answer_is_printed(gateway: RunningGateway) -> None:
+async def test_answer_is_printed(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", repeats):
         outcome = await mew("chat", "coder", "are you there?", *seat(gateway))
     assert (outcome.code, outcome.out, outcome.err) == (0, "you said: are you there?\n", "")
 
 
-async def test_words_without_quotes_are_one_text(gateway: RunningGateway) -> None:
+async def test_unquoted_words_form_one_message(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", repeats):
         outcome = await mew("chat", "coder", "are", "you", "there?", *seat(gateway))
     assert outcome.out == "you said: are you there?\n"
 
 
-async def test_a_paused_participant_is_told_at_once_and_when_it_did_not_answer(gateway: RunningGateway) -> None:
+async def test_paused_participant_gives_a_warning_and_a_timeout_hint(gateway: RunningGateway) -> None:
     async def stays_silent(_client: Client, _request: Message) -> None:
         return None
 
@@ -49,21 +49,19 @@ async def test_a_paused_participant_is_told_at_once_and_when_it_did_not_answer(g
     ]
 
 
-async def test_an_agent_that_does_not_correlate_is_understood(gateway: RunningGateway) -> None:
+async def test_uncorrelated_answer_is_accepted(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", does_not_correlate):
         outcome = await mew("chat", "coder", "hi", *seat(gateway))
     assert outcome.out == "hello\n"
 
 
-async def test_an_answer_cannot_drive_the_terminal(gateway: RunningGateway) -> None:
+async def test_answer_cannot_control_the_terminal(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", tries_to_drive_the_terminal):
         outcome = await mew("chat", "coder", "hi", *seat(gateway))
     assert outcome.out == "red [31m line\nsecond\n"
 
 
-async def test_a_dash_says_what_stands_on_standard_input(
-    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_dash_sends_standard_input(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("a whole\nfile"))
     async with answering(gateway, "coder", repeats):
         outcome = await mew("chat", "coder", "-", *seat(gateway))
@@ -71,13 +69,13 @@ async def test_a_dash_says_what_stands_on_standard_input(
 
 
 @pytest.mark.parametrize("text", ["", "  \n"])
-async def test_nothing_to_say_is_bad_input(gateway: RunningGateway, text: str) -> None:
+async def test_empty_message_is_bad_input(gateway: RunningGateway, text: str) -> None:
     outcome = await mew("chat", "coder", text, *seat(gateway))
     assert outcome.code == 2
     assert "is empty" in outcome.err
 
 
-async def test_somebody_who_is_not_there_is_named_with_the_members(gateway: RunningGateway) -> None:
+async def test_unknown_recipient_lists_the_members(gateway: RunningGateway) -> None:
     outcome = await mew("chat", "ghost", "boo", *seat(gateway))
     assert outcome.code == 2
     assert "no participant 'ghost' in space 'review' (members: ada, coder, guest)" in outcome.err

@@ -38,7 +38,7 @@ async def coder(gateway: RunningGateway) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_a_compaction_is_told_with_what_it_freed_and_what_is_left(gateway: RunningGateway) -> None:
+async def test_compaction_prints_tokens_freed_and_left(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", compacts):
         outcome = await mew("compact", "coder", "--reason", "long review ahead", *seat(gateway))
     assert outcome.err == ""
@@ -49,7 +49,7 @@ async def test_a_compaction_is_told_with_what_it_freed_and_what_is_left(gateway:
     assert outcome.code == 0
 
 
-async def test_the_request_carries_target_and_reason_and_names_one_participant(gateway: RunningGateway) -> None:
+async def test_request_carries_target_reason_and_one_recipient(gateway: RunningGateway) -> None:
     heard: list[Message] = []
 
     async def listens(client: Client, request: Message) -> None:
@@ -63,7 +63,7 @@ async def test_the_request_carries_target_and_reason_and_names_one_participant(g
     assert heard[0]["from"] == "ada"
 
 
-async def test_a_skipped_compaction_says_why_and_ends_with_three(gateway: RunningGateway) -> None:
+async def test_skipped_compaction_prints_the_reason_and_exits_with_3(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", skips) as client:
         await status(client, **AFTER)
         await board_shows(gateway, lambda board: board["coder"].status is not None)
@@ -76,9 +76,7 @@ async def test_a_skipped_compaction_says_why_and_ends_with_three(gateway: Runnin
     ("reason", "said"),
     [("no_history", "nothing to compact yet"), ("my_model_is_gone", "my model is gone"), (None, "no reason given")],
 )
-async def test_every_reason_for_skipping_is_said_in_words(
-    gateway: RunningGateway, reason: str | None, said: str
-) -> None:
+async def test_reasons_for_skipping_are_shown_in_words(gateway: RunningGateway, reason: str | None, said: str) -> None:
     async def skip(client: Client, request: Message) -> None:
         await done(client, request, status="skipped", skipped=True, **({"reason": reason} if reason else {}))
 
@@ -87,7 +85,7 @@ async def test_every_reason_for_skipping_is_said_in_words(
     assert (outcome.out, outcome.code) == (f"coder: skipped, {said}\n", 3)
 
 
-async def test_an_answer_without_figures_invents_none(gateway: RunningGateway) -> None:
+async def test_answer_without_figures_invents_none(gateway: RunningGateway) -> None:
     async def vague(client: Client, request: Message) -> None:
         await done(client, request, status="compacted", skipped=False)
         await status(client, "compacted", to=request, context={"basis": "unknown", "reason": "no_call_yet"})
@@ -97,26 +95,26 @@ async def test_an_answer_without_figures_invents_none(gateway: RunningGateway) -
     assert outcome.out == "coder: freed an unknown number of tokens; now ? of ? (no call yet)\n"
 
 
-async def test_a_participant_that_is_not_there_is_named_with_those_who_are(gateway: RunningGateway) -> None:
+async def test_unknown_participant_lists_the_members(gateway: RunningGateway) -> None:
     outcome = await mew("compact", "ghost", *seat(gateway))
     assert outcome.err == "mew: no participant 'ghost' in space 'review' (members: ada, coder, guest)\n"
     assert outcome.code == 2
 
 
-async def test_an_absent_participant_cannot_answer(gateway: RunningGateway) -> None:
+async def test_offline_participant_is_reported(gateway: RunningGateway) -> None:
     outcome = await mew("compact", "coder", *seat(gateway))
     assert outcome.err == "mew: 'coder' is not connected to space 'review'\n"
     assert outcome.code == 4
 
 
-async def test_silence_is_waited_for_no_longer_than_told(gateway: RunningGateway) -> None:
+async def test_missing_answer_times_out(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", says_nothing):
         outcome = await mew("compact", "coder", "--timeout", "0.2", *seat(gateway))
     assert outcome.err == "mew: 'coder' did not answer 'participant/compact' within 0.2 seconds\n"
     assert outcome.code == 4
 
 
-async def test_somebody_who_leaves_before_answering_is_not_waited_for(gateway: RunningGateway) -> None:
+async def test_participant_that_leaves_ends_the_wait(gateway: RunningGateway) -> None:
     async def leaves(client: Client, _request: Message) -> None:
         await client.socket.close()
         await anyio.sleep_forever()
@@ -127,7 +125,7 @@ async def test_somebody_who_leaves_before_answering_is_not_waited_for(gateway: R
     assert outcome.code == 4
 
 
-async def test_an_answer_to_somebody_elses_request_is_not_taken(gateway: RunningGateway) -> None:
+async def test_answer_to_another_request_is_ignored(gateway: RunningGateway) -> None:
     async def mixes_up(client: Client, request: Message) -> None:
         await done(client, {**request, "id": "another"}, status="compacted", freed_tokens=1)
         await compacts(client, request)
@@ -137,7 +135,7 @@ async def test_an_answer_to_somebody_elses_request_is_not_taken(gateway: Running
     assert "freed 71,366" in outcome.out
 
 
-async def test_an_answer_by_somebody_else_is_not_taken(gateway: RunningGateway) -> None:
+async def test_answer_from_another_participant_is_ignored(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as other:
 
         async def beaten(client: Client, request: Message) -> None:
@@ -150,13 +148,13 @@ async def test_an_answer_by_somebody_else_is_not_taken(gateway: RunningGateway) 
     assert "freed 71,366" in outcome.out
 
 
-async def test_one_who_may_not_ask_is_told_so(gateway: RunningGateway, coder: Client) -> None:
+async def test_missing_capability_is_reported(gateway: RunningGateway, coder: Client) -> None:
     outcome = await mew("compact", coder.name, *seat(gateway, "guest"))
     assert outcome.err == "mew: 'guest' has no capability that covers 'participant/compact'; add one in space.yaml\n"
     assert outcome.code == 2
 
 
-async def test_a_compaction_without_its_answer_is_no_success(gateway: RunningGateway) -> None:
+async def test_compaction_without_an_answer_fails(gateway: RunningGateway) -> None:
     async def mute(client: Client, request: Message) -> None:
         await status(client, "compacting", to=request)
         await status(client, "compacted", to=request)
@@ -170,7 +168,7 @@ async def test_a_compaction_without_its_answer_is_no_success(gateway: RunningGat
     assert outcome.code == 1
 
 
-async def test_somebody_without_a_context_has_nothing_to_compact(gateway: RunningGateway) -> None:
+async def test_participant_without_a_context_skips_compaction(gateway: RunningGateway) -> None:
     async def tool(client: Client, request: Message) -> None:
         await status(client, "compacting", to=request, messages_in_context=0)
         await status(client, "compacted", to=request, messages_in_context=0)
@@ -184,7 +182,7 @@ async def test_somebody_without_a_context_has_nothing_to_compact(gateway: Runnin
 @pytest.mark.parametrize(
     ("kept", "said"), [(1, "forgot 2 messages"), (2, "forgot 1 message"), (3, "had nothing to forget")]
 )
-async def test_a_forget_says_how_much_was_dropped(gateway: RunningGateway, kept: int, said: str) -> None:
+async def test_forget_prints_the_number_of_dropped_messages(gateway: RunningGateway, kept: int, said: str) -> None:
     async def forgets(client: Client, request: Message) -> None:
         await status(client, "compacted", to=request, **{**BEFORE, "messages_in_context": kept})
 
@@ -195,7 +193,7 @@ async def test_a_forget_says_how_much_was_dropped(gateway: RunningGateway, kept:
     assert outcome.out == f"coder: {said}; 98,412 of 128,000 (reported)\n"
 
 
-async def test_an_answer_that_cannot_be_read_is_a_failure_in_one_line(gateway: RunningGateway) -> None:
+async def test_invalid_answer_fails_in_one_line(gateway: RunningGateway) -> None:
     async def garbles(client: Client, request: Message) -> None:
         await client.say("participant/compact-done", {"freed_tokens": "many"}, correlation_id=[request["id"]])
 
@@ -216,7 +214,7 @@ async def test_an_answer_that_cannot_be_read_is_a_failure_in_one_line(gateway: R
         (("forget", "--newest"), "participant/forget", {"direction": "newest"}, "compacted", "compacted"),
     ],
 )
-async def test_the_other_controls_are_answered_by_a_status(
+async def test_other_controls_print_the_answering_status(
     gateway: RunningGateway, command: tuple[str, ...], kind: str, payload: Message, word: str, said: str
 ) -> None:
     heard: list[Message] = []
@@ -236,7 +234,7 @@ async def test_the_other_controls_are_answered_by_a_status(
     assert outcome.code == 0
 
 
-async def test_a_refused_control_ends_like_a_skipped_one(gateway: RunningGateway) -> None:
+async def test_refused_control_exits_with_3(gateway: RunningGateway) -> None:
     async def refuses(client: Client, request: Message) -> None:
         await status(client, "refused: busy", to=request)
 

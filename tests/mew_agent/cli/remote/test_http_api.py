@@ -60,14 +60,14 @@ def stream_of(*events: bytes) -> tuple[bytes, ...]:
         ("HTTPS://host", "https://host"),
     ],
 )
-def test_either_scheme_names_the_same_gateway(given: str, reached: str) -> None:
+def test_both_url_schemes_name_the_same_gateway(given: str, reached: str) -> None:
     assert http_url(given) == reached
 
 
 @pytest.mark.parametrize(
     "given", ["", "host:1", "ftp://host", "ws://", "ws://host:none", "ws://:80", "ws://host:99999"]
 )
-def test_what_is_no_gateway_is_said_before_anything_is_sent(given: str) -> None:
+def test_invalid_gateway_url_is_refused(given: str) -> None:
     with pytest.raises(ConfigError, match="--gateway"):
         http_url(given)
 
@@ -79,7 +79,7 @@ async def test_health_and_board_are_read(gateway: RunningGateway) -> None:
     assert {entry["id"] for entry in board["participants"]} == {"ada", "guest", "coder"}
 
 
-async def test_an_envelope_is_sent_and_seen_in_the_stream_that_was_open_before(gateway: RunningGateway) -> None:
+async def test_sent_envelope_appears_in_the_open_stream(gateway: RunningGateway) -> None:
     api = api_of(gateway)
 
     def send_and_see() -> tuple[str, list[str], str]:
@@ -92,7 +92,7 @@ async def test_an_envelope_is_sent_and_seen_in_the_stream_that_was_open_before(g
     assert await anyio.to_thread.run_sync(send_and_see) == ("e1", ["board", "envelope"], "héllo")
 
 
-async def test_what_was_said_is_read_from_where_one_stopped(gateway: RunningGateway) -> None:
+async def test_messages_continue_from_the_last_page(gateway: RunningGateway) -> None:
     api = api_of(gateway)
 
     def say_and_read(text: str, since: str | None) -> tuple[list[str], str]:
@@ -105,14 +105,14 @@ async def test_what_was_said_is_read_from_where_one_stopped(gateway: RunningGate
     assert (first, second) == (["one"], ["two"])
 
 
-async def test_everybody_of_the_space_is_listed_with_what_they_may(gateway: RunningGateway) -> None:
+async def test_participants_are_listed_with_capabilities(gateway: RunningGateway) -> None:
     listed = {one["id"]: one for one in await anyio.to_thread.run_sync(api_of(gateway).participants)}
     assert set(listed) == {"ada", "guest", "coder"}
     assert {"kind": "chat"} in listed["guest"]["capabilities"]
     assert listed["guest"]["connected"] is False
 
 
-async def test_a_wrong_token_a_missing_capability_and_a_bad_envelope_are_told_apart(gateway: RunningGateway) -> None:
+async def test_refusals_raise_different_errors(gateway: RunningGateway) -> None:
     def attempt(api: GatewayApi, kind: str, payload: dict[str, str]) -> None:
         api.send({"kind": kind, "payload": payload})
 
@@ -124,7 +124,7 @@ async def test_a_wrong_token_a_missing_capability_and_a_bad_envelope_are_told_ap
         await anyio.to_thread.run_sync(attempt, api_of(gateway), "chat", {"text": ""})
 
 
-async def test_a_deadline_ends_the_waiting(gateway: RunningGateway) -> None:
+async def test_deadline_ends_the_wait(gateway: RunningGateway) -> None:
     def wait() -> None:
         with api_of(gateway).events() as events:
             events.next()
@@ -134,7 +134,7 @@ async def test_a_deadline_ends_the_waiting(gateway: RunningGateway) -> None:
         await anyio.to_thread.run_sync(wait)
 
 
-async def test_a_deadline_in_the_past_does_not_wait_at_all(gateway: RunningGateway) -> None:
+async def test_past_deadline_does_not_wait(gateway: RunningGateway) -> None:
     def wait(events_deadline: float) -> None:
         with api_of(gateway).events() as events:
             events.next(deadline=events_deadline)
@@ -143,18 +143,18 @@ async def test_a_deadline_in_the_past_does_not_wait_at_all(gateway: RunningGatew
         await anyio.to_thread.run_sync(wait, time.monotonic() - 1)
 
 
-def test_nobody_at_the_port_is_a_refused_connection() -> None:
+def test_closed_port_is_a_refused_connection() -> None:
     with pytest.raises(NotConnected, match="connection refused"):
         api_at(1).health()
 
 
-def test_a_host_without_an_address_is_said_to_have_none() -> None:
+def test_unknown_host_is_reported() -> None:
     with pytest.raises(NotConnected, match="no such host"):
         GatewayApi("ws://no-such-host.invalid", space="s", participant="p", token="t").health()
 
 
 @pytest.mark.parametrize("token", ["line\nbreak", "snowman ☃"])
-def test_a_token_that_cannot_travel_is_refused_here(token: str) -> None:
+def test_token_with_invalid_characters_is_refused(token: str) -> None:
     with server_that_says() as port, pytest.raises(ConfigError, match="--token"):
         GatewayApi(f"http://127.0.0.1:{port}", space="s", participant="p", token=token).health()
 
@@ -164,19 +164,19 @@ def test_a_token_that_cannot_travel_is_refused_here(token: str) -> None:
     [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"],
     ids=["nothing", "another protocol", "half an answer"],
 )
-def test_a_broken_answer_is_no_connection(said: bytes) -> None:
+def test_broken_answer_is_a_lost_connection(said: bytes) -> None:
     with server_that_says(said) as port, pytest.raises(NotConnected):
         api_at(port).health()
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b"\xff\xfe"])
-def test_an_answer_of_something_else_is_named_as_such(body: bytes) -> None:
+def test_foreign_server_is_recognised(body: bytes) -> None:
     head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     with server_that_says(head, body) as port, pytest.raises(GatewayError, match="is not a MEW gateway"):
         api_at(port).health()
 
 
-def test_a_refusal_without_words_shows_its_status() -> None:
+def test_refusal_without_text_shows_its_status() -> None:
     with (
         server_that_says(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nbad") as port,
         pytest.raises(GatewayError, match="HTTP 502 Bad Gateway"),
@@ -184,7 +184,7 @@ def test_a_refusal_without_words_shows_its_status() -> None:
         api_at(port).board()
 
 
-def test_events_are_read_with_comments_between_and_data_in_several_lines() -> None:
+def test_events_with_comments_and_several_data_lines_are_read() -> None:
     said = stream_of(
         b": keep-alive\n\n",
         b"id: a-1\nevent: board\ndata: {\ndata: }\n\n",
@@ -200,7 +200,7 @@ def test_events_are_read_with_comments_between_and_data_in_several_lines() -> No
     ]
 
 
-def test_the_end_of_a_stream_is_a_lost_connection() -> None:
+def test_end_of_a_stream_is_a_lost_connection() -> None:
     with (
         server_that_says(*stream_of(b"event: board\ndata: {}\n")) as port,
         api_at(port).events() as events,
@@ -209,7 +209,7 @@ def test_the_end_of_a_stream_is_a_lost_connection() -> None:
         read_all(events)
 
 
-def test_an_event_that_is_no_json_is_a_lost_connection() -> None:
+def test_event_without_json_is_a_lost_connection() -> None:
     with (
         server_that_says(*stream_of(b"event: board\ndata: {\n\n")) as port,
         api_at(port).events() as events,

@@ -11,7 +11,7 @@ async def says_nothing(_client: Client, _request: Message) -> None:
     return
 
 
-async def test_an_answer_to_somebody_elses_question_is_not_taken(gateway: RunningGateway) -> None:
+async def test_answer_to_another_request_is_ignored(gateway: RunningGateway) -> None:
     async def answers_another(client: Client, request: Message) -> None:
         await client.chat("not for you", to=["ada"], correlation_id=["another question"])
         await client.chat("for you", to=["ada"], correlation_id=[request["id"]])
@@ -21,14 +21,14 @@ async def test_an_answer_to_somebody_elses_question_is_not_taken(gateway: Runnin
     assert outcome.out == "for you\n"
 
 
-async def test_silence_ends_with_the_time_limit_and_an_exit_code_of_its_own(gateway: RunningGateway) -> None:
+async def test_timeout_has_its_own_exit_code(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", says_nothing):
         outcome = await mew("chat", "coder", "hi", "--timeout", "0.3", *seat(gateway))
     assert outcome.code == 4
     assert "'coder' did not answer 'chat' within 0.3 seconds" in outcome.err
 
 
-async def test_who_leaves_before_answering_is_not_waited_for(gateway: RunningGateway) -> None:
+async def test_participant_that_leaves_ends_the_wait(gateway: RunningGateway) -> None:
     heard = anyio.Event()
 
     async def hears(_client: Client, _request: Message) -> None:
@@ -48,7 +48,7 @@ async def test_who_leaves_before_answering_is_not_waited_for(gateway: RunningGat
     assert "left before it answered" in outcomes[0].err
 
 
-async def test_the_one_who_asks_needs_the_capability(gateway: RunningGateway) -> None:
+async def test_sender_needs_the_capability(gateway: RunningGateway) -> None:
     async with joined(gateway, "coder"):
         outcome = await mew("compact", "coder", *seat(gateway, "guest"))
     assert outcome.code == 2

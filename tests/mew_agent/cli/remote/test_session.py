@@ -43,7 +43,7 @@ def token_in(session: Any) -> str:
     return str(session.api._token)
 
 
-def test_flags_alone_are_enough() -> None:
+def test_options_alone_identify_a_participant() -> None:
     session = open_session(ALL, {})
     assert (session.api.gateway, session.api.space, session.api.participant) == ("http://host:1", "other", "bob")
     assert token_in(session) == "t-bob"
@@ -51,7 +51,7 @@ def test_flags_alone_are_enough() -> None:
     assert session.run() is None
 
 
-def test_the_running_space_gives_everything_that_was_not_said(tmp_path: Path) -> None:
+def test_running_space_provides_missing_options(tmp_path: Path) -> None:
     path = running_space(tmp_path)
     session = open_session(ConnectionOptions(), {})
     assert (session.api.gateway, session.api.space, session.api.participant) == (
@@ -66,19 +66,19 @@ def test_the_running_space_gives_everything_that_was_not_said(tmp_path: Path) ->
     assert run.space == "review"
 
 
-def test_somebody_else_speaks_with_their_own_token(tmp_path: Path) -> None:
+def test_other_participant_uses_its_own_token(tmp_path: Path) -> None:
     running_space(tmp_path)
     assert token_in(open_session(ConnectionOptions(participant="bob"), {})) == "file-token-of-bob"
 
 
-def test_the_environment_names_a_seat_and_its_token_speaks_for_nobody_else(tmp_path: Path) -> None:
+def test_environment_token_serves_its_participant_only(tmp_path: Path) -> None:
     running_space(tmp_path)
     environ = {"MEW_PARTICIPANT_ID": "bob", "MEW_TOKEN": "environment-token"}
     assert token_in(open_session(ConnectionOptions(), environ)) == "environment-token"
     assert token_in(open_session(ConnectionOptions(participant="ada"), environ)) == "file-token-of-ada"
 
 
-def test_a_token_of_this_folder_is_not_sent_to_another_gateway(tmp_path: Path) -> None:
+def test_folder_token_is_not_sent_to_another_gateway(tmp_path: Path) -> None:
     running_space(tmp_path)
     with pytest.raises(ConfigError, match="found no token of 'ada'"):
         open_session(ConnectionOptions(gateway="ws://elsewhere:1", space="review", participant="ada"), {})
@@ -86,19 +86,19 @@ def test_a_token_of_this_folder_is_not_sent_to_another_gateway(tmp_path: Path) -
     assert token_in(same) == "file-token-of-ada"
 
 
-def test_another_folder_can_be_named(tmp_path: Path) -> None:
+def test_another_folder_can_be_given(tmp_path: Path) -> None:
     other = tmp_path / "other"
     path = running_space(other)
     assert open_session(ConnectionOptions(folder=other), {}).run_path == path.resolve()
     assert find_run(tmp_path) is None
 
 
-def test_without_a_running_space_the_way_out_is_said() -> None:
+def test_missing_space_says_how_to_start_one() -> None:
     with pytest.raises(ConfigError, match="Start one with `mew up`"):
         open_session(ConnectionOptions(), {})
 
 
-def test_a_space_whose_gateway_is_gone_is_said_to_be(tmp_path: Path) -> None:
+def test_ended_gateway_is_reported(tmp_path: Path) -> None:
     running_space(tmp_path, marks={})
     with pytest.raises(NotConnected, match="`mew down` cleans up"):
         open_session(ConnectionOptions(), {})
@@ -112,12 +112,12 @@ def test_a_space_whose_gateway_is_gone_is_said_to_be(tmp_path: Path) -> None:
         (ConnectionOptions(gateway="ws://host:1", space="s", participant="p"), "--token"),
     ],
 )
-def test_what_is_missing_is_named(connection: ConnectionOptions, missing: str) -> None:
+def test_missing_option_is_named(connection: ConnectionOptions, missing: str) -> None:
     with pytest.raises(ConfigError, match=missing):
         open_session(connection, {})
 
 
-def test_a_space_with_several_people_asks_who_speaks(tmp_path: Path) -> None:
+def test_several_people_require_a_participant(tmp_path: Path) -> None:
     running_space(tmp_path, person=None)
     with pytest.raises(ConfigError, match="--participant"):
         open_session(ConnectionOptions(), {})

@@ -20,7 +20,7 @@ async def reported(gateway: RunningGateway) -> None:
     await board_shows(gateway, lambda board: board["coder"].status is not None)
 
 
-async def test_the_board_shows_the_very_figure_that_was_reported(gateway: RunningGateway) -> None:
+async def test_board_shows_the_reported_figure(gateway: RunningGateway) -> None:
     async with joined(gateway, "coder") as client:
         await status(client, **FULL)
         await reported(gateway)
@@ -33,11 +33,11 @@ async def test_the_board_shows_the_very_figure_that_was_reported(gateway: Runnin
     assert (outcome.code, outcome.err) == (0, "")
 
 
-async def test_anybody_of_the_space_may_look_with_their_own_token(gateway: RunningGateway) -> None:
+async def test_any_participant_reads_the_board_with_its_token(gateway: RunningGateway) -> None:
     assert (await mew("status", *seat(gateway, "guest"))).code == 0
 
 
-async def test_as_json_each_participant_is_one_line_with_its_whole_report(gateway: RunningGateway) -> None:
+async def test_json_prints_one_line_per_participant(gateway: RunningGateway) -> None:
     async with joined(gateway, "coder") as client:
         await status(client, **FULL, own_metric=7)
         await reported(gateway)
@@ -50,9 +50,7 @@ async def test_as_json_each_participant_is_one_line_with_its_whole_report(gatewa
     assert "status" not in entries["ada"]
 
 
-async def test_a_space_whose_supervisor_was_killed_is_shown_with_what_that_means(
-    gateway: RunningGateway, tmp_path: Path
-) -> None:
+async def test_killed_supervisor_gives_a_warning(gateway: RunningGateway, tmp_path: Path) -> None:
     pids = {"supervisor": 2**22 + 7, "gateway": os.getpid()}
     running_space(tmp_path, gateway=gateway.url, ws=gateway.ws_url, pids=pids)
     outcome = await mew("status", "--token", gateway.token_of("ada"))
@@ -86,7 +84,7 @@ async def watched(*flags: str) -> Outcome:
     return outcomes[0]
 
 
-async def test_without_a_terminal_watching_prints_a_line_for_each_change() -> None:
+async def test_watch_prints_a_line_per_change_without_a_terminal() -> None:
     outcome = await watched()
     lines = [line.partition("  ")[2] for line in outcome.out.splitlines()]
     assert lines[0] == "coder  98,412 of 128,000  77% reported"
@@ -94,14 +92,14 @@ async def test_without_a_terminal_watching_prints_a_line_for_each_change() -> No
     assert lines[2].endswith("(not connected, last report 0 s ago, near limit)")
 
 
-async def test_watching_ends_with_the_gateway_in_one_line() -> None:
+async def test_watch_ends_with_the_gateway_in_one_line() -> None:
     outcome = await watched()
     assert outcome.err.startswith("mew: not connected to the gateway at http://127.0.0.1:")
     assert outcome.err.count("\n") == 1
     assert outcome.code == 4
 
 
-async def test_watching_as_json_prints_an_entry_for_each_change() -> None:
+async def test_watch_as_json_prints_an_entry_per_change() -> None:
     outcome = await watched("--json")
     entries = [json.loads(line) for line in outcome.out.splitlines()]
     figures = [entry["status"]["tokens"] for entry in entries if entry["id"] == "coder"]
@@ -109,7 +107,7 @@ async def test_watching_as_json_prints_an_entry_for_each_change() -> None:
     assert entries[-1]["connected"] is False
 
 
-async def test_a_wrong_token_is_refused_in_one_line(gateway: RunningGateway) -> None:
+async def test_wrong_token_is_refused_in_one_line(gateway: RunningGateway) -> None:
     for flags in ((), ("--watch",)):
         outcome = await mew("status", *flags, *seat(gateway, token="wrong"))
         assert outcome.err.startswith("mew: the gateway refused this token for 'ada' (unauthorized)")
@@ -117,13 +115,13 @@ async def test_a_wrong_token_is_refused_in_one_line(gateway: RunningGateway) -> 
         assert outcome.code == 2
 
 
-async def test_an_unknown_space_is_named(gateway: RunningGateway) -> None:
+async def test_unknown_space_is_named(gateway: RunningGateway) -> None:
     outcome = await mew("status", *seat(gateway)[:2], "--space", "elsewhere", *seat(gateway)[4:])
     assert "no space 'elsewhere' on this gateway" in outcome.err
     assert outcome.code == 1
 
 
-async def test_a_gateway_that_is_not_there_is_named() -> None:
+async def test_unreachable_gateway_is_named() -> None:
     flags = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--participant", "p", "--token", "t")
     outcome = await mew("status", *flags)
     assert outcome.err == "mew: not connected to the gateway at http://127.0.0.1:1 (connection refused)\n"

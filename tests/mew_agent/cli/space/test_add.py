@@ -35,7 +35,7 @@ def as_running(gateway: RunningGateway, folder: Path, config: Path, person: str 
     token_path(folder / ".mew", person).write_text(gateway.token_of(person))
 
 
-async def test_without_a_running_space_only_the_file_changes(config: Path, tmp_path: Path) -> None:
+async def test_add_changes_only_the_file_without_a_running_space(config: Path, tmp_path: Path) -> None:
     outcome = await mew("agent", "add", "tool", "--command", "mew agent start -t echo", "-c", '["chat", "mcp/*"]')
     assert (outcome.code, outcome.out) == (0, "tool: added to space.yaml; `mew up` starts the space\n")
     tool = load_space(config).participants["tool"]
@@ -45,7 +45,7 @@ async def test_without_a_running_space_only_the_file_changes(config: Path, tmp_p
     assert not (tmp_path / ".mew").exists()
 
 
-async def test_a_running_gateway_makes_the_place_before_the_file_changes(config: Path, tmp_path: Path) -> None:
+async def test_gateway_admits_the_participant_before_the_file_changes(config: Path, tmp_path: Path) -> None:
     async with serve_gateway(load_space(config), state=tmp_path / ".mew") as gateway:
         as_running(gateway, tmp_path, config)
         outcome = await mew("agent", "add", "bob", "--person")
@@ -59,7 +59,7 @@ async def test_a_running_gateway_makes_the_place_before_the_file_changes(config:
             assert (await first.until("chat"))["payload"] == {"text": "hello"}
 
 
-async def test_one_who_may_not_invite_changes_nothing(config: Path, tmp_path: Path) -> None:
+async def test_missing_invite_capability_changes_nothing(config: Path, tmp_path: Path) -> None:
     async with serve_gateway(load_space(config), state=tmp_path / ".mew") as gateway:
         as_running(gateway, tmp_path, config, person="guest")
         outcome = await mew("agent", "add", "bob", "--person")
@@ -68,7 +68,7 @@ async def test_one_who_may_not_invite_changes_nothing(config: Path, tmp_path: Pa
         assert config.read_text() == SPACE
 
 
-async def test_without_a_supervisor_it_says_how_to_start_the_newcomer(config: Path, tmp_path: Path) -> None:
+async def test_add_without_a_supervisor_says_how_to_start_it(config: Path, tmp_path: Path) -> None:
     async with serve_gateway(load_space(config), state=tmp_path / ".mew") as gateway:
         as_running(gateway, tmp_path, config)
         outcome = await mew("agent", "add", "coder", "--model", "m", "--base-url", "http://127.0.0.1:1/v1")
@@ -87,7 +87,7 @@ async def test_without_a_supervisor_it_says_how_to_start_the_newcomer(config: Pa
         (("x",), "no model is configured for 'x'"),
     ],
 )
-async def test_what_cannot_be_is_refused_before_anything_is_changed(
+async def test_invalid_participant_is_refused_before_any_change(
     config: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     outcome = await mew("agent", "add", *arguments)
@@ -97,7 +97,7 @@ async def test_what_cannot_be_is_refused_before_anything_is_changed(
     assert config.read_text() == SPACE
 
 
-def test_an_agent_gets_what_agents_need_and_a_program_what_tools_need() -> None:
+def test_default_capabilities_differ_for_agents_and_programs() -> None:
     agent = NewParticipant("a", model="m").settings()
     assert agent["agent"] == {"model": "m"}
     assert {"kind": "participant/compact-done"} in agent["capabilities"]
@@ -106,14 +106,14 @@ def test_an_agent_gets_what_agents_need_and_a_program_what_tools_need() -> None:
     assert {"kind": "mcp/response"} in program["capabilities"]
 
 
-def test_capabilities_may_be_kinds_or_patterns() -> None:
+def test_capabilities_are_kinds_or_patterns() -> None:
     assert parse_capabilities(None) == []
     assert parse_capabilities('["chat", {"kind": "mcp/*"}]') == [{"kind": "chat"}, {"kind": "mcp/*"}]
     with pytest.raises(ConfigError, match="is not a list of patterns"):
         parse_capabilities('"chat"')
 
 
-async def test_a_token_lets_somebody_new_into_the_running_space(config: Path, tmp_path: Path) -> None:
+async def test_token_create_invites_into_the_running_space(config: Path, tmp_path: Path) -> None:
     refused = await mew("token", "create", "-p", "eve", "-c", '["chat"]')
     assert "requires a running space" in refused.err
     assert refused.code == 2

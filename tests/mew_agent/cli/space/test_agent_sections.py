@@ -63,7 +63,7 @@ EVERY_SETTING = """
 """
 
 
-def test_every_setting_means_the_same_in_space_yaml_and_in_the_agents_file(tmp_path: Path) -> None:
+def test_settings_mean_the_same_in_space_yaml_and_agent_file(tmp_path: Path) -> None:
     space_file, agent_file, head = tmp_path / "space.yaml", tmp_path / "agent.yaml", HEAD.replace("big", "other")
     space_file.write_text(f"{head}  coder:\n    agent:{EVERY_SETTING.replace(chr(10), chr(10) + '    ')}")
     agent_file.write_text(EVERY_SETTING.replace("\n  ", "\n"))
@@ -81,13 +81,13 @@ def test_every_setting_means_the_same_in_space_yaml_and_in_the_agents_file(tmp_p
 
 
 @pytest.mark.parametrize("key", IGNORED_KEYS)
-def test_a_key_without_effect_gives_a_notice_with_its_position(key: str, tmp_path: Path) -> None:
+def test_key_without_effect_gives_a_notice_with_its_position(key: str, tmp_path: Path) -> None:
     read = section(tmp_path, f"base_url: rehearsal, {key}: {{}}")
     place = f"{tmp_path / 'space.yaml'}:4:{42 + len(key)}: participants.coder.agent"
     assert read.notices == (f"{place}: '{key}' has no effect: {IGNORED_KEYS[key]}",)
 
 
-def test_what_the_space_knows_of_a_model_goes_with_the_agent(tmp_path: Path) -> None:
+def test_model_facts_are_passed_to_the_agent(tmp_path: Path) -> None:
     read = section(tmp_path, "model: big, base_url: http://here/v1")
     settings = process_settings(read, tmp_path / "coder.db", None)
     assert settings["models"] == {"big": {"context_length": 4096, "critical_max_tokens": 4000}}
@@ -96,12 +96,12 @@ def test_what_the_space_knows_of_a_model_goes_with_the_agent(tmp_path: Path) -> 
     assert settings["store"] == str(tmp_path / "coder.db")
 
 
-def test_a_limit_of_its_own_stands_above_the_models(tmp_path: Path) -> None:
+def test_limit_of_the_agent_overrides_the_models(tmp_path: Path) -> None:
     read = section(tmp_path, "model: big, base_url: http://here/v1, context_token_limit: 1000")
     assert process_settings(read, tmp_path, None)["context_token_limit"] == 1000
 
 
-def test_a_rehearsal_gets_the_address_of_the_spaces_own_model(tmp_path: Path) -> None:
+def test_rehearsing_agent_gets_the_models_address(tmp_path: Path) -> None:
     read = section(tmp_path, "model: big, base_url: rehearsal, api_key_env: SOME_KEY", SOME_KEY="k")
     settings = process_settings(read, tmp_path / "coder.db", 8100)
     assert (settings["base_url"], settings["model"]) == ("http://127.0.0.1:8100/v1", "rehearsal")
@@ -112,7 +112,7 @@ def test_a_rehearsal_gets_the_address_of_the_spaces_own_model(tmp_path: Path) ->
         check_rehearsal(read.config, has_rehearsal=False)
 
 
-def test_the_rehearsal_has_room_for_whoever_counts_on_most(tmp_path: Path) -> None:
+def test_rehearsal_window_fits_the_largest_limit(tmp_path: Path) -> None:
     small, large, unsaid = (
         section(tmp_path, f"base_url: rehearsal{more}").config
         for more in (", context_token_limit: 500", ", context_token_limit: 9000", "")
@@ -121,6 +121,6 @@ def test_the_rehearsal_has_room_for_whoever_counts_on_most(tmp_path: Path) -> No
     assert window_arguments([unsaid]) == ()
 
 
-def test_a_setting_that_cannot_be_meant_is_refused_where_it_stands(tmp_path: Path) -> None:
+def test_invalid_setting_is_refused_with_its_position(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"space\.yaml:4:\d+: participants\.coder\.agent"):
         section(tmp_path, "base_url: rehearsal, policy: no-such-policy")

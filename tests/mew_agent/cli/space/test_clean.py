@@ -48,7 +48,7 @@ def left(folder: Path) -> set[str]:
         (("--all", "--force"), {*LOGS, *FIFOS, *PRIVATE}),
     ],
 )
-async def test_each_sort_goes_and_nothing_else(tmp_path: Path, flags: tuple[str, ...], gone: set[str]) -> None:
+async def test_each_selection_removes_its_own_files(tmp_path: Path, flags: tuple[str, ...], gone: set[str]) -> None:
     before = left(tmp_path)
     assert {*LOGS, *FIFOS, *PRIVATE, *STAYS} == before
     outcome = await mew("space", "clean", *flags)
@@ -56,21 +56,21 @@ async def test_each_sort_goes_and_nothing_else(tmp_path: Path, flags: tuple[str,
     assert left(tmp_path) == before - gone
 
 
-async def test_a_dry_run_names_the_files_and_leaves_them(tmp_path: Path) -> None:
+async def test_dry_run_lists_files_and_keeps_them(tmp_path: Path) -> None:
     before = left(tmp_path)
     outcome = await mew("space", "clean", "--fifos", "--dry-run", "--space-dir", str(tmp_path))
     assert outcome.out == "would remove fifos/ada-in\nwould remove fifos/ada-out\n2 files to clean\n"
     assert left(tmp_path) == before
 
 
-async def test_what_cannot_be_made_again_needs_force_where_nobody_can_be_asked(tmp_path: Path) -> None:
+async def test_tokens_need_force_without_a_terminal(tmp_path: Path) -> None:
     outcome = await mew("space", "clean", "--all")
     assert "--force" in outcome.err
     assert outcome.code == 2
     assert set(PRIVATE) <= left(tmp_path)
 
 
-async def test_a_running_space_keeps_its_files_and_only_force_empties_its_logs(tmp_path: Path) -> None:
+async def test_force_empties_logs_of_a_running_space(tmp_path: Path) -> None:
     running_space(tmp_path)
     before = left(tmp_path)
     assert "the space is running" in (await mew("space", "clean")).err
@@ -81,12 +81,12 @@ async def test_a_running_space_keeps_its_files_and_only_force_empties_its_logs(t
     assert [(tmp_path / name).read_text() for name in LOGS] == [""] * 4
 
 
-async def test_a_clean_space_has_nothing_to_clean() -> None:
+async def test_clean_space_has_nothing_to_clean() -> None:
     await mew("space", "clean")
     assert (await mew("space", "clean")).out == "nothing to clean\n"
 
 
-async def test_without_a_space_nothing_is_touched(tmp_path: Path) -> None:
+async def test_clean_without_a_space_touches_nothing(tmp_path: Path) -> None:
     (tmp_path / ".mew" / "space.yaml").unlink()
     before = left(tmp_path)
     outcome = await mew("space", "clean", "--all", "--force")

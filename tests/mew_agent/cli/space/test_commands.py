@@ -9,19 +9,19 @@ from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import mew
 
 
-async def test_down_without_anything_running_is_no_error() -> None:
+async def test_down_without_a_running_space_succeeds() -> None:
     outcome = await mew("down")
     assert (outcome.code, outcome.out) == (0, "no space is running here\n")
 
 
-async def test_down_tidies_up_after_a_space_that_is_gone(tmp_path: Path) -> None:
+async def test_down_cleans_up_after_an_ended_space(tmp_path: Path) -> None:
     running_space(tmp_path, marks={})
     outcome = await mew("space", "down", "--space-dir", str(tmp_path))
     assert outcome.out == "review: had already ended; cleaned up\n"
     assert not run_file_path(tmp_path / ".mew").exists()
 
 
-async def test_up_names_a_mistake_in_the_file_and_starts_nothing(tmp_path: Path) -> None:
+async def test_up_reports_a_mistake_in_the_file_and_starts_nothing(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text("space: {id: s}\nparticipants:\n  coder: {capabilites: []}\n")
     for detach in ((), ("--detach",)):
         outcome = await mew("up", *detach)
@@ -40,7 +40,7 @@ async def test_up_names_a_mistake_in_the_file_and_starts_nothing(tmp_path: Path)
         ("ada: {}\n  bob: {}", ("-i",), "--participant: 2 people in this space: ada, bob. Add --participant ada"),
     ],
 )
-async def test_who_talks_is_settled_before_anything_starts(
+async def test_person_is_checked_before_the_start(
     tmp_path: Path, people: str, flags: tuple[str, ...], said: str
 ) -> None:
     (tmp_path / "space.yaml").write_text(f"space: {{id: s}}\nparticipants:\n  {people}\n")
@@ -50,5 +50,5 @@ async def test_who_talks_is_settled_before_anything_starts(
     assert not (tmp_path / ".mew").exists()
 
 
-async def test_status_is_a_command_of_the_space_too() -> None:
+async def test_space_status_is_status() -> None:
     assert (await mew("space", "status")).err == (await mew("status")).err

@@ -17,7 +17,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-async def test_a_space_is_made_with_its_folders_agents_and_ignored_files(tmp_path: Path) -> None:
+async def test_init_creates_folders_agents_and_gitignore(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("*.pyc\nlogs/")
     outcome = await mew("init", "cat-maze", "--name", "play", "--model", "gpt-x", "--description", "for fun")
     assert outcome.code == 0
@@ -38,9 +38,7 @@ async def test_a_space_is_made_with_its_folders_agents_and_ignored_files(tmp_pat
     assert ignored.count("logs/") == 1
 
 
-async def test_a_key_is_never_written_and_said_to_be_read_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_key_is_never_written_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     outcome = await mew("init")
     assert "AGENT_API_KEY: read from OPENAI_API_KEY when the space starts (now set)" in outcome.out
@@ -49,14 +47,14 @@ async def test_a_key_is_never_written_and_said_to_be_read_later(
     assert "coder" in load_space(tmp_path / ".mew" / "space.yaml").participants
 
 
-async def test_nothing_is_said_of_keys_where_none_is_needed() -> None:
+async def test_keys_are_not_mentioned_without_need() -> None:
     outcome = await mew("init", "note-taker", "--model", "rehearsal")
     assert outcome.code == 0
     assert "API_KEY" not in outcome.out
     assert outcome.out.splitlines()[-1].startswith("next: mew up -i")
 
 
-async def test_a_space_that_is_here_is_only_overwritten_by_force(tmp_path: Path) -> None:
+async def test_existing_space_is_overwritten_only_by_force(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text("space: {id: old}\n")
     refused = await mew("init", "demo")
     assert (refused.code, refused.out) == (2, "")
@@ -69,20 +67,20 @@ async def test_a_space_that_is_here_is_only_overwritten_by_force(tmp_path: Path)
     assert token.read_text() == "kept"
 
 
-async def test_the_list_of_templates_fits_80_columns() -> None:
+async def test_template_list_fits_80_columns() -> None:
     lines = (await mew("init", "--list-templates")).out.splitlines()
     assert len(lines) == 4
     assert max(map(len, lines)) <= 80
 
 
-async def test_a_running_space_is_not_pulled_from_under_its_participants(tmp_path: Path) -> None:
+async def test_running_space_is_not_overwritten(tmp_path: Path) -> None:
     running_space(tmp_path)
     outcome = await mew("init", "demo", "--force")
     assert "is running in this folder; stop it" in outcome.err
     assert outcome.code == 2
 
 
-async def test_a_local_template_is_used_and_its_mistakes_leave_nothing_behind(tmp_path: Path) -> None:
+async def test_broken_local_template_leaves_no_files(tmp_path: Path) -> None:
     folder = tmp_path / "templates" / "tiny"
     (folder / "agents").mkdir(parents=True)
     (folder / "agents" / "echo.cjs").write_text("// {{SPACE_NAME}}")
@@ -96,7 +94,7 @@ async def test_a_local_template_is_used_and_its_mistakes_leave_nothing_behind(tm
     assert (tmp_path / ".mew" / "agents" / "echo.cjs").read_text() == "// {{SPACE_NAME}}"
 
 
-async def test_templates_are_listed_and_told_about(home: Path) -> None:
+async def test_templates_are_listed_and_described(home: Path) -> None:
     mine = home / ".mew" / "templates" / "mine"
     mine.mkdir(parents=True)
     (mine / "space.yaml").write_text("space: {id: x}\n")
@@ -111,17 +109,17 @@ async def test_templates_are_listed_and_told_about(home: Path) -> None:
     ]
     assert "cannot be used" in listed[3]
     told = (await mew("init", "--template-info", "coder-agent")).out
-    assert "AGENT_API_KEY: Key of the model's provider; from OPENAI_API_KEY; never stored" in told
+    assert "AGENT_API_KEY: API key of the provider; from OPENAI_API_KEY; never stored" in told
     assert "# coder-agent" in told
 
 
-async def test_an_unknown_template_is_refused_with_the_known_ones() -> None:
+async def test_unknown_template_lists_the_known_ones() -> None:
     outcome = await mew("init", "codr")
     assert outcome.err == ("mew: TEMPLATE: no template 'codr' (expected coder-agent, cat-maze, demo, note-taker)\n")
     assert outcome.code == 2
 
 
-async def test_a_port_is_accepted_and_said_to_do_nothing() -> None:
+async def test_port_option_is_accepted_with_a_warning() -> None:
     outcome = await mew("init", "demo", "--port", "9000")
     assert outcome.err == "mew: --port has no effect here; give it to `mew up`\n"
     assert outcome.code == 0

@@ -51,7 +51,7 @@ def settings_of(plan: LaunchPlan, name: str) -> dict[str, object]:
     return found
 
 
-def test_a_space_in_order_becomes_a_gateway_and_its_participants(tmp_path: Path) -> None:
+def test_plan_holds_the_gateway_and_the_participants(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     assert [program.name for program in plan.services()] == ["gateway"]
     assert [program.name for program in plan.launch.participants()] == ["coder"]
@@ -68,7 +68,7 @@ def test_every_participant_gets_a_private_token(tmp_path: Path) -> None:
     assert stored.stat().st_mode & 0o077 == 0
 
 
-def test_an_agent_gets_its_section_and_a_session_of_its_own_but_no_key(tmp_path: Path) -> None:
+def test_agent_gets_its_section_and_session_but_no_key(tmp_path: Path) -> None:
     settings = settings_of(plan_of(tmp_path), "coder")
     assert settings["model"] == "gpt-4o"
     assert settings["system_prompt"] == "You review Python."
@@ -86,14 +86,12 @@ def test_an_agent_gets_its_section_and_a_session_of_its_own_but_no_key(tmp_path:
         ("{other: {context_length: 64000}}", "{model: gpt-4o}", None),
     ],
 )
-def test_a_window_in_the_models_map_holds_for_the_agents_of_that_model(
-    tmp_path: Path, models: str, agent: str, limit: int | None
-) -> None:
+def test_window_of_a_model_applies_to_its_agents(tmp_path: Path, models: str, agent: str, limit: int | None) -> None:
     text = f"space: {{id: r}}\nmodels: {models}\nparticipants:\n  coder: {{agent: {agent}, auto_start: true}}\n"
     assert settings_of(plan_of(tmp_path, text), "coder").get("context_token_limit") == limit
 
 
-def test_a_space_in_its_state_folder_belongs_to_the_folder_above(tmp_path: Path) -> None:
+def test_space_in_the_state_folder_belongs_to_its_parent(tmp_path: Path) -> None:
     (tmp_path / ".mew").mkdir()
     (tmp_path / ".mew" / "space.yaml").write_text(SPACE)
     plan = make_launch_plan(StartOptions(folder=tmp_path), KEY)
@@ -101,20 +99,20 @@ def test_a_space_in_its_state_folder_belongs_to_the_folder_above(tmp_path: Path)
     assert plan.state == tmp_path / ".mew"
 
 
-def test_the_dashboards_address_holds_the_persons_token_behind_the_hash_only(tmp_path: Path) -> None:
+def test_dashboard_url_holds_the_token_in_its_fragment(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     page, _, fragment = plan.dashboard().partition("#")
     assert page == f"{plan.launch.address.http}/dashboard"
     assert fragment == f"token={plan.launch.tokens['ada']}&space=review&participant=ada"
 
 
-def test_without_a_person_the_dashboards_address_holds_no_token(tmp_path: Path) -> None:
+def test_dashboard_url_without_a_person_holds_no_token(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, REHEARSAL)
     assert plan.person is None
     assert plan.dashboard().endswith("/dashboard")
 
 
-def test_agents_that_rehearse_share_one_model_of_the_space(tmp_path: Path) -> None:
+def test_rehearsing_agents_share_one_model(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, REHEARSAL)
     assert [program.label for program in plan.services()] == ["gateway", "rehearsal model"]
     assert plan.services()[1].command[-2:] == ("--window", "9000")
@@ -125,13 +123,13 @@ def test_agents_that_rehearse_share_one_model_of_the_space(tmp_path: Path) -> No
         assert "api_key_env" not in settings
 
 
-def test_the_run_file_names_this_process_as_the_supervisor(tmp_path: Path) -> None:
+def test_run_file_names_this_process_as_supervisor(tmp_path: Path) -> None:
     run = plan_of(tmp_path).run_file()
     assert run.is_running(run.pids.supervisor)
     assert (run.space, run.name, run.person, run.ready) == ("review", "Review room", "ada", False)
 
 
-def test_an_agent_without_a_model_is_named_with_what_to_set(tmp_path: Path) -> None:
+def test_agent_without_a_model_says_what_to_set(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         plan_of(tmp_path, environ={})
     for word in ("participants.coder.agent", "'coder'", "OPENAI_API_KEY", "base_url: rehearsal"):
@@ -139,11 +137,11 @@ def test_an_agent_without_a_model_is_named_with_what_to_set(tmp_path: Path) -> N
     assert not run_file_path(tmp_path / ".mew").exists()
 
 
-def test_a_base_url_in_the_environment_is_model_enough(tmp_path: Path) -> None:
+def test_base_url_in_the_environment_is_sufficient(tmp_path: Path) -> None:
     plan_of(tmp_path, environ={**KEY, "OPENAI_API_KEY": "", "OPENAI_BASE_URL": "http://localhost:1234/v1"})
 
 
-def test_a_mistake_in_an_agents_section_is_named_with_its_participant(tmp_path: Path) -> None:
+def test_mistake_in_an_agent_section_names_the_participant(tmp_path: Path) -> None:
     with pytest.raises(SpaceConfigError, match=r"participants\.coder\.agent\.base_url: must be a URL"):
         plan_of(tmp_path, SPACE.replace("model: gpt-4o", "base_url: localhost"))
 
@@ -158,21 +156,19 @@ def test_a_mistake_in_an_agents_section_is_named_with_its_participant(tmp_path: 
         ("command: 'true'\n    cwd: no-such-folder", ":5:10: participants.coder.cwd: "),
     ],
 )
-def test_what_only_the_start_can_know_is_told_with_its_line_and_column(
-    tmp_path: Path, settings: str, place: str
-) -> None:
+def test_start_errors_have_line_and_column(tmp_path: Path, settings: str, place: str) -> None:
     text = f"space: {{id: r}}\nparticipants:\n  coder:\n    {settings}\n    auto_start: true\n"
     with pytest.raises(ConfigError) as refused:
         plan_of(tmp_path, text)
     assert f"space.yaml{place}" in str(refused.value)
 
 
-def test_keys_without_effect_are_said(tmp_path: Path) -> None:
+def test_keys_without_effect_give_a_notice(tmp_path: Path) -> None:
     notices = plan_of(tmp_path, SPACE.replace("model: gpt-4o", "message_queue: {}")).notices
     assert "'message_queue' has no effect" in notices[0]
 
 
-def test_a_variable_that_nobody_set_is_said_with_its_place(tmp_path: Path) -> None:
+def test_unset_variable_is_reported_with_its_position(tmp_path: Path) -> None:
     tool = f"  tool: {{command: '{sys.executable}', env: {{KEY: '${{NO_KEY}}'}}, auto_start: true}}\n"
     (notice,) = plan_of(tmp_path, SPACE + tool).notices
     column = tool.index("'${NO_KEY}'") + 1
@@ -182,7 +178,7 @@ def test_a_variable_that_nobody_set_is_said_with_its_place(tmp_path: Path) -> No
     )
 
 
-def test_a_bridge_is_among_the_programs(tmp_path: Path) -> None:
+def test_bridge_is_one_of_the_programs(tmp_path: Path) -> None:
     bridge = f"  files: {{type: mcp-bridge, mcp_server: {{command: '{sys.executable}'}}, auto_start: true}}\n"
     plan = plan_of(tmp_path, SPACE + bridge)
     assert [program.name for program in plan.launch.participants()] == ["coder", "files"]
@@ -199,13 +195,13 @@ def test_a_bridge_is_among_the_programs(tmp_path: Path) -> None:
         ("{command: mew, cwd: nowhere}", r"participants\.files\.mcp_server\.cwd: folder '.*nowhere' not found"),
     ],
 )
-def test_an_mcp_server_that_is_not_there_is_named(tmp_path: Path, server: str, said: str) -> None:
+def test_missing_mcp_server_is_named(tmp_path: Path, server: str, said: str) -> None:
     text = f"space: {{id: s}}\nparticipants:\n  files: {{mcp_server: {server}, auto_start: true}}\n"
     with pytest.raises(ConfigError, match=said):
         plan_of(tmp_path, text)
 
 
-def test_a_bridge_without_its_package_is_refused_before_anything_starts(
+def test_bridge_without_its_package_is_refused_before_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mew_agent.bridge.settings.find_spec", lambda _name: None)
@@ -215,29 +211,29 @@ def test_a_bridge_without_its_package_is_refused_before_anything_starts(
     plan_of(tmp_path, text.replace(", auto_start: true", ""))
 
 
-def test_a_mistake_in_the_file_is_named_with_line_and_column(tmp_path: Path) -> None:
+def test_mistake_in_the_file_has_line_and_column(tmp_path: Path) -> None:
     with pytest.raises(SpaceConfigError, match=r"space\.yaml:4:9: unknown key 'capabilites'"):
         plan_of(tmp_path, SPACE.replace("capabilities", "capabilites"))
 
 
-def test_a_folder_without_a_space_is_named(tmp_path: Path) -> None:
+def test_folder_without_a_space_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no space\.yaml here"):
         make_launch_plan(StartOptions(folder=tmp_path), {})
 
 
-def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
+def test_missing_program_is_named(tmp_path: Path) -> None:
     text = "space: {id: s}\nparticipants:\n  tool: {command: no-such-program, auto_start: true}\n"
     with pytest.raises(ConfigError, match=r"participants\.tool\.command: program 'no-such-program' not found"):
         plan_of(tmp_path, text)
 
 
-def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+def test_missing_folder_is_named(tmp_path: Path) -> None:
     text = "space: {id: s}\nparticipants:\n  tool: {command: mew, cwd: nowhere, auto_start: true}\n"
     with pytest.raises(ConfigError, match=r"participants\.tool\.cwd: folder "):
         plan_of(tmp_path, text)
 
 
-def test_a_space_that_runs_already_is_not_started_twice(tmp_path: Path) -> None:
+def test_running_space_is_not_started_twice(tmp_path: Path) -> None:
     path = run_file_path(tmp_path / ".mew")
     me = os.getpid()
     run = RunFile.model_validate(
@@ -267,18 +263,18 @@ def test_a_space_that_runs_already_is_not_started_twice(tmp_path: Path) -> None:
         ("space: {id: s}\nparticipants: {a: {command: x}}", None),
     ],
 )
-def test_the_person_is_the_default_participant_or_the_only_one(text: str, person: str | None) -> None:
+def test_person_is_the_default_participant_or_the_only_one(text: str, person: str | None) -> None:
     assert default_person(parse_space(text)) == person
 
 
-def test_the_spaces_own_programs_are_told_which_python_has_our_packages(tmp_path: Path) -> None:
+def test_programs_get_the_running_python(tmp_path: Path) -> None:
     text = SPACE + "  tool: {command: '${MEW_PYTHON}', auto_start: true}\n"
     program = next(one for one in plan_of(tmp_path, text).launch.participants() if one.name == "tool")
     assert program.command == (sys.executable,)
     assert program.environment[INTERPRETER] == sys.executable
 
 
-def test_who_was_added_since_the_start_is_found_and_only_they(tmp_path: Path) -> None:
+def test_only_participants_added_since_the_start_are_found(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     assert add_new_participants(plan, KEY) == (plan, [])
     later = "  late: {agent: {model: gpt-x}, auto_start: true}\n  bob: {}\n"
@@ -291,7 +287,7 @@ def test_who_was_added_since_the_start_is_found_and_only_they(tmp_path: Path) ->
     assert list(newest.launch.config.participants) == ["ada", "coder", "late", "bob"]
 
 
-def test_a_newcomer_rehearses_only_where_a_rehearsal_model_runs(tmp_path: Path) -> None:
+def test_new_agent_rehearses_only_with_a_rehearsal_model(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     text = SPACE + "  late: {agent: {base_url: rehearsal}, auto_start: true}\n"
     (tmp_path / "space.yaml").write_text(text)
@@ -305,7 +301,7 @@ def test_a_newcomer_rehearses_only_where_a_rehearsal_model_runs(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("command", "is_there"), [("mew", True), ("./tool", True), ("${ANY}", True), ("nosuch", False)]
 )
-def test_a_newcomers_program_must_be_there(tmp_path: Path, command: str, is_there: bool) -> None:
+def test_program_of_a_new_participant_must_exist(tmp_path: Path, command: str, is_there: bool) -> None:
     (tmp_path / "tool").touch()
     config = parse_space(f"space: {{id: s}}\nparticipants: {{late: {{command: '{command}'}}}}\n")
     if is_there:
@@ -318,7 +314,7 @@ def test_a_newcomers_program_must_be_there(tmp_path: Path, command: str, is_ther
 POLICY = "name: team\nbased_on: dominds-v3\nsettings: {optimal_max_tokens: 60000}\n"
 
 
-def test_a_policy_file_is_looked_for_beside_the_space_and_handed_over_whole(tmp_path: Path) -> None:
+def test_policy_file_is_found_in_the_spaces_folder(tmp_path: Path) -> None:
     (tmp_path / "team.yaml").write_text(POLICY)
     agent = "{policy: team.yaml, policy_settings: {critical_max_tokens: 90000}, upkeep: false}"
     text = f"space: {{id: r}}\nparticipants:\n  coder: {{agent: {agent}, auto_start: true}}\n"
@@ -328,7 +324,7 @@ def test_a_policy_file_is_looked_for_beside_the_space_and_handed_over_whole(tmp_
     assert settings["upkeep"] is False
 
 
-def test_a_vocabulary_is_looked_for_beside_the_space_and_handed_over_whole(tmp_path: Path) -> None:
+def test_tokenizer_file_is_found_in_the_spaces_folder(tmp_path: Path) -> None:
     agent = "{tokenizer: off, tokenizer_file: vocabularies/o200k_base.tiktoken}"
     text = f"space: {{id: r}}\nparticipants:\n  coder: {{agent: {agent}, auto_start: true}}\n"
     settings = settings_of(plan_of(tmp_path, text), "coder")
@@ -345,9 +341,7 @@ def test_a_vocabulary_is_looked_for_beside_the_space_and_handed_over_whole(tmp_p
         ("{name: x, based_on: mew, max_stalls: 0}", "must be greater than or equal to 1"),
     ],
 )
-def test_a_policy_that_cannot_be_followed_is_refused_before_anything_starts(
-    tmp_path: Path, policy: str, said: str
-) -> None:
+def test_invalid_policy_is_refused_before_the_start(tmp_path: Path, policy: str, said: str) -> None:
     (tmp_path / "bad.yaml").write_text("name: x\nbased_on: domino\n")
     text = f"space: {{id: r}}\nparticipants:\n  coder: {{agent: {{policy: {policy}}}, auto_start: true}}\n"
     with pytest.raises(ConfigError) as refused:
@@ -355,7 +349,7 @@ def test_a_policy_that_cannot_be_followed_is_refused_before_anything_starts(
     assert said in str(refused.value)
 
 
-def test_what_is_known_of_a_model_reaches_its_agents_also_when_they_rehearse(tmp_path: Path) -> None:
+def test_model_facts_reach_rehearsing_agents_too(tmp_path: Path) -> None:
     text = (
         "space: {id: r}\nmodels: {gpt-4o: {context_length: 272000, optimal_max_tokens: 200000}}\n"
         "participants:\n"

@@ -12,18 +12,18 @@ from mew_agent.errors import ConfigError
 HERE = "127.0.0.1"
 
 
-def test_a_port_that_is_free_is_taken_as_it_was_named_and_left_free() -> None:
+def test_free_port_is_chosen_and_left_free() -> None:
     port = find_free_port(HERE)
     assert choose_address(HERE, port) == ListenAddress(HERE, port)
     with socket.create_server((HERE, port)):
         pass
 
 
-def test_port_0_becomes_one_that_can_be_told() -> None:
+def test_port_0_becomes_a_real_port() -> None:
     assert choose_address(HERE, 0).port > 0
 
 
-def test_a_taken_port_is_said_with_the_ways_out() -> None:
+def test_taken_port_says_what_to_do() -> None:
     with (
         socket.create_server((HERE, 0)) as taken,
         pytest.raises(PortInUse, match="in use by another program; choose another with --port"),
@@ -31,7 +31,7 @@ def test_a_taken_port_is_said_with_the_ways_out() -> None:
         choose_address(HERE, taken.getsockname()[1])
 
 
-def test_an_address_of_another_machine_is_refused() -> None:
+def test_foreign_address_is_refused() -> None:
     for port in (0, 1234):
         with pytest.raises(ConfigError, match="cannot listen"):
             choose_address("192.0.2.1", port)

@@ -34,13 +34,13 @@ def make_template(place: Path, name: str, **facts: object) -> Path:
     return folder
 
 
-def test_ours_are_found_with_the_default_one_first(tmp_path: Path) -> None:
+def test_built_in_templates_start_with_the_default(tmp_path: Path) -> None:
     found = find_templates(tmp_path, tmp_path)
     assert list(found) == ["coder-agent", "cat-maze", "demo", "note-taker"]
     assert {one.origin for one in found.values()} == {"built-in"}
 
 
-def test_a_local_template_stands_above_ones_own_and_both_above_ours(tmp_path: Path) -> None:
+def test_local_template_overrides_own_and_built_in_ones(tmp_path: Path) -> None:
     home, folder = tmp_path / "home", tmp_path / "work"
     for name in ("demo", "mine"):
         make_template(home / ".mew" / "templates", name)
@@ -52,7 +52,7 @@ def test_a_local_template_stands_above_ones_own_and_both_above_ours(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_each_of_ours_makes_a_space_that_can_be_read_whatever_the_values(name: str, tmp_path: Path) -> None:
+def test_built_in_templates_produce_valid_spaces(name: str, tmp_path: Path) -> None:
     template = find_templates(tmp_path, tmp_path)[name]
     facts = template.description()
     given = {"SPACE_NAME": 'a "quoted" room', "SPACE_DESCRIPTION": "x: y # z", "AGENT_MODEL": "m'\\n"}
@@ -68,7 +68,7 @@ def test_each_of_ours_makes_a_space_that_can_be_read_whatever_the_values(name: s
     assert {(BUILT_IN / name / one.args[0].removeprefix(".mew/")).is_file() for one in programs} <= {True}
 
 
-def test_values_come_from_flags_then_the_environment_then_the_default() -> None:
+def test_values_come_from_options_then_environment_then_defaults() -> None:
     variable = TemplateVariable(
         name="AGENT_MODEL", env_sources=("FIRST", "SECOND"), default="by ${username} on ${date}"
     )
@@ -77,7 +77,7 @@ def test_values_come_from_flags_then_the_environment_then_the_default() -> None:
     assert choose_values([variable], {}, around())["AGENT_MODEL"] == "by ada on 2026-01-02"
 
 
-def test_only_what_wants_an_answer_is_asked_and_never_a_secret() -> None:
+def test_only_prompted_variables_are_asked_for() -> None:
     variables = [
         TemplateVariable(name="WHERE", default="here", prompt=True),
         TemplateVariable(name="QUIET", default="q"),
@@ -95,7 +95,7 @@ def test_only_what_wants_an_answer_is_asked_and_never_a_secret() -> None:
     assert "AGENT_API_KEY" not in values
 
 
-def test_the_rehearsal_model_brings_its_own_server() -> None:
+def test_rehearsal_model_sets_its_own_server() -> None:
     variables = [
         TemplateVariable(name="AGENT_MODEL"),
         TemplateVariable(name="AGENT_BASE_URL", env_sources=("AGENT_BASE_URL",)),
@@ -107,38 +107,38 @@ def test_the_rehearsal_model_brings_its_own_server() -> None:
 @pytest.mark.parametrize(
     ("folder", "made"), [("my room", "my-room"), ("..", "space"), ("a/b", "a-b"), ("gateway", "space")]
 )
-def test_a_folders_name_is_made_to_fit(folder: str, made: str) -> None:
+def test_folder_name_becomes_a_valid_id(folder: str, made: str) -> None:
     variable = TemplateVariable(name="SPACE_NAME", default="${dirname}")
     assert choose_values([variable], {}, around(folder))["SPACE_NAME"] == made
 
 
-def test_a_name_that_was_given_is_refused_instead() -> None:
+def test_invalid_given_name_is_refused() -> None:
     with pytest.raises(ConfigError, match="--name: 'a/b' is not a valid space id"):
         choose_values([], {"SPACE_NAME": "a/b"}, around())
 
 
-def test_secrets_are_left_empty_whatever_they_are_called() -> None:
+def test_secrets_are_left_empty() -> None:
     variables = [TemplateVariable(name="PIN", sensitive=True)]
     values = {"PIN": "1234", "DB_PASSWORD": "pw", "A": 'say "hi"', "EMPTY": ""}
     text = "{{PIN}}|{{PIN_JSON}}|{{DB_PASSWORD}}|{{OTHER_SECRET}}|{{ A }}|{{A_JSON}}|{{EMPTY_JSON}}"
     assert render(text, values, variables, where="t") == '|null|||say "hi"|"say \\"hi\\""|null'
 
 
-def test_a_value_is_put_in_once_and_not_filled_again() -> None:
+def test_values_are_not_filled_twice() -> None:
     assert render("{{A}}", {"A": "{{B}}", "B": "x"}, [], where="t") == "{{B}}"
 
 
-def test_a_name_without_a_variable_is_named_with_its_line() -> None:
+def test_unknown_variable_is_reported_with_its_line() -> None:
     with pytest.raises(ConfigError, match=r"t/space\.yaml:2: unknown variable 'NOPE' \(expected A\)"):
         render("x\n{{NOPE}}", {"A": ""}, [], where="t/space.yaml")
 
 
-def test_a_template_without_a_description_has_none(tmp_path: Path) -> None:
+def test_template_without_a_description_has_none(tmp_path: Path) -> None:
     assert Template("x", make_template(tmp_path, "x"), "local").description() == TemplateDescription()
 
 
 @pytest.mark.parametrize(("text", "said"), [("{", "cannot be read"), ('{"variables": [{}]}', "variables.0.name")])
-def test_a_broken_description_is_said_with_its_file(tmp_path: Path, text: str, said: str) -> None:
+def test_broken_description_names_its_file(tmp_path: Path, text: str, said: str) -> None:
     folder = make_template(tmp_path, "x")
     (folder / "template.json").write_text(text)
     with pytest.raises(ConfigError, match=said) as caught:

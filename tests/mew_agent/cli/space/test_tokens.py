@@ -8,7 +8,7 @@ from tests.support.cli import mew
 SPACE = "space: {id: review}\nparticipants: {ada: {}, code-reviewer: {command: mew}}\n"
 
 
-async def test_a_token_is_made_once_and_printed_in_three_ways(tmp_path: Path) -> None:
+async def test_token_is_created_once_and_printed_in_three_formats(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text(SPACE)
     first = await mew("token", "create", "--participant", "code-reviewer")
     token = first.out.strip()
@@ -22,7 +22,7 @@ async def test_a_token_is_made_once_and_printed_in_three_ways(tmp_path: Path) ->
     assert as_env.out == f"export MEW_TOKEN_CODE_REVIEWER={token}\n"
 
 
-async def test_somebody_unknown_gets_none_and_the_nearest_name_is_offered(tmp_path: Path) -> None:
+async def test_unknown_participant_gets_a_suggestion(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text(SPACE)
     outcome = await mew("token", "create", "-p", "code-reviewr", "--space-dir", str(tmp_path))
     assert "'code-reviewr' is not in" in outcome.err
@@ -31,7 +31,7 @@ async def test_somebody_unknown_gets_none_and_the_nearest_name_is_offered(tmp_pa
     assert not (tmp_path / ".mew").exists()
 
 
-async def test_without_a_space_there_is_nothing_to_make_a_token_for() -> None:
+async def test_token_needs_a_space() -> None:
     outcome = await mew("token", "create", "-p", "ada")
     assert "no space.yaml here" in outcome.err
     assert outcome.code == 2

@@ -25,9 +25,7 @@ def plan(tmp_path: Path) -> LaunchPlan:
     return make_launch_plan(StartOptions(folder=tmp_path), {"PATH": os.environ["PATH"]})
 
 
-def test_a_summary_says_how_each_participant_fares_and_what_to_type_next(
-    plan: LaunchPlan, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_summary_lists_participants_and_next_commands(plan: LaunchPlan, capsys: pytest.CaptureFixture[str]) -> None:
     _print_summary(plan, {"coder"}, {"tool": "exited with code 1: no such command"})
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"review is running in the background at {plan.launch.address.http}"
@@ -38,7 +36,9 @@ def test_a_summary_says_how_each_participant_fares_and_what_to_type_next(
     assert lines[6].split(" · ") == ["next:      mew status --watch", "mew compact coder", "mew down"]
 
 
-def test_one_that_has_not_joined_yet_is_not_called_joined(plan: LaunchPlan, capsys: pytest.CaptureFixture[str]) -> None:
+def test_participant_that_has_not_joined_is_not_called_joined(
+    plan: LaunchPlan, capsys: pytest.CaptureFixture[str]
+) -> None:
     _print_summary(plan, set(), {})
     assert "  coder: started, has not joined yet" in capsys.readouterr().out
 
@@ -64,9 +64,7 @@ def run_with(tmp_path: Path, *, supervisor_lives: bool, exits: dict[str, Exit]) 
     return path
 
 
-def test_an_end_that_the_supervisor_is_about_to_note_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_summary_waits_for_the_recorded_exit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     noted = Exit(code=1, at="2026-01-01T00:00:01Z", detail="no licence")
     path = run_with(tmp_path, supervisor_lives=True, exits={})
 
@@ -77,24 +75,24 @@ def test_an_end_that_the_supervisor_is_about_to_note_is_waited_for(
     assert _recorded_faults(path) == {"tool": noted.words}
 
 
-def test_without_a_supervisor_a_program_that_is_gone_is_told_as_that(tmp_path: Path) -> None:
+def test_ended_program_is_reported_without_a_supervisor(tmp_path: Path) -> None:
     path = run_with(tmp_path, supervisor_lives=False, exits={})
     assert _recorded_faults(path) == {"tool": "its program is not running"}
 
 
-def test_in_the_foreground_the_way_to_stop_is_said(plan: LaunchPlan, capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreground_start_says_how_to_stop(plan: LaunchPlan, capsys: pytest.CaptureFixture[str]) -> None:
     _print_started(plan)
     assert "(coder, tool started); Ctrl-C stops everything" in capsys.readouterr().out
 
 
-def test_each_line_stands_behind_its_programs_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_line_follows_its_programs_name(capsys: pytest.CaptureFixture[str]) -> None:
     show = _Printer(["ada", "reviewer"])
     show("ada", "hello \x1b[31mred")
     show("system:model", "ready")
     assert capsys.readouterr().out == "ada      | hello [31mred\nmodel    | ready\n"
 
 
-def test_the_last_words_of_a_start_that_failed_are_found(tmp_path: Path) -> None:
+def test_last_log_line_of_a_failed_start_is_found(tmp_path: Path) -> None:
     log = tmp_path / "mew.log"
     log.write_text("first\nmew: the gateway exited with code 2\n\n")
     assert _last_line(log) == "the gateway exited with code 2"

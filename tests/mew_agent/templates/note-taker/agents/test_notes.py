@@ -13,9 +13,9 @@ def notes(load: Callable[[str], ModuleType], tmp_path: Path) -> Any:
     return load("note-taker/agents/notes.py").Notes(tmp_path / "notes")
 
 
-def test_a_note_is_kept_read_and_listed(notes: Any) -> None:
+def test_note_is_saved_read_and_listed(notes: Any) -> None:
     assert notes.list_notes() == "(no notes yet)"
-    assert notes.save_note("Stand-up, 4 May", "- ship it\n") == "kept as stand-up-4-may.md"
+    assert notes.save_note("Stand-up, 4 May", "- ship it\n") == "saved as stand-up-4-may.md"
     assert notes.read_note("Stand-up, 4 May") == "# Stand-up, 4 May\n\n- ship it\n"
     assert notes.read_note("stand-up-4-may.md") == notes.read_note("Stand-up, 4 May")
     assert notes.list_notes() == "stand-up-4-may.md"
@@ -29,7 +29,7 @@ def test_no_title_leads_out_of_the_folder(notes: Any, tmp_path: Path) -> None:
         notes.save_note("../..", "x")
 
 
-def test_a_note_that_is_not_there_is_an_error_that_names_those_that_are(notes: Any) -> None:
+def test_missing_note_lists_the_existing_ones(notes: Any) -> None:
     notes.save_note("Plan", "x")
-    with pytest.raises(ValueError, match=r"no note 'Plans'; there are: plan\.md"):
+    with pytest.raises(ValueError, match=r"no note 'Plans'; existing notes: plan\.md"):
         notes.read_note("Plans")
