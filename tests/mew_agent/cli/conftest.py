@@ -1,4 +1,4 @@
-"""A space for commands to act on, and an environment that says nothing by itself."""
+"""A space for commands to act on, and an environment without settings."""
 
 import os
 from collections.abc import AsyncIterator

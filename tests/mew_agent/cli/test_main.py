@@ -1,4 +1,4 @@
-"""`mew` as a whole: it starts fast, and whatever goes wrong is one line and an exit code."""
+"""`mew` as a whole: it starts fast, and an error is one line and an exit code."""
 
 import json
 import os

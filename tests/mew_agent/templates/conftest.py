@@ -1,4 +1,4 @@
-"""Loading the programs of templates, which are copied into spaces and no part of a package."""
+"""Loads the programs of templates, which are copied into spaces and belong to no package."""
 
 import importlib.util
 from collections.abc import Callable

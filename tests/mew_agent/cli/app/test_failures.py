@@ -1,4 +1,4 @@
-"""An exception becomes one line and the exit code that a script can rely on."""
+"""Turning an exception into one line and an exit code."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Lines from and to what blocks: streams, files, FIFOs."""
+"""Reading and writing lines of blocking streams, files and FIFOs."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""The space.yaml that is meant."""
+"""Finding the space.yaml of a folder."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A program that is asked to terminate says goodbye first, and a command undoes what it began."""
+"""Ending on a signal: programs shut down in order, and commands clean up."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Output that fits whatever it is sent to."""
+"""Output that fits its stream."""
 
 import io
 import logging

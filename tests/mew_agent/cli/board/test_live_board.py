@@ -1,4 +1,4 @@
-"""A board that follows events stays what the gateway's own board is."""
+"""Applying events to a board keeps it equal to the gateway's own board."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The board as text: nothing wider than the terminal, nothing unknown shown as a number."""
+"""The board as text: no line wider than the terminal, no unknown figure shown as a number."""
 
 import re
 import unicodedata

@@ -1,4 +1,4 @@
-"""Small words of the board: ages, shares, names."""
+"""Ages, shares and names of the board."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""`mew client connect`: lines in, lines out. That it runs as a process is seen at the end."""
+"""`mew client connect`: lines in, lines out; the last tests run it as a process."""
 
 import json
 import sys

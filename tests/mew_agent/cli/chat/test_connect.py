@@ -1,4 +1,4 @@
-"""`mew space connect`: typed lines reach the space, and what is heard reaches the terminal."""
+"""`mew space connect`: typed lines reach the space, and received envelopes reach the terminal."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""A conversation at a terminal: typed lines, heard envelopes, and what one refers to in the other."""
+"""A conversation at a terminal: typed lines, received envelopes, and how they refer to each other."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The demo's texts and space; the whole of it, as processes, is in tests/interaction."""
+"""The demo's texts and space; tests/interaction runs all of it as processes."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The demo's plot, played by real agents on the rehearsal model in a real gateway."""
+"""The plot of the demo, played by real agents on the rehearsal model in a real gateway."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -1,4 +1,4 @@
-"""The demo's read_lines material."""
+"""Cutting the demo's texts into parts."""
 
 from itertools import islice
 from pathlib import PurePath

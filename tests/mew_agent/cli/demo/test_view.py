@@ -1,4 +1,4 @@
-"""The three ways the demo is shown."""
+"""The three views of the demo."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""`mew agent`: what it refuses before it connects. That agents run is seen where they run as processes."""
+"""`mew agent`: what it refuses before it connects. tests/interaction runs agents as processes."""
 
 import json
 import sys

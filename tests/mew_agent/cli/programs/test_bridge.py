@@ -1,4 +1,4 @@
-"""`mew bridge`: what it refuses before it connects. That bridges run is seen where they run as processes."""
+"""`mew bridge`: what it refuses before it connects. tests/interaction runs bridges as processes."""
 
 import pytest
 

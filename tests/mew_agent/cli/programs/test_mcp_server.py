@@ -1,4 +1,4 @@
-"""`mew mcp`: what it refuses. That it serves is seen where it runs as a process."""
+"""`mew mcp`: what it refuses. tests/interaction runs it as a process."""
 
 import pytest
 

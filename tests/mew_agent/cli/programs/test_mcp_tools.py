@@ -1,4 +1,4 @@
-"""A space as an MCP server, asked by the official client."""
+"""The MCP server of a space, called by the official client."""
 
 import json
 from collections.abc import AsyncIterator

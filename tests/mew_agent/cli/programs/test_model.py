@@ -1,4 +1,4 @@
-"""`mew model serve`: what it refuses. That it answers is seen where it runs as a process."""
+"""`mew model serve`: what it refuses. tests/interaction runs it as a process."""
 
 import socket
 

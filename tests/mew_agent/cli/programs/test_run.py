@@ -1,4 +1,4 @@
-"""Programs of one's own, run as a participant: what they find in their environment, and whose exit code counts."""
+"""`mew run`: the environment of the program, and its exit code."""
 
 import os
 import subprocess

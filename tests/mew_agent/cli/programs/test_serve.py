@@ -1,4 +1,4 @@
-"""`mew serve`: what it says, and what it refuses. That it serves is seen where it runs as a process."""
+"""`mew serve`: what it prints and refuses. tests/interaction runs it as a process."""
 
 import socket
 from pathlib import Path

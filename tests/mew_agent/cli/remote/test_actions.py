@@ -1,4 +1,4 @@
-"""Acting in a space without being in it."""
+"""Actions in a space without joining it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +19,7 @@ from tests.support.gateway_client import Client, Message, joined
 T = TypeVar("T")
 
 
-def desk(gateway: RunningGateway, name: str = "ada") -> GatewayActions:
+def actions_of(gateway: RunningGateway, name: str = "ada") -> GatewayActions:
     return GatewayActions(ConnectionOptions(name, gateway.token_of(name), gateway.ws_url, gateway.config.space.id))
 
 
@@ -44,7 +44,7 @@ async def silent(_client: Client, _request: Message) -> None:
 
 async def test_chat_without_recipient_is_broadcast(gateway: RunningGateway) -> None:
     async with joined(gateway, "guest") as guest:
-        said = await done(desk(gateway).send_chat, "good morning")
+        said = await done(actions_of(gateway).send_chat, "good morning")
         heard = await guest.until("chat")
     assert said == {"id": heard["id"], "to": None, "answer": None}
     assert (heard["from"], heard["payload"]["text"], heard.get("to")) == ("ada", "good morning", None)
@@ -52,15 +52,15 @@ async def test_chat_without_recipient_is_broadcast(gateway: RunningGateway) -> N
 
 async def test_chat_waits_for_the_answer_when_asked_to(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", obliging):
-        said = await done(desk(gateway).send_chat, "hi", "coder", wait_seconds=10)
+        said = await done(actions_of(gateway).send_chat, "hi", "coder", wait_seconds=10)
         assert said["answer"] == "you said: hi"
-        said = await done(desk(gateway).send_chat, "hi", "coder")
+        said = await done(actions_of(gateway).send_chat, "hi", "coder")
         assert said["answer"] is None
 
 
 async def test_missing_answer_to_a_chat_is_not_an_error(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", silent):
-        said = await done(desk(gateway).send_chat, "hi", "coder", wait_seconds=0.2)
+        said = await done(actions_of(gateway).send_chat, "hi", "coder", wait_seconds=0.2)
     assert (said["answer"], said["waited_seconds"]) == (None, 0.2)
 
 
@@ -81,12 +81,12 @@ async def test_invalid_chat_is_refused_with_the_reason(
     gateway: RunningGateway, arguments: tuple[Any, ...], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        await done(desk(gateway).send_chat, *arguments)
+        await done(actions_of(gateway).send_chat, *arguments)
 
 
 async def test_compaction_returns_the_tokens_freed(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", obliging):
-        freed = await done(desk(gateway).request_compaction, "coder", "long review ahead", 500)
+        freed = await done(actions_of(gateway).request_compaction, "coder", "long review ahead", 500)
     assert freed == {
         "participant": "coder",
         "status": "compacted",
@@ -101,9 +101,9 @@ async def test_compaction_returns_the_tokens_freed(gateway: RunningGateway) -> N
 async def test_compaction_fails_without_capability_or_answer(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", silent):
         with pytest.raises(NotPermitted, match="'guest' has no capability"):
-            await done(desk(gateway, "guest").request_compaction, "coder")
+            await done(actions_of(gateway, "guest").request_compaction, "coder")
         with pytest.raises(PeerTimeout):
-            await done(desk(gateway).request_compaction, "coder", wait_seconds=0)
+            await done(actions_of(gateway).request_compaction, "coder", wait_seconds=0)
 
 
 async def test_invalid_answer_raises_bad_answer(gateway: RunningGateway) -> None:
@@ -113,21 +113,21 @@ async def test_invalid_answer_raises_bad_answer(gateway: RunningGateway) -> None
 
     async with answering(gateway, "coder", mumbles):
         with pytest.raises(BadAnswer, match="coder"):
-            await done(desk(gateway).request_compaction, "coder")
+            await done(actions_of(gateway).request_compaction, "coder")
 
 
 async def test_board_is_that_of_the_gateway(gateway: RunningGateway) -> None:
     async with joined(gateway, "coder") as coder:
         await status(coder, tokens=900, max_tokens=1000)
         await coder.until("participant/status")
-        board = await done(desk(gateway).read_board)
+        board = await done(actions_of(gateway).read_board)
     (entry,) = [one for one in board["participants"] if one["id"] == "coder"]
     assert (entry["status"]["tokens"], entry["connected"]) == (900, True)
 
 
 async def test_participants_are_listed_with_their_kinds(gateway: RunningGateway) -> None:
     async with joined(gateway, "guest"):
-        listed = {one["id"]: one for one in await done(desk(gateway).list_participants)}
+        listed = {one["id"]: one for one in await done(actions_of(gateway).list_participants)}
     assert listed["guest"] == {"id": "guest", "connected": True, "may_send": ["chat", "mcp/response"]}
     assert listed["coder"]["connected"] is False
 
@@ -137,7 +137,7 @@ async def test_recent_chat_continues_from_the_last_read(gateway: RunningGateway)
         for number in range(3):
             await guest.chat(f"line {number}", to=["ada"])
         await status(guest)  # no chat
-        desk_of_ada = desk(gateway)
+        desk_of_ada = actions_of(gateway)
         await done(desk_of_ada.send_chat, "and mine")
 
         async def texts(limit: int) -> list[str]:
@@ -153,7 +153,7 @@ async def test_recent_chat_continues_from_the_last_read(gateway: RunningGateway)
 
 
 async def test_restarted_gateway_replaces_the_chats(gateway: RunningGateway) -> None:
-    desk_of_ada = desk(gateway)
+    desk_of_ada = actions_of(gateway)
     await done(desk_of_ada.send_chat, "before")
     assert len(await done(desk_of_ada.recent_chat)) == 1
     desk_of_ada._position = (desk_of_ada._position[0] if desk_of_ada._position else "", "another-epoch-7")

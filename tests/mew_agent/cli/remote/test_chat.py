@@ -1,4 +1,4 @@
-"""Talking to a participant from the command line."""
+"""`mew chat`."""
 
 import io
 

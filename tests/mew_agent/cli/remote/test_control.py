@@ -1,4 +1,4 @@
-"""Acting on a participant: what it is asked, what it says, and what the person and the script see of that."""
+"""Controls: the request, the answer, and what a person and a script see of them."""
 
 from collections.abc import AsyncIterator
 

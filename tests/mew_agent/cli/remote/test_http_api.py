@@ -1,4 +1,4 @@
-"""The gateway's HTTP side as commands use it, and every way it can fail."""
+"""The client of the gateway's HTTP interface, and every way it can fail."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Asking one participant and waiting for its answer."""
+"""Sending a request to one participant and waiting for its answer."""
 
 import anyio
 from mew_spaces.gateway.gateway import RunningGateway

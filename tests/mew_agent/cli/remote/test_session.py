@@ -1,4 +1,4 @@
-"""Who a command speaks as: connection, then the environment, then the running space of the folder."""
+"""The identity of a command: options, then the environment, then the running space of the folder."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`mew agent add` and tokens in a running space. That programs are started is seen where they run as processes."""
+"""`mew agent add`, and tokens in a running space. tests/interaction runs the programs."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`mew space clean`: what goes, what stays, and when it refuses."""
+"""`mew space clean`: what it removes, keeps and refuses."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""`mew up` and `mew down` at their edges. Whole spaces are seen where they run as processes."""
+"""Edge cases of `mew up` and `mew down`. tests/interaction runs whole spaces as processes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`mew init`: what it makes, what it leaves alone, and what it refuses."""
+"""`mew init`: what it creates, keeps and refuses."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Everything wrong with a space is said before anything is started."""
+"""The plan of `mew up` reports every mistake before anything starts."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Where programs will listen is settled, and said where it cannot be, before anything is started."""
+"""Choosing an address to listen on before anything starts."""
 
 import socket
 

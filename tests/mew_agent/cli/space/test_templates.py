@@ -1,4 +1,4 @@
-"""Templates: which one is found, where values come from, and that secrets stay where they are."""
+"""Templates: which one is found, where values come from, and that secrets are never written."""
 
 import json
 from pathlib import Path

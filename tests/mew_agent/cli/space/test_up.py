@@ -1,4 +1,4 @@
-"""What a start prints. Whole starts are seen where they run as processes."""
+"""What a start prints. tests/interaction runs whole spaces as processes."""
 
 import os
 from pathlib import Path

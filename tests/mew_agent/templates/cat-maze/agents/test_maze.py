@@ -1,4 +1,4 @@
-"""The maze: its boards can be won, walls hold, and it answers in words and pictures."""
+"""The maze: its boards can be won, walls stop the cat, and it answers in words and pictures."""
 
 from collections import deque
 from collections.abc import Callable

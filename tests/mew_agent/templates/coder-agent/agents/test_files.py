@@ -1,4 +1,4 @@
-"""The files of a folder as tools: useful inside it, and blind outside."""
+"""The tools for files: they work inside their folder and nowhere else."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Notes: files that are found again, in one folder only."""
+"""The tools for notes: files that are easy to find, in one folder only."""
 
 from collections.abc import Callable
 from pathlib import Path
