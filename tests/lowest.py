@@ -7,6 +7,9 @@ from pathlib import Path
 
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 
+COMPANIONS = ("click==8.3.1",)
+"""Versions that the lowest ones were released with: typer 0.23 misreads the defaults of options with a newer click."""
+
 
 def constraints() -> Iterator[str]:
     """`name==lowest` for each requirement that names a lower bound, extras of the package included."""
@@ -19,4 +22,4 @@ def constraints() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(sorted(set(constraints()))))
+    print("\n".join(sorted({*constraints(), *COMPANIONS})))
