@@ -1,9 +1,9 @@
-"""Make docs/pictures/dashboard.png: the real page, a real gateway, and members that say scripted things.
+"""Take docs/pictures/dashboard.png: the real page and a real gateway, with members that follow a script.
 
     python docs/pictures/make_dashboard_picture.py [--out FILE] [--size 1280x800] [--dark] [--whole]
 
-Needs playwright and a Chromium (`/usr/bin/chromium`, or set CHROMIUM). Figures in the picture are made up; the
-envelopes that carry them are what agents send.
+Needs playwright and a Chromium (`/usr/bin/chromium`, or set CHROMIUM). The figures are made up; the
+envelopes are those that agents send.
 """
 
 import argparse
@@ -41,27 +41,27 @@ Parts = Sequence[tuple[str, int]]
 
 
 def wire_time(*, seconds_ago: float = 0) -> str:
-    """A time of the wire, so long ago."""
+    """A timestamp of the wire, some seconds ago."""
     return (datetime.now(UTC) - timedelta(seconds=seconds_ago)).isoformat()
 
 
 class Member:
-    """A participant that only says what it is told to."""
+    """A participant that follows the script."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
 
-    async def say(self, kind: str, payload: dict[str, Any], to: Sequence[str] = (), about: Sequence[str] = ()) -> None:
+    async def send(self, kind: str, payload: dict[str, Any], to: Sequence[str] = (), about: Sequence[str] = ()) -> None:
         """Send one envelope."""
         envelope = {"kind": kind, "to": list(to), "correlation_id": list(about), "payload": payload}
         await self.socket.send(json.dumps({key: value for key, value in envelope.items() if value}))
 
     async def report(self, status: Status) -> None:
         """Broadcast a status."""
-        await self.say(kinds.PARTICIPANT_STATUS, status.model_dump(mode="json", exclude_none=True))
+        await self.send(kinds.PARTICIPANT_STATUS, status.model_dump(mode="json", exclude_none=True))
 
-    async def heard(self, kind: str) -> dict[str, Any]:
-        """The next envelope of a kind."""
+    async def received(self, kind: str) -> dict[str, Any]:
+        """Return the next envelope of a kind."""
         async for frame in self.socket:
             envelope: dict[str, Any] = json.loads(frame)
             if envelope.get("kind") == kind:
@@ -71,12 +71,12 @@ class Member:
 
 @asynccontextmanager
 async def member_of(gateway: RunningGateway, participant: str) -> AsyncIterator[Member]:
-    """Join as a configured participant."""
+    """Join as a participant of the space."""
     async with connect(gateway.ws_url) as socket:
         frame = join_frame(space="review", participant=participant, token=gateway.token_of(participant))
         await socket.send(json.dumps(frame))
         member = Member(socket)
-        await member.heard(kinds.SYSTEM_WELCOME)
+        await member.received(kinds.SYSTEM_WELCOME)
         yield member
 
 
@@ -111,8 +111,8 @@ CODER_PARTS = (
 WRITER_PARTS = (("prefix", 1_208), ("pins", 940), ("messages", 22_455), ("reply", 612))
 
 
-async def live_through_a_morning(coder: Member, writer: Member, local: Member) -> None:
-    """Everything before the moment of the picture."""
+async def send_reports(coder: Member, writer: Member, local: Member) -> None:
+    """Send the reports before the moment of the picture."""
     cut = LastCompaction(
         at=wire_time(seconds_ago=128),
         trigger="threshold",
@@ -168,32 +168,32 @@ async def live_through_a_morning(coder: Member, writer: Member, local: Member) -
     await local.report(Status(max_tokens=128_000, messages_in_context=14, status="active", context=unknown))
 
 
-async def talk(ada: Member, coder: Member, writer: Member) -> None:
-    """What is said around it."""
+async def send_chats(ada: Member, coder: Member, writer: Member) -> None:
+    """Send the chats of the conversation."""
     chats = (
         (
             ada,
             "coder",
-            "Please go through spaces/connection.py with fresh eyes. What happens when a socket dies early?",
+            "Please review the gateway's connection.py. What happens if a socket closes early?",
         ),
         (
             coder,
             "ada",
-            "A socket that closes before its join frame leaves a lane behind. I wrote a test that shows it.",
+            "A socket that closes before its join frame leaves its buffer behind. I added a test that shows it.",
         ),
-        (writer, "coder", "Send me the test when it is green, the changelog wants one sentence about it."),
+        (writer, "coder", "Tell me when the test passes. I need one sentence for the changelog."),
         (coder, "writer", "“A connection that ends before it joins no longer keeps its buffer.”"),
-        (ada, "writer", "You will want room for the whole guide. Compact first, then start."),
+        (ada, "writer", "You need room for the whole guide. Compact first, then start."),
     )
-    for speaker, to, text in chats:
-        await speaker.say(kinds.CHAT, {"text": text, "format": "plain"}, to=(to,))
-        # Wait for the echo: members have sockets of their own, and the next one could overtake.
-        while (await speaker.heard(kinds.CHAT))["payload"]["text"] != text:
+    for sender, to, text in chats:
+        await sender.send(kinds.CHAT, {"text": text, "format": "plain"}, to=(to,))
+        # Wait for the echo: each member has its own socket, and the next chat could overtake this one.
+        while (await sender.received(kinds.CHAT))["payload"]["text"] != text:
             continue
 
 
 async def take(page: Page, gateway: RunningGateway, out: Path, *, whole: bool) -> None:
-    """Act the scene and take the picture."""
+    """Play the script and take the picture."""
     fragment = f"space=review&participant=ada&token={gateway.token_of('ada')}"
     await page.goto(f"{gateway.url}/dashboard#{fragment}")
     await page.get_by_text("live", exact=True).wait_for()
@@ -204,10 +204,10 @@ async def take(page: Page, gateway: RunningGateway, out: Path, *, whole: bool) -
         member_of(gateway, "local-llm") as local,
         member_of(gateway, "files"),
     ):
-        await live_through_a_morning(coder, writer, local)
-        await talk(ada, coder, writer)
+        await send_reports(coder, writer, local)
+        await send_chats(ada, coder, writer)
         await page.get_by_role("button", name="Compact writer").click()
-        asked = await writer.heard(kinds.PARTICIPANT_COMPACT)
+        asked = await writer.received(kinds.PARTICIPANT_COMPACT)
         busy = reported(
             25_215,
             32_768,
@@ -219,17 +219,17 @@ async def take(page: Page, gateway: RunningGateway, out: Path, *, whole: bool) -
             max_tokens_basis="loaded",
             turns_to_compaction=2,
         )
-        await writer.say(
+        await writer.send(
             kinds.PARTICIPANT_STATUS, busy.model_dump(mode="json", exclude_none=True), about=(str(asked["id"]),)
         )
         await page.locator(".word", has_text="compacting").wait_for()
-        await page.get_by_role("log").get_by_text("You will want room").wait_for()
+        await page.get_by_role("log").get_by_text("You need room").wait_for()
         await page.locator("h1").click()
         await page.screenshot(path=out, full_page=whole, animations="disabled")
 
 
 async def main(out: Path, width: int, height: int, *, dark: bool, whole: bool) -> None:
-    """Start everything, take one picture, stop everything."""
+    """Start the gateway and a browser, take the picture, stop both."""
     async with serve_gateway(parse_space(SPACE)) as gateway, async_playwright() as playwright:
         executable = os.environ.get("CHROMIUM", "/usr/bin/chromium")
         browser = await playwright.chromium.launch(executable_path=executable, args=list(CHROMIUM_ARGS))
@@ -244,7 +244,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("dashboard.png"))
     parser.add_argument("--size", default="1280x800", help="WIDTHxHEIGHT of the window in pixels")
-    parser.add_argument("--dark", action="store_true", help="as somebody sees it who prefers dark colours")
+    parser.add_argument("--dark", action="store_true", help="dark colour scheme")
     parser.add_argument("--whole", action="store_true", help="the whole page instead of the first screen")
     options = parser.parse_args()
     wide, high = (int(side) for side in options.size.split("x"))
