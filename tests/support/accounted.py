@@ -8,7 +8,7 @@ from mew_protocol.context_report import ContextReport
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.persisted_state import SavedContext
-from mew_agent.context.policy import MEW
+from mew_agent.context.policy import MEW, PolicyState
 from mew_agent.context.tracker import CutOutcome, Tracker
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
@@ -96,6 +96,12 @@ class Agent:
         status = self.tracker.status("active")
         assert status.context is not None
         return status.tokens, status.context.basis, status.context.reason, status.messages_in_context
+
+
+def restored_state(state: PolicyState) -> PolicyState:
+    """The policy state as a restarted process loads it."""
+    text = SavedContext(policy_state=state).model_dump_json()
+    return SavedContext.model_validate_json(text).policy_state
 
 
 def used(total: int, completion: int = 10, **more: Any) -> Usage:

@@ -39,8 +39,6 @@ from mew_agent.context.policy.state import (
     PolicyState,
     after_clear,
     after_compaction,
-    state_from_json,
-    state_json,
 )
 from mew_agent.context.policy.threshold import Condition, Fraction
 
@@ -88,7 +86,5 @@ __all__ = [
     "is_stalled",
     "level_of",
     "output_reserve_tokens",
-    "state_from_json",
-    "state_json",
     "withholds_tool_result",
 ]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mew_protocol.context_report import Basis, UnknownReason
-from pydantic import TypeAdapter
 
 from mew_agent.context.policy.actions import Suggestion
 from mew_agent.context.policy.threshold import Figure
@@ -96,19 +95,6 @@ class PolicyState:
     remaining: int | None = None
     restarts: int = 0
     restarting: bool = False
-
-
-_JSON = TypeAdapter(PolicyState)
-
-
-def state_json(state: PolicyState) -> str:
-    """Encode the state as JSON; `state_from_json` decodes it."""
-    return _JSON.dump_json(state, exclude_defaults=True).decode()
-
-
-def state_from_json(text: str) -> PolicyState:
-    """Decode a state. Raises pydantic's `ValidationError` if the text is invalid."""
-    return _JSON.validate_json(text)
 
 
 def after_compaction(state: PolicyState, *, progressed: bool, at_seconds: float | None) -> PolicyState:

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.context.log_steps import read_step
-from mew_agent.context.policy import PRESETS, state_from_json, state_json
+from mew_agent.context.policy import PRESETS
 from mew_agent.context.simulation import Simulation
+from tests.support.accounted import restored_state
 from tests.support.context_logs import CLEAR, NO_USAGE, Line, levels, lines, prompt, said, total, user
 
 
@@ -124,7 +125,7 @@ def test_a_state_stored_after_each_step_decides_the_same(preset: str, steps: lis
     through, kept = (Simulation(PRESETS[preset], 100) for _ in range(2))
     for step in steps:
         read = read_step(json.dumps(step))
-        kept.state = state_from_json(state_json(kept.state))
+        kept.state = restored_state(kept.state)
         assert through.play(read) == kept.play(read)
 
 

@@ -14,9 +14,8 @@ from mew_agent.context.policy import (
     InjectAction,
     PolicyState,
     decide,
-    state_from_json,
-    state_json,
 )
+from tests.support.accounted import restored_state
 
 CAUTION, CRITICAL, HEALTHY, UNKNOWN = 150_000, 190_000, 5_000, None
 
@@ -77,14 +76,14 @@ def test_asking_twice_about_one_call_changes_nothing(calls: list[tuple[int | Non
 
 
 @given(st.lists(st.tuples(SIZES, FLAGS), max_size=30), st.data())
-def test_a_restart_of_the_process_changes_nothing(
+def test_a_restart_does_not_change_decisions(
     calls: list[tuple[int | None, GenerationFlags]], data: st.DataObject
 ) -> None:
     whole = restarted = PolicyState()
     for number, (tokens, flags) in enumerate(calls):
         whole, expected = after(whole, tokens, number, flags)
         if data.draw(st.booleans()):
-            restarted = state_from_json(state_json(restarted))
+            restarted = restored_state(restarted)
         restarted, found = after(restarted, tokens, number, flags)
         assert found == expected
     assert restarted == whole
@@ -99,13 +98,12 @@ def test_a_withheld_prompt_is_injected_when_its_generation_becomes_free() -> Non
 
 
 @pytest.mark.parametrize("remaining", range(5))
-def test_a_countdown_goes_on_where_it_stood_when_the_process_ended(remaining: int) -> None:
+def test_a_countdown_continues_after_a_restart(remaining: int) -> None:
     state = PolicyState()
     actions: tuple[Action, ...] = ()
     for number in range(5 - remaining):
         state, actions = after(state, CRITICAL, number)
     assert actions == (InjectAction("critical", remaining),)
-    text = state_json(state)
-    assert f'"remaining":{remaining}' in text
-    _, actions = after(state_from_json(text), CRITICAL, 9)
+    assert state.remaining == remaining
+    _, actions = after(restored_state(state), CRITICAL, 9)
     assert [type(action) for action in actions] == [ClearAction if remaining == 0 else InjectAction]

@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from mew_agent.context.persisted_state import SavedContext
 from mew_agent.context.policy import (
     ContextSnapshot,
     PolicyState,
     after_clear,
     after_compaction,
-    state_from_json,
-    state_json,
 )
 from mew_agent.context.policy.threshold import Figure
+from tests.support.accounted import restored_state
 
 STATES = st.builds(
     PolicyState,
@@ -37,17 +37,12 @@ STATES = st.builds(
 
 @given(STATES)
 def test_a_state_survives_a_round_trip(state: PolicyState) -> None:
-    assert state_from_json(state_json(state)) == state
-
-
-def test_only_fields_that_differ_from_a_new_state_are_stored() -> None:
-    assert state_json(PolicyState()) == "{}"
-    assert state_json(PolicyState(prompting="critical", remaining=2)) == '{"prompting":"critical","remaining":2}'
+    assert restored_state(state) == state
 
 
 def test_an_invalid_state_is_refused() -> None:
     with pytest.raises(ValidationError):
-        state_from_json('{"remaining": "many"}')
+        SavedContext.model_validate_json('{"policy_state": {"remaining": "many"}}')
 
 
 @given(STATES)
