@@ -174,7 +174,9 @@ class Ledger:
         is_comparable = before is not None and same_model and fingerprint == self._fingerprint
         drift = None if before is None else self._drift(before, reported, projected, is_comparable=is_comparable)
         is_in_doubt = drift is not None and self._is_in_doubt(drift, sent)
-        if is_in_doubt or not is_comparable:
+        has_moved = self._cut_since_record or self._moved_since_record
+        has_fallen = before is not None and reported < before and not has_moved
+        if is_in_doubt or has_fallen or not is_comparable:  # a prompt that only grows cannot fall: something left it
             self._intervals.doubt_all()
         if not same_model and self.learnt:
             self.calibration = self.learnt.get(served_model, Calibration())
