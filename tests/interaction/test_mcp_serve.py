@@ -49,7 +49,7 @@ async def call(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
     return dict(result.structured_content or {})
 
 
-async def test_a_client_talks_to_an_agent_reads_its_context_and_compacts_it(tmp_path: Path) -> None:
+async def test_client_chats_reads_the_board_and_compacts_an_agent(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "space")
     (folder.path / "space.yaml").write_text(SPACE)
     async with serving(folder.path) as client:
@@ -78,7 +78,7 @@ async def test_a_client_talks_to_an_agent_reads_its_context_and_compacts_it(tmp_
         assert after.is_error
 
 
-async def test_over_http_it_serves_those_who_bring_the_persons_token(tmp_path: Path) -> None:
+async def test_http_requires_the_persons_token(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "space")
     (folder.path / "space.yaml").write_text(
         "space: {id: review}\nparticipants: {ada: {capabilities: [{kind: chat}]}}\n"
@@ -87,7 +87,7 @@ async def test_over_http_it_serves_those_who_bring_the_persons_token(tmp_path: P
         await folder.mew("up", "--detach", "--port", "0")
         token = read_token(folder.path / ".mew", "ada")
         async with folder.running("mcp", "serve", "--http", "0") as (process, shown):
-            await until(lambda: "serves MCP clients at" in shown())
+            await until(lambda: "MCP server of " in shown())
             (url,) = re.findall(r"http://127\.0\.0\.1:\d+/mcp", shown())
             bearer = {"Authorization": f"Bearer {token}"}
             async with (
@@ -105,7 +105,7 @@ async def test_over_http_it_serves_those_who_bring_the_persons_token(tmp_path: P
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_signal_ends_it_at_once_though_its_input_is_open(tmp_path: Path, number: signal.Signals) -> None:
+async def test_signal_ends_the_server_while_its_input_is_open(tmp_path: Path, number: signal.Signals) -> None:
     process = await anyio.open_process((*MEW, "mcp", "serve"), cwd=tmp_path, env=environment())
     try:
         assert process.stdin is not None
