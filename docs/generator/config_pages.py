@@ -1,7 +1,7 @@
 """Renders configuration models as Markdown tables: key, type, default, description.
 
 Owns the layout and how a type is written for people. A description comes from the model's field; where the field has
-none, from descriptions.yaml beside this file. A key without a description is an error, so no key is forgotten.
+none, from descriptions.yaml in this folder. A key without a description is an error, so no key is forgotten.
 """
 
 import types
