@@ -26,10 +26,15 @@ from typing import Any
 
 import pytest
 import yaml
+from mew_protocol import errors
+from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads import PAYLOADS
+from mew_protocol.payloads.participant import Status
 from mew_spaces.config.loading import parse_space
 from mew_spaces.config.settings import SpaceConfig
+from mew_spaces.gateway import http as http_routes
+from mew_spaces.gateway.openapi import Operation
 
 from mew_agent.config.agent_config import build_agent_config, file_source, load_policy
 from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
@@ -366,3 +371,19 @@ def test_the_architecture_page_lists_every_package() -> None:
             path.name for path in folder.iterdir() if (path / "__init__.py").exists() or (path / "app.js").exists()
         }
         assert packages - set(re.findall(r"^\| `([\w/]+)` \|", page, re.MULTILINE)) == set()
+
+
+def test_the_reference_names_every_code_kind_key_and_route() -> None:
+    wire, report, http = (
+        (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8") for name in ("wire", "context-report", "http")
+    )
+    codes = {value for name, value in vars(errors).items() if name.isupper() and isinstance(value, str)}
+    assert {code for code in codes if f"`{code}`" not in wire} == set()
+    kinds = [text.replace("*", ".*") for text in re.findall(r"`([a-z]+(?:/[a-z*-]+)?)`", wire)]
+    assert [kind for kind in PAYLOADS if not any(re.fullmatch(pattern, kind) for pattern in kinds)] == []
+    keys = (*ContextReport.model_fields, *Status.model_fields)
+    assert [key for key in keys if f"`{key}`" not in report] == []
+    offered = {f"{one.method} {one.path}" for one in vars(http_routes).values() if isinstance(one, Operation)}
+    named = set(re.findall(r"`((?:GET|POST) /[^?`]*)", http))
+    unnamed = {re.sub(r"{\w+}", "{}", route) for route in offered}
+    assert unnamed == {re.sub(r"{\w+}", "{}", route) for route in named} - {"GET /dashboard"}
