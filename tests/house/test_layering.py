@@ -16,6 +16,7 @@ VENDOR_DOORS = {
     "uvicorn": ("spaces/", "mew_agent/rehearsal/", "mew_agent/http_server.py", "mew_agent/cli/programs/mcp_tools.py"),
     "starlette": ("spaces/", "mew_agent/rehearsal/", "mew_agent/openai_api/", "mew_agent/http_server.py"),
     "yaml": ("spaces/mew_spaces/config/loading.py", "mew_agent/config/agent_config.py"),
+    "httpx2": ("mew_agent/bridge/session.py",),
     "mcp": ("mew_agent/bridge/session.py", "mew_agent/cli/programs/mcp_tools.py"),
     "mcp_types": ("mew_agent/bridge/session.py",),
     "rich": ("mew_agent/cli/",),
