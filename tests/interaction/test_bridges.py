@@ -106,7 +106,7 @@ async def test_a_bridge_in_the_foreground_takes_its_server_with_it(folder: Folde
             process = await anyio.open_process(
                 command, cwd=folder.path, env=environment(), stdout=out, stderr=out, start_new_session=True
             )
-        await until(lambda: "clock has joined" in output.read_text())
+        await until(lambda: "clock joined" in output.read_text())
         assert await ask_the_time(folder) == "UTC"
         assert len(servers(mark)) == 2  # the bridge, whose arguments hold the mark, and the server
         process.send_signal(number)
