@@ -15,7 +15,15 @@ from typing import Any, Final
 from mew_protocol.envelope import Draft
 from mew_protocol.jsonpath import JsonPath, descendants
 from mew_protocol.kinds import MCP_RESPONSE
-from mew_protocol.patterns import Steps, TextTest, Undecidable, compile_text, has_wildcard, is_everything
+from mew_protocol.patterns import (
+    STEPS_PER_VALUE,
+    Steps,
+    TextTest,
+    Undecidable,
+    compile_text,
+    has_wildcard,
+    is_everything,
+)
 
 CapabilityPattern = Mapping[str, Any]
 
@@ -77,21 +85,34 @@ class CapabilitySet:
         return self.match(draft, ignore_to=ignore_to) is not None
 
     def match(self, draft: Draft, *, ignore_to: bool = False) -> CapabilityPattern | None:
-        """Return the first pattern that matches this envelope, or None. No pattern matches an envelope without kind."""
+        """Return the first pattern that matches this envelope, or None. No pattern matches an envelope without kind.
+
+        All patterns share one budget. Where it is exceeded, only a pattern without further conditions still counts.
+        """
         kind = draft.kind
-        known = self._candidates_of_kind.get(kind) if kind else None
-        for compiled in self._candidates(kind) if known is None else known:
-            if compiled.only_kind or compiled.matches(draft, ignore_to=ignore_to):
-                return compiled.pattern
+        if not kind:
+            return None
+        steps: Steps | None = None
+        candidates = self._candidates_of_kind.get(kind)
+        try:
+            if candidates is None:
+                candidates = self._candidates(kind, steps := Steps())
+            for compiled in candidates:
+                if compiled.only_kind:
+                    return compiled.pattern
+                steps = steps or Steps()
+                if compiled.matches(draft, steps, ignore_to=ignore_to):
+                    return compiled.pattern
+        except Undecidable:
+            if candidates and candidates[-1].only_kind:
+                return candidates[-1].pattern
         return None
 
-    def _candidates(self, kind: str | None) -> tuple["_Compiled", ...]:
+    def _candidates(self, kind: str, steps: Steps) -> tuple["_Compiled", ...]:
         """Return the patterns whose kind matches, up to the first one that has no other condition."""
-        if not kind:
-            return ()
         found: list[_Compiled] = []
         for compiled in self._compiled:
-            if compiled.matches_kind(kind):
+            if any(test(kind, steps) for test in compiled.kind):
                 found.append(compiled)
                 if compiled.only_kind:
                     break
@@ -129,21 +150,13 @@ class _Compiled:
         except (Undecidable, RecursionError, TypeError):
             return _Compiled(pattern, ())
 
-    def matches_kind(self, kind: str) -> bool:
+    def matches(self, draft: Draft, steps: Steps, *, ignore_to: bool) -> bool:
+        """Return whether payload and addressees match; the kind is known to match. Raises `Undecidable`."""
         try:
-            steps = Steps()
-            return any(test(kind, steps) for test in self.kind)
-        except Undecidable:
-            return False
-
-    def matches(self, draft: Draft, *, ignore_to: bool) -> bool:
-        """Return whether payload and addressees match; the kind is known to match."""
-        try:
-            steps = Steps()
             if self.to is not None and not ignore_to and not _covers(self.to, draft.addressees, steps):
                 return False
             return self.payload is None or (draft.payload is not None and self.payload(draft.payload, steps))
-        except (Undecidable, RecursionError):
+        except RecursionError:
             return False
 
 
@@ -197,7 +210,7 @@ def _compile_object(pattern: dict[str, Any]) -> _ValueTest:
     tests = tuple(_compile_entry(key, value) for key, value in pattern.items())
 
     def test(value: object, steps: Steps) -> bool:
-        steps.spend(1)
+        steps.spend(STEPS_PER_VALUE)
         return isinstance(value, dict) and all(one(value, steps) for one in tests)
 
     return test
@@ -225,7 +238,7 @@ def _compile_entry(key: str, pattern: object) -> _ValueTest:
 
 def _is_same(value: object, expected: object, steps: Steps) -> bool:
     """Return whether two values are equal as JSON: true is not 1, 1 is 1.0, a string is never a number."""
-    steps.spend(1)
+    steps.spend(STEPS_PER_VALUE)
     if isinstance(value, list | tuple) and isinstance(expected, list | tuple):
         return len(value) == len(expected) and all(_is_same(a, b, steps) for a, b in zip(value, expected, strict=True))
     if isinstance(value, dict) and isinstance(expected, dict):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mew_protocol.patterns import Steps, Undecidable
+from mew_protocol.patterns import STEPS_PER_VALUE, Steps, Undecidable
 
 _STEP = re.compile(
     r"(?P<deep>\.\.)?(?:\.?(?P<name>[^.\[\]*'\"$@?()]+)|\.?(?P<star>\*)|\[(?:(?P<index>\d{1,9})|(?P<all>\*)"
@@ -48,7 +48,7 @@ class JsonPath:
 
 def descendants(value: object, budget: Steps) -> Iterator[object]:
     """Yield a value and everything inside it. Raises `Undecidable`."""
-    budget.spend(1)
+    budget.spend(STEPS_PER_VALUE)
     yield value
     for child in _children(value):
         yield from descendants(child, budget)
@@ -64,7 +64,7 @@ def _key(found: re.Match[str]) -> str | int | None:
 
 
 def _follow(value: object, steps: tuple[_Step, ...], budget: Steps) -> Iterator[object]:
-    budget.spend(1)
+    budget.spend(STEPS_PER_VALUE)
     if not steps:
         yield value
         return

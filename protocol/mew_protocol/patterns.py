@@ -1,8 +1,8 @@
 """[pure] Text patterns of capabilities: literals, globs, regular expressions and negations, each with a bounded cost.
 
-The granter writes the pattern, the sender writes the text, and both may be hostile. Each test therefore spends `Steps`
-in proportion to its worst case. A test that might exceed the budget raises `Undecidable` before it starts, and the
-caller denies. Globs follow all positions at once, in time linear in the text. Regular expressions go to `re` only if
+The granter writes the pattern, the sender writes the text, and both may be hostile. All tests of one envelope share one
+budget of `Steps`. A test spends in proportion to its worst case before it starts; one that would exceed the budget
+raises `Undecidable`, and the caller denies. Globs take time linear in the text. Regular expressions go to `re` only if
 their backtracking has a small known bound: no lookaround, no back reference, no repeated group that contains a repeat
 or an alternative (`_RegexScan`).
 """
@@ -12,10 +12,16 @@ import warnings
 from collections.abc import Callable
 from enum import Enum, auto
 
-DECISION_STEPS = 500_000
-"""Budget of one decision, in character comparisons: less than half a second on a slow machine."""
+DECISION_STEPS = 40_000
+"""Budget of one decision. A step takes about 50 nanoseconds, so a decision takes at most some 2 milliseconds."""
 
-MAX_REGEX_LENGTH = 1_000
+STEPS_PER_CHARACTER = 12
+"""What one character costs a test that runs in Python."""
+
+STEPS_PER_VALUE = 8
+"""What looking at one value of a payload costs."""
+
+MAX_PATTERN_LENGTH = 1_000
 
 
 class Undecidable(Exception):
@@ -55,12 +61,14 @@ def compile_text(pattern: str, *, in_kind: bool = False) -> TextTest:
 
     - `/.../` with text between the slashes is a regular expression that is searched for.
     - `!` in front negates the rest.
-    - A pattern with `*` or `?` is a glob: `*` and `?` do not cross a slash, `**` does. A trailing star matches the
-      whole rest across slashes; in a kind only directly after a slash.
+    - A pattern with `*` or `?` is a glob: `*` and `?` cross neither a slash nor a line break, `**` crosses both. A
+      trailing star matches the whole rest of a line across slashes; in a kind only directly after a slash.
     - Anything else is literal.
     """
     if is_everything(pattern):
         return lambda _text, _steps: True
+    if len(pattern) > MAX_PATTERN_LENGTH and (pattern[0] in "!/" or has_wildcard(pattern)):
+        raise Undecidable(f"a pattern may have at most {MAX_PATTERN_LENGTH} characters")
     if pattern.startswith("!"):
         positive = compile_text(pattern[1:], in_kind=in_kind)
         return lambda text, steps: not positive(text, steps)
@@ -73,9 +81,11 @@ def compile_text(pattern: str, *, in_kind: bool = False) -> TextTest:
 
 class _Wild(Enum):
     ONE = auto()
-    """One character except a slash."""
+    """One character except a slash or a line break."""
     SEGMENT = auto()
-    """Any characters except slashes."""
+    """Any characters except slashes and line breaks."""
+    LINE = auto()
+    """Any characters except line breaks."""
     ANY = auto()
     """Any characters."""
     FOLDERS = auto()
@@ -86,21 +96,62 @@ class _Wild(Enum):
 
 _Token = str | _Wild
 
+_LINE_BREAKS = "\n\r"
+_CLASSES = {_Wild.SEGMENT: r"[^/\n\r]", _Wild.LINE: r"[^\n\r]", _Wild.ANY: r"[\s\S]"}
+
 
 def _compile_glob(pattern: str, *, in_kind: bool) -> TextTest:
     if any(character in pattern for character in "[]{}()"):
         raise Undecidable("a glob may not contain brackets or braces: their meaning differs between implementations")
     head = pattern.rstrip("*")
-    matches_rest = pattern.endswith("*") and (not in_kind or head.endswith("/") or pattern.endswith("**"))
-    if matches_rest and not has_wildcard(head):
-        return lambda text, _steps: text.startswith(head)
     tokens = _glob_tokens(head)
-    if pattern.endswith("*"):
-        tokens.append(_Wild.ANY if matches_rest else _Wild.SEGMENT)
+    if pattern.endswith("**"):
+        tokens.append(_Wild.ANY)
+    elif pattern.endswith("*"):
+        tokens.append(_Wild.LINE if not in_kind or head.endswith("/") else _Wild.SEGMENT)
+    if not has_wildcard(head) and tokens[-1] in (_Wild.LINE, _Wild.ANY):
+        return _compile_prefix(head, in_line=tokens[-1] is _Wild.LINE)
+    gaps = {token for token in tokens if token in _CLASSES}
+    if len(gaps) == 1 and _Wild.FOLDERS not in tokens:
+        return _compile_plain_glob(tokens, gaps.pop())
+    if not gaps and _Wild.FOLDERS not in tokens:
+        return _compile_plain_glob(tokens, _Wild.SEGMENT)
+    return _GlobAutomaton(tokens).matches
+
+
+def _compile_prefix(prefix: str, *, in_line: bool) -> TextTest:
+    def test(text: str, steps: Steps) -> bool:
+        if not text.startswith(prefix):
+            return False
+        steps.spend(1 + len(text) // 256)
+        return not in_line or not any(text.find(one, len(prefix)) >= 0 for one in _LINE_BREAKS)
+
+    return test
+
+
+def _compile_plain_glob(tokens: list[_Token], gap: _Token) -> TextTest:
+    """Compile a glob with one sort of gap to an expression that never goes back: each part is found as early as it can.
+
+    That is right because an earlier place leaves every later part at least the same choice.
+    """
+    parts: list[str] = [""]
+    for token in tokens:
+        if token is gap:
+            parts.append("")
+        else:
+            parts[-1] += _CLASSES[_Wild.SEGMENT] if token is _Wild.ONE else re.escape(str(token))
+    any_run = _CLASSES[_Wild(gap)]
+    expression = parts[0]
+    for part in parts[1:-1]:
+        expression += f"(?>{any_run}*?{part})"
+    if len(parts) > 1:
+        expression += f"{any_run}*{parts[-1]}"
+    compiled = re.compile(expression)
+    each = 1 + max(map(len, parts)) // 8
 
     def test(text: str, steps: Steps) -> bool:
-        steps.spend((len(text) + 1) * (len(tokens) + 1))
-        return _walk(tokens, text)
+        steps.spend(1 + len(text) * each // 8)
+        return compiled.fullmatch(text) is not None
 
     return test
 
@@ -122,59 +173,50 @@ def _glob_tokens(pattern: str) -> list[_Token]:
     return tokens
 
 
-def _walk(tokens: list[_Token], text: str) -> bool:
-    """Match a glob by following all its positions in `tokens` at once."""
-    active = _reachable(tokens, {0})
-    for character in text:
-        following: set[int] = set()
-        for place in active:
-            if place < len(tokens):
-                following |= _step(tokens[place], place, character)
-        if not following:
-            return False
-        active = _reachable(tokens, following)
-    return len(tokens) in active
+class _GlobAutomaton:
+    """Matches a glob by following all its positions at once, each a bit of one number."""
 
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._final = 1 << len(tokens)
+        self._literals: dict[str, int] = {}
+        bits = dict.fromkeys(_Wild, 0)
+        for place, token in enumerate(tokens):
+            if isinstance(token, _Wild):
+                bits[token] |= 1 << place
+            else:
+                self._literals[token] = self._literals.get(token, 0) | 1 << place
+        self._one, self._inside, self._folders = bits[_Wild.ONE], bits[_Wild.INSIDE], bits[_Wild.FOLDERS]
+        self._everywhere = bits[_Wild.ANY] | self._inside
+        self._in_line = self._everywhere | bits[_Wild.LINE]
+        self._in_segment = self._in_line | bits[_Wild.SEGMENT]
+        self._skipped = bits[_Wild.ANY] | bits[_Wild.LINE] | bits[_Wild.SEGMENT] | self._folders
 
-def _step(token: _Token, place: int, character: str) -> set[int]:
-    match token:
-        case _Wild.ANY:
-            return {place}
-        case _Wild.SEGMENT:
-            return {place} if character != "/" else set()
-        case _Wild.ONE:
-            return {place + 1} if character != "/" else set()
-        case _Wild.INSIDE:
-            return {place, place + 1} if character == "/" else {place}
-        case _Wild.FOLDERS:
-            return set()
-        case literal:
-            return {place + 1} if character == literal else set()
+    def matches(self, text: str, steps: Steps) -> bool:
+        steps.spend((len(text) + 1) * STEPS_PER_CHARACTER)
+        active = self._reachable(1)
+        for character in text:
+            following = (active & self._literals.get(character, 0)) << 1
+            if character == "/":
+                following |= active & self._in_line | (active & self._inside) << 1
+            elif character in _LINE_BREAKS:
+                following |= active & self._everywhere
+            else:
+                following |= active & self._in_segment | (active & self._one) << 1
+            if not following:
+                return False
+            active = self._reachable(following)
+        return bool(active & self._final)
 
-
-def _reachable(tokens: list[_Token], places: set[int]) -> set[int]:
-    """Return the positions that are reachable without reading a character."""
-    found = set(places)
-    waiting = list(places)
-    while waiting:
-        place = waiting.pop()
-        if place == len(tokens):
-            continue
-        match tokens[place]:
-            case _Wild.ANY | _Wild.SEGMENT:
-                ahead = {place + 1}
-            case _Wild.FOLDERS:
-                ahead = {place + 1, place + 2}
-            case _:
-                continue
-        waiting += ahead - found
-        found |= ahead
-    return found
+    def _reachable(self, active: int) -> int:
+        """Add the positions that are reachable without reading a character."""
+        while True:
+            found = active | (active & self._skipped) << 1 | (active & self._folders) << 2
+            if found == active:
+                return active
+            active = found
 
 
 def _compile_regex(body: str) -> TextTest:
-    if len(body) > MAX_REGEX_LENGTH:
-        raise Undecidable(f"a regular expression may have at most {MAX_REGEX_LENGTH} characters")
     scan = _RegexScan(body)
     try:
         with warnings.catch_warnings():
@@ -184,7 +226,7 @@ def _compile_regex(body: str) -> TextTest:
         raise Undecidable(f"invalid regular expression: {error}") from None
 
     def test(text: str, steps: Steps) -> bool:
-        steps.spend((len(text) + 1) ** scan.loops << scan.choices)
+        steps.spend(((len(text) + 1) ** scan.loops << scan.choices) // 4 + 1)
         return compiled.search(text) is not None
 
     return test

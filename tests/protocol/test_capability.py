@@ -239,6 +239,31 @@ def test_a_text_too_long_for_a_regex_is_denied_unevaluated() -> None:
     assert not allows(capability, draft("x", {"v": "abc" * 100_000 + "d"}))
 
 
+COSTLY = "**a*b"
+"""A glob that must follow all of its positions."""
+
+
+def test_all_patterns_of_an_envelope_share_one_budget() -> None:
+    text = "a" * 2_000 + "b"
+    first, second = ({"kind": "x", "payload": {"v": [COSTLY + end]}} for end in ("c", ""))
+    message = draft("x", {"v": text})
+    assert CapabilitySet([second]).allows(message)
+    assert not CapabilitySet([first, second]).allows(message)
+
+
+def test_a_pattern_without_conditions_counts_where_the_budget_is_spent() -> None:
+    hostile = [{"kind": "x", "payload": {"v": f"{COSTLY}{number}"}} for number in range(1_000)]
+    message = draft("x", {"v": "a" * 2_000})
+    assert not CapabilitySet(hostile).allows(message)
+    assert CapabilitySet([*hostile, {"kind": "x"}]).match(message) == {"kind": "x"}
+
+
+def test_kinds_spend_the_budget_too() -> None:
+    hostile = [{"kind": f"**a*a{number}*b"} for number in range(1_000)]
+    assert not CapabilitySet([*hostile, {"kind": "**"}]).allows(draft("a" * 250, {}))
+    assert CapabilitySet([{"kind": "**"}, *hostile]).allows(draft("a" * 250, {}))
+
+
 def test_a_glob_on_a_huge_text_is_denied() -> None:
     text = "a" * 2_000_000
     assert not allows({"kind": "x", "payload": {"v": "a*a*b"}}, draft("x", {"v": text}))

@@ -26,28 +26,44 @@ def test_a_trailing_star_in_a_kind_crosses_slashes_only_after_one() -> None:
 
 
 @pytest.mark.parametrize("length", [10, 1_000, 100_000])
-def test_a_glob_of_many_stars_never_hangs(length: int) -> None:
-    test = compile_text("*a*a*a*a*a*a*b?")
+@pytest.mark.parametrize("pattern", ["*a*a*a*a*a*a*b?", "**a*a*a**a*b", "**/a*/b?**"])
+def test_a_glob_of_many_stars_never_hangs(length: int, pattern: str) -> None:
+    test = compile_text(pattern)
     try:
         assert test("a" * length, Steps()) is False
     except Undecidable:
         assert length > 1_000
 
 
+def test_stars_and_question_marks_cross_no_line_break() -> None:
+    assert takes("ab*", "ab/c d")
+    assert not takes("ab*", "ab\nrm -rf")
+    assert not takes("a?b", "a\nb")
+    assert not takes("a*b", "a\rb")
+    assert takes("ab**", "ab\nc")
+    assert takes("a**b", "a\n/b")
+
+
 glob_texts = st.text(alphabet="ab/*?", min_size=1, max_size=10)
 
 
-@given(pattern=glob_texts, text=st.text(alphabet="ab/", max_size=10))
+@given(pattern=glob_texts, text=st.text(alphabet="ab/\n", max_size=10))
 def test_globs_agree_with_their_regular_expression(pattern: str, text: str) -> None:
     if len(pattern) > 2 and pattern[0] == "/" == pattern[-1]:
         return
     head = pattern.rstrip("*")
     translated = "".join(
-        {"*": "[^/]*", "?": "[^/]", "**": ".*", "**/": "(?:.*/)?"}.get(part) or part
+        {"*": "[^/\n]*", "?": "[^/\n]", "**": ".*", "**/": "(?:.*/)?"}.get(part) or part
         for part in re.findall(r"(?:(?<=/)|^)\*\*/|\*\*|\*|\?|[ab/]", head)
     )
-    rest = ".*" if pattern != head else ""
+    rest = ".*" if pattern.endswith("**") or pattern == "*" else "[^\n]*" if pattern != head else ""
     assert takes(pattern, text) is (re.fullmatch(translated + rest, text, re.DOTALL) is not None)
+
+
+@pytest.mark.parametrize("pattern", ["!" + "a" * 1_000, "/" + "a" * 1_000 + "/", "a*" * 501])
+def test_a_pattern_of_more_than_a_thousand_characters_is_refused(pattern: str) -> None:
+    with pytest.raises(Undecidable, match="1000 characters"):
+        compile_text(pattern)
 
 
 @given(pattern=st.text(alphabet="ab.()[]|?*+{}^$\\12", max_size=12), text=st.text(alphabet="ab.\n", max_size=12))
