@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test test-lowest test-llama dist check lint types coverage schema docs bench clean
+.PHONY: demo test test-lowest test-llama dist check lint types coverage schema docs bench clean faults
 
 demo: $(STAMP)
 	$(BIN)/mew demo
@@ -29,6 +29,12 @@ dist: $(STAMP)
 test-llama: $(STAMP)
 	$(BIN)/python -m tests.llama.build_server
 	$(BIN)/python -m pytest tests/llama
+
+# A space under load while its links, disk and processes fail; SECONDS=3600 SEED=2 for an hour with another seed.
+SECONDS ?= 300
+SEED ?= 1
+faults: $(STAMP)
+	$(BIN)/python -m tests.faults --seconds $(SECONDS) --seed $(SEED)
 
 # Everything a change must pass: format, lint, strict types, tests with branch coverage, generated files current.
 check: $(STAMP) lint types coverage

@@ -114,13 +114,21 @@ class PeerChanges:
 
 NO_CHANGES = PeerChanges()
 
+REMEMBERED_CONTEXTS = 10_000
+"""How many participants' last contexts are kept, those of absent ones included."""
+
 
 @dataclass
 class Peers:
-    """Everyone else in the space, by id. Read it like a dictionary."""
+    """Everyone else in the space, by id. Read it like a dictionary.
+
+    A peer that returns has its last context again, as on the gateway's board: it sends no status only because its
+    connection was lost.
+    """
 
     me: str
     _by_id: dict[str, Peer] = field(default_factory=dict)
+    _contexts: dict[str, PeerContext] = field(default_factory=dict)
 
     def __getitem__(self, participant: str) -> Peer:
         return self._by_id[participant]
@@ -166,13 +174,16 @@ class Peers:
     def _receive_welcome(self, welcome: Welcome) -> PeerChanges:
         known = self._by_id
         self._by_id = {
-            member.id: replace(known.get(member.id, Peer(member.id)), capabilities=member.capabilities)
+            member.id: replace(known.get(member.id) or self._returned(member.id), capabilities=member.capabilities)
             for member in welcome.participants
             if member.id != self.me
         }
         for entry in welcome.board or ():
-            if entry.status is not None and entry.id in self._by_id:
-                self._receive_status(entry.id, entry.status, entry.received_at or "")
+            if entry.status is None:
+                continue
+            context = self._remember(entry.id, PeerContext.from_status(entry.status, entry.received_at or ""))
+            if entry.id in self._by_id:
+                self._by_id[entry.id] = replace(self._by_id[entry.id], context=context)
         return PeerChanges(
             joined=tuple(peer for name, peer in self._by_id.items() if name not in known),
             left=tuple(peer for name, peer in known.items() if name not in self._by_id),
@@ -184,7 +195,9 @@ class Peers:
         if member.id == self.me:
             return NO_CHANGES
         if presence.event == "join":
-            peer = self._by_id[member.id] = replace(known or Peer(member.id), capabilities=member.capabilities)
+            peer = self._by_id[member.id] = replace(
+                known or self._returned(member.id), capabilities=member.capabilities
+            )
             return PeerChanges(joined=(peer,)) if known is None else PeerChanges(rejoined=(peer,))
         if presence.event == "leave" and known is not None:
             del self._by_id[member.id]
@@ -192,6 +205,17 @@ class Peers:
         return NO_CHANGES
 
     def _receive_status(self, participant: str, status: Status, at: str) -> PeerChanges:
-        known = self._by_id.get(participant, Peer(participant))
-        peer = self._by_id[participant] = replace(known, context=PeerContext.from_status(status, at))
+        known = self._by_id.get(participant) or self._returned(participant)
+        context = self._remember(participant, PeerContext.from_status(status, at))
+        peer = self._by_id[participant] = replace(known, context=context)
         return PeerChanges(reported=peer, context_before=known.context)
+
+    def _returned(self, participant: str) -> Peer:
+        return Peer(participant, context=self._contexts.get(participant, PeerContext()))
+
+    def _remember(self, participant: str, context: PeerContext) -> PeerContext:
+        self._contexts.pop(participant, None)
+        self._contexts[participant] = context
+        if len(self._contexts) > REMEMBERED_CONTEXTS:
+            del self._contexts[next(iter(self._contexts))]
+        return context

@@ -19,6 +19,8 @@ class FaultyLink:
         self.target_port = target_port
         self.port = 0
         self._pairs: set[tuple[anyio.abc.SocketStream, anyio.abc.SocketStream]] = set()
+        self._dark: set[anyio.abc.SocketStream] = set()
+        self._is_dark = False
         self._is_stalled = False
         self._released = anyio.Event()
         self.cut_after_bytes: int | None = None
@@ -33,9 +35,14 @@ class FaultyLink:
         """Let no byte through, in either direction, without closing anything."""
         self._is_stalled, self._released = True, anyio.Event()
 
+    def go_dark(self) -> None:
+        """Drop every byte, of present connections for good and of new ones until `release`: nobody notices at once."""
+        self._is_dark = True
+        self._dark |= {stream for pair in self._pairs for stream in pair}
+
     def release(self) -> None:
-        """End a stall."""
-        self._is_stalled = False
+        """End a stall, and let new connections through again."""
+        self._is_stalled = self._is_dark = False
         self._released.set()
 
     async def cut(self, how: Fault = "close") -> None:
@@ -51,12 +58,15 @@ class FaultyLink:
             return
         pair = (client, gateway)
         self._pairs.add(pair)
+        if self._is_dark:
+            self._dark.update(pair)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._relay, client, gateway, tasks.cancel_scope)
                 tasks.start_soon(self._relay, gateway, client, tasks.cancel_scope)
         finally:
             self._pairs.discard(pair)
+            self._dark.difference_update(pair)
             with anyio.CancelScope(shield=True):
                 await _break(pair, "close")
 
@@ -68,6 +78,8 @@ class FaultyLink:
                 data = await source.receive(4096)
                 while self._is_stalled:
                     await self._released.wait()
+                if source in self._dark:
+                    continue
                 if self.cut_after_bytes is not None:
                     data, left = data[: self.cut_after_bytes], self.cut_after_bytes - len(data)
                     if left <= 0:

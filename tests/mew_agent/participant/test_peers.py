@@ -133,6 +133,21 @@ def test_joins_and_leaves_are_followed_and_reports_survive_a_rejoin(peers: Peers
     assert list(peers) == ["coder", "new"]
 
 
+def test_a_peer_that_returns_has_its_last_context(peers: Peers) -> None:
+    peers.receive(status(WHOLE))
+    peers.receive(presence("leave", "coder"))
+    peers.receive(presence("join", "coder"))
+    assert peers["coder"].context.tokens == 900
+
+
+def test_a_peer_that_was_absent_at_the_welcome_has_its_context_from_the_board(peers: Peers) -> None:
+    board = [{"id": "absent", "connected": False, "status": WHOLE, "received_at": "2026-01-01T00:00:00Z"}]
+    peers.receive(welcome("coder", board=board))
+    assert "absent" not in peers
+    peers.receive(presence("join", "absent"))
+    assert peers["absent"].context.tokens == 900
+
+
 def test_welcome_for_another_participant_changes_nothing(peers: Peers) -> None:
     peers.receive(welcome("x", to=("bob",)))
     assert list(peers) == ["coder", "bob"]

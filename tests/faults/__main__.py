@@ -1,0 +1,47 @@
+"""`python -m tests.faults`: run the fault harness for as long as wanted."""
+
+import argparse
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+import anyio
+
+from tests.faults.harness import FaultPlan, PromiseBroken, run_faults
+
+
+def main() -> int:
+    """Run one plan, or one seed after the other until the time is over; the exit code says whether all held."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="first seed (default: 1)")
+    parser.add_argument("--seconds", type=float, help="how long faults go on (default: 30)")
+    parser.add_argument("--members", type=int, default=6)
+    parser.add_argument("--cuts", type=int, default=0, help="run until so many connections were cut")
+    parser.add_argument("--kills", type=int, default=0, help="run until the gateway was killed so often")
+    parser.add_argument("--sends-per-second", type=float, default=8.0, help="of each member")
+    parser.add_argument("--durability", choices=("flushed", "synced"), default="flushed")
+    chosen = parser.parse_args()
+    logging.getLogger("mew_agent").setLevel(logging.ERROR)
+    seconds = chosen.seconds if chosen.seconds or chosen.cuts or chosen.kills else 30.0
+    plan = FaultPlan(
+        seed=chosen.seed,
+        members=chosen.members,
+        seconds=seconds,
+        cuts=chosen.cuts,
+        kills=chosen.kills,
+        sends_per_second=chosen.sends_per_second,
+        durability=chosen.durability,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            report = anyio.run(run_faults, plan, Path(folder))
+        except PromiseBroken as broken:
+            print(broken, file=sys.stderr)
+            return 1
+    print(report)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,400 @@
+"""A space under load while its links and processes break, by a seed.
+
+Owns the members, the load and the schedule of faults. What must hold afterwards is checked by `witness`, from what
+the members saw; `run_faults` raises `PromiseBroken` with the seed and the history.
+"""
+
+import asyncio
+import json
+import urllib.request
+from collections import Counter
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from mew_protocol.envelope import Envelope
+from mew_protocol.kinds import CHAT
+
+from mew_agent.errors import GatewayError, NotAccepted, NotConfirmed, NotConnected
+from mew_agent.participant.events import HistoryGap
+from mew_agent.participant.participant import Participant
+from tests.faults.gateway_process import GatewayProcess
+from tests.faults.witness import ChatKey, DeliveryWitness, SendOutcome
+from tests.support.faulty_link import FaultyLink, faulty_link
+
+SPACE_ID = "faults"
+SETTLE_SECONDS = 90.0
+
+LINK_FAULTS: Mapping[str, int] = {"fin": 3, "rst": 3, "byte": 6, "stall": 2, "dark": 1}
+PROCESS_FAULTS: Mapping[str, int] = {"kill": 4, "terminate": 2, "freeze": 2, "disk": 2}
+
+_CUTS = ("fin", "rst", "byte")
+
+
+class PromiseBroken(AssertionError):
+    """The run contradicts a promise. Says which, the seed, and what happened before."""
+
+
+@dataclass(frozen=True)
+class FaultPlan:
+    """What a run does. It ends after `seconds`, or when `cuts` and `kills` have happened, whichever is given."""
+
+    seed: int
+    members: int = 6
+    seconds: float | None = None
+    cuts: int = 0
+    kills: int = 0
+    sends_per_second: float = 8.0
+    """Of each member, while nothing is broken."""
+    durability: str = "flushed"
+    link_faults: Mapping[str, int] = field(default_factory=lambda: LINK_FAULTS)
+    process_faults: Mapping[str, int] = field(default_factory=lambda: PROCESS_FAULTS)
+    link_pause_seconds: float = 0.3
+    """Mean pause between two faults of links."""
+    process_pause_seconds: float = 2.0
+
+    def names(self) -> list[str]:
+        """The ids of the members. Every third is a person, who may hold several sockets."""
+        return [f"m{number}" for number in range(self.members)]
+
+    def space_yaml(self) -> str:
+        """The space that the gateway serves."""
+        people = {name: {"tokens": [name], "capabilities": [{"kind": "*"}]} for name in (*self.names(), "late")}
+        for number, name in enumerate(self.names()):
+            if number % 3:
+                people[name] |= {"command": "true"}
+        return json.dumps(
+            {
+                "space": {"id": SPACE_ID},
+                "participants": people,
+                "history": {"durability": self.durability},
+                "limits": {"history_envelopes": 200_000, "history_bytes": 256 * 1024 * 1024},
+                "gateway_logging": {"enabled": False},
+            }
+        )
+
+
+@dataclass
+class FaultReport:
+    """The figures of a run."""
+
+    seed: int
+    seconds: float
+    faults: Counter[str]
+    outcomes: Counter[str]
+    deliveries: int
+    gaps: int
+    settle_seconds: float
+    gateway_rss_bytes: int
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
+        sends = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
+        return (
+            f"seed {self.seed}: {self.seconds:.0f} s; faults: {parts}; sends: {sends}; {self.deliveries} deliveries; "
+            f"{self.gaps} gaps; settled in {self.settle_seconds:.1f} s; gateway {self.gateway_rss_bytes >> 20} MiB"
+        )
+
+
+class FaultMember(Participant):
+    """A member that sends numbered chats and records what arrives."""
+
+    def __init__(self, name: str, link: FaultyLink, run: "FaultRun") -> None:
+        super().__init__(link.url, space=SPACE_ID, id=name, token=name, first_connect_seconds=60)
+        self.link = link
+        self._run = run
+        self._arrived = run.witness.arrivals[name]
+        self.last_status = 0
+        self.on(HistoryGap)(self._note_gap)
+
+    async def receive(self, envelope: Envelope) -> None:
+        """Record a chat."""
+        if envelope.kind == CHAT:
+            sender, number, _ = str(envelope.body["text"]).split(" ", 2)
+            self._arrived.append(ChatKey(sender, int(number)))
+
+    async def _note_gap(self, gap: HistoryGap) -> None:
+        self._run.witness.gaps[self.id] += 1
+        self._run.note(f"{self.id} was told of a gap: {gap.reason} {gap.after} {gap.before}")
+
+    async def keep_sending(self, random: Random) -> None:
+        """Send one chat after the other, and now and then a status, until the run stops."""
+        run, number = self._run, 0
+        pause = 1.0 / run.plan.sends_per_second
+        while not run.is_stopping:
+            number += 1
+            key = ChatKey(self.id, number)
+            filler = "x" * random.choice((1, 20, 300, 300, 5_000, 60_000 if number % 20 == 0 else 10))
+            run.witness.outcomes[key] = await self._outcome(
+                self.send(CHAT, {"text": f"{self.id} {number} {filler}"}, wait_seconds=random.choice((3.0, 20.0, 60.0)))
+            )
+            if number % 5 == 0:
+                await self._send_status(number)
+            await anyio.sleep(random.uniform(0, 2 * pause))
+
+    async def _send_status(self, number: int) -> None:
+        payload = {"tokens": number, "max_tokens": 10**6, "messages_in_context": number, "status": "active"}
+        outcome = await self._outcome(self.send("participant/status", payload, wait_seconds=60))
+        if outcome in (SendOutcome.CONFIRMED, SendOutcome.UNKNOWN):
+            self.last_status = number if outcome is SendOutcome.CONFIRMED else -1
+
+    async def _outcome(self, sending: Awaitable[Envelope]) -> SendOutcome:
+        try:
+            await sending
+        except NotConfirmed as error:
+            self._run.note(f"{self.id}: {error}")
+            return SendOutcome.UNKNOWN
+        except NotConnected:
+            return SendOutcome.NEVER_SENT
+        except NotAccepted as error:
+            self._run.note(f"{self.id}: {error}")
+            return SendOutcome.REFUSED
+        return SendOutcome.CONFIRMED
+
+
+class FaultRun:
+    """One run of a plan."""
+
+    def __init__(self, plan: FaultPlan, folder: Path) -> None:
+        self.plan = plan
+        self.gateway = GatewayProcess(folder, plan.space_yaml())
+        self.witness = DeliveryWitness(plan.names())
+        self.members: list[FaultMember] = []
+        self.faults: Counter[str] = Counter()
+        self.is_stopping = False
+        self._random = Random(plan.seed)
+        self._started_at = 0.0
+
+    def note(self, event: str) -> None:
+        """Add an event to the history."""
+        self.witness.note(anyio.current_time() - self._started_at, event)
+
+    async def run(self) -> FaultReport:
+        """Run the plan and check what was seen. Raises `PromiseBroken`."""
+        self._started_at = anyio.current_time()
+        tasks_before, files_before = len(asyncio.all_tasks()), open_files()
+        try:
+            await self.gateway.start()
+            report = await self._run_members()
+        except (GatewayError, TimeoutError) as error:
+            raise self._broken([f"{type(error).__name__}: {error}"]) from error
+        finally:
+            self.gateway.close()
+        problems = self.witness.violations()
+        problems += [f"leaked {n} tasks" for n in [len(asyncio.all_tasks()) - tasks_before] if n > 0]
+        problems += [f"leaked {n} open files" for n in [open_files() - files_before] if n > 0]
+        if "Traceback" in self.gateway.output:
+            problems.append(f"the gateway wrote a traceback:\n{self.gateway.output[-6000:]}")
+        if problems:
+            raise self._broken(problems)
+        return report
+
+    async def _run_members(self) -> FaultReport:
+        async with AsyncExitStack() as stack:
+            for name in self.plan.names():
+                link = await stack.enter_async_context(faulty_link(self.gateway.port))
+                member = FaultMember(name, link, self)
+                await stack.enter_async_context(member)
+                self.members.append(member)
+            files_with_members = self.gateway.open_files
+            async with anyio.create_task_group() as tasks:
+                for member in self.members:
+                    tasks.start_soon(member.keep_sending, Random(f"{self.plan.seed} {member.id}"))
+                    tasks.start_soon(self._watch, member)
+                await self._break_things()
+                self.is_stopping = True
+                self.note("all faults are over")
+                over_at = anyio.current_time()
+                with anyio.move_on_after(SETTLE_SECONDS):
+                    await self._until_settled()
+                settled = anyio.current_time() - over_at
+                tasks.cancel_scope.cancel()
+            problems = await self._states()
+            if self.gateway.open_files > files_with_members + 3:
+                problems.append(f"the gateway has {self.gateway.open_files} open files, {files_with_members} before")
+            if problems:
+                raise self._broken(problems + self.witness.violations())
+            return self._report(settled)
+
+    async def _watch(self, member: FaultMember) -> None:
+        """A member may not end by itself: nobody removed or replaced it."""
+        await member.until_ended()
+        if not self.is_stopping:
+            try:
+                await member.run_forever()
+            except GatewayError as error:
+                raise self._broken([f"{member.id} ended: {type(error).__name__}: {error}"]) from None
+
+    # Faults
+
+    async def _break_things(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._break_links, Random(f"{self.plan.seed} links"))
+            tasks.start_soon(self._break_processes, Random(f"{self.plan.seed} processes"))
+        for member in self.members:
+            member.link.cut_after_bytes = None
+            member.link.release()
+
+    def _schedule(
+        self, random: Random, weights: Mapping[str, int], quota: int, counted: tuple[str, ...]
+    ) -> Iterator[str]:
+        """Fault after fault, until the time is over or `quota` of those that are counted have been given out."""
+        if not weights:
+            return
+        started, given = anyio.current_time(), 0
+        seconds = self.plan.seconds
+        while (anyio.current_time() - started < seconds) if seconds is not None else (given < quota):
+            name = random.choices(tuple(weights), tuple(weights.values()))[0]
+            given += name in counted
+            yield name
+
+    async def _break_links(self, random: Random) -> None:
+        for fault in self._schedule(random, self.plan.link_faults, self.plan.cuts, _CUTS):
+            member = random.choice(self.members)
+            self.faults[fault] += 1
+            self.note(f"{fault} on the link of {member.id}")
+            await self._break_link(fault, member.link, random)
+            await anyio.sleep(random.uniform(0, 2 * self.plan.link_pause_seconds))
+
+    async def _break_link(self, fault: str, link: FaultyLink, random: Random) -> None:
+        match fault:
+            case "fin":
+                await link.cut("close")
+            case "rst":
+                await link.cut("reset")
+            case "byte":
+                link.cut_after_bytes = random.randrange(1, 8_000)
+            case "stall" | "dark":
+                (link.stall if fault == "stall" else link.go_dark)()
+                await anyio.sleep(random.uniform(0.05, 1.0))
+                if random.random() < 0.5:
+                    await link.cut("reset" if random.random() < 0.5 else "close")
+                link.release()
+            case _:
+                raise ValueError(fault)
+
+    async def _break_processes(self, random: Random) -> None:
+        for fault in self._schedule(random, self.plan.process_faults, self.plan.kills, ("kill",)):
+            await anyio.sleep(random.uniform(0, 2 * self.plan.process_pause_seconds))
+            self.faults[fault] += 1
+            self.note(f"{fault} of the gateway")
+            await self._break_gateway(fault, random)
+            self.note(f"{fault} of the gateway is over")
+
+    async def _break_gateway(self, fault: str, random: Random) -> None:
+        gateway = self.gateway
+        match fault:
+            case "kill" | "terminate":
+                if fault == "kill":
+                    gateway.kill()
+                else:
+                    await gateway.terminate()
+                await anyio.sleep(random.uniform(0, 0.5))
+                await gateway.start()
+            case "freeze":
+                gateway.freeze()
+                await anyio.sleep(random.choice((0.05, 0.5, 2.0, 10.0 if random.random() < 0.3 else 0.2)))
+                gateway.thaw()
+            case "disk":
+                gateway.fill_disk()
+                await anyio.sleep(random.uniform(0.1, 2.0))
+                if random.random() < 0.3:
+                    gateway.kill()
+                    await gateway.start()
+                else:
+                    gateway.free_disk()
+            case _:
+                raise ValueError(fault)
+
+    # Afterwards
+
+    async def _until_settled(self) -> None:
+        while True:
+            counts = {len(arrived) for arrived in self.witness.arrivals.values()}
+            is_whole = len(counts) == 1 and not self.witness.missing()
+            if is_whole and all(member.is_joined for member in self.members) and not await self._states():
+                return
+            await anyio.sleep(0.1)
+
+    async def _states(self) -> list[str]:
+        """Differences between what the gateway and each member know about the members."""
+        names = set(self.plan.names())
+        expected = {member.id: member.last_status for member in self.members if member.last_status > 0}
+        board = await self._board()
+        found = [
+            f"the board has {board.get(name)} tokens for {name}, its last status said {tokens}"
+            for name, tokens in expected.items()
+            if board.get(name) != tokens
+        ]
+        for member in self.members:
+            if missing := names - {member.id} - set(member.peers):
+                found.append(f"{member.id} does not know {', '.join(sorted(missing))}")
+            for name, tokens in expected.items():
+                if name != member.id and name in member.peers and member.peers[name].context.tokens != tokens:
+                    known = member.peers[name].context.tokens
+                    found.append(f"{member.id} has {known} tokens for {name}, its last status said {tokens}")
+        return found
+
+    async def _board(self) -> dict[str, int | None]:
+        request = urllib.request.Request(
+            f"{self.gateway.url}/spaces/{SPACE_ID}/context", headers={"Authorization": f"Bearer {self.plan.names()[0]}"}
+        )
+
+        def get() -> Any:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return json.load(response)
+
+        board = await anyio.to_thread.run_sync(get)
+        return {entry["id"]: (entry.get("status") or {}).get("tokens") for entry in board["participants"]}
+
+    def _report(self, settled: float) -> FaultReport:
+        witness = self.witness
+        return FaultReport(
+            seed=self.plan.seed,
+            seconds=anyio.current_time() - self._started_at,
+            faults=self.faults,
+            outcomes=Counter(outcome.value for outcome in witness.outcomes.values()),
+            deliveries=sum(len(arrived) for arrived in witness.arrivals.values()),
+            gaps=witness.gaps.total(),
+            settle_seconds=settled,
+            gateway_rss_bytes=self.gateway.rss_bytes,
+        )
+
+    def _broken(self, problems: list[str]) -> PromiseBroken:
+        shown = problems[:30] + ([f"and {len(problems) - 30} more"] if len(problems) > 30 else [])
+        return PromiseBroken(
+            "\n".join(
+                [
+                    f"seed {self.plan.seed}; {dict(self.faults)}",
+                    *shown,
+                    "history:",
+                    *self.witness.history,
+                    "gateway output:",
+                    self.gateway.output[-3000:],
+                ]
+            )
+        )
+
+
+async def run_faults(plan: FaultPlan, folder: Path) -> FaultReport:
+    """Run a plan with its files in an empty folder. Raises `PromiseBroken`."""
+    try:
+        return await FaultRun(plan, folder).run()
+    except BaseExceptionGroup as group:
+        broken, others = group.split(PromiseBroken)
+        if broken is None or others is not None:
+            raise
+        found: BaseException = broken
+        while isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        raise found from None
+
+
+def open_files() -> int:
+    """Open file descriptors of this process."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())

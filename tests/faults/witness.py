@@ -1,0 +1,104 @@
+"""[pure] What a fault run observed from outside, and which promises of delivery it contradicts.
+
+Owns the record of sends and arrivals. Knows no sockets and no processes: `harness` reports to it.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from enum import Enum
+from itertools import pairwise
+from typing import NamedTuple
+
+HISTORY_LINES = 400
+"""How many events a failure report shows."""
+
+
+class SendOutcome(Enum):
+    """How a send ended for its sender."""
+
+    CONFIRMED = "confirmed"
+    UNKNOWN = "not confirmed"
+    NEVER_SENT = "never sent"
+    REFUSED = "refused"
+
+
+class ChatKey(NamedTuple):
+    """One chat: who sent it, and its place among the chats of that sender."""
+
+    sender: str
+    number: int
+
+
+class DeliveryWitness:
+    """Collects what each member sent and received."""
+
+    def __init__(self, members: Iterable[str]) -> None:
+        self.outcomes: dict[ChatKey, SendOutcome] = {}
+        self.arrivals: dict[str, list[ChatKey]] = {member: [] for member in members}
+        self.gaps: Counter[str] = Counter()
+        self.history: deque[str] = deque(maxlen=HISTORY_LINES)
+        self.counts: Counter[str] = Counter()
+
+    def note(self, at: float, event: str) -> None:
+        """Add a line to the history that a failure prints."""
+        self.history.append(f"{at:9.3f}  {event}")
+
+    def count(self, outcome: SendOutcome) -> int:
+        """How many sends ended so."""
+        return sum(one is outcome for one in self.outcomes.values())
+
+    def missing(self) -> set[tuple[str, ChatKey]]:
+        """Confirmed chats that a member without a reported gap does not have."""
+        confirmed = {key for key, outcome in self.outcomes.items() if outcome is SendOutcome.CONFIRMED}
+        return {
+            (member, key)
+            for member, arrived in self.arrivals.items()
+            if not self.gaps[member]
+            for key in confirmed.difference(arrived)
+        }
+
+    def violations(self) -> list[str]:
+        """Every broken promise as one sentence; empty if all were kept."""
+        found = [f"{member} never got the confirmed {_name(key)}" for member, key in sorted(self.missing())]
+        for member, arrived in self.arrivals.items():
+            found += [f"{member} got {_name(key)} {n} times" for key, n in Counter(arrived).items() if n > 1]
+            found += self._contradictions(member, arrived)
+            found += _reordered(member, arrived)
+        return found + self._different_orders()
+
+    def _contradictions(self, member: str, arrived: list[ChatKey]) -> list[str]:
+        wrong = (SendOutcome.NEVER_SENT, SendOutcome.REFUSED)
+        return [
+            f"{member} got {_name(key)}, which its sender was told is {self.outcomes[key].value}"
+            for key in arrived
+            if self.outcomes.get(key) in wrong
+        ]
+
+    def _different_orders(self) -> list[str]:
+        """All members without a gap have the same chats in the same order."""
+        whole = [member for member in self.arrivals if not self.gaps[member]]
+        found = []
+        for first, second in pairwise(whole):
+            for place, (one, other) in enumerate(zip(self.arrivals[first], self.arrivals[second], strict=False)):
+                if one != other:
+                    found.append(f"place {place}: {first} got {_name(one)}, {second} got {_name(other)}")
+                    break
+            else:
+                if len(self.arrivals[first]) != len(self.arrivals[second]):
+                    sizes = f"{len(self.arrivals[first])} and {len(self.arrivals[second])}"
+                    found.append(f"{first} and {second} got {sizes} chats")
+        return found
+
+
+def _reordered(member: str, arrived: list[ChatKey]) -> list[str]:
+    newest: dict[str, int] = {}
+    found = []
+    for key in arrived:
+        if key.number < newest.get(key.sender, 0):
+            found.append(f"{member} got {_name(key)} after number {newest[key.sender]}")
+        newest[key.sender] = max(key.number, newest.get(key.sender, 0))
+    return found
+
+
+def _name(key: ChatKey) -> str:
+    return f"chat {key.number} of {key.sender}"
