@@ -49,7 +49,7 @@ def numbered(data: bytes, sequence: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class KnownEnvelope:
-    """An envelope that was accepted before; `receipt` is what its sender is told this time."""
+    """An envelope that was accepted before; `receipt` answers its sender this time."""
 
     position: Position | None
     receipt: Receipt

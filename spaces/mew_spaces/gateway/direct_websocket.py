@@ -39,7 +39,7 @@ _SHORT_HEADER = 8
 
 
 class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
-    """One connection. Its `channel` writes to the transport beside uvicorn's own code."""
+    """One connection. Its `channel` writes to the transport, as uvicorn's own code does."""
 
     channel: DirectChannel | None = None
 

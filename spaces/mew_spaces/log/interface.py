@@ -121,7 +121,7 @@ class SpaceLog(ABC):
         return False
 
     def upkeep(self) -> None:
-        """Tidy the store, if it wants that. Blocks; runs in a thread beside `write`."""
+        """Tidy the store, if it wants that. Blocks; runs in a thread, also during a `write`."""
         return
 
     @abstractmethod

@@ -153,7 +153,7 @@ class SqliteLog(MemoryLog):
             for suffix in ("", "-wal", "-shm"):
                 if (part := self.path.with_name(self.path.name + suffix)).exists():
                     part.rename(aside.with_name(aside.name + suffix))
-            log.warning("%s cannot be read (%s); renamed to %s, history starts anew", self.path, error, aside.name)
+            log.warning("%s cannot be read (%s); renamed to %s; a new history starts", self.path, error, aside.name)
             return self._open(durability, new_epoch)
 
     def _open(self, durability: Durability, new_epoch: Callable[[], str]) -> tuple[sqlite3.Connection, str]:
