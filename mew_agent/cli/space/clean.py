@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 from mew_spaces.gateway.auth import state_dir
+from mew_spaces.gateway.membership_store import ROSTER_FILE_NAME
 from mew_spaces.launch.run_file import run_file_path
 
 from mew_agent.cli.app import terminal
@@ -39,7 +40,7 @@ def clean(
     *,
     logs: Annotated[bool, typer.Option("--logs", help="Remove logs only.")] = False,
     fifos: Annotated[bool, typer.Option("--fifos", help="Remove FIFOs only.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Remove tokens and conversations too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Remove tokens, history and conversations too.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Do not ask; empty the logs of a running space.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files without removing them.")] = False,
     space_dir: FolderOption = None,
@@ -80,6 +81,7 @@ def _files(folder: Path, state: Path, selection: _Selection) -> Iterator[Path]:
     if selection.everything:
         yield from _files_in(state / "sessions", "*")
         yield from _files_in(state / "tokens", "*.token")
+        yield from _files_in(state, "history-*.sqlite3*", ROSTER_FILE_NAME)
         yield from (path for path in (run_file_path(state),) if path.exists())
 
 

@@ -13,7 +13,13 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no FI
 
 LOGS = ("logs/coder.log", "logs/coder.previous.log", ".mew/logs/envelope-history.jsonl", ".mew/logs/history.jsonl.1")
 FIFOS = ("fifos/ada-in", "fifos/ada-out")
-PRIVATE = (".mew/sessions/coder.db", ".mew/tokens/ada.token")
+PRIVATE = (
+    ".mew/sessions/coder.db",
+    ".mew/tokens/ada.token",
+    ".mew/history-demo.sqlite3",
+    ".mew/history-demo.sqlite3-wal",
+    ".mew/roster.json",
+)
 STAYS = (
     ".mew/space.yaml",
     ".mew/agents/maze.py",
