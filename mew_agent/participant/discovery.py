@@ -278,14 +278,16 @@ class ObservedListings:
     """Finds lists of tools that peers send to other participants. A list of several pages is not used."""
 
     def __init__(self) -> None:
-        self._asked: OrderedDict[str, str] = OrderedDict()
+        self._asked: OrderedDict[str, str | None] = OrderedDict()
 
     def add_request(self, request: Envelope) -> None:
         """Remember a request of another participant if it asks one peer for its tools."""
         params = request.body.get("params")
         is_first_page = not isinstance(params, Mapping) or params.get("cursor") is None
         if request.body.get("method") == "tools/list" and is_first_page and len(request.addressees) == 1:
-            self._asked[request.id] = request.addressees[0]
+            # An id that a second request uses is ambiguous: the answer may be to the other one.
+            peer = None if request.id in self._asked else request.addressees[0]
+            self._asked[request.id] = peer
             if len(self._asked) > MAX_OBSERVED_REQUESTS:
                 self._asked.popitem(last=False)
 
@@ -294,13 +296,13 @@ class ObservedListings:
         for name in response.correlation_ids:
             if self._asked.get(name) != response.sender:
                 continue
-            peer = self._asked.pop(name)
+            del self._asked[name]
             try:
                 page = read_page(response.body.get("result"), "tools")
             except InvalidList:
                 return
             if page.cursor is None:
-                yield peer, Listing(read_tools(peer, page.entries), page.others)
+                yield response.sender, Listing(read_tools(response.sender, page.entries), page.others)
 
 
 async def fetch_list(

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
+from mew_protocol.payloads.mcp import fulfils
 
 from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.listeners import Listeners
@@ -197,11 +198,16 @@ class OpenProposals:
             self._by_id.popitem(last=False)
 
     def closed_by(self, envelope: Envelope) -> Iterator[ProposalClosed]:
-        """Close the proposals that an envelope decides. Only its proposer withdraws a proposal."""
+        """Close the proposals that an envelope decides.
+
+        Only its proposer withdraws a proposal, and only a request to its peers for the same call fulfils it.
+        """
         how = _CLOSING_KINDS.get(envelope.kind)
         for name in envelope.correlation_ids if how is not None else ():
             proposal = self._by_id.get(name)
             if how is None or proposal is None or (how == "withdrawn" and envelope.sender != proposal.sender):
+                continue
+            if how == "fulfilled" and not fulfils(envelope, proposal.envelope):
                 continue
             yield ProposalClosed(self._by_id.pop(name), how, envelope.sender, str(envelope.body.get("reason") or ""))
 

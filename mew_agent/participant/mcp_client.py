@@ -1,10 +1,13 @@
-"""MCP requests to peers: sent directly if our capabilities cover them, otherwise proposed for another to send.
+"""Sends MCP requests to peers, or proposes them for another participant to send if our capabilities do not cover them.
 
-Owns the way of a request or proposal to its result: who may fulfil, reject and answer a proposal, and that a request is
-cancelled or a proposal withdrawn once nobody waits for it. Does not know what peers offer; that is `discovery`.
+Owns the path of a request or proposal to its result: who may fulfil, reject and answer a proposal, and that a request
+is cancelled or a proposal withdrawn when its caller stops waiting. Does not know what peers offer; see `discovery`.
+
+Any participant can send an envelope that refers to a proposal, so a reference alone proves nothing. A fulfilment counts
+only if it asks for the proposed call and addresses the proposed peer, and only that peer's response is the result.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -16,17 +19,18 @@ from mew_protocol import kinds
 from mew_protocol.capability import CapabilityPattern, CapabilitySet
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import CAPABILITY_VIOLATION
+from mew_protocol.payloads.mcp import fulfils
 
 from mew_agent.errors import GatewayError, NotPermitted, PeerError, PeerFailed, Refused, Rejected
 from mew_agent.participant.messenger import Messenger
-from mew_agent.participant.requests import PendingRequest, is_refusal
+from mew_agent.participant.requests import PendingRequest
 
 CANCELLED: Final = "notifications/cancelled"
 CANCEL_SECONDS: Final = 2.0
 """How long sending a cancellation may take; its sender is often being cancelled itself."""
 
 CHOSEN_BY_CALLER: Final = ("arguments", "uri")
-"""The parts of a request that its sender chooses: a tool's arguments, which of the resources."""
+"""The parts of a request that its sender chooses: the arguments of a tool, or the URI of a resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,58 +45,45 @@ class Timeouts:
     decision_seconds: float = 300.0
 
 
-class _PendingProposal(PendingRequest):
-    """A proposal that waits until it is fulfilled, and then for the answer to the request that fulfils it."""
+class PendingProposal(PendingRequest):
+    """A proposal that waits until it is fulfilled, and then for the answer to the request that fulfils it.
 
-    def __init__(self, sent: Envelope, peer: str) -> None:
+    With `fulfillers`, only these participants can fulfil or reject it.
+    """
+
+    def __init__(self, sent: Envelope, peer: str, fulfillers: Collection[str] | None = None) -> None:
         super().__init__(sent, peer, kinds.MCP_RESPONSE)
         self.decided = anyio.Event()
-        self._fulfilments: dict[str, Envelope] = {}
-
-    @property
-    def is_fulfilled(self) -> bool:
-        return bool(self._fulfilments)
+        self.is_fulfilled = False
+        self._fulfillers = fulfillers
 
     @property
     def needs_withdrawal(self) -> bool:
-        """Whether others may still be deciding about it: it was not fulfilled, answered, rejected or refused."""
+        """Whether a participant may still be deciding: it was not fulfilled, answered, rejected or refused."""
         return not self.is_fulfilled and self.reply is None and not isinstance(self.failure, Rejected)
 
     def receive(self, envelope: Envelope) -> str | None:
-        """See `PendingRequest.receive`. Answers refer to the request that fulfils the proposal, so it is followed."""
-        if is_refusal(envelope):
-            self._complete(reply=envelope)
-        elif envelope.kind == kinds.MCP_REQUEST and self._is_fulfilment(envelope):
-            self._fulfilments[envelope.id] = envelope
+        """See `PendingRequest.receive`. The answer may refer to the fulfilling request, so its id is followed."""
+        if envelope.kind == kinds.MCP_REQUEST and self._is_fulfilment(envelope):
+            self.is_fulfilled = True
             self.decided.set()
             return envelope.id
-        elif envelope.kind == kinds.MCP_REJECT and envelope.refers_to(self.sent.id) and not self.is_fulfilled:
+        if envelope.kind == kinds.MCP_REJECT and self._may_decide(envelope) and not self.is_fulfilled:
             method, reason = str(self.sent.body.get("method")), str(envelope.body.get("reason") or "no reason given")
             self.fail(Rejected(self.peer, method, envelope.sender, reason))
-        elif envelope.kind == kinds.MCP_RESPONSE and self._is_answer(envelope):
-            self._complete(reply=envelope)
-        return None
+            return None
+        return super().receive(envelope)
 
     def _complete(self, reply: Envelope | None = None, failure: PeerError | None = None) -> None:
         super()._complete(reply, failure)
         self.decided.set()
 
     def _is_fulfilment(self, request: Envelope) -> bool:
-        """Whether a request asks for what was proposed. Its sender may have corrected the arguments."""
-        mine, theirs = self.sent.body, request.body
-        same_call = mine.get("method") == theirs.get("method") and _tool_name(mine) == _tool_name(theirs)
-        return request.refers_to(self.sent.id) and same_call
+        return self._may_decide(request) and fulfils(request, self.sent)
 
-    def _is_answer(self, response: Envelope) -> bool:
-        """Whether a response counts: from the peer, or from who received or sent the fulfilling request.
-
-        Some peers refer to the proposal in place of the request, and some fulfillers pass the result on themselves.
-        """
-        requests = [request for name, request in self._fulfilments.items() if response.refers_to(name)]
-        answerers = {self.peer} | {one for request in requests for one in request.addressees}
-        if response.refers_to(self.sent.id):
-            answerers |= {request.sender for request in self._fulfilments.values()}
-        return response.sender in answerers
+    def _may_decide(self, envelope: Envelope) -> bool:
+        is_named = self._fulfillers is None or envelope.sender in self._fulfillers
+        return is_named and envelope.refers_to(self.sent.id)
 
 
 class McpClient:
@@ -161,6 +152,7 @@ class McpClient:
         params: Mapping[str, Any] | None = None,
         *,
         timeouts: Timeouts | None = None,
+        fulfillers: Collection[str] | None = None,
         context: str | None = None,
         correlation_id: tuple[str, ...] = (),
     ) -> Any:
@@ -169,7 +161,7 @@ class McpClient:
         sent = self._messenger.draft(
             kinds.MCP_PROPOSAL, _payload(method, params), to=(peer,), context=context, correlation_id=correlation_id
         )
-        proposal = _PendingProposal(sent, peer)
+        proposal = PendingProposal(sent, peer, fulfillers)
         reason = "no_longer_needed"
         async with self._messenger.sent_request(proposal):
             try:
@@ -226,7 +218,7 @@ class McpClient:
 def ignoring_arguments(patterns: Iterable[CapabilityPattern]) -> CapabilitySet:
     """The same capabilities without what they demand of the parts in `CHOSEN_BY_CALLER`.
 
-    They tell whether some call could be permitted; each call is still checked against the real capabilities.
+    They show whether any call could be permitted; each call is still checked against the real capabilities.
     """
     return CapabilitySet(
         {**pattern, "payload": _without_chosen_parts(pattern["payload"])} if "payload" in pattern else pattern
@@ -251,11 +243,6 @@ def _may_match_chosen(key: str) -> bool:
 
 def _payload(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"method": method} if params is None else {"method": method, "params": dict(params)}
-
-
-def _tool_name(body: Mapping[str, Any]) -> object:
-    params = body.get("params")
-    return params.get("name") if body.get("method") == "tools/call" and isinstance(params, Mapping) else None
 
 
 def _result(reply: Envelope) -> Any:

@@ -6,7 +6,7 @@ know language models; `Agent` adds one.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
@@ -389,14 +389,20 @@ class Participant:
         return await self.mcp.request(peer, method, params, timeouts=timeouts)
 
     async def propose(
-        self, peer: str, method: str, params: Mapping[str, Any] | None = None, *, timeouts: Timeouts | None = None
+        self,
+        peer: str,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeouts: Timeouts | None = None,
+        fulfillers: Collection[str] | None = None,
     ) -> Any:
         """Propose an MCP request to a peer and return its result after another participant has fulfilled it.
 
-        The proposal is withdrawn if that does not happen in time, or if the caller is cancelled. Raises what `request`
-        raises.
+        With `fulfillers`, only these participants can fulfil or reject it (default: any). The proposal is withdrawn if
+        that does not happen in time, or if the caller is cancelled. Raises what `request` raises.
         """
-        return await self.mcp.propose(peer, method, params, timeouts=timeouts)
+        return await self.mcp.propose(peer, method, params, timeouts=timeouts, fulfillers=fulfillers)
 
     async def call_tool(
         self, peer: str, name: str, arguments: Mapping[str, Any] | None = None, *, timeouts: Timeouts | None = None

@@ -127,7 +127,8 @@ class PendingRequests:
             request = self._by_id.get(name)
             followed = request.receive(envelope) if request is not None else None
             if request is not None and followed is not None:
-                self._by_id[followed] = request
+                # A peer chooses the id: it must not redirect the answers to another request of ours.
+                self._by_id.setdefault(followed, request)
         # A welcome after a lost connection lists who is back already; the others get some time, see `fail_absent`.
         if envelope.kind == kinds.SYSTEM_PRESENCE:
             for peer in changes.left:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.mcp import fulfils
 from mew_protocol.payloads.participant import CompactDone, Status
 from pydantic import ValidationError
 
@@ -174,7 +175,12 @@ class TerminalChat:
                 self._proposals_seen += 1
                 self.proposals[self._proposals_seen] = envelope
             case kinds.MCP_REQUEST | kinds.MCP_REJECT:
-                self.proposals = {at: one for at, one in self.proposals.items() if not envelope.refers_to(one.id)}
+                self.proposals = {
+                    at: one
+                    for at, one in self.proposals.items()
+                    if not envelope.refers_to(one.id)
+                    or (envelope.kind == kinds.MCP_REQUEST and not fulfils(envelope, one))
+                }
             case kinds.MCP_WITHDRAW:
                 self.proposals = {
                     at: one

@@ -3,11 +3,13 @@
 The TypeScript SDK leaves out `jsonrpc` and `id`. Both are optional here: the envelope's `correlation_id` links answers.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
 from mew_protocol import kinds
+from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.base import Payload
 
 
@@ -61,6 +63,30 @@ class Notification(Payload):
 
     method: str | None = None
     params: dict[str, Any] | None = None
+
+
+class CallSubject(NamedTuple):
+    """What a request or a proposal asks for, without the arguments. `tool` is None except for `tools/call`."""
+
+    method: str
+    tool: str | None
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any], *, max_chars: int = 256) -> "CallSubject":
+        """Read the payload of a request or a proposal; longer names are cut."""
+        method, params = str(body.get("method"))[:max_chars], body.get("params")
+        name = params.get("name") if method == "tools/call" and isinstance(params, Mapping) else None
+        return cls(method, None if name is None else str(name)[:max_chars])
+
+
+def fulfils(request: Envelope, proposal: Envelope) -> bool:
+    """Return whether a request that refers to a proposal asks the proposed peers for the proposed call.
+
+    The arguments may differ: a fulfiller may correct them. A proposal without addressees is for any peer.
+    """
+    is_same_call = CallSubject.read(request.body) == CallSubject.read(proposal.body)
+    asked, proposed = set(request.addressees), set(proposal.addressees)
+    return is_same_call and (not proposed or (bool(asked) and asked <= proposed))
 
 
 PAYLOADS: dict[str, type[Payload]] = {

@@ -12,9 +12,10 @@ from typing import Any
 
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilityPattern, CapabilitySet, advertised, is_same_value, normalise
-from mew_protocol.envelope import Draft
+from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import ParticipantId
 from mew_protocol.patterns import Undecidable
+from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Pause
 from pydantic_core import to_json
 
@@ -28,6 +29,7 @@ from mew_spaces.core.state import (
     GrantsChange,
     Invitation,
     InvitationChange,
+    OpenProposal,
     PauseChange,
     ProposalChange,
     RemovalChange,
@@ -40,6 +42,9 @@ MAX_PROPOSALS = 10_000
 
 _MAX_PROPOSERS = 8
 """How many participants may use the same proposal id: ids repeat when a client restarts."""
+
+_MAX_PROPOSED_PEERS = 16
+"""A proposal to more peers counts as one to any peer, which bounds what is remembered."""
 
 _MAX_PAUSE_SECONDS = 10 * 365 * 24 * 3600.0
 """Keeps the end of a pause within the range of `datetime`."""
@@ -217,11 +222,19 @@ class Membership:
 
     # Who proposed what
 
-    def add_proposal(self, proposal_id: str, proposer: str) -> Changes:
-        """Remember who sent a proposal."""
+    def add_proposal(self, proposal: Envelope) -> Changes:
+        """Remember who proposed what, and to which peers."""
+        proposal_id, proposer, peers = proposal.id, proposal.sender, proposal.addressees
+        subject = CallSubject.read(proposal.body)
+        value = OpenProposal(
+            proposer=proposer,
+            peers=peers if len(peers) <= _MAX_PROPOSED_PEERS else (),
+            method=subject.method,
+            tool=subject.tool,
+        )
         earlier = self.state.proposals.get(proposal_id, ())
-        proposers = (*(name for name in earlier if name != proposer), proposer)[-_MAX_PROPOSERS:]
-        changes = [ProposalChange(key=proposal_id, value=proposers)]
+        others = tuple(one for one in earlier if one.proposer != proposer)
+        changes = [ProposalChange(key=proposal_id, value=(*others, value)[-_MAX_PROPOSERS:])]
         if earlier:  # removed first, so that it becomes the newest entry
             changes.insert(0, ProposalChange(key=proposal_id, value=None))
         elif len(self.state.proposals) >= MAX_PROPOSALS:
@@ -231,8 +244,31 @@ class Membership:
     def foreign_proposal(self, proposal_ids: Iterable[str], participant: str) -> str | None:
         """Return the first of these proposals that only other participants sent; an unknown id is not foreign."""
         for proposal_id in proposal_ids:
-            if participant not in self.state.proposals.get(proposal_id, (participant,)):
+            proposals = self.state.proposals.get(proposal_id, ())
+            if proposals and all(one.proposer != participant for one in proposals):
                 return proposal_id
+        return None
+
+    def misdirected_request(self, request: Envelope) -> tuple[str, OpenProposal] | None:
+        """Return the first proposal that a request repeats to other peers than the proposed ones, with its id.
+
+        A proposed peer may itself pass the request on to others.
+        """
+        subject = CallSubject.read(request.body)
+        for proposal_id in request.correlation_ids:
+            repeated = [
+                one for one in self.state.proposals.get(proposal_id, ()) if (one.method, one.tool) == tuple(subject)
+            ]
+            if repeated and not any(_may_fulfil(one, request) for one in repeated):
+                return proposal_id, repeated[-1]
+        return None
+
+    def foreign_answer(self, response: Envelope) -> tuple[str, OpenProposal] | None:
+        """Return the first proposal that a response answers although its sender is no proposed peer, with its id."""
+        for proposal_id in response.correlation_ids:
+            proposals = self.state.proposals.get(proposal_id, ())
+            if proposals and not any(not one.peers or response.sender in one.peers for one in proposals):
+                return proposal_id, proposals[-1]
         return None
 
     def _apply(self, *changes: Change) -> Changes:
@@ -252,6 +288,12 @@ class Membership:
         invitation = self.state.invited.get(participant)
         is_configured = participant in self._config.participants
         return invitation if invitation is not None and (invitation.above_configured or not is_configured) else None
+
+
+def _may_fulfil(proposal: OpenProposal, request: Envelope) -> bool:
+    addressees = request.addressees
+    is_to_peers = bool(addressees) and set(addressees) <= set(proposal.peers)
+    return not proposal.peers or is_to_peers or request.sender in proposal.peers
 
 
 def _is_same(pattern: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -51,6 +51,8 @@ HANDLED_KINDS = frozenset(
         kinds.PARTICIPANT_RESUME,
         kinds.PARTICIPANT_SHUTDOWN,
         kinds.MCP_PROPOSAL,
+        kinds.MCP_REQUEST,
+        kinds.MCP_RESPONSE,
         kinds.MCP_WITHDRAW,
         kinds.MCP_REJECT,
     }
@@ -105,7 +107,9 @@ class MembershipRules:
                 case kinds.PARTICIPANT_PAUSE | kinds.PARTICIPANT_RESUME | kinds.PARTICIPANT_SHUTDOWN:
                     return self._control(envelope, now)
                 case kinds.MCP_PROPOSAL:
-                    return self._changed(envelope, self._membership.add_proposal(envelope.id, envelope.sender))
+                    return self._changed(envelope, self._membership.add_proposal(envelope))
+                case kinds.MCP_REQUEST | kinds.MCP_RESPONSE:
+                    return self._check_fulfilment(envelope)
                 case kinds.MCP_WITHDRAW | kinds.MCP_REJECT:
                     return self._end_proposal(envelope)
                 case _:
@@ -267,6 +271,20 @@ class MembershipRules:
                 return self._changed(envelope, membership.shut_down(named))
             case _:
                 return None
+
+    def _check_fulfilment(self, envelope: Envelope) -> Receipt | None:
+        """Refuse to let participants answer a proposal that were not proposed, directly or by a request to others."""
+        if not envelope.correlation_ids:
+            return None
+        if envelope.kind == kinds.MCP_RESPONSE:
+            found, rule = self._membership.foreign_answer(envelope), "may answer"
+        else:
+            found, rule = self._membership.misdirected_request(envelope), "may be asked to fulfil"
+        if found is None:
+            return None
+        proposal_id, proposal = found
+        text = f"only the peers of the proposal '{proposal_id}' {rule} it: {', '.join(proposal.peers)}"
+        return refuse(errors.UNAUTHORIZED, text)
 
     def _end_proposal(self, envelope: Envelope) -> Receipt | None:
         """Refuse a withdrawal or rejection without a proposal, and a withdrawal of another's proposal."""

@@ -47,6 +47,15 @@ class ActivePause(_Record):
     reason: str | None = None
 
 
+class OpenProposal(_Record):
+    """What a participant proposed, and to which peers. Empty `peers` mean any."""
+
+    proposer: str
+    peers: tuple[str, ...] = ()
+    method: str
+    tool: str | None = None
+
+
 class Stream(_Record):
     """An open stream. Empty `targets` mean every member; `names` are the ids that a close may use for it."""
 
@@ -129,10 +138,10 @@ class ShutdownChange:
 
 @dataclass(frozen=True, slots=True)
 class ProposalChange:
-    """Sets or removes the participants that sent a proposal with the id `key`."""
+    """Sets or removes the proposals with the id `key`, oldest first: each of its senders has one."""
 
     key: str
-    value: tuple[str, ...] | None
+    value: tuple[OpenProposal, ...] | None
     table: Literal["proposals"] = "proposals"
 
 
@@ -178,7 +187,7 @@ class SpaceState(BaseModel):
     grants: dict[str, tuple[CapabilityGrant, ...]] = Field(default_factory=dict)
     pauses: dict[str, ActivePause] = Field(default_factory=dict)
     shut_down: set[str] = Field(default_factory=set)
-    proposals: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    proposals: dict[str, tuple[OpenProposal, ...]] = Field(default_factory=dict)
     streams: dict[str, Stream] = Field(default_factory=dict)
     statuses: dict[str, ReportedStatus] = Field(default_factory=dict)
     streams_opened: int = 0

@@ -172,7 +172,7 @@ def test_proposal_is_open_until_it_is_decided_or_withdrawn(kind: str, sender: st
     assert isinstance(made, ProposalMade)
     was_open = made.is_open
     payload = {"reason": "policy"} if reason else {"method": "tools/list"}
-    deciding = envelope(kind, payload, sender=sender, correlation_id=("p",))
+    deciding = envelope(kind, payload, sender=sender, to=("words",), correlation_id=("p",))
     (closed,) = told(deciding, reader=reader)
     assert closed == ProposalClosed(made, how, sender, reason)  # type: ignore[arg-type]
     assert (was_open, made.is_open) == (True, False)
@@ -186,6 +186,10 @@ def test_proposal_is_open_until_it_is_decided_or_withdrawn(kind: str, sender: st
         envelope("mcp/reject", {"reason": "policy"}, correlation_id=("another",)),
         envelope("mcp/response", {"result": {}}, correlation_id=("p",)),
         envelope("mcp/request", {"method": "tools/list"}),
+        envelope("mcp/request", {"method": "ping"}, to=("words",), correlation_id=("p",)),
+        envelope("mcp/request", {"method": "tools/list"}, to=("eve",), correlation_id=("p",)),
+        envelope("mcp/request", {"method": "tools/list"}, to=("words", "eve"), correlation_id=("p",)),
+        envelope("mcp/request", {"method": "tools/list"}, correlation_id=("p",)),
     ],
 )
 def test_unrelated_envelopes_leave_a_proposal_open(other: Envelope) -> None:

@@ -1,16 +1,27 @@
 """Requests and proposals to peers: who may answer them, and how each of them ends."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import anyio
 import pytest
 from mew_protocol.envelope import Envelope
 
-from mew_agent.errors import BadAnswer, MewAgentError, NotPermitted, PeerAbsent, PeerFailed, PeerTimeout, Rejected
-from mew_agent.participant.mcp_client import Timeouts
+from mew_agent.errors import (
+    BadAnswer,
+    MewAgentError,
+    NotAccepted,
+    NotPermitted,
+    PeerAbsent,
+    PeerFailed,
+    PeerTimeout,
+    Rejected,
+)
+from mew_agent.participant.mcp_client import PendingProposal, Timeouts
 from mew_agent.participant.participant import Participant
+from mew_agent.participant.peers import NO_CHANGES
+from mew_agent.participant.requests import PendingRequest, PendingRequests
 from tests.mew_agent.conftest import Ear
 from tests.support.peers import SOON, Join, space_of_peers, with_tools
 
@@ -254,7 +265,7 @@ async def test_proposal_is_answered_through_the_request_that_fulfils_it() -> Non
         assert not ear.of("proposer", "mcp/withdraw")
 
 
-async def test_proposal_may_be_answered_by_its_peer_or_its_fulfiller() -> None:
+async def test_proposed_peer_answers_itself_or_passes_a_result_on() -> None:
     async with space_of_peers() as (_, join), join("proposer") as me, join("bob") as bob, join("ada") as ada:
         await until(lambda: {"bob", "ada"} <= set(me.peers))
         answering(bob, {"result": "from bob"})
@@ -273,9 +284,84 @@ async def test_proposal_may_be_answered_by_its_peer_or_its_fulfiller() -> None:
 
 async def test_third_participant_cannot_answer_a_proposal() -> None:
     async with scene() as (me, ada, *_):
-        answering(ada, {"result": "forged"})
+        ada.on("mcp/proposal")(lambda proposal: _forge(ada, proposal))
         with pytest.raises(PeerTimeout, match="no participant fulfilled the proposal"):
             await me.request("tools", "tools/list", timeouts=SOON)
+
+
+async def _forge(attacker: Participant, proposal: Envelope) -> None:
+    """Try every way to answer a proposal to another participant; the gateway refuses each."""
+    about, payload = (proposal.id,), proposal.payload
+    for kind, body, to in (
+        ("mcp/response", {"result": "forged"}, proposal.sender),
+        ("mcp/request", payload, attacker.id),
+        ("mcp/request", payload, (*proposal.addressees, attacker.id)),
+    ):
+        with pytest.raises(NotAccepted, match="only the peers of the proposal"):
+            await attacker.send(kind, body, to=to, correlation_id=about)
+
+
+@contextmanager
+def _proposed(fulfillers: tuple[str, ...] | None = None) -> Iterator[tuple[PendingProposal, PendingRequests]]:
+    """A proposal of `add` to `tools`, and the requests that it is pending among."""
+    body = {"method": "tools/call", "params": ADD}
+    sent = Envelope.write("mcp/proposal", id="p", ts="t", sender="me", to=("tools",), payload=body)
+    proposal, pending = PendingProposal(sent, "tools", fulfillers), PendingRequests("me")
+    with pending.tracking(proposal):
+        yield proposal, pending
+
+
+def _request(sender: str, *to: str, name: str = "r") -> Envelope:
+    body = {"method": "tools/call", "params": ADD}
+    return Envelope.write("mcp/request", id=name, ts="t", sender=sender, to=to, correlation_id=("p",), payload=body)
+
+
+def _answer(kind: str, sender: str, about: str, **payload: Any) -> Envelope:
+    return Envelope.write(kind, id="answer", ts="t", sender=sender, correlation_id=(about,), payload=payload)
+
+
+FORGED = _answer("mcp/response", "eve", "r", result=999)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        (_request("eve", "eve"), FORGED),
+        (_request("eve", "tools", "eve"), FORGED),
+        (_request("eve"), FORGED),
+        (_request("ada", "tools"), FORGED),
+        (_request("eve", "tools"), _answer("mcp/response", "eve", "p", result=999)),
+        (_answer("mcp/response", "eve", "p", result=999),),
+    ],
+)
+def test_only_the_proposed_peer_answers_whatever_the_gateway_relays(attack: tuple[Envelope, ...]) -> None:
+    with _proposed() as (proposal, pending):
+        for envelope in attack:
+            pending.receive(envelope, NO_CHANGES)
+        assert proposal.reply is None
+        pending.receive(_request("ada", "tools", name="real"), NO_CHANGES)
+        pending.receive(_answer("mcp/response", "tools", "real", result=5), NO_CHANGES)
+    reply: Envelope | None = proposal.reply
+    assert reply is not None
+    assert reply.body["result"] == 5
+
+
+def test_fulfilment_cannot_redirect_the_answers_to_another_request() -> None:
+    request = PendingRequest(Envelope.write("mcp/request", id="mine", ts="t", sender="me"), "tools", "mcp/response")
+    with _proposed() as (proposal, pending), pending.tracking(request):
+        pending.receive(_request("eve", "tools", name="mine"), NO_CHANGES)
+        pending.receive(_answer("mcp/response", "tools", "mine", result=1), NO_CHANGES)
+    assert proposal.reply is None
+    assert request.reply is not None
+
+
+def test_only_named_fulfillers_decide() -> None:
+    with _proposed(("ada",)) as (proposal, pending):
+        pending.receive(_request("eve", "tools"), NO_CHANGES)
+        pending.receive(_answer("mcp/reject", "eve", "p", reason="no"), NO_CHANGES)
+        assert not proposal.decided.is_set()
+        pending.receive(_request("ada", "tools"), NO_CHANGES)
+        assert proposal.decided.is_set()
 
 
 async def test_request_for_something_else_does_not_fulfil_a_proposal() -> None:

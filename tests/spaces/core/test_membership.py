@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mew_protocol import kinds
 from mew_protocol.capability import BASELINE
-from mew_protocol.envelope import Draft
+from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.participant import Pause
 from mew_spaces.config.loading import parse_space
@@ -197,8 +197,12 @@ def test_a_shutdown_silences_until_it_ends(membership: Membership) -> None:
     assert membership.silenced_because(HELLO, "coder", now=NOW) is None
 
 
+def proposal(name: str, proposer: str) -> Envelope:
+    return Envelope.write("mcp/proposal", id=name, ts="t", sender=proposer, payload={"method": "tools/list"})
+
+
 def test_an_unknown_proposal_belongs_to_nobody(membership: Membership) -> None:
-    membership.add_proposal("p1", "coder")
+    membership.add_proposal(proposal("p1", "coder"))
     assert membership.foreign_proposal(["p1"], "coder") is None
     assert membership.foreign_proposal(["unknown", "p1"], "bob") == "p1"
     assert membership.foreign_proposal(["unknown"], "bob") is None
@@ -206,7 +210,7 @@ def test_an_unknown_proposal_belongs_to_nobody(membership: Membership) -> None:
 
 def test_a_repeated_proposal_id_belongs_to_all_its_proposers(membership: Membership) -> None:
     for proposer in ("coder", "bob", "coder"):
-        membership.add_proposal("1", proposer)
+        membership.add_proposal(proposal("1", proposer))
     assert membership.foreign_proposal(["1"], "coder") is membership.foreign_proposal(["1"], "bob") is None
     assert membership.foreign_proposal(["1"], "ada") == "1"
 
@@ -214,7 +218,7 @@ def test_a_repeated_proposal_id_belongs_to_all_its_proposers(membership: Members
 def test_the_oldest_proposals_are_dropped(membership: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership_module, "MAX_PROPOSALS", 2)
     for number in (0, 1, 0, 2):
-        membership.add_proposal(str(number), "coder")
+        membership.add_proposal(proposal(str(number), "coder"))
     assert list(membership.state.proposals) == ["0", "2"]
     assert membership.foreign_proposal(["1"], "bob") is None
     assert membership.foreign_proposal(["0"], "bob") == "0"

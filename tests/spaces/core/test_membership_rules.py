@@ -359,3 +359,27 @@ def test_a_space_may_leave_controls_to_its_participants(config: SpaceConfig) -> 
     for kind in ("participant/pause", "participant/shutdown", "participant/clear"):
         driver.say(1, "ada", kind, to=["coder"])
     assert paused(driver, "coder") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "to", "payload", "verdict"),
+    [
+        ("mcp/request", ["coder"], {"method": "tools/call", "params": {"name": "add", "arguments": {"a": 9}}}, True),
+        ("mcp/request", ["bob"], {"method": "tools/call", "params": {"name": "add"}}, False),
+        ("mcp/request", ["coder", "bob"], {"method": "tools/call", "params": {"name": "add"}}, False),
+        ("mcp/request", [], {"method": "tools/call", "params": {"name": "add"}}, False),
+        ("mcp/request", ["bob"], {"method": "tools/call", "params": {"name": "look"}}, True),
+        ("mcp/response", ["ada"], {"result": "FORGED 999"}, False),
+    ],
+)
+def test_only_proposed_peers_are_asked_and_answer(
+    driver: SpaceDriver, kind: str, to: list[str], payload: Any, verdict: bool
+) -> None:
+    call = {"method": "tools/call", "params": {"name": "add"}}
+    driver.say(1, "ada", "mcp/proposal", call, id="p", to=["coder"])
+    receipt = driver.say(2, "bob", kind, payload, to=to, correlation_id=["p"])
+    assert (receipt.accepted is not None) is verdict
+    if not verdict:
+        assert receipt.refused is not None
+        assert receipt.refused.error == errors.UNAUTHORIZED
+    assert driver.say(3, "coder", "mcp/response", {"result": 5}, to=["ada"], correlation_id=["p"]).accepted is not None

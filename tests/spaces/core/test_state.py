@@ -12,6 +12,7 @@ from mew_spaces.core.state import (
     GrantsChange,
     Invitation,
     InvitationChange,
+    OpenProposal,
     PauseChange,
     ProposalChange,
     RemovalChange,
@@ -30,7 +31,7 @@ CHANGES: list[Change] = [
     GrantsChange(key="eve", value=(CapabilityGrant(names=frozenset({"g"}), granter="ada", patterns=({"kind": "x"},)),)),
     PauseChange(key="eve", value=ActivePause(until=datetime(2026, 1, 1, tzinfo=UTC), reason="loud")),
     ShutdownChange(key="coder", value=True),
-    ProposalChange(key="p1", value=("coder",)),
+    ProposalChange(key="p1", value=(OpenProposal(proposer="coder", peers=("files",), method="tools/list"),)),
     StreamChange(key="stream-3", value=STREAM),
 ]
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from mew_protocol.envelope import Envelope
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.core.membership import Membership
@@ -62,7 +63,8 @@ def test_the_file_is_private_and_replaced_in_one_step(config: SpaceConfig, tmp_p
 
 def test_other_changes_write_no_file(config: SpaceConfig, tmp_path: Path) -> None:
     store = open_store(config, tmp_path)
-    store.store(Membership(config, store.state).add_proposal("p1", "coder"))
+    proposal = Envelope.write("mcp/proposal", id="p1", ts="t", sender="coder", payload={"method": "tools/list"})
+    store.store(Membership(config, store.state).add_proposal(proposal))
     assert not (tmp_path / ROSTER_FILE_NAME).exists()
 
 

@@ -88,10 +88,13 @@ def test_answered_proposal_is_no_longer_open(talk: TerminalChat) -> None:
             ("mcp/reject", "bob", False),
             ("mcp/withdraw", "coder", False),
             ("mcp/withdraw", "bob", True),
+            ("mcp/request", "eve", True),
         ]
     ):
-        talk.receive(heard("mcp/proposal", WRITE, id=f"p-{number}"))
-        talk.receive(heard(kind, WRITE, sender=sender, correlation_id=[f"p-{number}"]))
+        talk.proposals.clear()
+        talk.receive(heard("mcp/proposal", WRITE, id=f"p-{number}", to=["files"]))
+        to = ["eve" if sender == "eve" else "files"]
+        talk.receive(heard(kind, WRITE, sender=sender, to=to, correlation_id=[f"p-{number}"]))
         assert bool(talk.proposals) is still_open, kind
 
 
