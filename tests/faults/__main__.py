@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 
+from tests.faults.fuzz import run_fuzz
 from tests.faults.harness import FaultPlan, PromiseBroken, run_faults
 
 
@@ -21,8 +22,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=0, help="run until the gateway was killed so often")
     parser.add_argument("--sends-per-second", type=float, default=8.0, help="of each member")
     parser.add_argument("--durability", choices=("flushed", "synced"), default="flushed")
+    parser.add_argument("--fuzz", action="store_true", help="send invalid input to a gateway instead")
+    parser.add_argument("--inputs", type=int, default=100_000, help="with --fuzz (default: 100,000; 0: no limit)")
     chosen = parser.parse_args()
     logging.getLogger("mew_agent").setLevel(logging.ERROR)
+    if chosen.fuzz:
+        return fuzz(chosen.seed, chosen.inputs or 2**62, chosen.seconds or 3600.0)
     seconds = chosen.seconds if chosen.seconds or chosen.cuts or chosen.kills else 30.0
     plan = FaultPlan(
         seed=chosen.seed,
@@ -40,6 +45,17 @@ def main() -> int:
             print(broken, file=sys.stderr)
             return 1
     print(report)
+    return 0
+
+
+def fuzz(seed: int, inputs: int, seconds: float) -> int:
+    """Send invalid input; the exit code says whether the gateway held."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            print(anyio.run(lambda: run_fuzz(seed, Path(folder), inputs=inputs, seconds=seconds)))
+        except AssertionError as broken:
+            print(broken, file=sys.stderr)
+            return 1
     return 0
 
 

@@ -186,6 +186,8 @@ class FaultRun:
         finally:
             self.gateway.close()
         problems = self.witness.violations()
+        if self.witness.gaps:  # the history holds everything that a run sends
+            problems.append(f"gaps: {dict(self.witness.gaps)}")
         problems += [f"leaked {n} tasks" for n in [len(asyncio.all_tasks()) - tasks_before] if n > 0]
         problems += [f"leaked {n} open files" for n in [open_files() - files_before] if n > 0]
         if "Traceback" in self.gateway.output:
@@ -210,11 +212,13 @@ class FaultRun:
                 self.is_stopping = True
                 self.note("all faults are over")
                 over_at = anyio.current_time()
-                with anyio.move_on_after(SETTLE_SECONDS):
+                with anyio.move_on_after(SETTLE_SECONDS) as waiting:
                     await self._until_settled()
                 settled = anyio.current_time() - over_at
                 tasks.cancel_scope.cancel()
             problems = await self._states()
+            if waiting.cancelled_caught:
+                problems.append(f"not settled after {SETTLE_SECONDS:.0f} s")
             if self.gateway.open_files > files_with_members + 3:
                 problems.append(f"the gateway has {self.gateway.open_files} open files, {files_with_members} before")
             if problems:

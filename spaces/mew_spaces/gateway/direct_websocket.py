@@ -19,6 +19,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 from websockets.http11 import Request
+from websockets.protocol import State
 
 from mew_spaces.gateway.outbound import CLOSE_TIMEOUT_SECONDS, EXTENSION, Callback, DirectChannel, OnMessage
 
@@ -175,6 +176,13 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
     def send_receive_event_to_app(self) -> None:
         channel = self.channel
         if channel is None or channel.on_message is None:
+            if self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
+                # uvicorn would log a traceback for what is the client's mistake.
+                self.frames = []
+                if self.conn.state is State.OPEN:
+                    self.conn.send_close(CloseCode.INVALID_DATA)
+                    self.handle_parser_exception()
+                return
             super().send_receive_event_to_app()
             return
         data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
@@ -274,6 +282,14 @@ class _UnusedEvent:
 
 _UNUSED_EVENT = _UnusedEvent()
 """Shared by all connections, because an event for each would take memory."""
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _header_of(data: bytes, offset: int, size: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from mew_protocol.position import Position
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
@@ -331,11 +331,14 @@ async def _read_body(request: Request, max_bytes: int) -> bytes:
     """Return a request's body. Raises `ApiError` as soon as it is too large, without reading the rest."""
     chunks: list[bytes] = []
     left = max_bytes
-    async for chunk in request.stream():
-        left -= len(chunk)
-        if left < 0:
-            raise ApiError(413, errors.TOO_LARGE, f"request body too large; the limit is {max_bytes:,} bytes")
-        chunks.append(chunk)
+    try:
+        async for chunk in request.stream():
+            left -= len(chunk)
+            if left < 0:
+                raise ApiError(413, errors.TOO_LARGE, f"request body too large; the limit is {max_bytes:,} bytes")
+            chunks.append(chunk)
+    except ClientDisconnect:
+        raise ApiError(400, errors.INVALID_REQUEST, "the connection ended before the request body") from None
     return b"".join(chunks)
 
 

@@ -5,9 +5,11 @@ Owns the limits that the server itself must enforce. Does not know spaces otherw
 
 import asyncio
 import errno
+import logging
 import socket
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import anyio
@@ -19,6 +21,33 @@ from mew_spaces.gateway.registry import SpaceRegistry
 
 STOP_SECONDS = 3
 """How long open requests may take once the gateway stops."""
+
+
+REPEAT_SECONDS = 10.0
+"""How often the same problem with bad input is logged."""
+
+_SERVER_LOG = logging.getLogger("uvicorn.error")
+
+
+class RepeatFilter(logging.Filter):
+    """Passes each message once in `REPEAT_SECONDS`, so that a flood of bad input does not fill the log."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._last: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Pass a record on, with the number of equal ones that were left out before it."""
+        text, now = str(record.msg), self._clock()
+        at, left_out = self._last.get(text, (float("-inf"), 0))
+        if now < at + REPEAT_SECONDS:
+            self._last[text] = at, left_out + 1
+            return False
+        self._last[text] = now, 0
+        if left_out:
+            record.msg, record.args = "%s (%d more since the last line)", (record.getMessage(), left_out)
+        return True
 
 
 class GatewayServer(uvicorn.Server):
@@ -36,9 +65,12 @@ class GatewayServer(uvicorn.Server):
         self._stop.set()
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        repeats = RepeatFilter()
+        _SERVER_LOG.addFilter(repeats)
         try:
             await super().serve(sockets)
         finally:
+            _SERVER_LOG.removeFilter(repeats)
             self.stopped.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
