@@ -245,16 +245,6 @@ async def test_failed_participant_is_named_at_once(folder: Folder) -> None:
     assert "see logs/broken.log" in shown
 
 
-async def test_killed_gateway_ends_the_space_with_a_message(folder: Folder) -> None:
-    async with folder.running("up", "--port", "0") as (process, printed):
-        await until(lambda: "Ctrl-C stops everything" in printed())
-        run = folder.run
-        os.kill(run.pids.gateway or 0, signal.SIGKILL)
-        assert await ended(process) == 1
-        assert "mew: the gateway was ended by signal 9" in printed()
-    assert nothing_left(run)
-
-
 async def test_agent_with_a_wrong_token_fails_in_one_line(folder: Folder) -> None:
     await folder.mew("up", "--detach", "--port", "0")
     flags = ("--id", "coder", "--token", "wrong", "--base-url", "http://127.0.0.1:1/v1", "--log-level", "error")

@@ -13,18 +13,29 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 from mew_protocol.errors import CAPABILITY_VIOLATION, UNAUTHORIZED
 
+from mew_agent.cli.app import terminal
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted, Unauthorized
+
+T = TypeVar("T")
 
 ANSWER_SECONDS: Final = 10.0
 """Timeout of a single answer."""
 
 SILENCE_SECONDS: Final = 45.0
 """Timeout of an event stream without any data; the gateway sends at least a comment every 15 seconds."""
+
+RESTART_SECONDS: Final = 20.0
+"""How long to wait for a gateway that is being restarted."""
+
+_NOTICE_SECONDS: Final = 1.0
+"""How long the supervisor may take to notice that the gateway has ended."""
+
+_RETRY_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +48,41 @@ class ServerSentEvent:
 
 
 class EventStream:
-    """An open event stream. Reading blocks; a partial event is lost when a read times out."""
+    """A space's event stream. Reading blocks; a partial event is lost when a read times out.
 
-    def __init__(self, response: http.client.HTTPResponse, wire: socket.socket, gateway: str) -> None:
-        self._response = response
-        self._wire = wire
-        self._gateway = gateway
+    When the gateway restarts, the stream continues after the last event that arrived.
+    """
+
+    def __init__(self, api: "GatewayApi") -> None:
+        self._api = api
+        self._gateway = api.gateway
+        self._last_id: str | None = None
+        self._connection, self._response, self._wire = api.open_events()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
 
     def next(self, *, deadline: float | None = None) -> ServerSentEvent:
         """Wait for the next event.
 
         `deadline` is a time of `time.monotonic()`. Raises `TimeoutError` past it, after which the stream must not be
-        used, and `NotConnected` when the gateway closes the stream or sends nothing for too long.
+        used, and `NotConnected` when the gateway closes the stream or sends nothing for too long, and is not being
+        restarted.
         """
+        while True:
+            try:
+                event = self._read(deadline)
+            except NotConnected:
+                if not self._api.can_restart:
+                    raise
+                self._connection.close()
+                self._connection, self._response, self._wire = self._api.open_events(self._last_id, deadline=deadline)
+            else:
+                self._last_id = event.id or self._last_id
+                return event
+
+    def _read(self, deadline: float | None) -> ServerSentEvent:
         name, event_id, lines = "message", None, list[str]()
         while True:
             line = self._line(deadline)
@@ -98,14 +131,30 @@ class GatewayApi:
     """A participant's access to one space over HTTP.
 
     `gateway` may be a ws:// or an http:// URL, since both use one port. Every method raises `NotConnected` if the
-    gateway does not answer, `Unauthorized` if it refuses the token, and `GatewayError` if it refuses the request.
+    gateway does not answer, `Unauthorized` if it refuses the token, and `GatewayError` if it refuses the request. While
+    `is_restarting` returns true, requests are repeated; the gateway recognises the id of an envelope that it already
+    has.
     """
 
-    def __init__(self, gateway: str, *, space: str, participant: str, token: str) -> None:
+    def __init__(
+        self,
+        gateway: str,
+        *,
+        space: str,
+        participant: str,
+        token: str,
+        is_restarting: Callable[[], bool] | None = None,
+    ) -> None:
         self.gateway = http_url(gateway)
         self.space = space
         self.participant = participant
         self._token = token
+        self._is_restarting = is_restarting
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether it can be known that the gateway is being restarted: its supervisor runs on this machine."""
+        return self._is_restarting is not None
 
     def health(self) -> dict[str, Any]:
         """The gateway's health check; needs no token."""
@@ -141,47 +190,84 @@ class GatewayApi:
     @contextmanager
     def events(self) -> Iterator[EventStream]:
         """The space's events from now on, starting with the board."""
-        with self._request("GET", f"/spaces/{_quoted(self.space)}/events", accept="text/event-stream") as (
-            answer,
-            wire,
-        ):
-            yield EventStream(answer, wire, self.gateway)
+        stream = EventStream(self)
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+    def open_events(self, since: str | None = None, *, deadline: float | None = None) -> "_OpenAnswer":
+        """Open the event stream after the event with the id `since`. The caller closes the connection."""
+        place = f"?since={_quoted(since)}" if since is not None else ""
+        path = f"/spaces/{_quoted(self.space)}/events{place}"
+        return self._repeat(lambda: self._request("GET", path, accept="text/event-stream"), deadline)
 
     def _object(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        with self._request(method, path, body=body) as (answer, _):
-            try:
-                value = json.loads(answer.read())
-            except (OSError, http.client.HTTPException) as error:
-                raise NotConnected(self.gateway, _cause(error)) from None
-            except ValueError:
-                value = None
+        value = self._repeat(lambda: self._read_object(method, path, body))
         if not isinstance(value, dict):
             raise GatewayError(f"{self.gateway} is not a MEW gateway")
         return value
 
-    @contextmanager
+    def _read_object(self, method: str, path: str, body: bytes | None) -> Any:
+        connection, answer, _ = self._request(method, path, body=body)
+        try:
+            return json.loads(answer.read())
+        except (OSError, http.client.HTTPException) as error:
+            raise NotConnected(self.gateway, _cause(error)) from None
+        except ValueError:
+            return None
+        finally:
+            connection.close()
+
+    def _repeat(self, request: Callable[[], T], deadline: float | None = None) -> T:
+        """Make a request, again and again while the gateway is being restarted.
+
+        Raises `TimeoutError` past `deadline`, a time of `time.monotonic()`.
+        """
+        begun = time.monotonic()
+        is_announced = False
+        while True:
+            try:
+                return request()
+            except NotConnected:
+                now = time.monotonic()
+                if self._is_restarting is None or now - begun > RESTART_SECONDS:
+                    raise
+                if self._is_restarting():
+                    if not is_announced:
+                        terminal.warn("gateway restarting; waiting for it")
+                    is_announced = True
+                elif now - begun > _NOTICE_SECONDS and not is_announced:
+                    raise
+                if deadline is not None and now >= deadline:
+                    raise TimeoutError from None
+                time.sleep(_RETRY_SECONDS)
+
     def _request(
         self, method: str, path: str, *, body: bytes | None = None, accept: str = "application/json"
-    ) -> Iterator[tuple[http.client.HTTPResponse, socket.socket]]:
+    ) -> "_OpenAnswer":
+        """Send a request once. The caller reads the answer and closes the connection."""
         connection = _connection(self.gateway)
         headers = {"Accept": accept, "Authorization": f"Bearer {self._token}"}
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:
-            try:
-                connection.connect()
-                wire = connection.sock
-                connection.request(method, urlsplit(self.gateway).path.rstrip("/") + path, body, headers)
-                answer = connection.getresponse()
-            except (UnicodeEncodeError, ValueError):
-                raise ConfigError("--token", "contains characters that no token has") from None
-            except (OSError, http.client.HTTPException) as error:
-                raise NotConnected(self.gateway, _cause(error)) from None
+            connection.connect()
+            wire = connection.sock
+            connection.request(method, urlsplit(self.gateway).path.rstrip("/") + path, body, headers)
+            answer = connection.getresponse()
             if answer.status >= HTTPStatus.BAD_REQUEST:
                 raise self._refusal(answer)
-            yield answer, wire
-        finally:
+        except (OSError, http.client.HTTPException) as error:
             connection.close()
+            raise NotConnected(self.gateway, _cause(error)) from None
+        except (UnicodeEncodeError, ValueError):
+            connection.close()
+            raise ConfigError("--token", "contains characters that no token has") from None
+        except BaseException:
+            connection.close()
+            raise
+        return connection, answer, wire
 
     def _refusal(self, answer: http.client.HTTPResponse) -> GatewayError:
         try:
@@ -200,6 +286,10 @@ class _RefusedError(GatewayError):
     def __init__(self, message: str, code: str) -> None:
         super().__init__(f"the gateway refused the request: {message}")
         self.code = code
+
+
+_OpenAnswer = tuple[http.client.HTTPConnection, http.client.HTTPResponse, socket.socket]
+"""A connection, the answer that can be read from it, and its socket."""
 
 
 def http_url(gateway: str) -> str:

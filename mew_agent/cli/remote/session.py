@@ -54,7 +54,19 @@ class ApiSession:
 def open_session(connection: ConnectionOptions, environ: Mapping[str, str] = os.environ) -> ApiSession:
     """Find the identity of a one-shot command. Raises as `find_identity` does."""
     who = find_identity(connection, environ)
-    api = GatewayApi(who.gateway, space=who.space, participant=who.participant, token=who.token)
+    path = who.run_path
+
+    def is_restarting() -> bool:
+        run = read_run_file(path) if path is not None else None
+        return run is not None and run.is_gateway_restarting
+
+    api = GatewayApi(
+        who.gateway,
+        space=who.space,
+        participant=who.participant,
+        token=who.token,
+        is_restarting=is_restarting if path is not None else None,
+    )
     return ApiSession(api, who.run_path)
 
 
@@ -118,7 +130,7 @@ def _running_gateway(run: RunFile | None, folder: Path | None) -> str:
             str(folder or Path.cwd()),
             "no space is running here. Start one with `mew up`, or give --gateway, --space, --participant and --token",
         )
-    if not run.is_running(run.pids.gateway):
+    if not run.is_running(run.pids.gateway) and not run.is_gateway_restarting:
         raise NotConnected(run.gateway, "it has ended; `mew up` starts it, `mew down` cleans up")
     return run.gateway
 

@@ -205,7 +205,7 @@ def _start(name: str, run_path: Path, run: RunFile) -> int:
 def _running_space(path: Path) -> tuple[Path | None, RunFile | None]:
     """The run of the space of this file; None if it does not run. Raises `GatewayError` for another space."""
     found = find_run(space_folder(path))
-    if found is None or not found[1].is_running(found[1].pids.gateway):
+    if found is None or not (found[1].is_running(found[1].pids.gateway) or found[1].is_gateway_restarting):
         return None, None
     if Path(found[1].config).resolve() != path.resolve():
         raise GatewayError(f"another space is running in this folder: {found[1].config}")

@@ -1,7 +1,7 @@
 // Server-sent events with fetch, because EventSource cannot send the token in a header. Resumes after a reconnect.
 
 const MIN_RETRY_MS = 500;
-const MAX_RETRY_MS = 15_000;
+const MAX_RETRY_MS = 5_000; // a restarted gateway is back within seconds
 const SILENCE_TIMEOUT_MS = 45_000; // three of the gateway's keep-alive intervals
 const MAX_PENDING_CHARS = 32 * 1024 * 1024;
 const FINAL_STATUSES = new Set([401, 403, 404]);

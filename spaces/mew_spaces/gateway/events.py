@@ -1,7 +1,8 @@
 """Server-sent events: a space for readers without a WebSocket connection, live and resumable.
 
 Sends only what a member would receive: the board first, then each accepted envelope with its position in the history.
-A reader that reconnects with its last position gets what it missed, or a `reset` event if that is no longer stored.
+A reader that reconnects with its last position gets what it missed, or a `reset` event if that is no longer stored. If
+the gateway restarted meanwhile, the board follows: nobody announced that the members of before were disconnected.
 """
 
 from collections.abc import AsyncGenerator
@@ -30,6 +31,7 @@ async def event_stream(
     """
     history = service.log
     place = Position.parse(since) if since else None
+    is_from_earlier_run = place is not None and place.sequence < service.started_position.sequence
     if since is None:
         place = history.position
         yield _board(service, place)
@@ -37,6 +39,7 @@ async def event_stream(
         entries = history.since(place) if place is not None else None
         if entries is None or place is None:
             place = history.position
+            is_from_earlier_run = False
             yield event("reset", b'{"reason":"history_gone"}') + _board(service, place)
         elif entries:
             batch = entries[:_BATCH]
@@ -44,6 +47,9 @@ async def event_stream(
             yield b"".join(
                 event("envelope", entry.data, id=str(Position(history.epoch, entry.sequence))) for entry in batch
             )
+        elif is_from_earlier_run:
+            is_from_earlier_run = False
+            yield _board(service, place)
         else:
             with anyio.move_on_after(keep_alive_seconds) as waiting:
                 await history.wait_beyond(place)

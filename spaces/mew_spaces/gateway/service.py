@@ -107,6 +107,8 @@ class SpaceService:
         self.tokens = tokens
         bounds = Bounds(config.limits.history_envelopes, config.limits.history_bytes)
         self.log = space_log or MemoryLog(epoch=epoch or secrets.token_hex(4), bounds=bounds)
+        self.started_position = self.log.position
+        """The position of the last envelope of earlier runs."""
         self._store = MembershipStore(config, tokens, state, self.log)
         self.space = Space(config, new_id=new_id, new_token=new_token, state=self._store.state)
         self._folder = Path() if state is None else space_folder(state)

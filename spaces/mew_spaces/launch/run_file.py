@@ -64,8 +64,9 @@ class Exit(_RunRecord):
 
 
 class RunFile(_RunRecord):
-    """A running space. `ready` is set when everything is started; `marks` are the start times of the processes.
+    """A running space. `ready` is set from when everything is started until the space stops.
 
+    `marks` are the start times of the processes. `gateway_exit` is how the gateway ended, until it listens again.
     `person` is the participant that one-shot commands act as by default.
     """
 
@@ -81,6 +82,7 @@ class RunFile(_RunRecord):
     ready: bool = False
     marks: dict[str, str] = Field(default_factory=dict)
     exits: dict[str, Exit] = Field(default_factory=dict)
+    gateway_exit: Exit | None = None
     fifos: tuple[str, ...] = ()
     """FIFOs that its programs create; they are removed when the space stops."""
 
@@ -97,6 +99,13 @@ class RunFile(_RunRecord):
     def is_alive(self) -> bool:
         """Whether any of its processes still runs."""
         return self.is_running(self.pids.supervisor) or any(self.is_running(pid) for pid in self.processes)
+
+    @property
+    def is_gateway_restarting(self) -> bool:
+        """Whether the gateway has ended and the supervisor restarts it."""
+        if not self.ready or not self.is_running(self.pids.supervisor):
+            return False
+        return self.gateway_exit is not None or not self.is_running(self.pids.gateway)
 
     def with_started(self, role: Role, name: str, pid: int, mark: str, fifos: Iterable[Path] = ()) -> "RunFile":
         """Return the run with a started program, without any earlier start of the same program."""

@@ -44,13 +44,16 @@ GRACE_SECONDS: Final = 4.0
 
 _SETTLED_SECONDS: Final = 60.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
+_SERVICE_SETTLED_SECONDS: Final = 10.0
+_SERVICE_FIRST_PAUSE_SECONDS: Final = 0.1
+_SERVICE_LONGEST_PAUSE_SECONDS: Final = 5.0
 _LAST_OUTPUT_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.02
 
 
 @dataclass(eq=False)
 class ProgramFailed(SpacesError):
-    """A program that the whole space needs ended or could not be started."""
+    """A program that the whole space needs could not be started."""
 
     name: str
     how: str
@@ -64,8 +67,8 @@ class Supervisor:
     """Runs the programs of one space until `stop`.
 
     With `on_output`, each line of output is passed on and logged. Without it, output goes straight to the log files, so
-    that programs survive a supervisor that is killed. `first_pause_seconds` is the time before a program is restarted;
-    it doubles with each restart. A service that does not listen within `ready_seconds` has failed.
+    that programs survive a supervisor that is killed. `first_pause_seconds` is the time before a participant's program
+    is restarted; it doubles with each restart. A service that does not listen within `ready_seconds` has failed.
     """
 
     run_file: Path
@@ -91,8 +94,8 @@ class Supervisor:
     async def serve(self, services: Sequence[Program], participants: Sequence[Program]) -> None:
         """Start services one after the other, then all participants, and watch them until `stop`.
 
-        Raises `ProgramFailed` if a service ends or does not listen in time. Always stops all programs and removes the
-        run file before it returns.
+        A service that ends later is restarted at the same address. Raises `ProgramFailed` if a service ends before it
+        listened once, or does not listen in time. Always stops all programs and removes the run file before it returns.
         """
         prepare_log_folder(self.log_folder, [program.name for program in (*services, *participants)])
         self._save(self.run)
@@ -101,6 +104,7 @@ class Supervisor:
                 self._tasks = tasks
                 tasks.start_soon(self._start_all, tasks, services, participants)
                 await self._stop.wait()
+                self._save(self.run.model_copy(update={"ready": False}))
                 await self._end_all()
                 tasks.cancel_scope.cancel()
         finally:
@@ -123,7 +127,7 @@ class Supervisor:
     async def _start_all(self, tasks: TaskGroup, services: Sequence[Program], participants: Sequence[Program]) -> None:
         for service in services:
             begun = anyio.Event()
-            tasks.start_soon(self._serve_once, service, begun)
+            tasks.start_soon(self._keep_service, service, begun)
             await begun.wait()
             if self._stop.is_set():
                 return
@@ -134,12 +138,40 @@ class Supervisor:
         self._save(self.run.model_copy(update={"ready": True}))
         self.on_ready()
 
-    async def _serve_once(self, program: Program, begun: anyio.Event) -> None:
-        """Run a program that the space needs; when it ends, the space ends. Sets `begun` when it listens."""
+    async def _keep_service(self, program: Program, begun: anyio.Event) -> None:
+        """Run a program that the space needs. The space ends if its first start fails; later it is restarted.
+
+        Sets `begun` when it listens for the first time, or when the space has to end.
+        """
+        pause_seconds = _SERVICE_FIRST_PAUSE_SECONDS
+        while not self._stop.is_set():
+            since = anyio.current_time()
+            code = await self._run_service(program, begun)
+            if self._stop.is_set():
+                break
+            ended = self._exit_of(program, code)
+            if not begun.is_set():
+                self._failure = ProgramFailed(program.label, ended.words)
+                self.stop()
+                break
+            if anyio.current_time() - since > _SERVICE_SETTLED_SECONDS:
+                pause_seconds = _SERVICE_FIRST_PAUSE_SECONDS
+            if program.role == "gateway":
+                self._save(self.run.model_copy(update={"gateway_exit": ended}))
+            self._report(f"the {program.label} {ended.words}; it restarts in {pause_seconds:g} s")
+            await anyio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, _SERVICE_LONGEST_PAUSE_SECONDS)
+        begun.set()
+
+    async def _run_service(self, program: Program, begun: anyio.Event) -> int | None:
+        """Run a service until it ends. Returns its exit code; None if it could not be started or does not listen."""
         try:
             async with self._running(program) as process:
                 if await _listens(process, program, within_seconds=self.ready_seconds):
                     begun.set()
+                    if self.run.gateway_exit is not None and program.role == "gateway":
+                        self._save(self.run.model_copy(update={"gateway_exit": None}))
+                        self._report("the gateway is back")
                     await process.wait()
                 code = process.returncode
                 if code is None:
@@ -147,10 +179,7 @@ class Supervisor:
         except OSError as error:
             code = None
             self._log_failure(program, _describe(error))
-        if not self._stop.is_set():
-            self._failure = ProgramFailed(program.label, self._exit_of(program, code).words)
-            self.stop()
-        begun.set()
+        return code
 
     async def _keep(self, program: Program, begun: anyio.Event) -> None:
         """Run a participant's program, and restart it by its policy. Sets `begun` when the first start is decided."""
@@ -243,6 +272,8 @@ class Supervisor:
     def _report(self, text: str) -> None:
         if self.on_output is not None:
             self.on_output(SELF, text)
+        else:
+            log.warning("%s", text)
 
     def _log_failure(self, program: Program, text: str) -> None:
         """Write why a program could not be started as the last line of its log."""

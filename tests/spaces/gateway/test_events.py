@@ -12,6 +12,7 @@ from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.events import event, event_stream
 from mew_spaces.gateway.service import SpaceService
+from mew_spaces.log.memory import MemoryLog
 
 ADA = ParticipantId("ada")
 
@@ -123,3 +124,18 @@ async def test_a_comment_keeps_an_idle_stream_alive(service: SpaceService) -> No
     await anext(chunks)
     with anyio.fail_after(5):
         assert await anext(chunks) == b": keep-alive\n\n"
+
+
+async def test_a_reader_from_before_a_restart_gets_the_board_last(config: SpaceConfig) -> None:
+    kept = MemoryLog(epoch="e")
+    earlier = SpaceService(config, TokenBook.generate(config), space_log=kept)
+    chat(earlier, "one")
+    chat(earlier, "two")
+    restarted = SpaceService(config, TokenBook.generate(config), space_log=kept)
+    reader = Reader(event_stream(restarted, "e-1"))
+    missed = await reader.next()
+    board = await reader.next()
+    assert (missed["event"], missed["id"]) == ("envelope", "e-2")
+    assert (board["event"], board["id"]) == ("board", "e-2")
+    chat(restarted, "three")
+    assert (await reader.next())["id"] == "e-3"

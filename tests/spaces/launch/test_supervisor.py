@@ -14,9 +14,9 @@ import anyio
 import anyio.to_thread
 import pytest
 from mew_spaces.launch.launch import ListenAddress, Program
-from mew_spaces.launch.processes import RUN_VARIABLE, left_behind
+from mew_spaces.launch.processes import RUN_VARIABLE, left_behind, started_mark
 from mew_spaces.launch.program_logs import log_path
-from mew_spaces.launch.run_file import RunFile, read_run_file, write_run_file
+from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, write_run_file
 from mew_spaces.launch.supervisor import ProgramFailed, Supervisor, stop_space
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are a POSIX matter")
@@ -168,18 +168,43 @@ async def test_a_participant_restarts_by_its_policy(tmp_path: Path, policy: Any,
     assert house.told.count(("coder", "run")) == runs
 
 
-async def test_the_space_ends_with_its_gateway(tmp_path: Path) -> None:
+async def test_a_killed_gateway_restarts_and_participants_stay(tmp_path: Path) -> None:
     house = House(tmp_path)
-    seen: list[RunFile] = []
+    house.supervisor.run = house.supervisor.run.model_copy(
+        update={"pids": Pids(supervisor=os.getpid()), "marks": {str(os.getpid()): started_mark(os.getpid()) or ""}}
+    )
+    service = gateway(tmp_path)
+    async with house.serving([service], [program("coder", SLEEP, folder=tmp_path)]):
+        before = house.run
+        assert not before.is_gateway_restarting
+        os.kill(before.pids.gateway or 0, signal.SIGKILL)
+        await house.until(lambda: house.run.is_gateway_restarting)
+        await house.until(lambda: not house.run.is_gateway_restarting)
+        after = house.run
+        assert after.pids.gateway != before.pids.gateway
+        assert after.pids.participants == before.pids.participants
+        assert service.opens is not None
+        async with await anyio.connect_tcp("127.0.0.1", service.opens.port):
+            pass
+    assert ("mew", "the gateway was ended by signal 9; it restarts in 0.1 s") in house.told
+    assert not any(after.is_running(pid) for pid in after.processes)
 
-    def kill_gateway() -> None:
-        seen.append(house.run)
+
+async def test_a_gateway_that_fails_to_restart_is_started_again(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    port = free_port()
+    text = (  # the second of three runs fails
+        "import pathlib, sys; mark = pathlib.Path('runs'); runs = len(mark.read_text()) if mark.exists() else 0\n"
+        "mark.write_text('.' * (runs + 1))\n"
+        f"if runs == 1: sys.exit('bad space.yaml')\n{LISTEN}"
+    )
+    service = program(
+        "gateway", text, str(port), folder=tmp_path, role="gateway", opens=ListenAddress("127.0.0.1", port)
+    )
+    async with house.serving([service], []):
         os.kill(house.run.pids.gateway or 0, signal.SIGKILL)
-
-    house.supervisor.on_ready = kill_gateway
-    with anyio.fail_after(15), pytest.raises(ProgramFailed, match=r"^the gateway was ended by signal 9$"):
-        await house.supervisor.serve([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
-    assert not seen[0].is_alive
+        await house.until(lambda: ("mew", "the gateway is back") in house.told)
+    assert ("mew", "the gateway exited with code 1: bad space.yaml; it restarts in 0.2 s") in house.told
 
 
 async def test_a_gateway_that_ends_early_is_named_with_its_last_line(tmp_path: Path) -> None:
@@ -262,10 +287,12 @@ async def test_a_space_without_a_supervisor_can_be_stopped(tmp_path: Path) -> No
         seen.append(house.run)
         # The run file names no supervisor here, as if it had been killed.
         assert await anyio.to_thread.run_sync(stop_space, house.supervisor.run_file, house.run)
+        assert not seen[0].is_alive
+        house.supervisor.stop()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stop_when_ready)
-        with anyio.fail_after(15), pytest.raises(ProgramFailed, match="the gateway was ended by signal 15"):
+        with anyio.fail_after(15):
             await house.supervisor.serve([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
     assert not seen[0].is_alive
 
