@@ -25,89 +25,90 @@ Each name is loaded when it is first used, so a client imports no server, no com
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from mew_agent._version import __version__
+from mew_agent._version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from mew_protocol.context_report import ContextReport
-    from mew_protocol.envelope import Envelope
-    from mew_protocol.payloads.participant import CompactDone, Status
+if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
+    from mew_protocol.context_report import ContextReport as ContextReport
+    from mew_protocol.envelope import Envelope as Envelope
+    from mew_protocol.payloads.participant import CompactDone as CompactDone
+    from mew_protocol.payloads.participant import Status as Status
 
-    from mew_agent.agent.agent import Agent, run_agent
-    from mew_agent.config.agent_config import AgentConfig
-    from mew_agent.context.store import MemoryStore, SqliteStore, Store
-    from mew_agent.context.window import Compression, Occupancy
-    from mew_agent.conversation.context_view import ContextView, UsagePoint
-    from mew_agent.conversation.events import (
-        ContextCleared,
-        ContextCompacted,
-        ContextEvent,
-        LevelChanged,
-        RedlineApproached,
-        RedlineCrossed,
-        SavingSuggested,
-    )
-    from mew_agent.errors import (
-        AnswerLost,
-        BadAnswer,
-        ConfigError,
-        ContextOverflow,
-        GatewayError,
-        MewAgentError,
-        ModelError,
-        ModelFailed,
-        ModelRateLimited,
-        ModelRefused,
-        ModelStreamCut,
-        ModelUnreachable,
-        NoAnswer,
-        NotAccepted,
-        NotConfirmed,
-        NotConnected,
-        NotPermitted,
-        PeerAbsent,
-        PeerError,
-        PeerFailed,
-        PeerTimeout,
-        PolicyStopped,
-        Refused,
-        Rejected,
-        Superseded,
-        TooLarge,
-        ToolsUnsupported,
-        Unauthorized,
-    )
-    from mew_agent.model.interface import Model
-    from mew_agent.model.openai_client import OpenAIModel
-    from mew_agent.participant.answers.agent_answers import AnswerStream
-    from mew_agent.participant.answers.builder import (
-        Answered,
-        AnswerEvent,
-        ContextNotice,
-        Thinking,
-        ToolCalled,
-        Writing,
-    )
-    from mew_agent.participant.events import (
-        ChatReceived,
-        ContextReported,
-        HistoryGap,
-        PeerJoined,
-        PeerLeft,
-        PeerLevelChanged,
-        ProposalClosed,
-        ProposalMade,
-        SpaceEvent,
-    )
-    from mew_agent.participant.mcp_client import Timeouts
-    from mew_agent.participant.participant import Participant
-    from mew_agent.participant.peers import Peer, PeerContext
-    from mew_agent.program import run
-    from mew_agent.simple_agents.fulfiller import Fulfiller
-    from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
-    from mew_agent.tools.functions import Tool
-    from mew_agent.tools.peer_offers import PeerPrompt, PeerResource, PeerTool
-    from mew_agent.tools.resources import Resource
-    from mew_agent.tools.results import ToolResult
+    from mew_agent.agent.agent import Agent as Agent
+    from mew_agent.agent.agent import run_agent as run_agent
+    from mew_agent.config.agent_config import AgentConfig as AgentConfig
+    from mew_agent.context.store import MemoryStore as MemoryStore
+    from mew_agent.context.store import SqliteStore as SqliteStore
+    from mew_agent.context.store import Store as Store
+    from mew_agent.context.window import Compression as Compression
+    from mew_agent.context.window import Occupancy as Occupancy
+    from mew_agent.conversation.context_view import ContextView as ContextView
+    from mew_agent.conversation.context_view import UsagePoint as UsagePoint
+    from mew_agent.conversation.events import ContextCleared as ContextCleared
+    from mew_agent.conversation.events import ContextCompacted as ContextCompacted
+    from mew_agent.conversation.events import ContextEvent as ContextEvent
+    from mew_agent.conversation.events import LevelChanged as LevelChanged
+    from mew_agent.conversation.events import RedlineApproached as RedlineApproached
+    from mew_agent.conversation.events import RedlineCrossed as RedlineCrossed
+    from mew_agent.conversation.events import SavingSuggested as SavingSuggested
+    from mew_agent.errors import AnswerLost as AnswerLost
+    from mew_agent.errors import BadAnswer as BadAnswer
+    from mew_agent.errors import ConfigError as ConfigError
+    from mew_agent.errors import ContextOverflow as ContextOverflow
+    from mew_agent.errors import GatewayError as GatewayError
+    from mew_agent.errors import MewAgentError as MewAgentError
+    from mew_agent.errors import ModelError as ModelError
+    from mew_agent.errors import ModelFailed as ModelFailed
+    from mew_agent.errors import ModelRateLimited as ModelRateLimited
+    from mew_agent.errors import ModelRefused as ModelRefused
+    from mew_agent.errors import ModelStreamCut as ModelStreamCut
+    from mew_agent.errors import ModelUnreachable as ModelUnreachable
+    from mew_agent.errors import NoAnswer as NoAnswer
+    from mew_agent.errors import NotAccepted as NotAccepted
+    from mew_agent.errors import NotConfirmed as NotConfirmed
+    from mew_agent.errors import NotConnected as NotConnected
+    from mew_agent.errors import NotPermitted as NotPermitted
+    from mew_agent.errors import PeerAbsent as PeerAbsent
+    from mew_agent.errors import PeerError as PeerError
+    from mew_agent.errors import PeerFailed as PeerFailed
+    from mew_agent.errors import PeerTimeout as PeerTimeout
+    from mew_agent.errors import PolicyStopped as PolicyStopped
+    from mew_agent.errors import Refused as Refused
+    from mew_agent.errors import Rejected as Rejected
+    from mew_agent.errors import Superseded as Superseded
+    from mew_agent.errors import TooLarge as TooLarge
+    from mew_agent.errors import ToolsUnsupported as ToolsUnsupported
+    from mew_agent.errors import Unauthorized as Unauthorized
+    from mew_agent.model.interface import Model as Model
+    from mew_agent.model.openai_client import OpenAIModel as OpenAIModel
+    from mew_agent.participant.answers.agent_answers import AnswerStream as AnswerStream
+    from mew_agent.participant.answers.builder import Answered as Answered
+    from mew_agent.participant.answers.builder import AnswerEvent as AnswerEvent
+    from mew_agent.participant.answers.builder import ContextNotice as ContextNotice
+    from mew_agent.participant.answers.builder import Thinking as Thinking
+    from mew_agent.participant.answers.builder import ToolCalled as ToolCalled
+    from mew_agent.participant.answers.builder import Writing as Writing
+    from mew_agent.participant.events import ChatReceived as ChatReceived
+    from mew_agent.participant.events import ContextReported as ContextReported
+    from mew_agent.participant.events import HistoryGap as HistoryGap
+    from mew_agent.participant.events import PeerJoined as PeerJoined
+    from mew_agent.participant.events import PeerLeft as PeerLeft
+    from mew_agent.participant.events import PeerLevelChanged as PeerLevelChanged
+    from mew_agent.participant.events import ProposalClosed as ProposalClosed
+    from mew_agent.participant.events import ProposalMade as ProposalMade
+    from mew_agent.participant.events import SpaceEvent as SpaceEvent
+    from mew_agent.participant.mcp_client import Timeouts as Timeouts
+    from mew_agent.participant.participant import Participant as Participant
+    from mew_agent.participant.peers import Peer as Peer
+    from mew_agent.participant.peers import PeerContext as PeerContext
+    from mew_agent.program import run as run
+    from mew_agent.simple_agents.fulfiller import Fulfiller as Fulfiller
+    from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy as FulfillerPolicy
+    from mew_agent.tools.functions import Tool as Tool
+    from mew_agent.tools.peer_offers import PeerPrompt as PeerPrompt
+    from mew_agent.tools.peer_offers import PeerResource as PeerResource
+    from mew_agent.tools.peer_offers import PeerTool as PeerTool
+    from mew_agent.tools.resources import Resource as Resource
+    from mew_agent.tools.results import ToolResult as ToolResult
 
 _NAMES_OF = {
     "mew_agent.agent.agent": "Agent run_agent",
@@ -148,89 +149,8 @@ _NAMES_OF = {
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names.split()}
 
-__all__ = [
-    "Agent",
-    "AgentConfig",
-    "AnswerEvent",
-    "AnswerLost",
-    "AnswerStream",
-    "Answered",
-    "BadAnswer",
-    "ChatReceived",
-    "CompactDone",
-    "Compression",
-    "ConfigError",
-    "ContextCleared",
-    "ContextCompacted",
-    "ContextEvent",
-    "ContextNotice",
-    "ContextOverflow",
-    "ContextReport",
-    "ContextReported",
-    "ContextView",
-    "Envelope",
-    "Fulfiller",
-    "FulfillerPolicy",
-    "GatewayError",
-    "HistoryGap",
-    "LevelChanged",
-    "MemoryStore",
-    "MewAgentError",
-    "Model",
-    "ModelError",
-    "ModelFailed",
-    "ModelRateLimited",
-    "ModelRefused",
-    "ModelStreamCut",
-    "ModelUnreachable",
-    "NoAnswer",
-    "NotAccepted",
-    "NotConfirmed",
-    "NotConnected",
-    "NotPermitted",
-    "Occupancy",
-    "OpenAIModel",
-    "Participant",
-    "Peer",
-    "PeerAbsent",
-    "PeerContext",
-    "PeerError",
-    "PeerFailed",
-    "PeerJoined",
-    "PeerLeft",
-    "PeerLevelChanged",
-    "PeerPrompt",
-    "PeerResource",
-    "PeerTimeout",
-    "PeerTool",
-    "PolicyStopped",
-    "ProposalClosed",
-    "ProposalMade",
-    "RedlineApproached",
-    "RedlineCrossed",
-    "Refused",
-    "Rejected",
-    "Resource",
-    "SavingSuggested",
-    "SpaceEvent",
-    "SqliteStore",
-    "Status",
-    "Store",
-    "Superseded",
-    "Thinking",
-    "Timeouts",
-    "TooLarge",
-    "Tool",
-    "ToolCalled",
-    "ToolResult",
-    "ToolsUnsupported",
-    "Unauthorized",
-    "UsagePoint",
-    "Writing",
-    "__version__",
-    "run",
-    "run_agent",
-]
+if not TYPE_CHECKING:
+    __all__ = sorted([*_HOMES, "__version__"])
 
 
 def __getattr__(name: str) -> object:
@@ -241,4 +161,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted([*_HOMES, "__version__"])

@@ -22,51 +22,42 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+def option(usage: str, text: str = "", **settings: Any) -> Any:
+    """An option from its usage, for example `--gateway, -g URL`: a word without a dash names the value.
+
+    Help pages show that name, because they have no column for types. A switch has none.
+    """
+    words = usage.replace(",", " ").split()
+    name = words.pop() if not words[-1].startswith("-") else None
+    return typer.Option(*words, metavar=name, help=text, **settings)
+
+
 ParticipantOption = Annotated[
-    str | None,
-    typer.Option("--participant", metavar="ID", help="Participant to act as (default: the space's person)."),
+    str | None, option("--participant ID", "Participant to act as (default: the space's person).")
 ]
-TokenOption = Annotated[
-    str | None, typer.Option("--token", metavar="TOKEN", help="That participant's token (default: from .mew/tokens).")
-]
-GatewayOption = Annotated[
-    str | None, typer.Option("--gateway", "-g", metavar="URL", help="Gateway (default: the running space's).")
-]
-SpaceOption = Annotated[
-    str | None, typer.Option("--space", "-s", metavar="ID", help="Space id (default: the running space's).")
-]
+TokenOption = Annotated[str | None, option("--token TOKEN", "That participant's token (default: from .mew/tokens).")]
+GatewayOption = Annotated[str | None, option("--gateway, -g URL", "Gateway (default: the running space's).")]
+SpaceOption = Annotated[str | None, option("--space, -s ID", "Space id (default: the running space's).")]
 FolderOption = Annotated[
-    Path | None,
-    typer.Option("--space-dir", "-d", metavar="FOLDER", help="Folder of the space (default: this one or a parent)."),
+    Path | None, option("--space-dir, -d FOLDER", "Folder of the space (default: this one or a parent).")
 ]
 
 # The next three belong to programs that join a space themselves. They read the environment too.
 OwnGatewayOption = Annotated[
-    str | None,
-    typer.Option("--gateway", "-g", metavar="URL", help="Gateway (default: MEW_GATEWAY, then the running space)."),
+    str | None, option("--gateway, -g URL", "Gateway (default: MEW_GATEWAY, then the running space).")
 ]
 OwnSpaceOption = Annotated[
-    str | None,
-    typer.Option("--space", "-s", metavar="ID", help="Space id (default: MEW_SPACE, then the running space)."),
+    str | None, option("--space, -s ID", "Space id (default: MEW_SPACE, then the running space).")
 ]
 OwnTokenOption = Annotated[
-    str | None,
-    typer.Option("--token", "-t", metavar="TOKEN", help="Token; MEW_TOKEN keeps it out of the process list."),
+    str | None, option("--token, -t TOKEN", "Token; MEW_TOKEN keeps it out of the process list.")
 ]
 
-ConfigFileOption = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Path of space.yaml (default: found in the folder).")
-]
-TimeoutOption = Annotated[
-    float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Time to wait for the answer.")
-]
-LogLevelOption = Annotated[
-    LogLevel, typer.Option("--log-level", "-l", metavar="LEVEL", help="Log at debug, info, warning or error.")
-]
-HostOption = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")]
-PortOption = Annotated[
-    int, typer.Option("--port", "-p", min=0, max=65535, metavar="PORT", help="Port to listen on; 0 picks a free port.")
-]
+ConfigFileOption = Annotated[Path | None, option("--config FILE", "Path of space.yaml (default: found in the folder).")]
+TimeoutOption = Annotated[float, option("--timeout SECONDS", "Time to wait for the answer.", min=0.1)]
+LogLevelOption = Annotated[LogLevel, option("--log-level, -l LEVEL", "Log at debug, info, warning or error.")]
+HostOption = Annotated[str, option("--host ADDRESS", "Address to listen on.")]
+PortOption = Annotated[int, option("--port, -p PORT", "Port to listen on; 0 picks a free port.", min=0, max=65535)]
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import anyio
-import typer
 from anyio.streams.memory import MemoryObjectReceiveStream
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
@@ -24,7 +23,7 @@ from mew_agent.cli.app.line_io import (
     lines_of_stdin,
     read_lines,
 )
-from mew_agent.cli.app.options import ConnectionOptions, OwnGatewayOption, OwnSpaceOption, OwnTokenOption
+from mew_agent.cli.app.options import ConnectionOptions, OwnGatewayOption, OwnSpaceOption, OwnTokenOption, option
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.errors import GatewayError
@@ -38,19 +37,13 @@ def connect(
     space: OwnSpaceOption = None,
     token: OwnTokenOption = None,
     participant: Annotated[
-        str | None,
-        typer.Option(
-            "--participant-id", "-p", metavar="ID", help="Participant to act as (default: the space's person)."
-        ),
+        str | None, option("--participant-id, -p ID", "Participant to act as (default: the space's person).")
     ] = None,
     fifo_in: Annotated[
-        Path | None,
-        typer.Option("--fifo-in", metavar="FILE", help="FIFO to read lines from (default: standard input)."),
+        Path | None, option("--fifo-in FILE", "FIFO to read lines from (default: standard input).")
     ] = None,
-    fifo_out: Annotated[Path | None, typer.Option("--fifo-out", metavar="FILE", help="FIFO to write lines to.")] = None,
-    output_file: Annotated[
-        Path | None, typer.Option("--output-file", metavar="FILE", help="File to append lines to.")
-    ] = None,
+    fifo_out: Annotated[Path | None, option("--fifo-out FILE", "FIFO to write lines to.")] = None,
+    output_file: Annotated[Path | None, option("--output-file FILE", "File to append lines to.")] = None,
 ) -> None:
     """Join a space and exchange lines of JSON.
 

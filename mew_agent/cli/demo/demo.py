@@ -24,6 +24,7 @@ from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 from pydantic_core import to_json
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.options import option
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.demo.story import CompactionCheck, DemoFailed, DemoStory
 from mew_agent.cli.demo.texts import TextPart, repeat_parts, split_text
@@ -58,8 +59,8 @@ def demo(
         list[Path] | None, typer.Argument(metavar="FILE", help="Text files to read (default: this project's docs).")
     ] = None,
     *,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the space running at the end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON Lines.")] = False,
+    keep: Annotated[bool, option("--keep", "Keep the space running at the end.")] = False,
+    as_json: Annotated[bool, option("--json", "Print events as JSON Lines.")] = False,
 ) -> int:
     """Watch two agents fill up and compact; needs no key.
 

@@ -4,14 +4,13 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from mew_protocol.agent_settings import REHEARSAL
 from mew_spaces.gateway.auth import read_token
 
 from mew_agent.agent.agent import run_agent
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import find_run
-from mew_agent.cli.app.options import LogLevel, OwnGatewayOption, OwnSpaceOption, OwnTokenOption
+from mew_agent.cli.app.options import LogLevel, OwnGatewayOption, OwnSpaceOption, OwnTokenOption, option
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.config.agent_config import Source, check_model_source, load_agent_config
 from mew_agent.errors import ConfigError
@@ -20,28 +19,16 @@ from mew_agent.errors import ConfigError
 def run(
     gateway: OwnGatewayOption = None,
     space: OwnSpaceOption = None,
-    agent_id: Annotated[
-        str | None, typer.Option("--id", "-i", metavar="ID", help="Participant id (default: MEW_PARTICIPANT_ID).")
-    ] = None,
+    agent_id: Annotated[str | None, option("--id, -i ID", "Participant id (default: MEW_PARTICIPANT_ID).")] = None,
     token: OwnTokenOption = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", metavar="FILE", help="YAML or JSON file of settings.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", metavar="NAME", help="Model (default: OPENAI_MODEL).")
-    ] = None,
+    config: Annotated[Path | None, option("--config, -c FILE", "YAML or JSON file of settings.")] = None,
+    model: Annotated[str | None, option("--model, -m NAME", "Model (default: OPENAI_MODEL).")] = None,
     base_url: Annotated[
-        str | None,
-        typer.Option("--base-url", "--openai-url", metavar="URL", help="Model server (default: OPENAI_BASE_URL)."),
+        str | None, option("--base-url, --openai-url URL", "Model server (default: OPENAI_BASE_URL).")
     ] = None,
-    store: Annotated[
-        Path | None, typer.Option("--store", metavar="FILE", help="Session file (default: keep the session in memory).")
-    ] = None,
+    store: Annotated[Path | None, option("--store FILE", "Session file (default: keep the session in memory).")] = None,
     log_level: Annotated[
-        LogLevel | None,
-        typer.Option(
-            "--log-level", "-l", metavar="LEVEL", help="Log at debug, info, warning or error (default: info)."
-        ),
+        LogLevel | None, option("--log-level, -l LEVEL", "Log at debug, info, warning or error (default: info).")
     ] = None,
 ) -> None:
     """Run an agent until it is shut down.

@@ -5,7 +5,6 @@ import logging
 import os
 from typing import Annotated
 
-import typer
 from pydantic import ValidationError
 
 from mew_agent.bridge.settings import BRIDGE_CONFIG, BridgeSettings, require_mcp
@@ -17,6 +16,7 @@ from mew_agent.cli.app.options import (
     OwnGatewayOption,
     OwnSpaceOption,
     OwnTokenOption,
+    option,
 )
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
@@ -27,44 +27,25 @@ def start(
     gateway: OwnGatewayOption = None,
     space: OwnSpaceOption = None,
     participant: Annotated[
-        str | None,
-        typer.Option("--participant-id", "-p", metavar="ID", help="Participant id of the MCP server in the space."),
+        str | None, option("--participant-id, -p ID", "Participant id of the MCP server in the space.")
     ] = None,
     token: OwnTokenOption = None,
-    mcp_command: Annotated[
-        str | None, typer.Option("--mcp-command", "-m", metavar="PROGRAM", help="Start this MCP server.")
-    ] = None,
-    mcp_args: Annotated[
-        str | None, typer.Option("--mcp-args", metavar="LIST", help="Its arguments: A,B or a JSON list.")
-    ] = None,
-    mcp_env: Annotated[
-        str | None, typer.Option("--mcp-env", metavar="LIST", help="Its environment: K=V,K=V or a JSON object.")
-    ] = None,
-    mcp_cwd: Annotated[
-        str | None, typer.Option("--mcp-cwd", metavar="FOLDER", help="Its working folder (default: this one).")
-    ] = None,
-    mcp_url: Annotated[
-        str | None, typer.Option("--mcp-url", metavar="URL", help="Connect to this MCP server instead.")
-    ] = None,
+    mcp_command: Annotated[str | None, option("--mcp-command, -m PROGRAM", "Start this MCP server.")] = None,
+    mcp_args: Annotated[str | None, option("--mcp-args LIST", "Its arguments: A,B or a JSON list.")] = None,
+    mcp_env: Annotated[str | None, option("--mcp-env LIST", "Its environment: K=V,K=V or a JSON object.")] = None,
+    mcp_cwd: Annotated[str | None, option("--mcp-cwd FOLDER", "Its working folder (default: this one).")] = None,
+    mcp_url: Annotated[str | None, option("--mcp-url URL", "Connect to this MCP server instead.")] = None,
     mcp_header: Annotated[
-        list[str] | None,
-        typer.Option("--mcp-header", metavar="HEADER", help="NAME: VALUE to send with each request; repeatable."),
+        list[str] | None, option("--mcp-header HEADER", "NAME: VALUE to send with each request; repeatable.")
     ] = None,
-    init_timeout: Annotated[
-        int, typer.Option("--init-timeout", min=1, metavar="MS", help="Startup timeout in milliseconds.")
-    ] = 30_000,
+    init_timeout: Annotated[int, option("--init-timeout MS", "Startup timeout in milliseconds.", min=1)] = 30_000,
     request_timeout: Annotated[
-        int, typer.Option("--request-timeout", min=1, metavar="MS", help="Request timeout in milliseconds.")
+        int, option("--request-timeout MS", "Request timeout in milliseconds.", min=1)
     ] = 300_000,
-    reconnect: Annotated[
-        str, typer.Option("--reconnect", metavar="BOOL", help="Restart the server when it ends.")
-    ] = "true",
-    max_reconnects: Annotated[
-        int, typer.Option("--max-reconnects", min=0, metavar="N", help="Maximum restarts in a row.")
-    ] = 3,
+    reconnect: Annotated[str, option("--reconnect BOOL", "Restart the server when it ends.")] = "true",
+    max_reconnects: Annotated[int, option("--max-reconnects N", "Maximum restarts in a row.", min=0)] = 3,
     capabilities: Annotated[
-        str | None,
-        typer.Option("--capabilities", metavar="JSON", help="Accepted but unused; space.yaml grants capabilities."),
+        str | None, option("--capabilities JSON", "Accepted but unused; space.yaml grants capabilities.")
     ] = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO, assert_never
 
-import typer
-
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.options import option
 from mew_agent.config.agent_config import load_policy
 from mew_agent.config.policy_choice import refuse_wrong_settings
 from mew_agent.context import policy as policies
@@ -31,15 +30,13 @@ _ACTIONS_INDENT = " " * 8
 
 def simulate(
     *,
-    policy: Annotated[str, typer.Option("--policy", metavar="NAME|FILE", help="A preset, or a YAML or JSON file.")],
-    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Context window in tokens.")] = None,
+    policy: Annotated[str, option("--policy NAME|FILE", "A preset, or a YAML or JSON file.")],
+    limit: Annotated[int | None, option("--limit N", "Context window in tokens.", min=1)] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the policy; repeatable.")
+        list[str] | None, option("--set KEY=VALUE", "Change a setting of the policy; repeatable.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines, one object per step.")] = False,
-    source: Annotated[
-        Path | None, typer.Option("--input", metavar="FILE", help="Log to read (default: standard input).")
-    ] = None,
+    as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per step.")] = False,
+    source: Annotated[Path | None, option("--input FILE", "Log to read (default: standard input).")] = None,
 ) -> None:
     """Replay a log of context sizes through a policy.
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from mew_spaces.config.loading import load_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import state_dir
@@ -18,6 +17,7 @@ from mew_agent.cli.app.options import (
     LogLevel,
     LogLevelOption,
     PortOption,
+    option,
 )
 
 
@@ -25,14 +25,11 @@ def start(
     *,
     port: PortOption = DEFAULT_PORT,
     space_config: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--space-config", "-s", metavar="FILE", help="Path of space.yaml (default: this folder's); repeatable."
-        ),
+        list[Path] | None, option("--space-config, -s FILE", "Path of space.yaml (default: this folder's); repeatable.")
     ] = None,
     host: HostOption = DEFAULT_HOST,
     log_level: LogLevelOption = LogLevel.INFO,
-    auto_start: Annotated[bool, typer.Option("--auto-start/--no-auto-start", hidden=True)] = False,
+    auto_start: Annotated[bool, option("--auto-start/--no-auto-start", hidden=True)] = False,
 ) -> None:
     """Run the gateway of one or more spaces.
 

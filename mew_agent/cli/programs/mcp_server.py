@@ -2,11 +2,9 @@
 
 from typing import Annotated
 
-import typer
-
 from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import ConnectionOptions, with_connection_options
+from mew_agent.cli.app.options import ConnectionOptions, option, with_connection_options
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.actions import GatewayActions
 from mew_agent.cli.remote.session import find_identity
@@ -16,10 +14,7 @@ from mew_agent.cli.remote.session import find_identity
 def serve(
     connection: ConnectionOptions,
     http: Annotated[
-        int | None,
-        typer.Option(
-            "--http", min=0, max=65535, metavar="PORT", help="Serve HTTP on this loopback port; 0 picks a free port."
-        ),
+        int | None, option("--http PORT", "Serve HTTP on this loopback port; 0 picks a free port.", min=0, max=65535)
     ] = None,
 ) -> None:
     """Run an MCP server that acts in a space.

@@ -2,10 +2,8 @@
 
 from typing import Annotated
 
-import typer
-
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import DEFAULT_HOST, HostOption, PortOption
+from mew_agent.cli.app.options import DEFAULT_HOST, HostOption, PortOption, option
 from mew_agent.errors import ConfigError
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.server import RehearsalServer, run_rehearsal
@@ -15,15 +13,11 @@ def serve(
     *,
     port: PortOption = 8100,
     host: HostOption = DEFAULT_HOST,
-    window: Annotated[int, typer.Option("--window", min=1, metavar="N", help="Context window in tokens.")] = 8192,
-    model_name: Annotated[str, typer.Option("--model-name", metavar="NAME", help="Name of the model.")] = "rehearsal",
-    reply_tokens: Annotated[
-        int, typer.Option("--reply-tokens", min=1, metavar="N", help="Longest ordinary reply in tokens.")
-    ] = 120,
-    chunk_delay: Annotated[
-        float, typer.Option("--chunk-delay", min=0, metavar="SECONDS", help="Delay between streamed chunks.")
-    ] = 0.0,
-    of_space: Annotated[bool, typer.Option("--of-space", hidden=True)] = False,
+    window: Annotated[int, option("--window N", "Context window in tokens.", min=1)] = 8192,
+    model_name: Annotated[str, option("--model-name NAME", "Name of the model.")] = "rehearsal",
+    reply_tokens: Annotated[int, option("--reply-tokens N", "Longest ordinary reply in tokens.", min=1)] = 120,
+    chunk_delay: Annotated[float, option("--chunk-delay SECONDS", "Delay between streamed chunks.", min=0)] = 0.0,
+    of_space: Annotated[bool, option("--of-space", hidden=True)] = False,
 ) -> None:
     """Run the rehearsal model: canned replies, no real model.
 

@@ -4,7 +4,6 @@ import secrets
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
 from mew_protocol.kinds import CHAT
 from mew_spaces.config.loading import SpaceConfig
 
@@ -16,6 +15,7 @@ from mew_agent.cli.app.options import (
     LogLevel,
     LogLevelOption,
     PortOption,
+    option,
     with_connection_options,
 )
 from mew_agent.cli.app.signals import run_until_terminated
@@ -48,30 +48,20 @@ def serve(
     host: HostOption = DEFAULT_HOST,
     api_key: Annotated[
         str | None,
-        typer.Option(
-            "--api-key",
-            envvar=KEY_VARIABLE,
-            metavar="KEY",
-            help=f"API key clients send (default: {KEY_VARIABLE}, else generated).",
+        option(
+            "--api-key KEY", f"API key clients send (default: {KEY_VARIABLE}, else generated).", envvar=KEY_VARIABLE
         ),
     ] = None,
     notices: Annotated[
-        NoticePlacement,
-        typer.Option("--notices", metavar="WHERE", help="Mention compactions in content, reasoning or off."),
+        NoticePlacement, option("--notices WHERE", "Mention compactions in content, reasoning or off.")
     ] = NoticePlacement.CONTENT,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Inactivity timeout in seconds.")
-    ] = 300.0,
-    hold: Annotated[
-        int,
-        typer.Option("--hold", min=0, metavar="N", help="Characters to hold back in case a tool call follows."),
-    ] = 400,
+    timeout: Annotated[float, option("--timeout SECONDS", "Inactivity timeout in seconds.", min=0.1)] = 300.0,
+    hold: Annotated[int, option("--hold N", "Characters to hold back in case a tool call follows.", min=0)] = 400,
     pass_background: Annotated[
-        bool, typer.Option("--pass-background", help="Send clients' background prompts, such as titles, to agents.")
+        bool, option("--pass-background", "Send clients' background prompts, such as titles, to agents.")
     ] = False,
     allow_origin: Annotated[
-        list[str] | None,
-        typer.Option("--allow-origin", metavar="URL", help="Allow browser requests from this origin; repeatable."),
+        list[str] | None, option("--allow-origin URL", "Allow browser requests from this origin; repeatable.")
     ] = None,
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> int:

@@ -7,13 +7,19 @@ from pathlib import Path
 from typing import Annotated
 
 import anyio
-import typer
 from anyio.streams.memory import MemoryObjectReceiveStream
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
-from mew_agent.cli.app.options import ConnectionOptions, LogLevel, LogLevelOption, OwnGatewayOption, OwnSpaceOption
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    LogLevel,
+    LogLevelOption,
+    OwnGatewayOption,
+    OwnSpaceOption,
+    option,
+)
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.config.agent_config import file_source
@@ -34,22 +40,14 @@ class SimpleAgentType(StrEnum):
 
 
 def start(
-    simple_type: Annotated[
-        SimpleAgentType, typer.Option("--type", "-t", metavar="TYPE", help="Run an echo, a calculator or a fulfiller.")
-    ],
+    simple_type: Annotated[SimpleAgentType, option("--type, -t TYPE", "Run an echo, a calculator or a fulfiller.")],
     gateway: OwnGatewayOption = None,
     space: OwnSpaceOption = None,
-    agent_id: Annotated[
-        str | None, typer.Option("--id", "-i", metavar="ID", help="Participant id (default: TYPE-agent).")
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option("--token", metavar="TOKEN", help="Token; MEW_TOKEN keeps it out of the process list."),
-    ] = None,
+    agent_id: Annotated[str | None, option("--id, -i ID", "Participant id (default: TYPE-agent).")] = None,
+    token: Annotated[str | None, option("--token TOKEN", "Token; MEW_TOKEN keeps it out of the process list.")] = None,
     log_level: LogLevelOption = LogLevel.INFO,
     config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Policy of a fulfiller (default: fulfil all proposals)."),
+        Path | None, option("--config, -c FILE", "Policy of a fulfiller (default: fulfil all proposals).")
     ] = None,
 ) -> None:
     """Run a participant that needs no model.

@@ -15,7 +15,7 @@ from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Forge
 from pydantic import BaseModel, ValidationError
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import ConnectionOptions, TimeoutOption, with_connection_options
+from mew_agent.cli.app.options import ConnectionOptions, TimeoutOption, option, with_connection_options
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.request import SentRequest, send_request
 from mew_agent.errors import ConfigError, NotConnected, PeerError, PeerTimeout
@@ -31,9 +31,7 @@ _ANSWERS: Final = (kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE)
 P = TypeVar("P", bound=BaseModel)
 
 TargetArgument = Annotated[str, typer.Argument(metavar="PARTICIPANT", help="Id of the participant.")]
-ReasonOption = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Reason to send to the participant.")
-]
+ReasonOption = Annotated[str | None, option("--reason TEXT", "Reason to send to the participant.")]
 
 
 @with_connection_options
@@ -64,12 +62,7 @@ def compact(
     target: TargetArgument,
     target_tokens: Annotated[
         int | None,
-        typer.Option(
-            "--target-tokens",
-            min=0,
-            metavar="N",
-            help="Compact to at most N tokens (default: keep only the newest turns).",
-        ),
+        option("--target-tokens N", "Compact to at most N tokens (default: keep only the newest turns).", min=0),
     ] = None,
     reason: ReasonOption = None,
     timeout: TimeoutOption = ANSWER_SECONDS,
@@ -105,10 +98,9 @@ def forget(
     connection: ConnectionOptions,
     target: TargetArgument,
     *,
-    newest: Annotated[bool, typer.Option("--newest/--oldest", help="Drop the newest or the oldest messages.")] = False,
+    newest: Annotated[bool, option("--newest/--oldest", "Drop the newest or the oldest messages.")] = False,
     entries: Annotated[
-        int | None,
-        typer.Option("--entries", "-n", min=1, metavar="N", help="Number of messages to drop (default: half of them)."),
+        int | None, option("--entries, -n N", "Number of messages to drop (default: half of them).", min=1)
     ] = None,
     timeout: TimeoutOption = STATUS_SECONDS,
 ) -> int:
@@ -142,8 +134,7 @@ def pause(
     connection: ConnectionOptions,
     target: TargetArgument,
     seconds: Annotated[
-        float | None,
-        typer.Option("--seconds", min=0, metavar="SECONDS", help="Resume after this time (default: stay paused)."),
+        float | None, option("--seconds SECONDS", "Resume after this time (default: stay paused).", min=0)
     ] = None,
     reason: ReasonOption = None,
     timeout: TimeoutOption = STATUS_SECONDS,

@@ -7,11 +7,10 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import ConnectionOptions, with_connection_options
+from mew_agent.cli.app.options import ConnectionOptions, option, with_connection_options
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.remote.session import ApiSession, configuration_at, open_session
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 def show_status(
     connection: ConnectionOptions,
     *,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep running, and redraw on each report.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines, one object per participant.")] = False,
+    watch: Annotated[bool, option("--watch, -w", "Keep running, and redraw on each report.")] = False,
+    as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per participant.")] = False,
 ) -> int:
     """Show how full each agent's context window is.
 

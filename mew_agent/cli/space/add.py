@@ -21,7 +21,7 @@ from mew_spaces.launch.run_file import RunFile, read_run_file
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import find_run, space_config_path, space_folder
-from mew_agent.cli.app.options import ConfigFileOption, ConnectionOptions, FolderOption
+from mew_agent.cli.app.options import ConfigFileOption, ConnectionOptions, FolderOption, option
 from mew_agent.cli.remote.session import open_session
 from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.up import RELOAD_SIGNAL
@@ -75,24 +75,15 @@ class NewParticipant:
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Id of the new participant.")],
     *,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", metavar="NAME", help="Model (default: OPENAI_MODEL).")
-    ] = None,
-    base_url: Annotated[
-        str | None, typer.Option("--base-url", metavar="URL", help="Model server (default: OPENAI_BASE_URL).")
-    ] = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="System prompt.")] = None,
-    command: Annotated[
-        str | None, typer.Option("--command", metavar="COMMAND", help="Run this program instead of an agent.")
-    ] = None,
-    person: Annotated[bool, typer.Option("--person", help="Add a person; starts no program.")] = False,
+    model: Annotated[str | None, option("--model, -m NAME", "Model (default: OPENAI_MODEL).")] = None,
+    base_url: Annotated[str | None, option("--base-url URL", "Model server (default: OPENAI_BASE_URL).")] = None,
+    prompt: Annotated[str | None, option("--prompt TEXT", "System prompt.")] = None,
+    command: Annotated[str | None, option("--command COMMAND", "Run this program instead of an agent.")] = None,
+    person: Annotated[bool, option("--person", "Add a person; starts no program.")] = False,
     capabilities: Annotated[
-        str | None,
-        typer.Option(
-            "--capabilities", "-c", metavar="JSON", help="List of patterns or kinds (default: those it needs to work)."
-        ),
+        str | None, option("--capabilities, -c JSON", "List of patterns or kinds (default: those it needs to work).")
     ] = None,
-    start_now: Annotated[bool, typer.Option("--start/--no-start", help="Start it now, and with the space.")] = True,
+    start_now: Annotated[bool, option("--start/--no-start", "Start it now, and with the space.")] = True,
     space_dir: FolderOption = None,
     config: ConfigFileOption = None,
 ) -> int:

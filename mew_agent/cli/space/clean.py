@@ -17,7 +17,7 @@ from mew_spaces.launch.run_file import run_file_path
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import find_run, relative_to, space_config_path, space_folder
-from mew_agent.cli.app.options import FolderOption
+from mew_agent.cli.app.options import FolderOption, option
 from mew_agent.errors import ConfigError
 
 _KEPT = ".gitignore"
@@ -38,11 +38,11 @@ class _Selection:
 
 def clean(
     *,
-    logs: Annotated[bool, typer.Option("--logs", help="Remove logs only.")] = False,
-    fifos: Annotated[bool, typer.Option("--fifos", help="Remove FIFOs only.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Remove tokens, history and conversations too.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Do not ask; empty the logs of a running space.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files without removing them.")] = False,
+    logs: Annotated[bool, option("--logs", "Remove logs only.")] = False,
+    fifos: Annotated[bool, option("--fifos", "Remove FIFOs only.")] = False,
+    everything: Annotated[bool, option("--all", "Remove tokens, history and conversations too.")] = False,
+    force: Annotated[bool, option("--force", "Do not ask; empty the logs of a running space.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "List the files without removing them.")] = False,
     space_dir: FolderOption = None,
 ) -> int:
     """Remove the logs and FIFOs of past runs.

@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from mew_spaces.launch.supervisor import stop_space
 
 from mew_agent.cli.app import terminal
@@ -18,6 +17,7 @@ from mew_agent.cli.app.options import (
     LogLevel,
     LogLevelOption,
     PortOption,
+    option,
 )
 from mew_agent.cli.space.plan import LaunchPlan, StartOptions, make_launch_plan
 from mew_agent.cli.space.up import start_detached, start_here
@@ -26,28 +26,23 @@ from mew_agent.errors import ConfigError
 
 def up(
     *,
-    detach: Annotated[bool, typer.Option("--detach", help="Run in the background.")] = False,
+    detach: Annotated[bool, option("--detach", "Run in the background.")] = False,
     interactive: Annotated[
-        bool, typer.Option("--interactive", "-i", help="Run in the background and join from this terminal.")
+        bool, option("--interactive, -i", "Run in the background and join from this terminal.")
     ] = False,
     participant: Annotated[
-        str | None,
-        typer.Option(
-            "--participant", metavar="ID", help="With -i: participant to act as (default: the space's person)."
-        ),
+        str | None, option("--participant ID", "With -i: participant to act as (default: the space's person).")
     ] = None,
     port: PortOption = DEFAULT_PORT,
     config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Path of space.yaml (default: found in the folder)."),
+        Path | None, option("--config, -c FILE", "Path of space.yaml (default: found in the folder).")
     ] = None,
     space_dir: Annotated[
-        Path | None,
-        typer.Option("--space-dir", "-d", metavar="FOLDER", help="Folder of the space (default: this one)."),
+        Path | None, option("--space-dir, -d FOLDER", "Folder of the space (default: this one).")
     ] = None,
     host: HostOption = DEFAULT_HOST,
     log_level: LogLevelOption = LogLevel.INFO,
-    plan_from_stdin: Annotated[bool, typer.Option("--plan-from-stdin", hidden=True)] = False,
+    plan_from_stdin: Annotated[bool, option("--plan-from-stdin", hidden=True)] = False,
 ) -> int:
     """Start a space: its gateway and its participants.
 

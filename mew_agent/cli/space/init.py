@@ -17,6 +17,7 @@ from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import SPACE_FILE, find_run
+from mew_agent.cli.app.options import option
 from mew_agent.cli.space.templates import (
     DEFAULT_TEMPLATE,
     SPACE_NAME,
@@ -38,21 +39,13 @@ _FOLDERS: Final = ("agents", "logs", "fifos", "tokens")
 def init(
     template: Annotated[str | None, typer.Argument(metavar="TEMPLATE", help="Name of the template.")] = None,
     *,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="ID", help="Space id (default: the folder's name).")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="Model of the agents; `rehearsal` needs no key.")
-    ] = None,
-    description: Annotated[
-        str | None, typer.Option("--description", metavar="TEXT", help="Description of the space.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the space of this folder.")] = False,
-    list_templates: Annotated[bool, typer.Option("--list-templates", help="List the templates.")] = False,
-    template_info: Annotated[
-        str | None, typer.Option("--template-info", metavar="TEMPLATE", help="Describe a template.")
-    ] = None,
-    port: Annotated[int | None, typer.Option("--port", metavar="PORT", hidden=True)] = None,
+    name: Annotated[str | None, option("--name ID", "Space id (default: the folder's name).")] = None,
+    model: Annotated[str | None, option("--model NAME", "Model of the agents; `rehearsal` needs no key.")] = None,
+    description: Annotated[str | None, option("--description TEXT", "Description of the space.")] = None,
+    force: Annotated[bool, option("--force", "Overwrite the space of this folder.")] = False,
+    list_templates: Annotated[bool, option("--list-templates", "List the templates.")] = False,
+    template_info: Annotated[str | None, option("--template-info TEMPLATE", "Describe a template.")] = None,
+    port: Annotated[int | None, option("--port PORT", hidden=True)] = None,
 ) -> int:
     """Create a space in this folder from a template.
 

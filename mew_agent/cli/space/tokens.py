@@ -5,13 +5,12 @@ import shlex
 from enum import StrEnum
 from typing import Annotated
 
-import typer
 from mew_spaces.config.loading import load_space
 from mew_spaces.gateway.auth import ensure_token, state_dir, token_variable
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import space_config_path
-from mew_agent.cli.app.options import ConfigFileOption, FolderOption
+from mew_agent.cli.app.options import ConfigFileOption, FolderOption, option
 from mew_agent.cli.space.add import admit_to_running_space, parse_capabilities
 from mew_agent.errors import ConfigError, did_you_mean
 
@@ -25,19 +24,14 @@ class TokenFormat(StrEnum):
 
 
 def create(
-    participant: Annotated[
-        str, typer.Option("--participant", "-p", metavar="ID", help="Id of a participant in space.yaml.")
-    ],
+    participant: Annotated[str, option("--participant, -p ID", "Id of a participant in space.yaml.")],
     output: Annotated[
-        TokenFormat, typer.Option("--output", "-o", metavar="FORMAT", help="Print text, json, or env for a shell.")
+        TokenFormat, option("--output, -o FORMAT", "Print text, json, or env for a shell.")
     ] = TokenFormat.TEXT,
     space_dir: FolderOption = None,
     config: ConfigFileOption = None,
     capabilities: Annotated[
-        str | None,
-        typer.Option(
-            "--capabilities", "-c", metavar="JSON", help="Invite a new participant with this list of capabilities."
-        ),
+        str | None, option("--capabilities, -c JSON", "Invite a new participant with this list of capabilities.")
     ] = None,
 ) -> None:
     """Print a participant's token; create it if needed.
