@@ -19,8 +19,8 @@ in `owned_by` of `GET /v1/models`, in the text of `GET /`, and when asked who it
 * It writes a summary when the first system message or the last user message requests one in a separate sentence
   (`Summarise ...`, `You summarise ...`, `Write a summary ...`). `## Headings` in the request become sections.
 * `script` and `fixed_usage` set replies and reported usage call by call. Summary requests skip both.
-* `requests` records each completion request (body, true counts, reported usage, whether the client disconnected), and
-  `await server.wait_until(condition)` waits for a change there.
+* `requests` records the newest completion requests (body, true counts, reported usage, whether the client
+  disconnected), and `await server.wait_until(condition)` waits for a change there.
 * `tokenizer.count` and `tokenizer.count_request` are the true counts that tests compare with.
 """
 

@@ -28,7 +28,7 @@ class RehearsalServer:
     """A running rehearsal model.
 
     `base_url` is the URL for an OpenAI client, for instance `http://127.0.0.1:40123/v1`. `options` may be replaced at
-    any time and apply from the next request on. `requests` lists every completion request.
+    any time and apply from the next request on. `requests` lists the newest completion requests.
     """
 
     def __init__(self, service: RehearsalService, url: str) -> None:

@@ -26,6 +26,10 @@ from mew_agent.rehearsal.tool_requests import RequestedCall
 CLOSE_CONNECTION = "rehearsal.close_connection"
 """Key in the extensions of the ASGI scope: a callable that closes the connection after the data sent so far."""
 
+KEPT_REQUESTS = 1_000
+KEPT_REQUEST_BYTES = 32 * 1024 * 1024
+"""How many of the newest requests are recorded, and how large their bodies may be together."""
+
 _STATUS_CODES = {
     401: ("invalid_request_error", "invalid_api_key", "Incorrect API key provided."),
     403: ("invalid_request_error", "permission_denied", "You are not allowed to use this model."),
@@ -35,12 +39,13 @@ _STATUS_CODES = {
 
 @dataclass
 class RecordedRequest:
-    """One completion request and its outcome. Counts are true token counts, whatever was reported.
+    """One completion request and its outcome, numbered from 1. Counts are true token counts, whatever was reported.
 
     `reported` is the usage object in the reply, if any. `status` is None until the reply starts.
     """
 
     number: int
+    size_bytes: int
     body: Mapping[str, object]
     prompt_tokens: int
     is_summary: bool
@@ -79,6 +84,8 @@ class RehearsalService:
         self._changed = anyio.Event()
         self.stopping = anyio.Event()
         self.requests: list[RecordedRequest] = []
+        self._request_bytes = 0
+        self._requests_seen = 0
         self.app = Starlette(
             routes=[
                 Route("/", self._describe),
@@ -155,15 +162,17 @@ class RehearsalService:
         recorded: RecordedRequest | None = None
         try:
             body = await _json_object(request)
+            size_bytes = len(await request.body())
             messages, tools = _messages_and_tools(body)
             recorded = RecordedRequest(
-                number=len(self.requests) + 1,
+                number=self._requests_seen + 1,
+                size_bytes=size_bytes,
                 body=body,
                 prompt_tokens=count_request(messages, tools),
                 is_summary=is_summary_request(messages),
                 authorization=request.headers.get("authorization"),
             )
-            self.requests.append(recorded)
+            self._record(recorded)
             self._check_key(request)
             self._check_options(body, recorded)
             return self._answer(body, messages, tools, recorded)
@@ -172,6 +181,16 @@ class RehearsalService:
                 recorded.status = error.status
             self.notify_change()
             return error.response()
+
+    def _record(self, recorded: RecordedRequest) -> None:
+        """Add a request and forget the oldest: a model that serves for days does not grow."""
+        self.requests.append(recorded)
+        self._requests_seen += 1
+        self._request_bytes += recorded.size_bytes
+        while len(self.requests) > 1 and (
+            len(self.requests) > KEPT_REQUESTS or self._request_bytes > KEPT_REQUEST_BYTES
+        ):
+            self._request_bytes -= self.requests.pop(0).size_bytes
 
     def _answer(
         self,

@@ -13,6 +13,7 @@ from mew_agent.errors import ContextOverflow, ModelFailed, ModelStreamCut
 from mew_agent.model.interface import Message, ModelReply, ModelRequest, ToolSpec
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalServer, ScriptedReply, ScriptedToolCall, serve_rehearsal
+from mew_agent.rehearsal import service as rehearsal_service
 from mew_agent.rehearsal.tokenizer import count, count_request, count_tool_call
 
 GIVEN = Message("user", "The Elbe is 1094 km long. Hamburg lies at it. The Elbe starts in Bohemia.")
@@ -298,3 +299,16 @@ async def test_a_stream_without_include_usage_has_none(server: RehearsalServer, 
     assert events[-1] == "[DONE]"
     assert all(json.loads(event)["usage"] is None for event in events[:-1])
     assert server.requests[-1].reported is None
+
+
+@pytest.mark.parametrize(("bound", "limit"), [("KEPT_REQUESTS", 3), ("KEPT_REQUEST_BYTES", 500)])
+async def test_only_the_newest_requests_are_kept(
+    server: RehearsalServer, model: OpenAIModel, monkeypatch: pytest.MonkeyPatch, bound: str, limit: int
+) -> None:
+    monkeypatch.setattr(rehearsal_service, bound, limit)
+    for _ in range(10):
+        async with aclosing(model.stream(ModelRequest((QUESTION,)))) as events:
+            async for _ in events:
+                pass
+    assert [recorded.number for recorded in server.requests][-1] == 10
+    assert 1 <= len(server.requests) <= 3
