@@ -25,7 +25,7 @@ from mew_protocol.errors import (
     DecodeError,
 )
 from mew_protocol.ids import GATEWAY
-from mew_protocol.join import DeliveryRequest, join_frame
+from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER, DeliveryRequest, join_frame
 from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_WELCOME
 from pydantic_core import to_json
 from websockets.asyncio.client import ClientConnection, connect
@@ -295,7 +295,7 @@ class Client:
             parse_uri(self.credentials.gateway)  # before version 17, `connect` parses it only when awaited
             return connect(
                 self.credentials.gateway,
-                additional_headers={"Authorization": f"Bearer {self.credentials.token}"},
+                additional_headers={"Authorization": f"Bearer {self.credentials.token}", JOIN_HEADER: JOIN_BY_FRAME},
                 compression=None,
                 proxy=None if urlsplit(self.credentials.gateway).hostname in _LOOPBACK else True,
                 max_size=DEFAULT_MAX_BYTES,

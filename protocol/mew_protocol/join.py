@@ -11,6 +11,11 @@ from typing import Any
 from mew_protocol.envelope import Draft
 from mew_protocol.kinds import SYSTEM_JOIN
 
+JOIN_HEADER = "mew-join"
+JOIN_BY_FRAME = "frame"
+"""Value of the upgrade's header `Mew-Join` of a client that sends a join frame. However slow its link is, the gateway
+then does not join it by its bearer header, without the requests in that frame."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRequest:

@@ -30,7 +30,7 @@ from tests.support.faulty_link import FaultyLink, faulty_link
 SPACE_ID = "faults"
 SETTLE_SECONDS = 90.0
 
-LINK_FAULTS: Mapping[str, int] = {"fin": 3, "rst": 3, "byte": 6, "stall": 2, "dark": 1}
+LINK_FAULTS: Mapping[str, int] = {"fin": 3, "rst": 3, "byte": 6, "stall": 2, "dark": 1, "slow": 1}
 PROCESS_FAULTS: Mapping[str, int] = {"kill": 4, "terminate": 2, "freeze": 2, "disk": 2}
 
 _CUTS = ("fin", "rst", "byte")
@@ -279,6 +279,11 @@ class FaultRun:
                 if random.random() < 0.5:
                     await link.cut("reset" if random.random() < 0.5 else "close")
                 link.release()
+            case "slow":
+                link.latency_seconds = random.uniform(0.05, 0.4)
+                await link.cut("reset")
+                await anyio.sleep(random.uniform(0.5, 2.0))
+                link.latency_seconds = 0
             case _:
                 raise ValueError(fault)
 

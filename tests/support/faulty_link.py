@@ -23,6 +23,8 @@ class FaultyLink:
         self._is_dark = False
         self._is_stalled = False
         self._released = anyio.Event()
+        self.latency_seconds = 0.0
+        """How long each piece of data takes."""
         self.cut_after_bytes: int | None = None
         """Cut each connection once this many more bytes have passed in either direction."""
 
@@ -76,6 +78,8 @@ class FaultyLink:
         with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
             while True:
                 data = await source.receive(4096)
+                if self.latency_seconds:
+                    await anyio.sleep(self.latency_seconds)
                 while self._is_stalled:
                     await self._released.wait()
                 if source in self._dark:

@@ -7,6 +7,7 @@ server, or through ASGI under any other. What a message means is decided in `con
 from typing import Any, cast
 
 import anyio
+from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER
 from starlette.websockets import WebSocket
 
 from mew_spaces.gateway.connection import Connection
@@ -29,7 +30,7 @@ class WebSocketEndpoint:
         """Serve one connection: the ASGI endpoint."""
         connection = Connection(
             self._registry,
-            bearer=bearer_of(websocket.headers),
+            bearer=None if websocket.headers.get(JOIN_HEADER) == JOIN_BY_FRAME else bearer_of(websocket.headers),
             space=websocket.query_params.get("space"),
         )
         await websocket.accept()

@@ -191,3 +191,21 @@ async def test_a_gateway_that_returns_without_its_history_is_a_gap() -> None:
                     while not ear.gaps:
                         await anyio.sleep(0.01)
     assert ear.gaps[0].reason == "other_epoch"
+
+
+async def test_a_slow_connection_is_numbered_from_its_start() -> None:
+    async with (
+        serve_gateway(config()) as gateway,
+        faulty_link(gateway.port) as link,
+        participant(link, "ada") as ada,
+    ):
+        ear = Ear(ada)
+        link.latency_seconds = 0.3  # longer than a gateway waits for the join frame of a client with a bearer header
+        await link.cut("reset")
+        with anyio.fail_after(20):
+            while ada.session.connections < 2:
+                await anyio.sleep(0.01)
+            link.latency_seconds = 0
+            await ada.chat("confirmed")
+        assert ada.session.client.delivery.is_numbered
+    assert not ear.gaps
