@@ -193,7 +193,7 @@ class CapabilityOptions(_ConfigSection):
 
     ignore_to: bool = False
     check_grants: bool = True
-    check_invites: bool = False
+    check_invites: bool = True
 
 
 class ControlOptions(_ConfigSection):

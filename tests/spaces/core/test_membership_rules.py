@@ -262,15 +262,60 @@ def test_a_participant_cannot_be_invited_twice(driver: SpaceDriver, name: str) -
     assert driver.tokens == tokens
 
 
-def test_check_invites_limits_an_invitation_to_what_its_sender_holds(driver: SpaceDriver, config: SpaceConfig) -> None:
+def test_an_inviter_gives_only_what_it_holds_unless_the_space_allows_more(
+    driver: SpaceDriver, config: SpaceConfig
+) -> None:
     payload = {"participant_id": "eve", "initial_capabilities": [{"kind": "stream/*"}]}
-    assert driver.say(2, "bob", "space/invite", payload).accepted is not None
-    options = config.capabilities.model_copy(update={"check_invites": True})
-    strict = SpaceDriver(config.model_copy(update={"capabilities": options}))
-    strict.join(2, "bob")
-    refused = strict.say(2, "bob", "space/invite", payload).refused
+    refused = driver.say(2, "bob", "space/invite", payload).refused
     assert refused is not None
     assert refused.error == errors.GRANT_EXCEEDS_OWN
+    options = config.capabilities.model_copy(update={"check_invites": False})
+    lax = SpaceDriver(config.model_copy(update={"capabilities": options}))
+    lax.join(2, "bob")
+    assert lax.say(2, "bob", "space/invite", payload).accepted is not None
+
+
+INVITER = """
+space: {id: demo}
+participants:
+  ada:
+    capabilities: [{kind: chat}, {kind: space/invite}, {kind: capability/grant}, {kind: capability/revoke}]
+  bob: {capabilities: [{kind: "*"}]}
+"""
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        {"kind": "space/kick"},
+        {"kind": ["space/invite", "space/kick"]},
+        {"kind": "space/*"},
+        {"kind": "space/k?ck"},
+        {"kind": "/space.kick/"},
+        {"kind": "!chat"},
+        {"kind": "*"},
+        {"kind": "**"},
+        {"kind": "space/kick", "to": "bob"},
+        {"kind": "space/kick", "payload": {"participant_id": "bob"}},
+    ],
+    ids=str,
+)
+def test_a_right_to_kick_never_comes_from_one_who_lacks_it(above: dict[str, Any]) -> None:
+    driver = SpaceDriver(parse_space(INVITER))
+    driver.join(1, "ada")
+    driver.join(2, "bob")
+    accomplice = {"participant_id": "eve", "initial_capabilities": [{"kind": "chat"}, {"kind": "space/invite"}]}
+    assert driver.say(1, "ada", "space/invite", accomplice).accepted is not None
+    driver.join(3, "eve")
+    for number, name in ((1, "ada"), (3, "eve")):
+        invited = {"participant_id": "mallory", "initial_capabilities": [above]}
+        driver.say(number, name, "space/invite", invited)
+        for recipient in ("ada", "eve"):
+            driver.say(number, name, "capability/grant", {"recipient": recipient, "capabilities": [above]})
+    for number, name in ((1, "ada"), (3, "eve"), (None, "mallory")):
+        assert driver.say(number, name, "space/kick", {"participant_id": "bob"}, to=["bob"]).accepted is None
+    assert driver.space.resolve("mallory") is None
+    assert driver.space.resolve("bob") == "bob"
 
 
 def test_a_kick_removes_a_participant_with_its_streams(driver: SpaceDriver) -> None:
