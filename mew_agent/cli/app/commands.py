@@ -54,8 +54,15 @@ COMMANDS: Final[Sections] = {
         ),
         "run": _command("Run your own program as a participant.", "programs.run:run_program", passes_options=True),
         "token": GroupEntry(
-            "Create and print tokens.",
-            {"create": _command("Print a participant's token; create it if needed.", "space.tokens:create")},
+            "Create, list, rotate and revoke tokens.",
+            {
+                "create": _command(
+                    "Print a participant's or observer's token; create it if needed.", "space.tokens:create"
+                ),
+                "list": _command("List the token files of a space, without the tokens.", "space.tokens:list_tokens"),
+                "rotate": _command("Replace a token by a new one and print it.", "space.tokens:rotate"),
+                "revoke": _command("Delete a token.", "space.tokens:revoke"),
+            },
         ),
         "bridge": GroupEntry(
             "Connect an MCP server to a space.",

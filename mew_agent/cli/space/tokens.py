@@ -1,18 +1,39 @@
-"""`mew token create`: prints the secret that identifies a participant to its space."""
+"""`mew token`: creates, lists, rotates and revokes the secrets that identify participants and observers to a space.
+
+A running gateway follows the token files, so every command takes effect without a restart. Does not check tokens; see
+`mew_spaces.gateway.auth`.
+"""
 
 import json
+import re
 import shlex
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Final
 
-from mew_spaces.config.loading import load_space
-from mew_spaces.gateway.auth import ensure_token, state_dir, token_variable
+from mew_protocol.ids import id_problem
+from mew_spaces.config.loading import SpaceConfig, load_space
+from mew_spaces.errors import TokenError
+from mew_spaces.gateway.auth import (
+    ensure_token,
+    observer_path,
+    read_token_file,
+    state_dir,
+    token_path,
+    token_variable,
+    write_new_token,
+)
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import space_config_path
 from mew_agent.cli.app.options import ConfigFileOption, FolderOption, option
 from mew_agent.cli.space.add import admit_to_running_space, parse_capabilities
 from mew_agent.errors import ConfigError, did_you_mean
+
+_SECONDS: Final[Mapping[str, int]] = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smhd])")
 
 
 class TokenFormat(StrEnum):
@@ -23,24 +44,115 @@ class TokenFormat(StrEnum):
     ENV = "env"
 
 
+ParticipantChoice = Annotated[str | None, option("--participant, -p ID", "Id of a participant in space.yaml.")]
+ObserverChoice = Annotated[
+    str | None, option("--observer NAME", "Name of an observer: it reads board and history, sends nothing.")
+]
+OutputOption = Annotated[TokenFormat, option("--output, -o FORMAT", "Print text, json, or env for a shell.")]
+ExpiresOption = Annotated[str | None, option("--expires TIME", "Create a token for this time, such as 30m, 8h or 7d.")]
+
+
 def create(
-    participant: Annotated[str, option("--participant, -p ID", "Id of a participant in space.yaml.")],
-    output: Annotated[
-        TokenFormat, option("--output, -o FORMAT", "Print text, json, or env for a shell.")
-    ] = TokenFormat.TEXT,
+    participant: ParticipantChoice = None,
+    observer: ObserverChoice = None,
+    output: OutputOption = TokenFormat.TEXT,
+    expires: ExpiresOption = None,
     space_dir: FolderOption = None,
     config: ConfigFileOption = None,
     capabilities: Annotated[
         str | None, option("--capabilities, -c JSON", "Invite a new participant with this list of capabilities.")
     ] = None,
 ) -> None:
-    """Print a participant's token; create it if needed.
+    """Print a participant's or observer's token; create it if needed.
 
     Tokens are stored in .mew/tokens, readable by you alone. A running space accepts a new token at once. With
-    --capabilities the participant need not be in space.yaml: it is invited into the running space.
+    --expires a new token replaces the old one. With --capabilities the participant need not be in space.yaml: it is
+    invited into the running space.
+    """
+    path = space_config_path(config, space_dir)
+    space, state, expires_at = load_space(path), state_dir(path), _read_expiry(expires)
+    file = _token_file(state, participant, observer)
+    if participant is not None:
+        _admit(space, participant, capabilities, path)
+    elif capabilities is not None:
+        raise ConfigError("--capabilities", "needs --participant")
+    if expires_at is not None:
+        token = _write(file, expires_at)
+    elif participant is not None:
+        token = ensure_token(state, participant)
+    else:
+        stored = read_token_file(file)
+        token = _write(file) if stored is None or stored.has_expired(datetime.now(UTC)) else stored.token
+    _print_token(participant or str(observer), space, token, output)
+
+
+def rotate(
+    participant: ParticipantChoice = None,
+    observer: ObserverChoice = None,
+    output: OutputOption = TokenFormat.TEXT,
+    expires: ExpiresOption = None,
+    space_dir: FolderOption = None,
+    config: ConfigFileOption = None,
+) -> None:
+    """Replace a token by a new one and print it.
+
+    The old token stops working at once, and a running space closes the connections of its holder. Start programs
+    again that got the old token.
     """
     path = space_config_path(config, space_dir)
     space = load_space(path)
+    file = _existing_file(state_dir(path), participant, observer)
+    _print_token(participant or str(observer), space, _write(file, _read_expiry(expires)), output)
+
+
+def revoke(
+    participant: ParticipantChoice = None,
+    observer: ObserverChoice = None,
+    space_dir: FolderOption = None,
+    config: ConfigFileOption = None,
+) -> None:
+    """Delete a token.
+
+    It stops working at once, and a running space closes the connections of its holder. A participant of space.yaml
+    gets a new token from `mew token create`, or when the gateway starts next.
+    """
+    path = space_config_path(config, space_dir)
+    file = _existing_file(state_dir(path), participant, observer)
+    try:
+        file.unlink()
+    except OSError as error:
+        raise TokenError(f"{file}: cannot be removed: {error}") from None
+    terminal.print_line(f"{participant or observer}: token revoked")
+    if participant is not None and (others := load_space(path).participants.get(participant)) and others.tokens:
+        terminal.print_line(f"{participant}: its tokens in {path} stay valid; remove them there")
+
+
+def list_tokens(
+    output: Annotated[TokenFormat, option("--output, -o FORMAT", "Print text or json.")] = TokenFormat.TEXT,
+    space_dir: FolderOption = None,
+    config: ConfigFileOption = None,
+) -> None:
+    """List the token files of a space, without the tokens."""
+    path = space_config_path(config, space_dir)
+    load_space(path)
+    now = datetime.now(UTC)
+    rows = []
+    for file in sorted((state_dir(path) / "tokens").glob("*.*")):
+        if file.suffix not in (".token", ".observer") or (stored := read_token_file(file)) is None:
+            continue
+        expires = None if stored.expires_at is None else stored.expires_at.isoformat(timespec="seconds")
+        role = "participant" if file.suffix == ".token" else "observer"
+        rows.append({"id": file.stem, "role": role, "expires_at": expires, "expired": stored.has_expired(now)})
+    if output is TokenFormat.JSON:
+        terminal.print_line(json.dumps(rows))
+        return
+    for row in rows:
+        ends = "no expiry" if row["expires_at"] is None else f"expires {row['expires_at']}"
+        terminal.print_line(f"{row['id']}  {row['role']}  {'expired' if row['expired'] else ends}")
+
+
+def _admit(space: SpaceConfig, participant: str, capabilities: str | None, path: Path) -> None:
+    """Check that a participant may have a token, and invite it into the running space if it is new."""
     known = participant in space.participants
     if known and capabilities is not None:
         raise ConfigError("--capabilities", f"'{participant}' already has capabilities in {path}")
@@ -52,11 +164,45 @@ def create(
     is_person = not known or space.is_person(participant)
     if not admit_to_running_space(participant, wanted, path, is_person=is_person) and not known:
         raise ConfigError("--capabilities", "requires a running space; `mew up` starts it")
-    token = ensure_token(state_dir(path), participant)
+
+
+def _token_file(state: Path, participant: str | None, observer: str | None) -> Path:
+    if (participant is None) == (observer is None):
+        raise ConfigError("--participant", "give either --participant or --observer")
+    option = "--participant" if participant is not None else "--observer"
+    if problem := id_problem(participant or observer or ""):
+        raise ConfigError(option, problem)
+    return token_path(state, participant) if participant is not None else observer_path(state, str(observer))
+
+
+def _existing_file(state: Path, participant: str | None, observer: str | None) -> Path:
+    file = _token_file(state, participant, observer)
+    if not file.exists():
+        raise TokenError(f"{file}: no such token; `mew token list` shows those of this space")
+    return file
+
+
+def _write(file: Path, expires_at: datetime | None = None) -> str:
+    try:
+        return write_new_token(file, expires_at).token
+    except OSError as error:
+        raise TokenError(f"{file}: cannot be stored: {error}") from None
+
+
+def _read_expiry(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ConfigError("--expires", f"'{text}' is no time", "a number with s, m, h or d, such as 8h")
+    return datetime.now(UTC) + timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
+
+
+def _print_token(name: str, space: SpaceConfig, token: str, output: TokenFormat) -> None:
     match output:
         case TokenFormat.TEXT:
             terminal.print_line(token)
         case TokenFormat.JSON:
-            terminal.print_line(json.dumps({"participant": participant, "space": space.space.id, "token": token}))
+            terminal.print_line(json.dumps({"participant": name, "space": space.space.id, "token": token}))
         case TokenFormat.ENV:
-            terminal.print_line(f"export {token_variable(participant)}={shlex.quote(token)}")
+            terminal.print_line(f"export {token_variable(name)}={shlex.quote(token)}")

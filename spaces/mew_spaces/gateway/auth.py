@@ -1,15 +1,21 @@
-"""Tokens: each one identifies exactly one participant.
+"""Tokens: each one identifies exactly one participant, or an observer, who may read and send nothing.
 
-Owns the sources of tokens (the environment, `<state>/tokens/<id>.token`, `tokens:` in space.yaml) and the token files.
-Does not know what a participant may do.
+Owns the sources of tokens (the environment, `<state>/tokens/<id>.token`, `tokens:` in space.yaml; for observers
+`<state>/tokens/<name>.observer`), the token files, and when a token ends: its file changed or is gone, or its time is
+over. Does not know what a participant may do.
 """
 
 import hashlib
 import hmac
+import logging
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from mew_protocol.ids import ParticipantId
 
@@ -22,7 +28,30 @@ STATE_NAME = ".mew"
 TOKEN_BYTES = 32
 """Random bytes in a generated token."""
 
+REFRESH_SECONDS = 0.25
+"""How often an unknown token may have the token files checked: it may be new, or a guess."""
+
 _READABLE_BY_OTHERS = 0o077
+_EXPIRES = "expires "
+_OBSERVER_SUFFIX = ".observer"
+
+log = logging.getLogger("spaces")
+
+
+class StoredToken(NamedTuple):
+    """A token file: the token, and when it expires (None: never)."""
+
+    token: str
+    expires_at: datetime | None = None
+
+    def has_expired(self, now: datetime) -> bool:
+        """Return whether its time is over."""
+        return self.expires_at is not None and now >= self.expires_at
+
+
+def generate_token() -> str:
+    """Return a new random token."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def state_dir(config_path: Path | str) -> Path:
@@ -41,6 +70,11 @@ def token_path(state: Path, participant: str) -> Path:
     return state / "tokens" / f"{participant}.token"
 
 
+def observer_path(state: Path, name: str) -> Path:
+    """Return the token file of an observer."""
+    return state / "tokens" / f"{name}{_OBSERVER_SUFFIX}"
+
+
 def token_variable(participant: str) -> str:
     """Return the environment variable that overrides the token file of a participant."""
     return "MEW_TOKEN_" + participant.upper().replace("-", "_")
@@ -51,34 +85,61 @@ def read_token(state: Path, participant: str, *, environ: Mapping[str, str] = os
     given = environ.get(token_variable(participant), "").strip()
     if given:
         return given
-    path = token_path(state, participant)
+    stored = read_token_file(token_path(state, participant))
+    return None if stored is None else stored.token
+
+
+def read_token_file(path: Path) -> StoredToken | None:
+    """Read a token file: the token, then perhaps a line `expires <RFC 3339>`. None without a file.
+
+    Raises `TokenError`.
+    """
     try:
-        stored = path.read_text(encoding="utf-8").strip()
+        token, _, rest = path.read_text(encoding="utf-8").strip().partition("\n")
+        expires = rest.strip().removeprefix(_EXPIRES)
+        expires_at = datetime.fromisoformat(expires).astimezone(UTC) if expires else None
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise TokenError(f"{path}: cannot be read: {error}") from None
-    if not stored:
+    if not token:
         raise TokenError(f"{path}: is empty; delete it to get a new token")
-    return stored
+    return StoredToken(token.strip(), expires_at)
 
 
 def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] = os.environ) -> str:
-    """Return a participant's token; without one, generate and store it (0600, folder 0700). Raises `TokenError`."""
+    """Return a participant's token; without one, generate and store it (0600, folder 0700). Raises `TokenError`.
+
+    An expired token is replaced by a new one that does not expire.
+    """
+    path = token_path(state, participant)
     known = read_token(state, participant, environ=environ)
     if known is not None:
-        _keep_private(token_path(state, participant))
-        return known
-    path = token_path(state, participant)
+        is_from_file = not environ.get(token_variable(participant), "").strip()
+        in_file = read_token_file(path) if is_from_file else None
+        if in_file is None or not in_file.has_expired(_now()):
+            _keep_private(path)
+            return known
     try:
+        if known is not None:
+            return write_new_token(path).token
         _make_private_folder(path.parent)
-        create_private_file(path, secrets.token_urlsafe(TOKEN_BYTES) + "\n")
+        create_private_file(path, generate_token() + "\n")
     except OSError as error:
         raise TokenError(f"{path}: cannot be stored: {error}") from None
     stored = read_token(state, participant, environ={})
     if stored is None:
         raise TokenError(f"{path}: was deleted while it was created; try again")
     return stored
+
+
+def write_new_token(path: Path, expires_at: datetime | None = None) -> StoredToken:
+    """Generate a token and store it in a file, in place of an older one. Raises `OSError`."""
+    token = generate_token()
+    _make_private_folder(path.parent)
+    expires = "" if expires_at is None else f"{_EXPIRES}{expires_at.astimezone(UTC).isoformat()}\n"
+    replace_private_file(path, f"{token}\n{expires}")
+    return StoredToken(token, expires_at)
 
 
 def store_token(state: Path, participant: str, token: str) -> None:
@@ -93,13 +154,39 @@ def remove_token(state: Path, participant: str) -> None:
     token_path(state, participant).unlink(missing_ok=True)
 
 
+@dataclass(slots=True)
+class _WatchedFile:
+    """A token file as it was read last. `ends_at` is on the monotonic clock: a wall clock set back prolongs nothing."""
+
+    path: Path
+    participant: ParticipantId | None
+    """Whose token it is; None for an observer."""
+    mark: tuple[int, ...] | None = None
+    stored: StoredToken | None = None
+    ends_at: float | None = None
+
+
 class TokenBook:
     """The valid tokens of one space. Tokens are looked up by digest, so the time of a lookup reveals nothing."""
 
-    def __init__(self, tokens: Iterable[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        tokens: Iterable[tuple[str, str]] = (),
+        *,
+        clock: Callable[[], datetime] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`tokens` are (participant, token) pairs, the preferred token of a participant first. Raises `TokenError`."""
         self._owners: dict[bytes, tuple[ParticipantId, bytes]] = {}
+        self._observers: dict[bytes, bytes] = {}
         self._preferred: dict[str, str] = {}
+        self._files: dict[Path, _WatchedFile] = {}
+        self._by_digest: dict[bytes, _WatchedFile] = {}
+        self._folder: Path | None = None
+        self._ended: dict[ParticipantId, None] = {}
+        self._clock = clock or _now
+        self._monotonic = monotonic
+        self._refreshed_at = monotonic()
         for participant, token in tokens:
             self.add(participant, token)
 
@@ -107,10 +194,12 @@ class TokenBook:
     def load(cls, config: SpaceConfig, state: Path, *, environ: Mapping[str, str] = os.environ) -> "TokenBook":
         """Return the tokens of every configured participant, and generate missing ones. Raises `TokenError`."""
         book = cls()
+        book._folder = state / "tokens"
         for participant, configured in config.participants.items():
-            book.add(participant, ensure_token(state, participant, environ=environ))
+            book.load_token(participant, state, environ=environ)
             for token in configured.tokens:
                 book.add(participant, token)
+        book.refresh()
         return book
 
     @classmethod
@@ -118,9 +207,24 @@ class TokenBook:
         """Return tokens for one run: those in space.yaml, and new ones for other participants. Stores nothing."""
         book = cls()
         for participant, configured in config.participants.items():
-            for token in configured.tokens or (secrets.token_urlsafe(TOKEN_BYTES),):
+            for token in configured.tokens or (generate_token(),):
                 book.add(participant, token)
         return book
+
+    def load_token(self, participant: str, state: Path, *, environ: Mapping[str, str] = os.environ) -> None:
+        """Accept a participant's token from the environment, else from its file, which is followed from then on.
+
+        A missing token is generated. Raises `TokenError`.
+        """
+        self.add(participant, ensure_token(state, participant, environ=environ))
+        if not environ.get(token_variable(participant), "").strip():
+            self.follow(participant, state)
+
+    def follow(self, participant: str, state: Path) -> None:
+        """Accept what the token file of a participant holds, also after it changes."""
+        path = token_path(state, participant)
+        self._files[path] = file = _WatchedFile(path, ParticipantId(participant))
+        self._reread(file)
 
     def add(self, participant: str, token: str) -> None:
         """Accept a token for a participant. Raises `TokenError` if it is empty or belongs to another participant."""
@@ -133,13 +237,21 @@ class TokenBook:
                 f"'{participant}' and '{owner[0]}' have the same token; give each its own "
                 f"({token_variable(participant)}, the token files, or 'tokens:' in space.yaml)"
             )
-        self._owners[digest] = (ParticipantId(participant), token.encode(errors="surrogatepass"))
+        self._owners[digest] = (ParticipantId(participant), _bytes(token))
         self._preferred.setdefault(participant, token)
 
     def remove(self, participant: str) -> None:
-        """Revoke every token of a participant."""
+        """Revoke every token of a participant, and follow its token file no longer."""
         self._owners = {digest: owner for digest, owner in self._owners.items() if owner[0] != participant}
+        self._files = {path: file for path, file in self._files.items() if file.participant != participant}
+        self._by_digest = {one: file for one, file in self._by_digest.items() if file.participant != participant}
         self._preferred.pop(participant, None)
+
+    def refresh(self) -> tuple[ParticipantId, ...]:
+        """Check every token file. Returns whose token ended since the last call: their connections must be closed."""
+        self._check_files()
+        ended, self._ended = tuple(self._ended), {}
+        return ended
 
     def knows(self, participant: str) -> bool:
         """Return whether this participant has a token."""
@@ -147,20 +259,106 @@ class TokenBook:
 
     def identify(self, token: str | None) -> ParticipantId | None:
         """Return the participant of a token, or None. The comparison takes constant time."""
-        if not token:
-            return None
-        owner = self._owners.get(_digest(token))
-        if owner is None or not hmac.compare_digest(owner[1], token.encode(errors="surrogatepass")):
+        owner = self._owners.get(digest) if (digest := self._current(token)) is not None else None
+        if token is None or owner is None or not hmac.compare_digest(owner[1], _bytes(token)):
             return None
         return owner[0]
+
+    def may_read(self, token: str | None) -> bool:
+        """Return whether the holder of a token may read board, events and history: a participant or an observer."""
+        if self.identify(token) is not None:
+            return True
+        observer = self._observers.get(digest) if (digest := self._current(token)) is not None else None
+        return token is not None and observer is not None and hmac.compare_digest(observer, _bytes(token))
 
     def token_of(self, participant: str) -> str | None:
         """Return the preferred token of a participant, or None."""
         return self._preferred.get(participant)
 
+    def _current(self, token: str | None) -> bytes | None:
+        """Return the digest of a token after a check of the file that it came from, or of all files if it is new."""
+        if not token:
+            return None
+        digest = _digest(token)
+        if (file := self._by_digest.get(digest)) is not None:
+            self._check(file)
+        elif digest not in self._owners and self._monotonic() - self._refreshed_at >= REFRESH_SECONDS:
+            self._check_files()
+        return digest
+
+    def _check_files(self) -> None:
+        self._refreshed_at = self._monotonic()
+        if self._folder is not None:
+            for path in self._folder.glob(f"*{_OBSERVER_SUFFIX}"):
+                self._files.setdefault(path, _WatchedFile(path, None))
+        for file in tuple(self._files.values()):
+            self._check(file)
+
+    def _check(self, file: _WatchedFile) -> None:
+        stored = file.stored
+        is_over = stored is not None and (
+            stored.has_expired(self._clock()) or (file.ends_at is not None and self._monotonic() >= file.ends_at)
+        )
+        if is_over or _mark(file.path) != file.mark:
+            self._reread(file, is_over=is_over)
+
+    def _reread(self, file: _WatchedFile, *, is_over: bool = False) -> None:
+        """Accept what a token file holds now, in place of what it held."""
+        before, file.stored, file.ends_at = file.stored, None, None
+        mark, now = _mark(file.path), self._clock()
+        try:
+            stored = read_token_file(file.path)
+            if stored is not None and not stored.has_expired(now) and not (is_over and stored == before):
+                if stored.expires_at is not None:
+                    file.ends_at = self._monotonic() + (stored.expires_at - now).total_seconds()
+                if file.participant is not None:
+                    self.add(file.participant, stored.token)
+                else:
+                    self._observers[_digest(stored.token)] = _bytes(stored.token)
+                self._by_digest[_digest(stored.token)] = file
+                file.stored = stored
+        except TokenError as error:
+            log.warning("%s", error)
+        file.mark = mark
+        if before is not None and (file.stored is None or file.stored.token != before.token):
+            self._end(file, before)
+
+    def _end(self, file: _WatchedFile, stored: StoredToken) -> None:
+        digest, participant = _digest(stored.token), file.participant
+        self._by_digest.pop(digest, None)
+        if participant is None:
+            self._observers.pop(digest, None)
+            return
+        self._owners.pop(digest, None)
+        self._ended[participant] = None
+        if self._preferred.get(participant) == stored.token:
+            del self._preferred[participant]
+            left = [
+                text.decode(errors="surrogatepass") for owner, text in self._owners.values() if owner == participant
+            ]
+            if left:
+                self._preferred[participant] = left[0]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _bytes(token: str) -> bytes:
+    return token.encode(errors="surrogatepass")
+
+
+def _mark(path: Path) -> tuple[int, ...] | None:
+    """Return what changes whenever a file is written or replaced; None without a file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
 
 def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
+    return hashlib.sha256(_bytes(token)).digest()
 
 
 def _make_private_folder(folder: Path) -> None:

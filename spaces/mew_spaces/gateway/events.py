@@ -35,7 +35,7 @@ async def event_stream(
     if since is None:
         place = history.position
         yield _board(service, place)
-    while not history.is_closed and (token is None or service.tokens.identify(token) is not None):
+    while not history.is_closed and (token is None or service.tokens.may_read(token)):
         entries = history.since(place) if place is not None else None
         if entries is None or place is None:
             place = history.position

@@ -224,6 +224,7 @@ class HttpApi:
 
     async def _post_message(self, request: Request) -> Response:
         space, sender = self._authenticate(request, request.query_params.get("space"), is_owner=True)
+        assert sender is not None
         limits = space.config.limits
         try:
             body = await _read_body(request, limits.http_body_bytes)
@@ -284,11 +285,11 @@ class HttpApi:
 
     def _authenticate(
         self, request: Request, space: str | None, *, is_owner: bool = False
-    ) -> tuple[SpaceService, ParticipantId]:
-        """Return the selected space and the participant that the token belongs to.
+    ) -> tuple[SpaceService, ParticipantId | None]:
+        """Return the selected space and the participant that the token belongs to, None for an observer.
 
-        With `is_owner`, that must be the participant in the path. Raises `ApiError`: 401 without a token, 403 if the
-        token is unknown or another participant's, 404 if the gateway has no such space.
+        With `is_owner`, that must be the participant in the path, so no observer. Raises `ApiError`: 401 without a
+        token, 403 if the token is unknown or another participant's, 404 if the gateway has no such space.
         """
         token = bearer_of(request.headers)
         if token is None:
@@ -298,8 +299,9 @@ class HttpApi:
         checked = found or self._registry.default
         participant = checked.tokens.identify(token)
         owner = _participant_in_path(request, checked) if is_owner else None
-        if participant is None or owner not in (None, participant):
-            expected = f"the token of '{owner}'" if owner is not None else "a participant's token"
+        is_allowed = participant == owner if is_owner else checked.tokens.may_read(token)
+        if not is_allowed:
+            expected = f"the token of '{owner}'" if is_owner else "the token of a participant or an observer"
             raise ApiError(403, errors.UNAUTHORIZED, f"invalid token for this space; expected {expected}")
         if found is None:
             raise ApiError(404, errors.SPACE_NOT_FOUND, f"no space '{space}' on this gateway")

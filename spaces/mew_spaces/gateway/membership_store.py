@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.state import Change, Invitation, SpaceState
 from mew_spaces.errors import SpacesError, TokenError
-from mew_spaces.gateway.auth import TokenBook, ensure_token, remove_token, store_token
+from mew_spaces.gateway.auth import TokenBook, remove_token, store_token
 from mew_spaces.log.interface import SpaceLog
 from mew_spaces.private_files import ReservedFile, replace_private_file
 
@@ -61,7 +61,7 @@ class MembershipStore:
             is_in_force = invitation.above_configured or participant not in config.participants
             if folder is not None and is_in_force:
                 tokens.remove(participant)
-                tokens.add(participant, ensure_token(folder, participant))
+                tokens.load_token(participant, folder)
 
     def reserve(self, size_bytes: int) -> None:
         """Reserve disk space for one change of up to `size_bytes`, before it is made. Raises `OSError`."""
@@ -113,6 +113,7 @@ class MembershipStore:
             return
         try:
             store_token(self._folder, participant, token)
+            self.tokens.follow(participant, self._folder)
         except (OSError, TokenError) as error:
             log.error("the token of %s is not stored and ends with this run: %s", participant, error)
 

@@ -31,7 +31,7 @@ class SpaceRegistry:
         named = self._by_name.get(name or DEFAULT_NAME)
         if named is not None or name not in (None, "", DEFAULT_NAME):
             return named
-        return next((service for service in self if service.tokens.identify(token) is not None), self.default)
+        return next((service for service in self if service.tokens.may_read(token)), self.default)
 
     @property
     def connections(self) -> int:

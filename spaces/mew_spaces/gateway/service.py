@@ -42,7 +42,7 @@ from mew_spaces.core.effects import (
 from mew_spaces.core.space import Space
 from mew_spaces.core.system_messages import NewId
 from mew_spaces.gateway.audit import AuditLog, Recipients, Transport
-from mew_spaces.gateway.auth import TOKEN_BYTES, TokenBook, space_folder
+from mew_spaces.gateway.auth import TokenBook, generate_token, space_folder
 from mew_spaces.gateway.delivery import AcceptedEnvelopes, DeliverySessions, numbered
 from mew_spaces.gateway.delivery import receipt as receipt_envelope
 from mew_spaces.gateway.log_writer import LogWriter
@@ -68,11 +68,6 @@ def new_uuid() -> str:
     return str(uuid.uuid4())
 
 
-def new_random_token() -> str:
-    """Return a new token."""
-    return secrets.token_urlsafe(TOKEN_BYTES)
-
-
 ROSTER_ENTRY_BYTES = 4096
 """How much an invitation or removal takes in the roster beyond its own size, with room to spare."""
 
@@ -89,7 +84,7 @@ class SpaceService:
         *,
         clock: Clock = now_utc,
         new_id: NewId = new_uuid,
-        new_token: NewId = new_random_token,
+        new_token: NewId = generate_token,
         epoch: str | None = None,
         space_log: SpaceLog | None = None,
         state: Path | None = None,
@@ -262,6 +257,8 @@ class SpaceService:
     def expire(self) -> None:
         """End what has expired, and check whether a full disk accepts data again. Call this regularly."""
         self._outbox.probe()
+        for participant in self.tokens.refresh():  # a token file changed, or its time is over
+            self._close_all(participant, errors.CLOSE_UNAUTHORIZED, errors.UNAUTHORIZED)
         self._perform(self.space.expire(now=self._clock()))
 
     # Questions
@@ -474,8 +471,12 @@ class SpaceService:
         """Revoke tokens, and close sockets that were superseded: the core does not know these any more."""
         self._store.revoke_tokens(participant)
         self._virtual.pop(participant, None)
+        self._close_all(participant, errors.CLOSE_REMOVED, errors.REMOVED)
+
+    def _close_all(self, participant: ParticipantId, code: int, reason: str) -> None:
         for connection in [one for one, owner in self._owners.items() if owner == participant]:
-            self._perform_one(CloseConnection(connection, errors.CLOSE_REMOVED, errors.REMOVED))
+            if connection != self._virtual.get(participant):
+                self._perform_one(CloseConnection(connection, code, reason))
 
     def _send(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         for connection in connections:

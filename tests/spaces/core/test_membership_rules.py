@@ -312,8 +312,8 @@ def test_a_right_to_kick_never_comes_from_one_who_lacks_it(above: dict[str, Any]
         driver.say(number, name, "space/invite", invited)
         for recipient in ("ada", "eve"):
             driver.say(number, name, "capability/grant", {"recipient": recipient, "capabilities": [above]})
-    for number, name in ((1, "ada"), (3, "eve"), (None, "mallory")):
-        assert driver.say(number, name, "space/kick", {"participant_id": "bob"}, to=["bob"]).accepted is None
+    for name in ("ada", "eve", "mallory"):
+        assert driver.say(None, name, "space/kick", {"participant_id": "bob"}, to=["bob"]).accepted is None
     assert driver.space.resolve("mallory") is None
     assert driver.space.resolve("bob") == "bob"
 

@@ -1,6 +1,7 @@
 """Tokens and their files."""
 
 import stat
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ from mew_spaces.errors import TokenError
 from mew_spaces.gateway.auth import (
     TokenBook,
     ensure_token,
+    observer_path,
     read_token,
     space_folder,
     state_dir,
     token_path,
     token_variable,
+    write_new_token,
 )
 
 
@@ -111,3 +114,74 @@ def test_a_removed_participant_has_no_valid_token(config: SpaceConfig) -> None:
     assert book.identify("token-of-coder") is None
     assert book.token_of("coder") is None
     assert book.token_of("ada") is not None
+
+
+class Clocks:
+    """A wall clock and a monotonic clock set by hand."""
+
+    def __init__(self) -> None:
+        self.wall, self.elapsed = datetime.now(UTC), 100.0
+
+    def book(self, folder: Path) -> TokenBook:
+        book = TokenBook(clock=lambda: self.wall, monotonic=lambda: self.elapsed)
+        book.load_token("ada", folder, environ={})
+        return book
+
+
+def test_a_deleted_token_file_ends_its_token_on_the_next_use(tmp_path: Path) -> None:
+    book = Clocks().book(tmp_path)
+    token = book.token_of("ada")
+    assert (book.identify(token), book.refresh()) == ("ada", ())
+    token_path(tmp_path, "ada").unlink()
+    assert book.identify(token) is None
+    assert (book.refresh(), book.refresh(), book.knows("ada")) == (("ada",), (), False)
+
+
+def test_a_replaced_token_file_changes_the_token(tmp_path: Path) -> None:
+    clocks = Clocks()
+    book = clocks.book(tmp_path)
+    old, new = book.token_of("ada"), write_new_token(token_path(tmp_path, "ada")).token
+    clocks.elapsed += 1
+    assert (book.identify(new), book.identify(old), book.token_of("ada")) == ("ada", None, new)
+    assert book.refresh() == ("ada",)
+
+
+@pytest.mark.parametrize(("wall", "elapsed"), [(3601, 0), (0, 3601), (-86_400, 3601), (86_400, 5)])
+def test_no_clock_change_prolongs_a_token(tmp_path: Path, wall: int, elapsed: int) -> None:
+    clocks = Clocks()
+    token = write_new_token(token_path(tmp_path, "ada"), clocks.wall + timedelta(hours=1)).token
+    book = clocks.book(tmp_path)
+    assert book.identify(token) == "ada"
+    clocks.wall += timedelta(seconds=wall)
+    clocks.elapsed += elapsed
+    assert book.identify(token) is None
+    assert book.refresh() == ("ada",)
+    clocks.wall = datetime.now(UTC) - timedelta(days=9)
+    assert book.identify(token) is None
+    assert book.identify(token) is None
+
+
+def test_an_expired_token_is_replaced_when_a_gateway_starts(tmp_path: Path) -> None:
+    expired = write_new_token(token_path(tmp_path, "ada"), datetime.now(UTC) - timedelta(seconds=1)).token
+    book = Clocks().book(tmp_path)
+    assert book.identify(expired) is None
+    assert book.identify(ensure_token(tmp_path, "ada", environ={})) == "ada"
+
+
+def test_an_observer_may_read_and_is_no_participant(tmp_path: Path, config: SpaceConfig) -> None:
+    token = write_new_token(observer_path(tmp_path, "screen")).token
+    book = TokenBook.load(config, tmp_path, environ={})
+    assert (book.may_read(token), book.identify(token)) == (True, None)
+    assert book.may_read(book.token_of("ada"))
+    observer_path(tmp_path, "screen").unlink()
+    assert not book.may_read(token)
+
+
+def test_a_removed_participant_cannot_return_by_its_token_file(tmp_path: Path) -> None:
+    clocks = Clocks()
+    book = clocks.book(tmp_path)
+    book.remove("ada")
+    token = write_new_token(token_path(tmp_path, "ada")).token
+    clocks.elapsed += 1
+    assert book.identify(token) is None
+    assert book.refresh() == ()

@@ -1,4 +1,4 @@
-"""`mew token create`."""
+"""`mew token`: create, list, rotate, revoke."""
 
 import json
 from pathlib import Path
@@ -35,3 +35,44 @@ async def test_token_needs_a_space() -> None:
     outcome = await mew("token", "create", "-p", "ada")
     assert "no space.yaml here" in outcome.err
     assert outcome.code == 2
+
+
+async def test_rotated_token_is_new_and_revoked_token_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text(SPACE)
+    path = tmp_path / ".mew" / "tokens" / "ada.token"
+    first = (await mew("token", "create", "-p", "ada")).out
+    second = (await mew("token", "rotate", "-p", "ada")).out
+    assert first != second
+    assert path.read_text() == second
+    assert (await mew("token", "revoke", "-p", "ada")).out == "ada: token revoked\n"
+    assert not path.exists()
+    for command in ("rotate", "revoke"):
+        outcome = await mew("token", command, "-p", "ada")
+        assert outcome.code == 2
+        assert "no such token" in outcome.err
+
+
+async def test_expiry_is_stored_and_listed(tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text(SPACE)
+    await mew("token", "create", "-p", "code-reviewer")
+    token = (await mew("token", "create", "-p", "ada", "--expires", "8h")).out.strip()
+    await mew("token", "create", "--observer", "screen")
+    listed = json.loads((await mew("token", "list", "--output", "json")).out)
+    assert [(row["id"], row["role"], row["expires_at"] is not None, row["expired"]) for row in listed] == [
+        ("ada", "participant", True, False),
+        ("code-reviewer", "participant", False, False),
+        ("screen", "observer", False, False),
+    ]
+    shown = (await mew("token", "list")).out
+    assert "ada  participant  expires " in shown
+    assert token not in shown
+    assert (await mew("token", "create", "-p", "ada")).out.strip() == token
+    wrong = await mew("token", "create", "-p", "ada", "--expires", "soon")
+    assert wrong.code == 2
+    assert "such as 8h" in wrong.err
+
+
+async def test_token_command_needs_one_holder_with_a_safe_name(tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text(SPACE)
+    for arguments in ((), ("-p", "ada", "--observer", "screen"), ("--observer", "../up")):
+        assert (await mew("token", "create", *arguments)).code == 2

@@ -1,0 +1,58 @@
+"""Token files of a running gateway: what changes on the disk counts at once."""
+
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from mew_spaces.config.loading import SpaceConfig
+from mew_spaces.gateway.auth import observer_path, token_path, write_new_token
+from mew_spaces.gateway.gateway import serve_gateway
+
+from tests.support.gateway_client import joined, opened
+
+CHAT = {"kind": "chat", "payload": {"text": "x"}}
+
+
+@pytest.mark.parametrize("change", ["deleted", "replaced"])
+async def test_a_changed_token_file_closes_the_sockets_of_its_participant(
+    config: SpaceConfig, tmp_path: Path, change: str
+) -> None:
+    async with serve_gateway(config, state=tmp_path) as gateway:
+        old = {"authorization": f"Bearer {gateway.token_of('ada')}"}
+        path = token_path(tmp_path, "ada")
+        async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
+            new = write_new_token(path).token if change == "replaced" else None
+            if new is None:
+                path.unlink()
+            with anyio.fail_after(10):
+                assert await ada.closing() == (4401, "unauthorized")
+                await bob.until("system/presence")
+        async with httpx2.AsyncClient(base_url=gateway.url, timeout=10, trust_env=False) as http:
+            assert (await http.post("/participants/ada/messages", headers=old, json=CHAT)).status_code == 403
+            assert (await http.get("/spaces/demo/context", headers=old)).status_code == 403
+            if new is not None:
+                mine = {"authorization": f"Bearer {new}"}
+                assert (await http.post("/participants/ada/messages", headers=mine, json=CHAT)).status_code == 200
+
+
+async def test_an_observer_reads_board_and_events_and_sends_nothing(config: SpaceConfig, tmp_path: Path) -> None:
+    async with (
+        serve_gateway(config, state=tmp_path) as gateway,
+        httpx2.AsyncClient(base_url=gateway.url, timeout=10, trust_env=False) as http,
+    ):
+        token = write_new_token(observer_path(tmp_path, "screen")).token
+        mine = {"authorization": f"Bearer {token}"}
+        with anyio.fail_after(10):
+            while (await http.get("/spaces/demo/context", headers=mine)).status_code != 200:
+                await anyio.sleep(0.05)
+        async with http.stream("GET", "/spaces/demo/events", headers=mine) as events:
+            assert events.status_code == 200
+        for name in ("ada", "screen"):
+            sent = await http.post(f"/participants/{name}/messages", headers=mine, json=CHAT)
+            polled = await http.get(f"/participants/{name}/messages", headers=mine)
+            assert (sent.status_code, polled.status_code) == (403, 403)
+        with anyio.fail_after(10):
+            async with opened(gateway, "ada") as socket:
+                await socket.join(token)
+                assert (await socket.closing())[0] == 4401
