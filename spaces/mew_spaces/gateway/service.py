@@ -474,9 +474,9 @@ class SpaceService:
         self._close_all(participant, errors.CLOSE_REMOVED, errors.REMOVED)
 
     def _close_all(self, participant: ParticipantId, code: int, reason: str) -> None:
-        for connection in [one for one, owner in self._owners.items() if owner == participant]:
-            if connection != self._virtual.get(participant):
-                self._perform_one(CloseConnection(connection, code, reason))
+        kept = self._virtual.get(participant)
+        for connection in [one for one, owner in self._owners.items() if owner == participant and one != kept]:
+            self._perform_one(CloseConnection(connection, code, reason))
 
     def _send(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         for connection in connections:
@@ -495,7 +495,6 @@ class SpaceService:
         effect = self.space.compose_error(
             connection, errors.SLOW_CONSUMER, message, now=self._clock(), participant=participant
         )
-        channel.close_with_message(
-            frame_json(effect.envelope.encode()), errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER
-        )
+        data = frame_json(effect.envelope.encode())
+        channel.close_with_message(data, errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
         self.leave(connection)
