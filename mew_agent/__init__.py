@@ -36,8 +36,8 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.agent.agent import Agent as Agent
     from mew_agent.agent.agent import run_agent as run_agent
     from mew_agent.config.agent_config import AgentConfig as AgentConfig
+    from mew_agent.context.sqlite_store import SqliteStore as SqliteStore
     from mew_agent.context.store import MemoryStore as MemoryStore
-    from mew_agent.context.store import SqliteStore as SqliteStore
     from mew_agent.context.store import Store as Store
     from mew_agent.context.window import Compression as Compression
     from mew_agent.context.window import Occupancy as Occupancy
@@ -142,7 +142,8 @@ _NAMES_OF = {
     "mew_agent.conversation.context_view": "ContextView UsagePoint",
     "mew_agent.simple_agents.fulfiller": "Fulfiller",
     "mew_agent.simple_agents.fulfiller_policy": "FulfillerPolicy",
-    "mew_agent.context.store": "MemoryStore SqliteStore Store",
+    "mew_agent.context.sqlite_store": "SqliteStore",
+    "mew_agent.context.store": "MemoryStore Store",
     "mew_protocol.context_report": "ContextReport",
     "mew_protocol.envelope": "Envelope",
     "mew_protocol.payloads.participant": "CompactDone Status",

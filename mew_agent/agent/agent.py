@@ -15,6 +15,7 @@ import anyio.abc
 from mew_protocol import kinds
 from mew_protocol.agent_settings import REHEARSAL
 from mew_protocol.envelope import Envelope
+from mew_protocol.join import DeliveryRequest
 
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools, context_line
@@ -27,15 +28,15 @@ from mew_agent.agent.resources import AgentResources, check_provider, open_resou
 from mew_agent.agent.turn import Turn
 from mew_agent.config.agent_config import AgentConfig, check_model_source, chosen_policy, load_agent_config
 from mew_agent.context.history import History
-from mew_agent.context.store import MemoryStore, Store
+from mew_agent.context.store import InboxChange, MemoryStore, Store, StoredChat
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.context_view import ContextView
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ContextEvent, ConversationEvent, StatusChanged
 from mew_agent.conversation.options import CALL_BOUND_SECONDS, ConversationOptions
-from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT
-from mew_agent.errors import GatewayError, MewAgentError, NotPermitted
+from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT, TOO_OLD
+from mew_agent.errors import GatewayError, MewAgentError, NotConfirmed, NotConnected, NotPermitted
 from mew_agent.model.interface import Model
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
@@ -46,6 +47,9 @@ from mew_agent.tools.sources import AgentTools, OwnTools
 logger = logging.getLogger("mew_agent.agent.agent")
 
 ContextEventHandler = Callable[[ContextEvent], Coroutine[Any, Any, None]]
+
+RETRY_SECONDS = 1.0
+"""Pause before an answer is sent again that the gateway did not confirm."""
 
 DISCOVERY_SECONDS = 5.0
 """How long an answer waits for peers that have not listed their tools yet. Each peer delays at most one answer."""
@@ -120,7 +124,7 @@ class Agent(Participant):
             self.tools.specs,
             purpose=config.system_prompt or "",
         )
-        self._inbox = Inbox(config.id, address_filter, answers=config.auto_respond)
+        self._inbox = Inbox(config.id, address_filter, self.conversation.state.store, answers=config.auto_respond)
         self._resources: AgentResources | None = None
         needs_reminders = self.conversation.needs_reminder_tools
         if needs_reminders if config.reminders is None else config.reminders:
@@ -167,6 +171,9 @@ class Agent(Participant):
             await check_provider(self.config, self._model)
             if self._resources is not None:
                 await self.conversation.load()
+            position = await self._inbox.load()
+            if position is not None:
+                self.session.client.first_delivery = DeliveryRequest(since=position)
             return await super().__aenter__()
         except BaseException:
             if self._resources is not None:
@@ -211,29 +218,69 @@ class Agent(Participant):
     # -- what the participant and the conversation call --------------------------------------------------
 
     async def joined(self) -> None:
-        """Send the status right after the welcome; after a lost connection it says so."""
-        self.start_soon(self.control.announce, "rejoined" if self._was_joined else None)
+        """Send the status right after the welcome; it says if the connection was lost or the process was killed."""
+        if self._was_joined:
+            self.start_soon(self.control.announce, "rejoined")
+            return
         self._was_joined = True
+        welcome = self.session.client.arrived.message
+        if isinstance(welcome, Envelope):
+            self.start_soon(self._close_abandoned_streams, welcome)
+        if interrupted := tuple(chat.envelope.id for chat in self._inbox.interrupted):
+            self.start_soon(self.control.announce, "restarted", interrupted)
+        else:
+            self.start_soon(self.control.announce)
 
     async def receive(self, envelope: Envelope) -> None:
         """Queue chats, and cancel what a participant cancels."""
-        if envelope.sender == self.id:
-            return
+        position = self.session.client.arrived.position
         turn = self._turn
         match envelope.kind:
+            case _ if envelope.sender == self.id:
+                pass
             case kinds.CHAT:
-                answer = self._inbox.add(envelope, is_busy=turn is not None or self.control.is_paused)
-                if answer is not None:
-                    self.start_soon(self._acknowledge, envelope, answer)
+                await self._add_chat(envelope, is_busy=turn is not None or self.control.is_paused)
             case kinds.CHAT_CANCEL:
-                self._inbox.cancel(envelope)
+                await self._inbox.cancel(envelope, position=position)
                 if turn is not None and is_about(envelope, turn.chat):
                     turn.cancel(_cancel_reason(envelope))
             case kinds.REASONING_CANCEL if turn is not None and turn.reasoning_id is not None:
                 if envelope.context == turn.reasoning_id:
+                    await self._inbox.mark_cancelled(position)
                     turn.cancel(_cancel_reason(envelope))
             case _:
-                return
+                pass
+        await self._inbox.reached(position)
+
+    async def receive_past(self, envelope: Envelope) -> None:
+        """Queue chats that were sent while no process of this agent ran. Controls from that time are not carried out.
+
+        Our own answers from that time are those that an earlier process sent in its last moments.
+        """
+        position = self.session.client.arrived.position
+        match envelope.kind:
+            case kinds.CHAT if envelope.sender == self.id:
+                await self._inbox.forget_answered(envelope)
+            case kinds.CHAT:
+                await self._add_chat(envelope, is_busy=True, is_past=True)
+            case kinds.CHAT_CANCEL:
+                await self._inbox.cancel(envelope, position=position)
+            case _:
+                pass
+        await self._inbox.reached(position)
+
+    async def _add_chat(self, chat: Envelope, *, is_busy: bool, is_past: bool = False) -> None:
+        position = self.session.client.arrived.position
+        status = await self._inbox.add(chat, is_busy=is_busy, position=position, is_past=is_past)
+        if status is not None:
+            self.start_soon(self._acknowledge, chat, status)
+
+    async def _close_abandoned_streams(self, welcome: Envelope) -> None:
+        """Close the streams of an earlier process that the gateway has not missed yet."""
+        for stream in welcome.body.get("active_streams") or ():
+            if isinstance(stream, dict) and stream.get("owner") == self.id:
+                payload = {"stream_id": stream.get("stream_id"), "reason": "the agent restarted"}
+                await self.send(kinds.STREAM_CLOSE, payload)
 
     async def close_streams(self, reason: str) -> None:
         """Close the stream of the running turn."""
@@ -252,23 +299,32 @@ class Agent(Participant):
     # -- work --------------------------------------------------------------------------------------------
 
     async def _answer_chats(self) -> None:
+        # A question that is cancelled or answered further on in what was missed must not be begun.
+        await self.session.client.until_caught_up()
         while True:
             chat = await self._inbox.next(self.messenger.until_active)
             self._turn = self._turn_for(chat)
             try:
                 await self._answer(self._turn)
+            except (NotConnected, NotConfirmed) as error:
+                logger.warning("answer to '%s' not sent yet: %s", chat.envelope.sender, error)
+                self._inbox.put_back(self._turn.question)
+                await anyio.sleep(RETRY_SECONDS)
+                continue
             except (GatewayError, NotPermitted) as error:
-                logger.warning("answer to '%s' not sent: %s", chat.sender, error)
+                logger.warning("answer to '%s' not sent: %s", chat.envelope.sender, error)
             except Exception:  # a failure in one chat must not end the others
-                logger.exception("failed to answer a chat from '%s'", chat.sender)
+                logger.exception("failed to answer a chat from '%s'", chat.envelope.sender)
             finally:
                 self._turn = None
+            await self._inbox.finish(chat)
 
-    def _turn_for(self, chat: Envelope) -> Turn:
+    def _turn_for(self, chat: StoredChat) -> Turn:
         return Turn(
             self,
             self.conversation,
             self.tools,
+            self._inbox,
             chat,
             max_iterations=self.config.max_iterations,
             show_reasoning=self.config.reasoning_enabled,
@@ -279,9 +335,15 @@ class Agent(Participant):
     async def _answer(self, turn: Turn) -> None:
         """Add what was said before a chat, answer the chat, and then carry out what the policy decided."""
         state = self.conversation.state
-        for remark in self._inbox.take_overheard():
-            text = str(remark.body["text"])
-            await state.add_user_message(text, sender=remark.sender, envelope_id=remark.id)
+        question = turn.question
+        if self._inbox.is_outdated(question, self.config.max_question_age_seconds):
+            await self._answer_outdated(turn)
+            return
+        if question.state == "queued":
+            for remark in self._inbox.take_overheard():
+                said, removed = remark.envelope, InboxChange(removed=(remark.number,))
+                text = str(said.body["text"])
+                await state.add_user_message(text, sender=said.sender, envelope_id=said.id, inbox=removed)
         await self.discovery.wait_for_first_answers(DISCOVERY_SECONDS)
         if state.window_unknown:
             await self._discover_window()
@@ -292,6 +354,14 @@ class Agent(Participant):
         await self.conversation.apply_pending()
         if self.config.upkeep and not self._inbox and not self.control.is_paused:
             await run_maintenance(self.conversation, max_iterations=self.config.max_iterations)
+
+    async def _answer_outdated(self, turn: Turn) -> None:
+        """Decline a question that waited too long for this process; one that names no one is only kept in mind."""
+        if not turn.chat.names(self.id):
+            await self._inbox.remember(turn.question)
+            return
+        hours = self.config.max_question_age_seconds / 3600
+        await turn.run(TOO_OLD.format(age=f"more than {hours:g} h"))
 
     def _reserved_tool_names(self) -> frozenset[str]:
         """Names of the agent's own tools, which no peer's tool may have."""

@@ -1,39 +1,95 @@
 """The chats that arrive at an agent: a queue of those to answer, and a memory of those to keep in mind.
 
-Owns the limits of both, and that only the sender of a chat can cancel it. Does not decide which chats are for the agent
-(see `AddressFilter`), and sends nothing.
+Owns the limits of both, that only the sender of a chat can cancel it, and that every change is in the store before
+anything else happens: a process that is killed finds each chat as far as it had come. Does not decide which chats are
+for the agent (see `AddressFilter`), and sends nothing.
 """
 
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import UUID, uuid5
 
 import anyio
 from mew_protocol.envelope import Envelope
+from mew_protocol.position import Position
 
 from mew_agent.agent.address_filter import AddressFilter
+from mew_agent.context.store import InboxChange, Store, StoredChat, StoreUnusable
+
+logger = logging.getLogger("mew_agent.agent.inbox")
 
 MAX_QUEUED_CHATS = 100
 
 MAX_OVERHEARD_CHATS = 200
 """Above this limit the oldest overheard chats are forgotten."""
 
+POSITION_EVERY = 200
+"""After how many envelopes without a chat the position is stored; a restart receives at most these again."""
+
+_NAMESPACE = UUID("5f0f3c3e-55a0-4c55-9d5c-0d6f6f0a4c0b")
+
 
 class Inbox:
     """The inbox of one agent; its length is the number of queued chats. With `answers` False it queues none."""
 
-    def __init__(self, agent_id: str, address_filter: AddressFilter, *, answers: bool) -> None:
+    def __init__(self, agent_id: str, address_filter: AddressFilter, store: Store, *, answers: bool) -> None:
         self._agent_id = agent_id
         self._filter = address_filter
+        self._store = store
         self._answers = answers
-        self._queued: deque[Envelope] = deque()
-        self._overheard: deque[Envelope] = deque(maxlen=MAX_OVERHEARD_CHATS)
+        self._queued: deque[StoredChat] = deque()
+        self._overheard: deque[StoredChat] = deque()
+        self._current: StoredChat | None = None
+        self._restored: set[int] = set()
+        self._next_number = 0
+        self._stored_position: str | None = None
         self._arrived = anyio.Event()
 
     def __len__(self) -> int:
         return len(self._queued)
 
-    def add(self, chat: Envelope, *, is_busy: bool) -> str | None:
-        """Queue or remember a chat. Returns the status to acknowledge it with: queued or refused; None for none."""
+    # -- restarts ----------------------------------------------------------------------------------------
+
+    async def load(self) -> str | None:
+        """Load what an earlier process left. Returns the position it had reached, None if it never joined."""
+        stored = await self._store.load_inbox()
+        chats = sorted(stored.chats, key=lambda chat: (chat.state == "queued", chat.number))
+        self._overheard.extend(chat for chat in chats if chat.state == "overheard")
+        self._queued.extend(chat for chat in chats if chat.state != "overheard")
+        self._restored = {chat.number for chat in chats}
+        self._next_number = max(self._restored, default=-1) + 1
+        self._stored_position = stored.position
+        if self._queued:
+            self._arrived.set()
+        return stored.position
+
+    @property
+    def interrupted(self) -> tuple[StoredChat, ...]:
+        """The chats that an earlier process had begun to answer."""
+        return tuple(chat for chat in self._queued if chat.state in ("answering", "cancelled"))
+
+    def is_outdated(self, chat: StoredChat, max_age_seconds: float) -> bool:
+        """Whether a chat from before the start is older than this; chats that arrived since then never are."""
+        if chat.number not in self._restored or chat.state == "answered":
+            return False
+        try:
+            sent = datetime.fromisoformat(chat.envelope.ts)
+        except ValueError:
+            return False
+        return (datetime.now(UTC) - sent.astimezone(UTC)).total_seconds() > max_age_seconds
+
+    # -- what arrives ------------------------------------------------------------------------------------
+
+    async def add(
+        self, chat: Envelope, *, is_busy: bool, position: Position | None = None, is_past: bool = False
+    ) -> str | None:
+        """Queue or remember a chat. Returns the status to acknowledge it with: queued or refused; None for none.
+
+        `position` is the chat's place in the space. `is_past`: it was sent before this process joined.
+        """
         text = chat.body.get("text")
         if not isinstance(text, str) or not text:
             return None
@@ -41,25 +97,58 @@ class Inbox:
         is_for_us = self._filter.check_rules(chat) if self._answers else False
         if is_for_us is None and is_full:
             is_for_us = False
-        if is_for_us is False:
-            if chat.is_for(self._agent_id):
-                self._overheard.append(chat)
+        if is_for_us is False and not chat.is_for(self._agent_id):
             return None
-        if is_full:
+        if is_for_us is not False and is_full:
+            await self._change(InboxChange(position=None if position is None else str(position)))
             return f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
+        stored = StoredChat(self._next_number, chat, position=None if position is None else str(position))
+        self._next_number += 1
+        if is_past:
+            self._restored.add(stored.number)
+        if is_for_us is False:
+            await self._add_overheard(stored, stored.position)
+            return None
+        await self._change(InboxChange((stored,), position=stored.position))
         has_to_wait = is_busy or len(self._queued) > 0
-        self._queued.append(chat)
+        self._queued.append(stored)
         self._arrived.set()
         return "queued" if is_for_us and has_to_wait else None
 
-    def cancel(self, cancel: Envelope) -> None:
-        """Remove the queued chats that a `chat/cancel` refers to."""
-        self._queued = deque(chat for chat in self._queued if not is_about(cancel, chat))
+    async def cancel(self, cancel: Envelope, *, position: Position | None = None) -> None:
+        """Remove the queued chats that a `chat/cancel` refers to, and mark the one being answered as cancelled."""
+        gone = [chat for chat in self._queued if is_about(cancel, chat.envelope) and chat.state == "queued"]
+        self._queued = deque(chat for chat in self._queued if chat not in gone)
+        current = self._current
+        if current is not None and is_about(cancel, current.envelope):
+            await self.mark_cancelled(position)
+        if gone:
+            numbers = tuple(chat.number for chat in gone)
+            await self._change(InboxChange(removed=numbers, position=None if position is None else str(position)))
 
-    async def next(self, until_active: Callable[[], Awaitable[None]]) -> Envelope:
+    async def reached(self, position: Position | None) -> None:
+        """Everything up to this position is handled. Stored now and then; chats store theirs at once."""
+        stored = None if self._stored_position is None else Position.parse(self._stored_position)
+        if position is None or position == stored:
+            return
+        is_same_epoch = stored is not None and stored.epoch == position.epoch
+        if stored is None or not is_same_epoch or position.sequence - stored.sequence >= POSITION_EVERY:
+            await self._change(InboxChange(position=str(position)))
+
+    async def forget_answered(self, answer: Envelope) -> None:
+        """Remove the chat that an earlier process answered with this envelope, although it could not record that."""
+        for chat in tuple(self._queued):
+            if self.answer_id(chat) == answer.id:
+                self._queued.remove(chat)
+                await self._change(InboxChange(removed=(chat.number,)))
+
+    # -- answering ---------------------------------------------------------------------------------------
+
+    async def next(self, until_active: Callable[[], Awaitable[None]]) -> StoredChat:
         """Wait for the next chat that is for the agent, and until the agent is active.
 
-        A chat stays in the queue, where it can be cancelled, until it is clear that it is for the agent.
+        A chat stays in the queue, where it can be cancelled, until it is clear that it is for the agent. It stays in
+        the store until `finish`.
         """
         while True:
             while not self._queued:
@@ -69,18 +158,105 @@ class Inbox:
             if not self._queued:
                 continue
             chat = self._queued[0]
-            is_for_us = await self._filter.is_for_us(chat)
+            is_for_us = chat.state != "queued" or await self._filter.is_for_us(chat.envelope)
             if not self._queued or self._queued[0] is not chat:
                 continue  # cancelled meanwhile
             self._queued.popleft()
             if is_for_us:
+                self._current = chat
                 return chat
-            self._overheard.append(chat)
+            await self._add_overheard(chat)
 
-    def take_overheard(self) -> Iterator[Envelope]:
-        """Remove and return the overheard chats, oldest first."""
+    async def begin(self, chat: StoredChat, turn: int, first_seq: int) -> StoredChat:
+        """Record that a chat is being answered once more, in this turn, with the items from `first_seq` on."""
+        begun = replace(chat, state="answering", turn=turn, first_seq=first_seq, attempts=chat.attempts + 1)
+        return await self._update(begun)
+
+    async def keep_answer(self, chat: StoredChat, text: str) -> StoredChat:
+        """Keep the finished answer until the gateway has confirmed it."""
+        return await self._update(replace(chat, state="answered", answer=text))
+
+    async def mark_cancelled(self, position: Position | None = None) -> None:
+        """Record that the chat being answered was cancelled: a restarted process does not answer it either."""
+        if self._current is not None:
+            self._current = replace(self._current, state="cancelled")
+            await self._change(InboxChange((self._current,), position=None if position is None else str(position)))
+
+    async def finish(self, chat: StoredChat) -> None:
+        """Remove a chat that needs nothing more; does nothing for one that was put back or is remembered."""
+        if self._current is None:
+            return
+        self._current = None
+        self._restored.discard(chat.number)
+        await self._change(InboxChange(removed=(chat.number,)))
+
+    def put_back(self, chat: StoredChat) -> None:
+        """Return a chat to the head of the queue."""
+        self._current = None
+        self._queued.appendleft(chat)
+        self._arrived.set()
+
+    def take_overheard(self) -> Iterator[StoredChat]:
+        """Remove and return the overheard chats, oldest first. They stay in the store."""
         while self._overheard:
             yield self._overheard.popleft()
+
+    async def remember(self, chat: StoredChat) -> None:
+        """Keep a chat in mind instead of answering it."""
+        self._current = None
+        await self._add_overheard(chat)
+
+    # -- ids ---------------------------------------------------------------------------------------------
+
+    def answer_id(self, chat: StoredChat) -> str:
+        """The id of the answer to a chat: the same after a restart, so that the gateway recognises a repetition."""
+        return self._id_about(chat, "answer")
+
+    def reasoning_id(self, chat: StoredChat) -> str:
+        """The id of the reasoning of the newest attempt."""
+        return self._id_about(chat, f"reasoning {chat.attempts}")
+
+    def conclusion_id(self, chat: StoredChat) -> str:
+        """The id of the conclusion of that reasoning."""
+        return self._id_about(chat, f"conclusion {chat.attempts}")
+
+    def _id_about(self, chat: StoredChat, what: str) -> str:
+        asked = chat.envelope
+        # Some clients count their ids from 1 at every start, so an id alone does not identify a chat.
+        place = chat.position or f"#{chat.number}"
+        return str(uuid5(_NAMESPACE, "\n".join((self._agent_id, asked.sender, asked.id, asked.ts, place, what))))
+
+    # -- storing -----------------------------------------------------------------------------------------
+
+    async def _add_overheard(self, chat: StoredChat, position: str | None = None) -> None:
+        chat = replace(chat, state="overheard")
+        self._overheard.append(chat)
+        forgotten = [self._overheard.popleft().number for _ in range(len(self._overheard) - MAX_OVERHEARD_CHATS)]
+        await self._change(InboxChange((chat,), tuple(forgotten), position))
+
+    async def _update(self, chat: StoredChat) -> StoredChat:
+        if self._current is not None and self._current.state == "cancelled":
+            chat = replace(chat, state="cancelled")
+        self._current = chat
+        await self._change(InboxChange((chat,)))
+        return chat
+
+    async def _change(self, change: InboxChange) -> None:
+        """Store a change. If the store fails, the agent still answers; only a restart would forget it."""
+        # Nothing may move the position back: a chat that waited for its classification is older than the newest.
+        if change.position is not None and not self._is_news(change.position):
+            change = replace(change, position=None)
+        try:
+            await self._store.change_inbox(change)
+        except StoreUnusable as error:
+            logger.warning("inbox not stored: %s", error)
+            return
+        self._stored_position = change.position or self._stored_position
+
+    def _is_news(self, position: str) -> bool:
+        new = Position.parse(position)
+        old = None if self._stored_position is None else Position.parse(self._stored_position)
+        return new is not None and (old is None or old.epoch != new.epoch or new.sequence > old.sequence)
 
 
 def is_about(cancel: Envelope, chat: Envelope) -> bool:

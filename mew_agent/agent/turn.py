@@ -1,8 +1,8 @@
 """One turn: answers a chat with model calls and tools.
 
 Owns the order of the envelopes that peers see: acknowledge, reasoning/start, the thoughts of each model call, exactly
-one reasoning/conclusion, and the final chat, correlated with the question. Does not know what is in context or whether
-it fits; the conversation does.
+one reasoning/conclusion, and the final chat, correlated with the question; and how a turn continues that a killed
+process began. Does not know what is in context or whether it fits; the conversation does.
 """
 
 import logging
@@ -12,8 +12,9 @@ from typing import Any
 
 import anyio
 from mew_protocol import kinds
-from mew_protocol.envelope import Envelope
 
+from mew_agent.agent.inbox import Inbox
+from mew_agent.context.store import StoredChat
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, ReplyNotice
 from mew_agent.conversation.model_calls import CallInterrupted
@@ -21,6 +22,7 @@ from mew_agent.conversation.overflow import cut_reason
 from mew_agent.conversation.texts import (
     CANCELLED_RESULT,
     EMPTY_ANSWER,
+    GAVE_UP,
     TOO_LONG,
     TOO_MANY_STEPS,
     context_sentence,
@@ -28,7 +30,7 @@ from mew_agent.conversation.texts import (
     does_not_fit_text,
     failed_call_text,
 )
-from mew_agent.errors import ContextOverflow, GatewayError, ModelError, NotConnected, NotPermitted, PolicyStopped
+from mew_agent.errors import ContextOverflow, GatewayError, ModelError, NotPermitted, PolicyStopped
 from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import ReasoningStream
@@ -38,26 +40,31 @@ from mew_agent.tools.sources import AgentTools, CallContext
 logger = logging.getLogger("mew_agent.agent.turn")
 
 MAX_INTERRUPTIONS = 3
+MAX_ATTEMPTS = 5
+"""How many processes may begin to answer one question, in case that it is the question that ends them."""
+
 ANSWER_SECONDS = 300.0
-"""How long an answer waits for a lost gateway to return; then it is dropped."""
+"""How long an answer waits for a lost gateway to return; then the next attempt begins."""
 
 OPTIONAL_SECONDS = 5.0
 """The same for acknowledgements and reasoning envelopes."""
 
 MAX_REASON_CHARS = 120
+INTERRUPTED = "I was restarted while I worked on this; I continue."
 NO_ROOM = "I could not make room either ({problem}), so I left your message out; please send it again later."
 INTERNAL_FAILURE = "Something inside me failed ({name}); my log says more."
 
 
 class Turn:
-    """Answers one chat. `run` returns when the answer is sent or the turn is cancelled."""
+    """Answers one chat. `run` returns when the answer is confirmed or the turn is cancelled."""
 
     def __init__(
         self,
         participant: Participant,
         conversation: Conversation,
         tools: AgentTools,
-        chat: Envelope,
+        inbox: Inbox,
+        question: StoredChat,
         *,
         max_iterations: int,
         show_reasoning: bool,
@@ -69,7 +76,9 @@ class Turn:
         self._conversation = conversation
         self._state = conversation.state
         self._tools = tools
-        self.chat = chat
+        self._inbox = inbox
+        self.question = question
+        self.chat = question.envelope
         self._max_iterations = max_iterations
         self._max_seconds = max_seconds
         self._prefix = prefix
@@ -90,21 +99,69 @@ class Turn:
         if self._stream is not None:
             await self._stream.aclose(reason)
 
-    async def run(self) -> None:
-        """Answer the chat. Raises a `GatewayError` if the connection is lost for good."""
-        await self._send_optional(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"})
-        self._turn = await self._conversation.begin_turn()
-        with self._conversation.events.subscribed(self._show_notice):
-            answer = await self._answer()
-        await self._conclude(answer)
-        if answer is not None:
-            await self._participant.send(
+    async def run(self, instead: str | None = None) -> None:
+        """Answer the chat, with the text `instead` of a model call if it is given.
+
+        Raises the `GatewayError` because of which the finished answer could not be sent.
+        """
+        was_begun = self.question.state == "answering"
+        if self.question.state != "queued":
+            await self._conclude_for_killed_process()
+        if was_begun and self.question.attempts >= MAX_ATTEMPTS:
+            instead = GAVE_UP.format(count=self.question.attempts)
+        if instead is not None:
+            self.question = await self._inbox.keep_answer(self.question, instead)
+        if self.question.state in ("queued", "answering"):
+            await self._send_optional(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"})
+            await self._begin(was_begun=was_begun)
+            with self._conversation.events.subscribed(self._show_notice):
+                answer = await self._answer()
+            if answer is not None:
+                answer = answer or EMPTY_ANSWER
+                self.question = await self._inbox.keep_answer(self.question, answer)
+            await self._conclude(answer)
+        await self._send_answer()
+
+    async def _conclude_for_killed_process(self) -> None:
+        """Conclude the reasoning that a killed process left open. The gateway drops a conclusion that it knows."""
+        if not self._show_reasoning or not self.question.attempts:
+            return
+        self.reasoning_id = self._inbox.reasoning_id(self.question)
+        if self.question.state == "answering":
+            await self._send_conclusion({"message": INTERRUPTED, "interrupted": True})
+        else:
+            await self._send_conclusion(self._conclusion_of(self.question.answer))
+        self.reasoning_id = None
+
+    async def _begin(self, *, was_begun: bool) -> None:
+        """Begin the turn, or continue the one that a killed process began."""
+        question, history = self.question, self._conversation.history
+        self._turn = await self._conversation.begin_turn(resumed=question.turn if was_begun else None)
+        if self._turn == question.turn:
+            chat = self.chat
+            self._question_seq = next(
+                (
+                    item.seq
+                    for item in history.items
+                    if item.seq >= question.first_seq
+                    and (item.role, item.envelope_id, item.name) == ("user", chat.id, chat.sender)
+                ),
+                -1,
+            )
+            self.question = await self._inbox.begin(question, self._turn, question.first_seq)
+        else:
+            self.question = await self._inbox.begin(question, self._turn, history.next_seq)
+
+    async def _send_answer(self) -> None:
+        if self.question.answer is not None:
+            answer = self._participant.messenger.draft(
                 kinds.CHAT,
-                {"text": answer or EMPTY_ANSWER},
+                {"text": self.question.answer},
                 to=(self.chat.sender,),
                 correlation_id=(self.chat.id,),
-                wait_seconds=ANSWER_SECONDS,
+                id=self._inbox.answer_id(self.question),
             )
+            await self._participant.messenger.send_envelope(answer, wait_seconds=ANSWER_SECONDS)
 
     # -- model calls and tools ---------------------------------------------------------------------------
 
@@ -129,6 +186,8 @@ class Turn:
         return answer
 
     async def _call_until_answered(self) -> str:
+        if (kept := await self._kept_reply()) is not None:
+            return await self._complete(kept)
         interruptions = 0
         for _ in range(self._max_iterations):
             await self._participant.messenger.until_active()
@@ -149,6 +208,15 @@ class Turn:
         logger.warning("turn stopped after %d model calls", self._max_iterations)
         await self._conversation.emit_status(f"turn_stopped:after {self._max_iterations} steps")
         return TOO_MANY_STEPS.format(count=self._max_iterations)
+
+    async def _kept_reply(self) -> ModelReply | None:
+        """The reply that a killed process had received and not sent; None if there is none."""
+        items = [item for item in self._conversation.history.items if item.seq >= self.question.first_seq]
+        if not items or items[-1].role != "assistant" or items[-1].tool_calls:
+            return None
+        calls = [call for call in await self._state.store.calls() if call.role == "main" and call.failed is None]
+        last = calls[-1]
+        return ModelReply(items[-1].content, (), last.finish_reason or "stop", last.usage, last.model)
 
     async def _complete(self, reply: ModelReply) -> str:
         """The text of the answer. An incomplete reply is marked, in the status too."""
@@ -238,10 +306,17 @@ class Turn:
         if not self._show_reasoning or not self._participant.may_send(kinds.REASONING_START):
             return
         text = str(self.chat.body.get("text") or "")
-        start = await self._participant.send(
-            kinds.REASONING_START, {"message": text, "input": text}, correlation_id=(self.chat.id,)
+        start = self._participant.messenger.draft(
+            kinds.REASONING_START,
+            {"message": text, "input": text},
+            correlation_id=(self.chat.id,),
+            id=self._inbox.reasoning_id(self.question),
         )
-        self.reasoning_id = start.id
+        with suppress(GatewayError):
+            await self._participant.messenger.send_envelope(start, wait_seconds=OPTIONAL_SECONDS)
+            self.reasoning_id = start.id
+        if self.reasoning_id is None:
+            return
         self._stream = ReasoningStream(self._participant.messenger, start.id)
         self._stream.start()
         await self._stream.write("status", event="start", input=text, tools=len(self._tools.specs()))
@@ -280,25 +355,40 @@ class Turn:
     async def _conclude(self, answer: str | None) -> None:
         if self.reasoning_id is None:
             return
-        payload: dict[str, Any] = {"message": answer[:200] if answer else ""}
-        if answer is None:
-            payload = {"cancelled": True, "reason": self._cancel_reason or "cancelled", "message": "cancelled"}
-        else:
+        if answer is not None:
             thought = {"message": "I answer.", "reasoning": "I answer.", "action": "respond"}
             await self._send_optional(kinds.REASONING_THOUGHT, thought, in_reasoning=True)
-        await self._send_optional(kinds.REASONING_CONCLUSION, payload, in_reasoning=True)
+        await self._send_conclusion(self._conclusion_of(answer))
         if self._stream is not None:
             await self._stream.write("status", event="conclusion", cancelled=answer is None)
             self._participant.start_soon(self._stream.aclose, "cancelled" if answer is None else "complete")
 
-    async def _send_optional(self, kind: str, payload: dict[str, Any], *, in_reasoning: bool = False) -> None:
+    def _conclusion_of(self, answer: str | None) -> dict[str, Any]:
+        if answer is None:
+            return {"cancelled": True, "reason": self._cancel_reason or "cancelled", "message": "cancelled"}
+        return {"message": answer[:200]}
+
+    async def _send_conclusion(self, payload: dict[str, Any]) -> None:
+        kind, name = kinds.REASONING_CONCLUSION, self._inbox.conclusion_id(self.question)
+        await self._send_optional(kind, payload, in_reasoning=True, id=name)
+
+    async def _send_optional(
+        self,
+        kind: str,
+        payload: dict[str, Any],
+        *,
+        in_reasoning: bool = False,
+        id: str | None = None,  # noqa: A002 - the wire's word
+    ) -> None:
         """Send an acknowledgement or a reasoning envelope. Without capability or gateway the answer still follows."""
-        with suppress(NotPermitted, NotConnected):
-            await self._participant.send(
-                kind,
-                payload,
-                to=() if in_reasoning else (self.chat.sender,),
-                correlation_id=(self.chat.id,),
-                context=self.reasoning_id if in_reasoning else None,
-                wait_seconds=OPTIONAL_SECONDS,
-            )
+        messenger = self._participant.messenger
+        envelope = messenger.draft(
+            kind,
+            payload,
+            to=() if in_reasoning else (self.chat.sender,),
+            correlation_id=(self.chat.id,),
+            context=self.reasoning_id if in_reasoning else None,
+            id=id,
+        )
+        with suppress(NotPermitted, GatewayError):
+            await messenger.send_envelope(envelope, wait_seconds=OPTIONAL_SECONDS)

@@ -1,38 +1,25 @@
-"""Stores of a session: the whole history, including what left the context, all model calls, and the state.
+"""What a store of a session keeps: the history with what left the context, model calls, the inbox, and the state.
 
-A compaction only changes the view: an evicted item stays in the store, with the revision at which it left. Owns two
-implementations of one contract, an SQLite file and memory. Does not know the conversation.
+A compaction only changes the view: an evicted item stays in the store, with the revision at which it left. Owns the
+contract and a store in memory; `sqlite_store` keeps a session in a file. Does not know the conversation.
 """
 
-import json
-import os
-import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
-import anyio
-import anyio.to_thread
-from pydantic import TypeAdapter, ValidationError
+from mew_protocol.envelope import Envelope
 
 from mew_agent.context.history import Item, Summary
-from mew_agent.context.persisted_state import (
-    NOTHING,
-    PersistedState,
-    SavedContext,
-    persisted_state_from_json,
-    persisted_state_json,
-)
+from mew_agent.context.persisted_state import NOTHING, PersistedState, SavedContext
 from mew_agent.errors import MewAgentError
 from mew_agent.model.usage import Usage
 
 CallRole = Literal["main", "summary", "classification", "utility"]
-SCHEMA_VERSION = 1
 
-_ITEM = TypeAdapter(Item)
-_SUMMARY = TypeAdapter(Summary)
-T = TypeVar("T")
+ChatState = Literal["queued", "answering", "answered", "cancelled", "overheard"]
+"""`answered`: the answer exists, but the gateway has not confirmed it. `overheard`: kept in mind, not answered."""
 
 
 @dataclass(eq=False)
@@ -79,6 +66,45 @@ class Session:
     persisted: PersistedState = NOTHING
 
 
+@dataclass(frozen=True, slots=True)
+class StoredChat:
+    """A chat that an agent received and has not finished. `number` orders chats by arrival.
+
+    `position` is the chat's place in the space, None if the gateway does not number envelopes. While it is answered,
+    `turn` is its turn, `first_seq` the seq from which items belong to that turn, and `attempts` how often a process
+    began to answer it. `answer` is the text of the finished answer.
+    """
+
+    number: int
+    envelope: Envelope
+    state: ChatState = "queued"
+    position: str | None = None
+    turn: int = -1
+    first_seq: int = -1
+    attempts: int = 0
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InboxChange:
+    """A change of the inbox: chats added or replaced, chats removed (by number), and the position reached if new."""
+
+    put: tuple[StoredChat, ...] = ()
+    removed: tuple[int, ...] = ()
+    position: str | None = None
+
+
+UNCHANGED = InboxChange()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredInbox:
+    """The chats of an inbox, oldest first, and the position in the space up to which they are complete."""
+
+    chats: tuple[StoredChat, ...] = ()
+    position: str | None = None
+
+
 class Store(Protocol):
     """Stores one agent's session. Each method is one transaction."""
 
@@ -94,11 +120,20 @@ class Store(Protocol):
         call: CallRecord | None = None,
         evicted: Sequence[int] = (),
         replaced: Sequence[Item] = (),
+        inbox: InboxChange = UNCHANGED,
     ) -> None:
-        """Store what changed: items added, evicted (by seq) or replaced by stubs, a call, and the state.
+        """Store what changed: items added, evicted (by seq) or replaced by stubs, a call, the inbox, and the state.
 
         Does not read `session.items`; items are stored one by one as they change.
         """
+        ...
+
+    async def load_inbox(self) -> StoredInbox:
+        """Load the inbox; empty if the session is new."""
+        ...
+
+    async def change_inbox(self, change: InboxChange) -> None:
+        """Store a change of the inbox alone."""
         ...
 
     async def recall(self, item_id: str) -> Item | None:
@@ -122,6 +157,8 @@ class MemoryStore:
     _originals: dict[str, Item] = field(default_factory=dict)
     _context: dict[int, Item] = field(default_factory=dict)
     _calls: list[CallRecord] = field(default_factory=list)
+    _chats: dict[int, StoredChat] = field(default_factory=dict)
+    _position: str | None = None
 
     async def load(self) -> Session | None:
         """See `Store.load`."""
@@ -137,6 +174,7 @@ class MemoryStore:
         call: CallRecord | None = None,
         evicted: Sequence[int] = (),
         replaced: Sequence[Item] = (),
+        inbox: InboxChange = UNCHANGED,
     ) -> None:
         """See `Store.keep`."""
         for item in added:
@@ -148,6 +186,18 @@ class MemoryStore:
         if call is not None:
             self._calls.append(call)
         self._session = session
+        await self.change_inbox(inbox)
+
+    async def load_inbox(self) -> StoredInbox:
+        """See `Store.load_inbox`."""
+        return StoredInbox(tuple(self._chats[number] for number in sorted(self._chats)), self._position)
+
+    async def change_inbox(self, change: InboxChange) -> None:
+        """See `Store.change_inbox`."""
+        self._chats.update((chat.number, chat) for chat in change.put)
+        for number in change.removed:
+            self._chats.pop(number, None)
+        self._position = change.position or self._position
 
     async def recall(self, item_id: str) -> Item | None:
         """See `Store.recall`."""
@@ -160,168 +210,3 @@ class MemoryStore:
     async def aclose(self) -> None:
         """See `Store.aclose`."""
         return
-
-
-_TABLES = """
-CREATE TABLE IF NOT EXISTS items (
-    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, original TEXT NOT NULL, present TEXT, left_at_revision INTEGER);
-CREATE INDEX IF NOT EXISTS items_by_id ON items (id);
-CREATE TABLE IF NOT EXISTS calls (number INTEGER PRIMARY KEY AUTOINCREMENT, role TEXT NOT NULL, record TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-"""
-
-
-class SqliteStore:
-    """A session in an SQLite file, created if missing. Calls run in a worker thread, one at a time.
-
-    Every method raises `StoreUnusable` if the file is not a session, of a later version, damaged or locked.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._connection: sqlite3.Connection | None = None
-        self._one_at_a_time = anyio.CapacityLimiter(1)
-
-    async def load(self) -> Session | None:
-        """See `Store.load`."""
-        return await self._run(self._load)
-
-    async def keep(
-        self,
-        session: Session,
-        *,
-        added: Sequence[Item] = (),
-        call: CallRecord | None = None,
-        evicted: Sequence[int] = (),
-        replaced: Sequence[Item] = (),
-    ) -> None:
-        """See `Store.keep`."""
-        await self._run(lambda db: self._keep(db, session, added, call, evicted, replaced))
-
-    async def recall(self, item_id: str) -> Item | None:
-        """See `Store.recall`."""
-        row = await self._run(
-            lambda db: db.execute(
-                "SELECT original FROM items WHERE id = ? ORDER BY seq DESC LIMIT 1", (item_id,)
-            ).fetchone()
-        )
-        return _item_from(row[0]) if row else None
-
-    async def calls(self, newest: int | None = None) -> list[CallRecord]:
-        """See `Store.calls`."""
-        bound = -1 if newest is None else newest
-        rows = await self._run(
-            lambda db: db.execute("SELECT record FROM calls ORDER BY number DESC LIMIT ?", (bound,)).fetchall()
-        )
-        return [_call_from(row[0]) for row in reversed(rows)]
-
-    async def aclose(self) -> None:
-        """See `Store.aclose`."""
-        if self._connection is not None:
-            connection, self._connection = self._connection, None
-            await anyio.to_thread.run_sync(connection.close, limiter=self._one_at_a_time)
-
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        def transaction() -> T:
-            try:
-                connection = self._open()
-                with connection:
-                    return work(connection)
-            except (OSError, sqlite3.Error) as error:
-                raise StoreUnusable(self._path, str(error)) from error
-            except (KeyError, TypeError, ValueError, ValidationError) as error:
-                raise StoreUnusable(self._path, f"its content is invalid ({error})") from error
-
-        return await anyio.to_thread.run_sync(transaction, limiter=self._one_at_a_time)
-
-    def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            # SQLite gives its extra files the mode of this one, so it must be private before it is opened.
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
-            self._path.chmod(0o600)
-            connection = sqlite3.connect(self._path, check_same_thread=False)
-            try:
-                self._prepare(connection)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
-        return self._connection
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.executescript(_TABLES)
-        connection.execute("INSERT OR IGNORE INTO state VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
-        connection.commit()
-        (found,) = connection.execute("SELECT value FROM state WHERE key = 'schema'").fetchone()
-        if found != str(SCHEMA_VERSION):
-            raise StoreUnusable(self._path, f"its version is {found}, expected {SCHEMA_VERSION}")
-
-    @staticmethod
-    def _load(db: sqlite3.Connection) -> Session | None:
-        row = db.execute("SELECT value FROM state WHERE key = 'session'").fetchone()
-        if row is None:
-            return None
-        state: dict[str, Any] = json.loads(row[0])
-        items = [
-            _item_from(present)
-            for (present,) in db.execute("SELECT present FROM items WHERE present IS NOT NULL ORDER BY seq")
-        ]
-        summary = state["summary"]
-        return Session(
-            items=tuple(items),
-            summary=_SUMMARY.validate_python(summary) if summary else None,
-            revision=state["revision"],
-            next_seq=state["next_seq"],
-            turn=state["turn"],
-            context=SavedContext.model_validate(state["context"]),
-            persisted=persisted_state_from_json(json.dumps(state.get("persisted", {}))),
-        )
-
-    @staticmethod
-    def _keep(
-        db: sqlite3.Connection,
-        session: Session,
-        added: Iterable[Item],
-        call: CallRecord | None,
-        evicted: Iterable[int],
-        replaced: Iterable[Item],
-    ) -> None:
-        for item in added:
-            text = _text_of(item)
-            db.execute("INSERT INTO items VALUES (?, ?, ?, ?, NULL)", (item.seq, item.id, text, text))
-        db.executemany(
-            "UPDATE items SET present = ? WHERE seq = ? AND present IS NOT NULL",
-            [(_text_of(item), item.seq) for item in replaced],
-        )
-        db.executemany(
-            "UPDATE items SET present = NULL, left_at_revision = ? WHERE seq = ? AND present IS NOT NULL",
-            [(session.revision, seq) for seq in evicted],
-        )
-        if call is not None:
-            db.execute("INSERT INTO calls (role, record) VALUES (?, ?)", (call.role, json.dumps(asdict(call))))
-        state = {
-            "summary": asdict(session.summary) if session.summary else None,
-            "revision": session.revision,
-            "next_seq": session.next_seq,
-            "turn": session.turn,
-            "context": session.context.model_dump(mode="json"),
-            "persisted": json.loads(persisted_state_json(session.persisted)),
-        }
-        db.execute("INSERT OR REPLACE INTO state VALUES ('session', ?)", (json.dumps(state),))
-
-
-def _text_of(item: Item) -> str:
-    """Encode as ASCII: models do write halves of surrogate pairs, which UTF-8 cannot encode."""
-    return json.dumps(asdict(item))
-
-
-def _item_from(text: str) -> Item:
-    return _ITEM.validate_python(json.loads(text))
-
-
-def _call_from(text: str) -> CallRecord:
-    values = json.loads(text)
-    usage = values.pop("usage")
-    return CallRecord(**values, usage=Usage(**usage) if usage else None)

@@ -27,7 +27,7 @@ from mew_agent.context.policy import (
     output_reserve_tokens,
 )
 from mew_agent.context.reminders import Reminders
-from mew_agent.context.store import CallRecord, Session, Store
+from mew_agent.context.store import UNCHANGED, CallRecord, InboxChange, Session, Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation import texts
 from mew_agent.conversation.events import ConversationEvents, ItemAdded
@@ -37,7 +37,9 @@ from mew_agent.participant.messenger import timestamp
 from mew_agent.tokens.sizes import INLINE_CHARS, Size, Sizes, in_thread
 from mew_agent.tools.bounds import ResultBound, Room
 
-RESTARTED_RESULT = "[the agent restarted before this tool answered]"
+RESTARTED_RESULT = (
+    "[The agent restarted before this tool answered. The call may have had its effect: check before you repeat it.]"
+)
 
 
 class ContextState:
@@ -131,6 +133,7 @@ class ContextState:
         call: CallRecord | None = None,
         evicted: Sequence[int] = (),
         replaced: Sequence[Item] = (),
+        inbox: InboxChange = UNCHANGED,
     ) -> None:
         """Store what changed (see `Store.keep`) together with the whole state."""
         history = self.history
@@ -142,13 +145,20 @@ class ContextState:
             context=self.tracker.saved(),
             persisted=self.persisted,
         )
-        await self.store.keep(session, added=added, call=call, evicted=evicted, replaced=replaced)
+        await self.store.keep(session, added=added, call=call, evicted=evicted, replaced=replaced, inbox=inbox)
 
     # -- what enters -------------------------------------------------------------------------------------
 
-    def begin_turn(self) -> int:
-        """Begin a turn, which nothing may remove until `end_turn`. Returns its number."""
-        self.answering_turn = self.history.begin_turn()
+    def begin_turn(self, resumed: int | None = None) -> int:
+        """Begin a turn, or resume one that a killed process began. Nothing may remove it until `end_turn`.
+
+        Returns its number.
+        """
+        history = self.history
+        if resumed is not None and resumed >= history.turn:
+            history.turn = self.answering_turn = resumed
+        else:
+            self.answering_turn = history.begin_turn()
         return self.answering_turn
 
     def end_turn(self) -> None:
@@ -159,11 +169,13 @@ class ContextState:
         """Keep a text verbatim in every request."""
         self.history.pins.append(pin)
 
-    async def add_user_message(self, text: str, *, sender: str, envelope_id: str) -> Item:
-        """Add what a participant said."""
+    async def add_user_message(
+        self, text: str, *, sender: str, envelope_id: str, inbox: InboxChange = UNCHANGED
+    ) -> Item:
+        """Add what a participant said, and store the change of the inbox with it."""
         size = await self.sizes.measure(text)
         item = self.history.append("user", text, id=envelope_id, at=timestamp(), name=sender, envelope_id=envelope_id)
-        return await self._enter(item, size)
+        return await self._enter(item, size, inbox)
 
     async def add_prompt(self, text: str) -> Item:
         """Add a prompt of the policy: a user message that is marked as a notice."""
@@ -249,9 +261,9 @@ class ContextState:
         await self.save(added=(item,), call=call)
         return item
 
-    async def _enter(self, item: Item, size: Size) -> Item:
+    async def _enter(self, item: Item, size: Size, inbox: InboxChange = UNCHANGED) -> Item:
         self.tracker.item_added(item, size.counted_tokens, size.units)
-        await self.save(added=(item,))
+        await self.save(added=(item,), inbox=inbox)
         await self.events.emit(ItemAdded(item.seq))
         return item
 

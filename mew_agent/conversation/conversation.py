@@ -194,10 +194,11 @@ class Conversation:
 
     # -- turns -------------------------------------------------------------------------------------------
 
-    async def begin_turn(self, *, is_maintenance: bool = False) -> int:
+    async def begin_turn(self, *, is_maintenance: bool = False, resumed: int | None = None) -> int:
         """Begin to answer a message; drop the oldest items beyond the configured length. Returns the turn's number.
 
-        With `is_maintenance` the turn answers no one: the model puts its own context in order.
+        With `is_maintenance` the turn answers no one: the model puts its own context in order. `resumed` is the number
+        of a turn that a killed process began.
         """
         await self.apply_pending()
         limit = self._keep_newest_items
@@ -206,7 +207,7 @@ class Conversation:
                 await self.state.forget("oldest", len(self.history) - limit)
                 self._pending_compaction = None
         self._calls_in_turn, self._is_maintenance = 0, is_maintenance
-        return self.state.begin_turn()
+        return self.state.begin_turn(resumed)
 
     def end_turn(self) -> None:
         """End the turn, answered or not."""

@@ -137,6 +137,8 @@ EMPTY_ANSWER = "(My model returned an empty answer.)"
 TOO_MANY_STEPS = "I stopped after {count} steps without reaching an answer. My steps so far are in my reasoning."
 TOO_LONG = "I stopped after {seconds:g} seconds without reaching an answer. My steps so far are in my reasoning."
 CANCELLED_RESULT = "[cancelled before it finished]"
+TOO_OLD = "Your message reached me too late ({age} after you sent it), so I did not work on it. Please ask again."
+GAVE_UP = "I was restarted {count} times while I worked on your message, so I stopped. Please ask in another way."
 
 _CUT_REASONS: Final[Mapping[CutReason, str]] = {
     "context_full": "my context window is full",

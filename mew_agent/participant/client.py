@@ -27,6 +27,7 @@ from mew_protocol.errors import (
 from mew_protocol.ids import GATEWAY
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER, DeliveryRequest, join_frame
 from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_WELCOME
+from mew_protocol.position import Position
 from pydantic_core import to_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
@@ -66,6 +67,22 @@ Receive = Callable[[Envelope | StreamFrame], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
+class Arrived:
+    """A message and its place. Everything up to `position`, this message included, has then been passed on.
+
+    `is_past`: it was sent before this participant joined for the first time. `message` None marks the moment from which
+    nothing missed is still to come.
+    """
+
+    message: Envelope | StreamFrame | None = None
+    position: Position | None = None
+    is_past: bool = False
+
+
+_PutArrived = Callable[[Arrived], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
 class Credentials:
     """What joining takes: the gateway's URL, the space, the participant's id, and its token (never shown)."""
 
@@ -99,7 +116,11 @@ class Client:
         """`delivery` says which past envelopes the first connection is to bring; later ones bring what was missed."""
         self.credentials = credentials
         self.delivery = Delivery(credentials.participant)
-        self._first_delivery = delivery
+        self.first_delivery = delivery
+        """Past envelopes that the first connection brings; set it before `run`."""
+        self.arrived = Arrived()
+        """What is being passed on now, or was passed on last."""
+        self._caught_up = anyio.Event()
         self._first_connect_seconds = first_connect_seconds
         self._socket: ClientConnection | None = None
         self._joined = anyio.Event()
@@ -117,20 +138,23 @@ class Client:
 
     async def run(self, receive: Receive) -> None:
         """Stay joined until closed. Raises a `GatewayError` when that is not possible, and what `receive` raises."""
-        inbox, arrived = anyio.create_memory_object_stream[Envelope | StreamFrame](INBOX_MESSAGES)
+        inbox, arrivals = anyio.create_memory_object_stream[Arrived](INBOX_MESSAGES)
         failures: list[Exception] = []
 
         async def pass_on() -> None:
             # A task of its own, so that what receives may wait for the confirmation of what it sends.
             try:
-                async for message in arrived:
-                    await receive(message)
+                async for self.arrived in arrivals:
+                    if self.arrived.message is None:
+                        self._caught_up.set()
+                    else:
+                        await receive(self.arrived.message)
             except Exception as error:
                 failures.append(error)
                 tasks.cancel_scope.cancel()
 
         try:
-            async with inbox, arrived, anyio.create_task_group() as tasks:
+            async with inbox, arrivals, anyio.create_task_group() as tasks:
                 self._run_scope = tasks.cancel_scope
                 tasks.start_soon(pass_on)
                 try:
@@ -146,6 +170,10 @@ class Client:
             self.delivery.abandon()
         if failures:
             raise failures[0]
+
+    async def until_caught_up(self) -> None:
+        """Wait until everything that was missed before the first connection has been passed on."""
+        await self._caught_up.wait()
 
     async def send(self, envelope: Envelope, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
         """Send an envelope and wait until the gateway has accepted it.
@@ -238,7 +266,7 @@ class Client:
             if self._run_scope is not None:
                 self._run_scope.cancel()
 
-    async def _stay_joined(self, receive: Receive) -> None:
+    async def _stay_joined(self, put: _PutArrived) -> None:
         attempt = 0
         give_up_at = anyio.current_time() + self._first_connect_seconds
         while True:
@@ -246,9 +274,9 @@ class Client:
             left = JOIN_TIMEOUT_SECONDS if self.joins else max(0.0, give_up_at - anyio.current_time())
             try:
                 async with self._connected(min(left, JOIN_TIMEOUT_SECONDS)) as socket:
-                    await self._join(socket, receive, min(left, JOIN_TIMEOUT_SECONDS))
+                    await self._join(socket, put, min(left, JOIN_TIMEOUT_SECONDS))
                     attempt = 0
-                    await self._pump(socket, receive)
+                    await self._pump(socket, put)
                     self._last_cause = "the gateway closed the connection"
             except (OSError, TimeoutError, UnicodeError, WebSocketException) as error:
                 self._last_cause = _cause(error)
@@ -307,7 +335,7 @@ class Client:
         except (InvalidURI, ValueError) as error:
             raise ConfigError("gateway", str(error), "a URL such as ws://127.0.0.1:8080") from None
 
-    async def _join(self, socket: ClientConnection, receive: Receive, wait_seconds: float) -> None:
+    async def _join(self, socket: ClientConnection, put: _PutArrived, wait_seconds: float) -> None:
         """Send the join frame and wait for our welcome; what arrives before it is passed on."""
         mine = self.credentials
         frame = join_frame(
@@ -315,20 +343,21 @@ class Client:
         )
         with anyio.fail_after(wait_seconds):
             await socket.send(to_json(frame).decode())
-            while (welcome := await self._welcome_or_none(socket, receive)) is None:
+            while (welcome := await self._welcome_or_none(socket, put)) is None:
                 pass
         self.joins += 1
         is_live = self.delivery.begin(welcome)
-        await receive(welcome)
+        await put(Arrived(welcome, self.delivery.position))
         if is_live:
-            await self._go_live(socket)
+            await self._go_live(socket, put)
 
     def _delivery_request(self) -> DeliveryRequest:
         reached = self.delivery.position
-        return DeliveryRequest(since=str(reached)) if reached is not None else self._first_delivery
+        return DeliveryRequest(since=str(reached)) if reached is not None else self.first_delivery
 
-    async def _go_live(self, socket: ClientConnection) -> None:
+    async def _go_live(self, socket: ClientConnection, put: _PutArrived) -> None:
         """Everything missed has arrived: repeat what is undecided, in order, then let other envelopes pass."""
+        await put(Arrived(position=self.delivery.position))
         if self.delivery.is_numbered:
             for sent in self.delivery.undecided():
                 if not await self._written(socket, sent.text):
@@ -336,29 +365,31 @@ class Client:
         self._socket = socket
         self._joined.set()
 
-    async def _welcome_or_none(self, socket: ClientConnection, receive: Receive) -> Envelope | None:
+    async def _welcome_or_none(self, socket: ClientConnection, put: _PutArrived) -> Envelope | None:
         message = _read(await socket.recv())
         if isinstance(message, Envelope):
             self._raise_if_rejected(message)
             if message.kind == SYSTEM_WELCOME and message.is_for(self.credentials.participant):
                 return message
         if message is not None:
-            await receive(message)
+            await put(Arrived(message))
         return None
 
-    async def _pump(self, socket: ClientConnection, receive: Receive) -> None:
+    async def _pump(self, socket: ClientConnection, put: _PutArrived) -> None:
         async for raw in socket:
             message = _read(raw)
             if message is None:
                 continue
+            is_past = False
             if isinstance(message, Envelope):
                 self._raise_if_rejected(message)
                 arrival = self.delivery.receive(message)
                 if arrival is Arrival.GO_LIVE and self._socket is None:
-                    await self._go_live(socket)
-                if arrival is not Arrival.PASS_ON:
+                    await self._go_live(socket, put)
+                is_past = arrival is Arrival.PASS_ON_AS_PAST
+                if arrival is not Arrival.PASS_ON and not is_past:
                     continue
-            await receive(message)
+            await put(Arrived(message, self.delivery.position, is_past))
 
     def _raise_if_rejected(self, message: Envelope) -> None:
         """Raise if the gateway says that reconnecting is pointless."""

@@ -43,6 +43,8 @@ class Arrival(Enum):
 
     PASS_ON = auto()
     SKIP = auto()
+    PASS_ON_AS_PAST = auto()
+    """Pass it on as something that was said before this participant joined for the first time."""
     GO_LIVE = auto()
     """Skip it; everything missed has arrived."""
 
@@ -54,6 +56,8 @@ class Delivery:
         self._participant = participant
         self._outgoing: dict[str, OutgoingEnvelope] = {}  # in the order in which they were sent
         self._reached: Position | None = None
+        self._past_ends: Position | None = None
+        self._has_begun = False
 
     @property
     def position(self) -> Position | None:
@@ -69,6 +73,9 @@ class Delivery:
         """Read the welcome of a new connection. Returns False if envelopes that were missed have to arrive first."""
         told = welcome.body.get("delivery")
         self._reached = Position.parse(str(told.get("position"))) if isinstance(told, dict) else None
+        if not self._has_begun:
+            self._has_begun = True
+            self._past_ends = Position.parse(str(told.get("newest"))) if isinstance(told, dict) else None
         return not isinstance(told, dict) or told.get("live") is not False
 
     def track(self, sent: OutgoingEnvelope) -> None:
@@ -102,6 +109,9 @@ class Delivery:
             self._reached = Position(reached.epoch, number)
         if envelope.sender == self._participant:
             self._decide(envelope.id, None)
+        past = self._past_ends
+        if past is not None and isinstance(number, int) and past.epoch == reached.epoch and number <= past.sequence:
+            return Arrival.PASS_ON_AS_PAST
         return Arrival.PASS_ON
 
     def refuse_largest(self) -> None:

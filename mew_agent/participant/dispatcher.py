@@ -53,6 +53,8 @@ class Hooks(Protocol):
 
     async def receive(self, envelope: Envelope) -> None: ...
 
+    async def receive_past(self, envelope: Envelope) -> None: ...
+
     async def receive_frame(self, frame: StreamFrame) -> None: ...
 
     async def joined(self) -> None: ...
@@ -77,6 +79,9 @@ class Dispatcher:
                 for part in self._parts:
                     part.receive_frame(message)
                 await self._hooks.receive_frame(message)
+            elif self._messenger.session.client.arrived.is_past:
+                # Peers, controls and requests of the past are over: the welcome says how things are now.
+                await self._hooks.receive_past(message)
             else:
                 await self._dispatch_envelope(message)
         except _UnreadableWelcome:

@@ -73,11 +73,12 @@ class Messenger:
         to: tuple[str, ...] = (),
         correlation_id: tuple[str, ...] = (),
         context: str | None = None,
+        id: str | None = None,  # noqa: A002 - the wire's word
     ) -> Envelope:
-        """An envelope from us with a new id, not sent."""
+        """An envelope from us, not sent; without `id` it gets a new one."""
         return Envelope.write(
             kind,
-            id=str(uuid4()),
+            id=id or str(uuid4()),
             ts=timestamp(),
             sender=self.id,
             payload=payload,

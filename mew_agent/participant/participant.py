@@ -426,6 +426,9 @@ class Participant:
     async def receive(self, envelope: Envelope) -> None:
         """Hook: an envelope arrived. Called in order of arrival; must return soon."""
 
+    async def receive_past(self, envelope: Envelope) -> None:
+        """Hook: an envelope arrived that was sent before we first joined; nothing else handles it."""
+
     async def receive_frame(self, frame: StreamFrame) -> None:
         """Hook: a stream frame arrived."""
 

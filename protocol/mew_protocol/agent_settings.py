@@ -155,6 +155,10 @@ class AgentSettings(_Settings):
     )
     max_iterations: Positive = Field(default=10, description="Limit of model calls for one answer.")
     max_turn_seconds: Seconds = Field(default=1800.0, description="Timeout for one answer, pauses included.")
+    max_question_age_seconds: Seconds = Field(
+        default=3600.0,
+        description="Age above which a question from before a restart is declined in one sentence.",
+    )
     tool_timeout_seconds: Seconds = Field(default=300.0, description="Timeout for the agent's own tools.")
     peer_timeout_seconds: Seconds = Field(default=60.0, description="Timeout for a peer's answer.")
     proposal_timeout_seconds: Seconds = Field(default=300.0, description="Timeout for a proposal to be fulfilled.")

@@ -141,6 +141,7 @@ class DeliverySessions:
             session.reached = first[0].sequence - 1 if first else newest
         session.welcome = {
             "position": str(Position(log.epoch, session.reached)),
+            "newest": str(Position(log.epoch, newest)),
             "recovered": gap is None,
             "live": session.reached == newest,
         }

@@ -20,7 +20,8 @@ from mew_agent import Participant
 from mew_agent.agent.agent import Agent, run_agent
 from mew_agent.agent.inbox import MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS
 from mew_agent.config.agent_config import AgentConfig
-from mew_agent.context.store import SqliteStore
+from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.conversation.context_state import RESTARTED_RESULT
 from mew_agent.errors import NotConnected, Superseded, Unauthorized
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.peers import Peer, PeerContext
@@ -436,7 +437,7 @@ async def test_a_restart_closes_a_tool_call_without_result(stage: Staged, tmp_pa
     async with stage(store=SqliteStore(copy), tools=[wait_for_ever]) as s:
         assert await s.ask("What happened?")
         results = [m["content"] for m in s.main_requests[-1].body["messages"] if m["role"] == "tool"]
-        assert results == ["[the agent restarted before this tool answered]"]
+        assert results == [RESTARTED_RESULT]
         assert s.main_requests[-1].status == 200
 
 

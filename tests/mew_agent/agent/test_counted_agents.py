@@ -11,7 +11,7 @@ import anyio
 import pytest
 from mew_protocol.payloads.participant import Compact
 
-from mew_agent.context.store import SqliteStore
+from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.rehearsal.tokenizer import TOKENS_PER_MESSAGE, count, count_message
 from mew_agent.tokens.tokenizers import TokenizerSettings, chosen_counter
 from tests.support.rehearsal_vocabulary import write_vocabulary

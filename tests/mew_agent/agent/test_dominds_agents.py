@@ -13,7 +13,7 @@ import pytest
 
 from mew_agent.context.history import Item
 from mew_agent.context.reminders import HEADING
-from mew_agent.context.store import SqliteStore
+from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.conversation.texts import NOTICE
 
 Staged = Callable[..., Any]

@@ -8,6 +8,7 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.inbox import MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS, Inbox, is_about
+from mew_agent.context.store import MemoryStore
 from tests.support.talk import Talk, Talking
 
 
@@ -20,7 +21,9 @@ def cancel(*names: str, sender: str = "ada") -> Envelope:
 
 
 def inbox(talk: Talk, how: AnswerBroadcasts = "rules", *, answers: bool = True) -> Inbox:
-    return Inbox("coder", AddressFilter(("coder",), how, talk.conversation.calls, tuple), answers=answers)
+    return Inbox(
+        "coder", AddressFilter(("coder",), how, talk.conversation.calls, tuple), MemoryStore(), answers=answers
+    )
 
 
 async def no_pause() -> None:
@@ -30,21 +33,21 @@ async def no_pause() -> None:
 async def test_chats_keep_their_order_and_waiting_ones_are_acknowledged(talking: Talking) -> None:
     async with talking() as talk:
         box = inbox(talk)
-        assert box.add(chat("One."), is_busy=False) is None
-        assert box.add(chat("Two.", name="q2"), is_busy=False) == "queued"
+        assert await box.add(chat("One."), is_busy=False) is None
+        assert await box.add(chat("Two.", name="q2"), is_busy=False) == "queued"
         assert len(box) == 2
-        assert [(await box.next(no_pause)).body["text"] for _ in range(2)] == ["One.", "Two."]
-        assert box.add(chat("Three."), is_busy=True) == "queued"
+        assert [(await box.next(no_pause)).envelope.body["text"] for _ in range(2)] == ["One.", "Two."]
+        assert await box.add(chat("Three."), is_busy=True) == "queued"
 
 
 async def test_a_full_inbox_refuses_chats(talking: Talking) -> None:
     async with talking() as talk:
         box = inbox(talk, "model")
         for number in range(MAX_QUEUED_CHATS):
-            box.add(chat(f"{number}?", name=str(number)), is_busy=False)
-        assert box.add(chat("More?"), is_busy=False) == f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
-        assert box.add(chat("Somebody?", to=()), is_busy=False) is None
-        assert [remark.body["text"] for remark in box.take_overheard()] == ["Somebody?"]
+            await box.add(chat(f"{number}?", name=str(number)), is_busy=False)
+        assert await box.add(chat("More?"), is_busy=False) == f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
+        assert await box.add(chat("Somebody?", to=()), is_busy=False) is None
+        assert [remark.envelope.body["text"] for remark in box.take_overheard()] == ["Somebody?"]
         assert len(box) == MAX_QUEUED_CHATS
 
 
@@ -52,11 +55,11 @@ async def test_only_the_sender_can_cancel_a_chat(talking: Talking) -> None:
     async with talking() as talk:
         box = inbox(talk)
         for name in ("q1", "q2"):
-            box.add(chat("Go.", name=name), is_busy=False)
-        box.cancel(cancel("q1", sender="bob"))
+            await box.add(chat("Go.", name=name), is_busy=False)
+        await box.cancel(cancel("q1", sender="bob"))
         assert len(box) == 2
-        box.cancel(cancel("q1"))
-        assert (await box.next(no_pause)).id == "q2"
+        await box.cancel(cancel("q1"))
+        assert (await box.next(no_pause)).envelope.id == "q2"
         assert not is_about(cancel("q2", sender="bob"), chat("Go.", name="q2"))
 
 
@@ -65,19 +68,19 @@ async def test_a_chat_cancelled_during_a_pause_is_not_returned(talking: Talking)
         box, active, given = inbox(talk), anyio.Event(), list[str]()
 
         async def give() -> None:
-            given.append((await box.next(active.wait)).id)
+            given.append((await box.next(active.wait)).envelope.id)
 
         with anyio.fail_after(10):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(give)
                 await anyio.wait_all_tasks_blocked()
-                box.add(chat("Go.", name="q1"), is_busy=True)
+                await box.add(chat("Go.", name="q1"), is_busy=True)
                 await anyio.wait_all_tasks_blocked()
-                box.cancel(cancel("q1"))
+                await box.cancel(cancel("q1"))
                 active.set()
                 await anyio.wait_all_tasks_blocked()
                 assert given == []
-                box.add(chat("Go on.", name="q2"), is_busy=True)
+                await box.add(chat("Go on.", name="q2"), is_busy=True)
         assert given == ["q2"]
 
 
@@ -85,9 +88,9 @@ async def test_overheard_chats_are_returned_once_and_bounded(talking: Talking) -
     async with talking() as talk:
         box = inbox(talk)
         for number in range(MAX_OVERHEARD_CHATS + 1):
-            box.add(chat(f"Remark {number}.", to=()), is_busy=False)
-        box.add(chat("Not for you?", to=("bob",)), is_busy=False)
-        remarks = [remark.body["text"] for remark in box.take_overheard()]
+            await box.add(chat(f"Remark {number}.", to=()), is_busy=False)
+        await box.add(chat("Not for you?", to=("bob",)), is_busy=False)
+        remarks = [remark.envelope.body["text"] for remark in box.take_overheard()]
         assert (remarks[0], len(remarks)) == ("Remark 1.", MAX_OVERHEARD_CHATS)
         assert list(box.take_overheard()) == []
         assert len(box) == 0
@@ -97,7 +100,7 @@ async def test_overheard_chats_are_returned_once_and_bounded(talking: Talking) -
 async def test_a_chat_without_text_is_ignored(talking: Talking, text: object) -> None:
     async with talking() as talk:
         box = inbox(talk)
-        assert box.add(chat(text), is_busy=True) is None
+        assert await box.add(chat(text), is_busy=True) is None
         assert len(box) == 0
         assert list(box.take_overheard()) == []
 
@@ -105,5 +108,5 @@ async def test_a_chat_without_text_is_ignored(talking: Talking, text: object) ->
 async def test_an_inbox_without_answers_only_remembers(talking: Talking) -> None:
     async with talking() as talk:
         box = inbox(talk, answers=False)
-        assert box.add(chat("Coder?"), is_busy=True) is None
-        assert [remark.body["text"] for remark in box.take_overheard()] == ["Coder?"]
+        assert await box.add(chat("Coder?"), is_busy=True) is None
+        assert [remark.envelope.body["text"] for remark in box.take_overheard()] == ["Coder?"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.context.store import SqliteStore
+from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.conversation.events import (
     ContextCleared,
     ContextCompacted,

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from mew_protocol.envelope import Envelope
 
-from mew_agent.context.store import SqliteStore
+from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.participant.participant import Participant
 
 Staged = Callable[..., Any]

@@ -4,17 +4,30 @@ import json
 import sqlite3
 import stat
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from mew_protocol.context_report import LastCompaction, LastReported
+from mew_protocol.envelope import Envelope
 
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.persisted_state import NOTHING, PersistedState, SavedContext
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import Reminder
-from mew_agent.context.store import CallRecord, MemoryStore, Session, SqliteStore, Store, StoreUnusable
+from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.context.store import (
+    CallRecord,
+    InboxChange,
+    MemoryStore,
+    Session,
+    Store,
+    StoredChat,
+    StoredInbox,
+    StoreUnusable,
+)
 from mew_agent.model.interface import ToolCall
 from mew_agent.model.usage import Usage
 
@@ -324,3 +337,31 @@ async def test_the_newest_calls_come_oldest_first(store: Store) -> None:
     assert [call.id for call in await store.calls(2)] == ["c3", "c4"]
     assert [call.id for call in await store.calls(9)] == [f"c{number}" for number in range(5)]
     assert (await store.calls(1))[0] == CallRecord("c4", "main", "t", "m", 0, level="healthy", limit_tokens=9)
+
+
+# -- the inbox ---------------------------------------------------------------------------------------------
+
+
+def chat(number: int, **values: Any) -> StoredChat:
+    asked = Envelope.write("chat", id=f"q{number}", ts="t", sender="ada", payload={"text": "é?"}, to=("coder",))
+    return StoredChat(number, asked, **values)
+
+
+async def test_the_inbox_is_loaded_as_it_was_changed(store: Store) -> None:
+    assert await store.load_inbox() == StoredInbox()
+    first, second = chat(1), chat(2, state="answering", position="e-7", turn=3, first_seq=9, attempts=2)
+    await store.change_inbox(InboxChange((second, first), position="e-7"))
+    assert await store.load_inbox() == StoredInbox((first, second), "e-7")
+    answered = replace(second, state="answered", answer="Yes.")
+    await store.change_inbox(InboxChange((answered,), (1,)))
+    assert await store.load_inbox() == StoredInbox((answered,), "e-7")
+
+
+async def test_a_change_of_the_inbox_is_stored_with_the_session(store: Store) -> None:
+    await store.change_inbox(InboxChange((chat(1),), position="e-1"))
+    added = items("One.")
+    await store.keep(Session(next_seq=1), added=added, inbox=InboxChange(removed=(1,), position="e-2"))
+    loaded = await store.load()
+    assert loaded is not None
+    assert loaded.items == tuple(added)
+    assert await store.load_inbox() == StoredInbox((), "e-2")

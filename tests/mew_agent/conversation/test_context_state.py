@@ -9,7 +9,7 @@ from mew_protocol.payloads.participant import Compact, Forget
 
 from mew_agent.context.history import Pin
 from mew_agent.context.policy import LMSTUDIO, MEW
-from mew_agent.context.store import SqliteStore
+from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.conversation.events import ConversationEvent, ItemAdded
 from mew_agent.model.interface import ModelEvent, TextDelta
 from tests.support.talk import TOOL, Talking

@@ -1,0 +1,236 @@
+"""Agents that are killed: every question is answered once, whatever instruction a process died at.
+
+`MEW_KILLS=500 MEW_SEED=7 pytest tests/interaction/test_agent_kills.py` kills more often, and otherwise.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import anyio
+import anyio.abc
+import pytest
+from anyio.streams.text import TextReceiveStream, TextSendStream
+from mew_protocol.envelope import Envelope
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import serve_gateway
+
+from mew_agent.participant.participant import Participant
+from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
+from tests.mew_agent.conftest import Ear
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and fork")
+
+KILLS = int(os.environ.get("MEW_KILLS", "12"))
+SEED = int(os.environ.get("MEW_SEED", "1"))
+
+MOST_UNANSWERED = 6
+
+SPACE = """
+space: {id: demo}
+participants:
+  ada: {capabilities: [{kind: "*"}], tokens: [a]}
+  coder:
+    command: mew
+    tokens: [c]
+    capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "reasoning/*"}, {kind: "stream/*"},
+                   {kind: participant/status}, {kind: participant/compact-done}]
+limits: {envelopes_per_second: 100000, envelope_burst: 100000, history_envelopes: 100000}
+"""
+
+
+@dataclass
+class AgentProcesses:
+    """The processes of one agent, one after another."""
+
+    starter: anyio.abc.Process
+    lines: AsyncIterator[str]
+    commands: TextSendStream
+    pid: int = 0
+    kills: int = 0
+
+    async def start(self) -> None:
+        """Start the next process."""
+        await self.commands.send("start\n")
+        self.pid = int(await anext(self.lines))
+
+    async def kill(self) -> None:
+        """Kill the process, and wait until it is gone."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.kills += 1
+        assert await anext(self.lines) == "ended"
+
+
+@asynccontextmanager
+async def agent_processes(environment: dict[str, str]) -> AsyncIterator[AgentProcesses]:
+    program = Path(__file__).parents[1] / "support" / "killable_agent.py"
+    async with await anyio.open_process(
+        [sys.executable, str(program)], env={**os.environ, **environment}, stderr=None
+    ) as starter:
+        assert starter.stdout is not None
+        assert starter.stdin is not None
+        processes = AgentProcesses(starter, _lines(starter.stdout), TextSendStream(starter.stdin))
+        try:
+            yield processes
+        finally:
+            if processes.pid:
+                os.kill(processes.pid, signal.SIGKILL)
+            starter.kill()
+
+
+async def _lines(stream: anyio.abc.ByteReceiveStream) -> AsyncIterator[str]:
+    rest = ""
+    async for text in TextReceiveStream(stream):
+        *lines, rest = (rest + text).split("\n")
+        for line in lines:
+            yield line
+
+
+@dataclass
+class Scene:
+    ada: Participant
+    ear: Ear
+    agent: AgentProcesses
+    model: RehearsalServer
+    notes: Path
+    random: Random
+    questions: list[Envelope] = field(default_factory=list)
+
+    async def ask(self, text: str) -> Envelope:
+        question = await self.ada.chat(text, to="coder")
+        self.questions.append(question)
+        return question
+
+    @property
+    def answers(self) -> Counter[str]:
+        """How many answers each question has, by its id."""
+        return Counter(name for chat in self.ear.of("coder", "chat") for name in chat.correlation_ids)
+
+    @property
+    def unanswered(self) -> int:
+        """How many questions have no answer yet."""
+        return len(self.questions) - len(self.answers)
+
+    async def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+        with anyio.fail_after(seconds):
+            while not condition():
+                await anyio.sleep(0.02)
+
+    async def until_answered(self) -> None:
+        await self.until(lambda: all(self.answers[question.id] for question in self.questions))
+
+
+@asynccontextmanager
+async def scene(
+    folder: Path, seed: int = 0, settings: dict[str, Any] | None = None, **rehearsal: object
+) -> AsyncIterator[Scene]:
+    notes = folder / "notes.txt"
+    notes.touch()
+    async with (
+        serve_gateway(parse_space(SPACE), state=folder / "state") as gateway,
+        serve_rehearsal(RehearsalOptions.model_validate({"chunk_delay_seconds": 0.01, **rehearsal})) as model,
+        Participant(gateway.ws_url, space="demo", id="ada", token="a") as ada,
+        agent_processes(
+            {
+                "MEW_GATEWAY": gateway.ws_url,
+                "MEW_SPACE": "demo",
+                "MEW_PARTICIPANT_ID": "coder",
+                "MEW_TOKEN": "c",
+                "OPENAI_BASE_URL": model.base_url,
+                "OPENAI_API_KEY": "key",
+                "OPENAI_MODEL": "rehearsal",
+                "MEW_AGENT_CONFIG": json.dumps({"store": str(folder / "session.db"), **(settings or {})}),
+                "NOTES": str(notes),
+            }
+        ) as agent,
+    ):
+        ear = Ear(ada)
+        await agent.start()
+        with anyio.fail_after(30):
+            while "coder" not in ada.peers:
+                await anyio.sleep(0.02)
+        await ear.first("coder", "participant/status")
+        yield Scene(ada, ear, agent, model, notes, Random(seed))
+
+
+@pytest.mark.parametrize("seed", [SEED, SEED + 1])
+async def test_every_question_to_a_killed_agent_is_answered_once(tmp_path: Path, seed: int) -> None:
+    async with scene(tmp_path, seed) as s:
+        number = before = 0
+        while s.agent.kills < KILLS:
+            for _ in range(s.random.randrange(3) if s.unanswered < MOST_UNANSWERED else 0):
+                number += 1
+                tool = f'call note with {{"word": "w{number}"}}' if s.random.random() < 0.4 else "What is water?"
+                await s.ask(f"Question {number}. {tool}")
+            if s.random.random() < 0.7:  # else it may die before it has joined
+                await s.ear.until(lambda before=before: len(s.ear.of("coder")) > before)  # type: ignore[misc]
+            await anyio.sleep(s.random.uniform(0.0, 0.6))
+            await s.agent.kill()
+            if s.random.random() < 0.3 and s.unanswered < MOST_UNANSWERED:
+                number += 1
+                await s.ask(f"Question {number}, while nobody is there?")
+            before = len(s.ear.of("coder"))
+            await s.agent.start()
+        await s.until_answered()
+        await s.ask("Is anything left?")
+        await s.until_answered()
+        assert set(s.answers.values()) == {1}
+        assert set(s.answers) == {question.id for question in s.questions}
+        started = [start.id for start in s.ear.of("coder", "reasoning/start")]
+        concluded = Counter(end.context for end in s.ear.of("coder", "reasoning/conclusion"))
+        assert [one for one in started if concluded[one] != 1] == []
+        assert "restarted" in s.ear.words("coder")
+
+
+async def test_an_interrupted_tool_call_is_not_repeated_silently(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        question = await s.ask("call hang with {}")
+        await s.until(lambda: "hang" in s.notes.read_text())
+        await s.agent.kill()
+        await s.agent.start()
+        answer = await s.ear.first("coder", "chat", about=question)
+        assert "The call may have had its effect" in answer.body["text"]
+        assert s.notes.read_text().split() == ["hang"]
+        interrupted, concluded = s.ear.of("coder", "reasoning/conclusion", about=question)
+        assert interrupted.body["interrupted"] is True
+        assert "interrupted" not in concluded.body
+        assert s.ear.words("coder", about=question) == ["restarted"]
+
+
+async def test_a_restarted_agent_answers_what_was_asked_and_obeys_no_old_control(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        await s.agent.kill()
+        await s.until(lambda: "coder" not in s.ada.peers)
+        await s.ada.send("participant/shutdown", {}, to="coder")
+        cancelled = await s.ada.chat("Never mind?", to="coder")
+        await s.ada.send("chat/cancel", {}, to="coder", correlation_id=(cancelled.id,))
+        await s.ask("Are you there?")
+        await s.agent.start()
+        await s.until_answered()
+        await s.ask("Are you still there?")
+        await s.until_answered()
+        assert s.answers[cancelled.id] == 0
+        assert "shutting_down" not in s.ear.words("coder")
+
+
+async def test_a_question_older_than_the_limit_is_declined_without_a_model_call(tmp_path: Path) -> None:
+    async with scene(tmp_path, settings={"max_question_age_seconds": 0.05}) as s:
+        await s.agent.kill()
+        question = await s.ask("Are you there?")
+        await s.ada.chat("Is anybody there?")
+        await anyio.sleep(0.1)  # the age is what is tested
+        await s.agent.start()
+        answer = await s.ear.first("coder", "chat", about=question)
+        assert "reached me too late" in answer.body["text"]
+        assert s.model.requests == []
+        later = await s.ask("And now?")
+        await s.ear.first("coder", "chat", about=later)
+        assert "Is anybody there?" in str(s.model.requests[-1].body["messages"])
