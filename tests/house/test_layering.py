@@ -22,7 +22,7 @@ VENDOR_DOORS = {
     "rich": ("mew_agent/cli/",),
     "typer": ("mew_agent/cli/",),
     "psutil": ("spaces/mew_spaces/launch/processes.py",),
-    "sqlite3": ("mew_agent/context/store.py", "spaces/mew_spaces/log/sqlite.py"),
+    "sqlite3": ("mew_agent/context/sqlite_", "spaces/mew_spaces/log/sqlite.py"),
     "uvloop": ("spaces/", "mew_agent/cli/"),
     "tiktoken": ("mew_agent/tokens/tokenizers/gpt.py",),
     "tiktoken_ext": ("mew_agent/tokens/tokenizers/gpt.py",),
