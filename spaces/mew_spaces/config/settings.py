@@ -179,6 +179,7 @@ class GatewayLogging(_ConfigSection):
     max_envelope_bytes: int = Field(default=256 * 1024, ge=0)
     """For a larger envelope only its size is logged."""
     max_file_bytes: int = Field(default=64 * 1024 * 1024, ge=4096)
+    """Size at which a log is renamed to `<name>.1`; holds for `output_log` files as well."""
     kept_files: int = Field(default=3, ge=0)
     envelope_history: LogSwitch = LogSwitch()
     capability_decisions: LogSwitch = LogSwitch()
@@ -213,10 +214,20 @@ class Limits(_ConfigSection):
     http_body_bytes: int = Field(default=1024 * 1024, ge=1024)
     write_buffer_bytes: int = Field(default=16 * 1024 * 1024, ge=4096)
     """What may wait for a member, besides one message of the largest size, before it is a slow consumer."""
+    unjoined_message_bytes: int = Field(default=64 * 1024, ge=1024)
+    """What a client may send before it has joined, in all; `message_bytes` holds from then on."""
+    unjoined_connections: int = Field(default=2048, ge=1)
+    """Connections that have not joined: silent ones, HTTP requests, WebSocket connections before their join. With
+    more, the address with the most loses its oldest."""
+    unjoined_connections_per_address: int = Field(default=1024, ge=1)
+    """Such connections from one address; further ones are refused."""
+    header_timeout_seconds: float = Field(default=10.0, gt=0)
+    """Time in which a connection must send a complete request."""
     join_timeout_seconds: float = Field(default=10.0, gt=0)
-    ping_interval_seconds: float = Field(default=20.0, ge=0)
-    """Interval between pings; 0 sends none."""
-    ping_timeout_seconds: float = Field(default=20.0, gt=0)
+    """Time in which a WebSocket connection must join."""
+    ping_interval_seconds: float = Field(default=3.0, ge=0)
+    """Interval between pings; 0 sends none. With the timeout it decides how soon a dead link is noticed."""
+    ping_timeout_seconds: float = Field(default=6.0, gt=0)
     """Time in which a ping must be answered; then the socket is closed."""
     history_envelopes: int = Field(default=10_000, ge=0)
     history_bytes: int = Field(default=64 * 1024 * 1024, ge=0)

@@ -5,6 +5,7 @@ core. Whatever a client sends, it can end no connection but its own.
 """
 
 import logging
+from collections.abc import Callable
 from enum import Enum, auto
 
 from mew_protocol import errors
@@ -20,6 +21,12 @@ from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
 
 log = logging.getLogger("spaces")
+
+UNJOINED_BUFFER_BYTES = 64 * 1024
+"""What may wait for a client that has not joined: it gets only error messages."""
+
+MAX_UNJOINED_ERRORS = 16
+"""How many messages of a client that has not joined are answered with an error before it is disconnected."""
 
 
 class _Phase(Enum):
@@ -46,6 +53,9 @@ class Connection:
         self._participant: ParticipantId | None = None
         self._phase = _Phase.NEW
         self._is_disconnected = False
+        self._unjoined_errors = 0
+        self.on_decided: Callable[[], None] | None = None
+        """Called once, when the connection has joined, was refused or is closed."""
 
     @property
     def is_disconnected(self) -> bool:
@@ -68,9 +78,9 @@ class Connection:
         return self._bearer is not None
 
     def attach(self, channel: OutboundChannel) -> None:
-        """Set the channel that writes to this connection; the space's limits bound its buffer."""
+        """Set the channel that writes to this connection; little may wait in it until the client has joined."""
         self._channel = channel
-        channel.limit_buffer(self._limits.write_buffer_bytes + self._limits.message_bytes)
+        channel.limit_buffer(UNJOINED_BUFFER_BYTES)
         self._service.attach(self.id, channel)
 
     def receive(self, data: bytes, is_text: bool) -> None:
@@ -81,6 +91,10 @@ class Connection:
             # Stream frames are relayed in the form they came in; envelopes are parsed from bytes either way.
             raw = _as_text(data) if is_text and data[:1] == b"#" else data
             limits = self._limits
+            if self._phase is not _JOINED and len(data) > limits.unjoined_message_bytes:
+                self.too_large()
+                self._end_unjoined("a message before the join was too large")
+                return
             message = decode(raw, max_bytes=limits.message_bytes, max_depth=limits.json_depth)
             sender = self._participant
             if (
@@ -95,6 +109,7 @@ class Connection:
                 self._handle(message)
         except DecodeError as problem:
             self._service.send_error(self.id, problem.error, problem.detail, code=problem.code)
+            self._count_unjoined_error()
         except Exception:
             log.exception("failed to process a message from %s", self._participant or "a connection")
             self._service.send_error(
@@ -116,12 +131,15 @@ class Connection:
 
     def too_large(self) -> None:
         """Report a message above the size limit. The WebSocket protocol closes the connection."""
-        limit = self._service.config.limits.message_bytes
-        self._service.send_error(self.id, errors.TOO_LARGE, f"message too large; the limit is {limit:,} bytes")
+        limits = self._limits
+        joined = self._phase is _Phase.JOINED
+        limit = limits.message_bytes if joined else limits.unjoined_message_bytes
+        text = f"message too large; the limit is {limit:,} bytes" + ("" if joined else " before the join")
+        self._service.send_error(self.id, errors.TOO_LARGE, text)
 
     def slow(self) -> None:
         """Report a full write buffer: the client reads too slowly."""
-        self._phase = _Phase.ENDED
+        self._decide(_Phase.ENDED)
         self._service.mark_slow(self.id)
 
     def disconnected(self) -> None:
@@ -129,8 +147,9 @@ class Connection:
         if self._is_disconnected:
             return
         self._is_disconnected = True
-        self._phase = _Phase.ENDED
+        self._decide(_Phase.ENDED)
         self._service.leave(self.id)
+        self._channel = None
 
     def _handle(self, message: Draft | StreamFrame) -> None:
         if isinstance(message, StreamFrame):
@@ -154,6 +173,7 @@ class Connection:
         elif self._phase is _Phase.NEW:
             about = draft.id if draft is not None else None
             self._service.send_error(self.id, errors.NOT_JOINED, "join first", correlation_id=about)
+            self._count_unjoined_error()
         return self._phase is _Phase.JOINED
 
     def _join(self, request: JoinRequest) -> None:
@@ -179,7 +199,10 @@ class Connection:
         else:
             self._move_to(home)
             self._participant = participant
-            self._phase = _Phase.JOINED
+            self._decide(_Phase.JOINED)
+            if self._channel is not None:
+                limits = self._limits
+                self._channel.admit(buffer_bytes=limits.write_buffer_bytes + limits.message_bytes)
             self._service.join(self.id, participant, request.delivery)
 
     def _move_to(self, home: SpaceService) -> None:
@@ -193,8 +216,23 @@ class Connection:
                 self.attach(self._channel)
 
     def _end(self, error: str, message: str, code: int) -> None:
-        self._phase = _Phase.ENDED
+        self._decide(_Phase.ENDED)
         self._service.reject(self.id, error, message, code)
+
+    def _decide(self, phase: _Phase) -> None:
+        self._phase = phase
+        on_decided, self.on_decided = self.on_decided, None
+        if on_decided is not None:
+            on_decided()
+
+    def _count_unjoined_error(self) -> None:
+        if self._phase is _Phase.NEW:
+            self._unjoined_errors += 1
+            if self._unjoined_errors >= MAX_UNJOINED_ERRORS:
+                self._end_unjoined("too many messages before the join; send a join frame first")
+
+    def _end_unjoined(self, message: str) -> None:
+        self._end(errors.NOT_JOINED, message, errors.CLOSE_UNAUTHORIZED)
 
 
 def _as_text(data: bytes) -> str:

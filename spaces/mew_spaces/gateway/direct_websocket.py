@@ -21,6 +21,7 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request
 from websockets.protocol import State
 
+from mew_spaces.gateway.http_connection import GatewayConfig
 from mew_spaces.gateway.outbound import CLOSE_TIMEOUT_SECONDS, EXTENSION, Callback, DirectChannel, OnMessage
 
 try:
@@ -29,6 +30,9 @@ except ImportError:  # websockets was built without its C extension
     from websockets.utils import apply_mask
 
 SHUTDOWN_TIMEOUT_SECONDS = 1.0
+
+DEAD_LINK_SECONDS = 0.5
+"""How long a peer that answers no pings may take to read what is waiting for it."""
 
 _FINAL = 0x80
 _OPCODE = 0x0F
@@ -51,7 +55,39 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
     _is_fragmented = False
     """Whether the parser waits for the next fragment of a message."""
 
+    _is_admitted = False
+    """Whether the client has joined, so that the limits of the space hold."""
+    _unjoined_bytes = 0
+    """How many bytes came before the client joined."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if not self._limits.unjoined.enter(self, self._address):
+            self.transport.abort()
+
     def data_received(self, data: bytes) -> None:
+        if self._is_admitted:
+            self._read(data)
+            return
+        self._read(data)
+        if not self._is_admitted:
+            self._count_unjoined(len(data))
+
+    def _count_unjoined(self, size: int) -> None:
+        """Bound what a client sends before it has joined, whole messages or not."""
+        self._unjoined_bytes += size
+        channel = self.channel
+        if self._unjoined_bytes > self._limits.unjoined_message_bytes:
+            if channel is not None and channel.is_open and channel.on_too_large is not None:
+                channel.on_too_large()
+                self.close_with(CloseCode.MESSAGE_TOO_BIG, "")
+            else:
+                self.transport.abort()
+        elif not self.disconnected:
+            held = self._unjoined_bytes + self.transport.get_write_buffer_size()
+            self._limits.unjoined.hold(self, self._address, held)
+
+    def _read(self, data: bytes) -> None:
         if self.channel is None:
             super().data_received(data)  # the handshake; clients send nothing behind it before the answer
             return
@@ -122,8 +158,28 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
                 self.send_500_response()
             if self.close_timer is None:
                 self.transport.close()
+        if self.disconnected:
+            self._break_cycles()
+
+    def evict(self) -> None:
+        """Close a connection that has not joined at once: others need its place."""
+        self._stop_writing()
+        self.transport.abort()
+
+    @property
+    def _limits(self) -> GatewayConfig:
+        return cast("GatewayConfig", self.config)
+
+    @property
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
 
     # Called by the channel
+
+    def admit(self) -> None:
+        """Lift the limits of clients that have not joined."""
+        self._is_admitted = True
+        self._limits.unjoined.leave(self, self._address)
 
     @property
     def is_closing(self) -> bool:
@@ -218,7 +274,7 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
     def keepalive_timeout(self) -> None:
         self._stop_writing()
         super().keepalive_timeout()
-        self._abort_after(CLOSE_TIMEOUT_SECONDS)
+        self._abort_after(DEAD_LINK_SECONDS)
 
     def eof_received(self) -> None:
         self._stop_writing()
@@ -232,7 +288,19 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_writing()
+        self._limits.unjoined.leave(self, self._address)
         super().connection_lost(exc)
+        self._break_cycles()
+
+    def _break_cycles(self) -> None:
+        """Drop the references that lead back here, so that the memory returns without the garbage collector."""
+        if self.channel is not None and self.channel.on_disconnect is not None:
+            # The endpoint has returned or is about to: nothing uses the channel any more.
+            self.channel.forget_application()
+            self.queue = cast("asyncio.Queue[Any]", _UNUSED_EVENT)
+            self.channel = None
+        self.conn.parser_exc = None  # its traceback holds the parser's frames
+        self.conn.parser.close()  # a generator whose frame holds the parser
 
     def _stop_writing(self) -> None:
         channel = self.channel
@@ -269,7 +337,7 @@ class _DisconnectOnly:
 
 
 class _UnusedEvent:
-    """Replaces the event on which `send` waits; nothing calls `send` after `take_over`."""
+    """Replaces the event on which `send` waits, and the queue of a lost connection: nothing uses them any more."""
 
     __slots__ = ()
 
@@ -278,6 +346,9 @@ class _UnusedEvent:
 
     def clear(self) -> None:
         """Do nothing."""
+
+    def put_nowait(self, _event: object) -> None:
+        """Do nothing: the connection is lost and nobody reads its events."""
 
 
 _UNUSED_EVENT = _UnusedEvent()

@@ -34,6 +34,7 @@ from mew_spaces.gateway.http import (
     respond_to_failure,
     respond_to_http_exception,
 )
+from mew_spaces.gateway.log_budget import bounded_logs
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.protocol_choice import choose_protocol
 from mew_spaces.gateway.registry import SpaceRegistry
@@ -149,7 +150,7 @@ async def serve_gateway(
     first = service or _open_space(HostedSpace(config, state, tokens))
     registry = SpaceRegistry([first, *(_open_space(other) for other in others)])
     app = create_app(registry)
-    with _plain_errors(), bound_socket(host, port) as listener:
+    with _plain_errors(), bounded_logs(), bound_socket(host, port) as listener:
         port = listener.getsockname()[1]
         registry.set_connection_url(f"ws://{_public_host(host)}:{port}/")
         registry.connect_virtual_participants()

@@ -8,6 +8,7 @@ a message that arrives over HTTP takes the same path.
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import anyio
 from mew_protocol import errors
 from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import PROTOCOL, Draft, Envelope
@@ -23,6 +24,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from mew_spaces.gateway.events import event_stream
+from mew_spaces.gateway.http_connection import STREAMING
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import NOT_STORED_MESSAGE, SpaceService
@@ -227,7 +229,7 @@ class HttpApi:
         assert sender is not None
         limits = space.config.limits
         try:
-            body = await _read_body(request, limits.http_body_bytes)
+            body = await _read_body(request, limits.http_body_bytes, limits.header_timeout_seconds)
             draft = decode_envelope(body, max_depth=limits.json_depth)
         except DecodeError as problem:
             raise ApiError(400, problem.error, problem.detail, code=problem.code) from None
@@ -275,6 +277,7 @@ class HttpApi:
 
     async def _events(self, request: Request) -> Response:
         space, _ = self._authenticate(request, request.path_params["space"])
+        request.scope.setdefault("state", {})[STREAMING] = True
         # A browser reconnects to the URL it first opened, so the header holds the newer position.
         since = request.headers.get("last-event-id") or request.query_params.get("since") or None
         return StreamingResponse(
@@ -329,19 +332,23 @@ def _number(request: Request, parameter: Parameter) -> int:
     return number
 
 
-async def _read_body(request: Request, max_bytes: int) -> bytes:
-    """Return a request's body. Raises `ApiError` as soon as it is too large, without reading the rest."""
+async def _read_body(request: Request, max_bytes: int, max_seconds: float) -> bytes:
+    """Return a request's body. Raises `ApiError` if it is too large or comes too slowly, without reading the rest."""
     chunks: list[bytes] = []
     left = max_bytes
-    try:
-        async for chunk in request.stream():
-            left -= len(chunk)
-            if left < 0:
-                raise ApiError(413, errors.TOO_LARGE, f"request body too large; the limit is {max_bytes:,} bytes")
-            chunks.append(chunk)
-    except ClientDisconnect:
-        raise ApiError(400, errors.INVALID_REQUEST, "the connection ended before the request body") from None
-    return b"".join(chunks)
+    with anyio.move_on_after(max_seconds):
+        try:
+            async for chunk in request.stream():
+                left -= len(chunk)
+                if left < 0:
+                    raise ApiError(413, errors.TOO_LARGE, f"request body too large; the limit is {max_bytes:,} bytes")
+                chunks.append(chunk)
+        except ClientDisconnect:  # nobody reads the answer
+            raise ApiError(
+                400, errors.INVALID_REQUEST, "the client closed the connection before its body ended"
+            ) from None
+        return b"".join(chunks)
+    raise ApiError(408, errors.INVALID_REQUEST, f"the request body did not arrive within {max_seconds:g} seconds")
 
 
 # Errors

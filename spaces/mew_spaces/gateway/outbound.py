@@ -79,6 +79,10 @@ class OutboundChannel(ABC):
     def limit_buffer(self, max_bytes: int) -> None:
         """Set how many bytes may wait for the peer. A peer that exceeds this is reported as a slow consumer."""
 
+    def admit(self, *, buffer_bytes: int) -> None:
+        """Lift the limits that hold before a client has joined."""
+        self.limit_buffer(buffer_bytes)
+
     @abstractmethod
     def close(self, code: int, reason: str) -> None:
         """Send a close frame behind everything written, then wait a bounded time for the peer."""
@@ -183,6 +187,7 @@ class _DirectConnection(Protocol):
     @property
     def waiting_bytes(self) -> int: ...
     def limit_buffer(self, max_bytes: int) -> None: ...
+    def admit(self) -> None: ...
     def take_over(self, on_message: OnMessage, on_disconnect: Callback) -> None: ...
     def close_with(self, code: int, reason: str) -> None: ...
 
@@ -211,6 +216,15 @@ class DirectChannel(OutboundChannel):
     def limit_buffer(self, max_bytes: int) -> None:
         """Set how many bytes may wait for the peer."""
         self._connection.limit_buffer(max_bytes)
+
+    def admit(self, *, buffer_bytes: int) -> None:
+        """Lift the limits that hold before a client has joined."""
+        self._connection.admit()
+        self._connection.limit_buffer(buffer_bytes)
+
+    def forget_application(self) -> None:
+        """Drop the callbacks of a lost connection."""
+        self.on_message = self.on_disconnect = self.on_slow = self.on_too_large = None
 
     def attach(self, on_message: OnMessage, on_disconnect: Callback) -> None:
         """Deliver messages straight to `on_message` from now on, after those already queued.

@@ -5,11 +5,9 @@ Owns the limits that the server itself must enforce. Does not know spaces otherw
 
 import asyncio
 import errno
-import logging
 import socket
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import anyio
@@ -17,37 +15,16 @@ import uvicorn
 from starlette.applications import Starlette
 
 from mew_spaces.errors import PortInUse, SpacesError
+from mew_spaces.gateway.http_connection import MAX_HEADER_BYTES, BoundedHttpProtocol, GatewayConfig
 from mew_spaces.gateway.registry import SpaceRegistry
+from mew_spaces.gateway.unjoined import UnjoinedConnections
+
+UNJOINED_TOTAL_BYTES = 48 * 1024 * 1024
+"""What all connections that have not joined may cost together, as the gateway counts it; the process takes less than
+64 MiB for them."""
 
 STOP_SECONDS = 3
 """How long open requests may take once the gateway stops."""
-
-
-REPEAT_SECONDS = 10.0
-"""How often the same problem with bad input is logged."""
-
-_SERVER_LOG = logging.getLogger("uvicorn.error")
-
-
-class RepeatFilter(logging.Filter):
-    """Passes each message once in `REPEAT_SECONDS`, so that a flood of bad input does not fill the log."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._clock = clock
-        self._last: dict[str, tuple[float, int]] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Pass a record on, with the number of equal ones that were left out before it."""
-        text, now = str(record.msg), self._clock()
-        at, left_out = self._last.get(text, (float("-inf"), 0))
-        if now < at + REPEAT_SECONDS:
-            self._last[text] = at, left_out + 1
-            return False
-        self._last[text] = now, 0
-        if left_out:
-            record.msg, record.args = "%s (%d more since the last line)", (record.getMessage(), left_out)
-        return True
 
 
 class GatewayServer(uvicorn.Server):
@@ -65,12 +42,9 @@ class GatewayServer(uvicorn.Server):
         self._stop.set()
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        repeats = RepeatFilter()
-        _SERVER_LOG.addFilter(repeats)
         try:
             await super().serve(sockets)
         finally:
-            _SERVER_LOG.removeFilter(repeats)
             self.stopped.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -94,9 +68,10 @@ def server_config(
 ) -> uvicorn.Config:
     """Return how uvicorn serves the application: WebSocket by this protocol, or by uvicorn's own (None)."""
     limits = registry.default.config.limits
-    return uvicorn.Config(
+    config = GatewayConfig(
         app,
-        http="auto",
+        http=BoundedHttpProtocol,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         ws=websocket or "websockets-sansio",
         ws_max_size=registry.message_bytes,
         ws_ping_interval=limits.ping_interval_seconds,
@@ -109,6 +84,14 @@ def server_config(
         proxy_headers=False,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
+    config.unjoined = UnjoinedConnections(
+        connections=limits.unjoined_connections,
+        per_address=limits.unjoined_connections_per_address,
+        total_bytes=UNJOINED_TOTAL_BYTES,
+    )
+    config.header_timeout_seconds = limits.header_timeout_seconds
+    config.unjoined_message_bytes = limits.unjoined_message_bytes
+    return config
 
 
 @contextmanager

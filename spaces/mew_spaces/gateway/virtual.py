@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
+from mew_spaces.config.settings import GatewayLogging
 from mew_spaces.gateway.log_writer import LogFile, LogWriter
 from mew_spaces.gateway.outbound import OutboundChannel, unframe
 
@@ -14,9 +15,11 @@ from mew_spaces.gateway.outbound import OutboundChannel, unframe
 class FileChannel(OutboundChannel):
     """An outbound channel that writes to a file."""
 
-    def __init__(self, path: Path, writer: LogWriter) -> None:
+    def __init__(self, path: Path, writer: LogWriter, sizes: GatewayLogging | None = None) -> None:
+        """`sizes` bounds the file and says how many old ones remain (default: no bound)."""
+        sizes = sizes or GatewayLogging(max_file_bytes=1 << 62)
         super().__init__()
-        self._file = LogFile(path, is_private=False)
+        self._file = LogFile(path, max_bytes=sizes.max_file_bytes, kept=sizes.kept_files, is_private=False)
         self._writer = writer
 
     def prepare(self) -> None:

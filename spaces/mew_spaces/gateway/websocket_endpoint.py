@@ -4,6 +4,7 @@ Owns the time a client has to join, and how messages reach the connection: throu
 server, or through ASGI under any other. What a message means is decided in `connection`.
 """
 
+import asyncio
 from typing import Any, cast
 
 import anyio
@@ -35,30 +36,28 @@ class WebSocketEndpoint:
         )
         await websocket.accept()
         channel = websocket.scope.get("extensions", {}).get(EXTENSION)
-        is_attached = False
+        if isinstance(channel, DirectChannel):
+            self._serve_directly(connection, channel)
+            return
         try:
-            if isinstance(channel, DirectChannel):
-                is_attached = await self._serve_directly(websocket, connection, channel)
-            else:
-                await self._serve_by_asgi(websocket, connection)
+            await self._serve_by_asgi(websocket, connection)
         finally:
-            if not is_attached:
-                connection.disconnected()
+            connection.disconnected()
 
-    async def _serve_directly(self, websocket: WebSocket, connection: Connection, channel: DirectChannel) -> bool:
-        """Serve a connection until it joins, then attach it to its channel. Returns whether it is attached."""
+    def _serve_directly(self, connection: Connection, channel: DirectChannel) -> None:
+        """Attach a connection to its channel. The endpoint returns while the connection stays open.
+
+        A task that only waits, with the stack that led to it, would be most of what an idle connection costs in memory.
+        """
         channel.on_slow, channel.on_too_large = connection.slow, connection.too_large
         connection.attach(channel)
-        await self._wait_for_join(websocket, connection)
-        if connection.is_joined and not connection.is_disconnected:
-            # The endpoint returns here: a task that only waits for the disconnect, with the stack that led to it,
-            # would be most of what an idle connection costs in memory.
-            channel.attach(connection.receive, connection.disconnected)
-            return True
-        while not connection.is_disconnected:
-            if _is_disconnect(await websocket.receive()):
-                connection.disconnected()
-        return False
+        loop = asyncio.get_running_loop()
+        if connection.has_bearer:
+            timer = loop.call_later(AUTO_JOIN_SECONDS, connection.join_by_header)
+        else:
+            timer = loop.call_later(self._limits.join_timeout_seconds, connection.join_timed_out)
+        connection.on_decided = timer.cancel
+        channel.attach(connection.receive, connection.disconnected)
 
     async def _serve_by_asgi(self, websocket: WebSocket, connection: Connection) -> None:
         channel = AsgiChannel(on_slow=connection.slow)

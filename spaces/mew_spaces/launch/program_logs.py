@@ -1,16 +1,27 @@
 """The logs of a space's programs: one private file for the output of each.
 
-Owns the names of these files and how many are kept. A log that cannot be written does not stop its program.
+Owns the names of these files, how many are kept and how large they become. A log that cannot be written does
+not stop its program.
 """
 
 import logging
+import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+import anyio
+import anyio.to_thread
 from anyio.abc import ByteReceiveStream
 
 from mew_spaces.errors import SpacesError
+
+MAX_LOG_BYTES: Final = 64 * 1024 * 1024
+"""Size at which a log is cut."""
+
+CHECK_SECONDS: Final = 5.0
+"""How often the sizes of logs are checked."""
 
 _LINE_BYTES: Final = 64 * 1024
 _TAIL_BYTES: Final = 4096
@@ -48,6 +59,35 @@ def open_log(path: Path) -> IO[bytes]:
     """Open a log to append to; a missing one is created. Raises `OSError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.open("ab", buffering=0)
+
+
+async def keep_logs_bounded(
+    folder: Path, *, max_bytes: int = MAX_LOG_BYTES, check_seconds: float = CHECK_SECONDS
+) -> None:
+    """Cut the logs in a folder when they grow too large, until cancelled."""
+    while True:
+        await anyio.sleep(check_seconds)
+        await anyio.to_thread.run_sync(cut_large_logs, folder, max_bytes)
+
+
+def cut_large_logs(folder: Path, max_bytes: int) -> None:
+    """Copy each log above the limit to `.previous.log` and empty it.
+
+    Programs write to their logs themselves and cannot be asked to open another file. They append, so they continue at
+    the start. What a program writes between the copy and the cut is lost.
+    """
+    for path in folder.glob("*.log"):
+        if path.name.endswith(".previous.log"):
+            continue
+        try:
+            if path.stat().st_size > max_bytes:
+                previous = path.with_suffix(".previous.log")
+                previous.unlink(missing_ok=True)
+                previous.touch(mode=0o600)
+                shutil.copyfile(path, previous)
+                os.truncate(path, 0)
+        except OSError as error:
+            log.warning("%s: cannot be cut: %s", path, error.strerror or error)
 
 
 def last_line(path: Path) -> str:

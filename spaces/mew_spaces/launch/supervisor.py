@@ -25,7 +25,14 @@ from anyio.abc import Process, TaskGroup
 from mew_spaces.errors import SpacesError
 from mew_spaces.launch.launch import Program
 from mew_spaces.launch.processes import left_behind, signal_group, started_mark, stop_groups
-from mew_spaces.launch.program_logs import copy_output, last_line, log_path, open_log, prepare_log_folder
+from mew_spaces.launch.program_logs import (
+    copy_output,
+    keep_logs_bounded,
+    last_line,
+    log_path,
+    open_log,
+    prepare_log_folder,
+)
 from mew_spaces.launch.run_file import Exit, RunFile, read_run_file, write_run_file
 
 log = logging.getLogger("spaces")
@@ -102,6 +109,7 @@ class Supervisor:
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
+                tasks.start_soon(keep_logs_bounded, self.log_folder)
                 tasks.start_soon(self._start_all, tasks, services, participants)
                 await self._stop.wait()
                 self._save(self.run.model_copy(update={"ready": False}))

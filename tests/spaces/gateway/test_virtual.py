@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from mew_spaces.config.settings import GatewayLogging
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.outbound import frame_json, frame_message
 from mew_spaces.gateway.virtual import FileChannel, as_line
@@ -27,3 +28,15 @@ def test_a_channel_appends_to_its_file(tmp_path: Path) -> None:
     assert not channel.is_open
     writer.close()
     assert path.read_text() == 'before\n{}\n{"last":true}\n'
+
+
+def test_a_large_file_is_rotated(tmp_path: Path) -> None:
+    path = tmp_path / "out.log"
+    writer = LogWriter()
+    channel = FileChannel(path, writer, GatewayLogging(max_file_bytes=4096, kept_files=1))
+    channel.prepare()
+    writer.close()
+    channel._file.append(b"x" * 4000)
+    channel._file.append(b"y" * 4000)
+    assert path.read_bytes() == b"y" * 4000
+    assert (tmp_path / "out.log.1").read_bytes() == b"x" * 4000

@@ -6,7 +6,14 @@ import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 from mew_spaces.errors import SpacesError
-from mew_spaces.launch.program_logs import copy_output, last_line, log_path, open_log, prepare_log_folder
+from mew_spaces.launch.program_logs import (
+    copy_output,
+    cut_large_logs,
+    last_line,
+    log_path,
+    open_log,
+    prepare_log_folder,
+)
 
 
 def test_each_run_starts_a_new_private_log(tmp_path: Path) -> None:
@@ -24,6 +31,21 @@ def test_each_run_starts_a_new_private_log(tmp_path: Path) -> None:
     assert (folder / "coder.previous.log").read_text() == "old\n"
     assert path.read_text() == ""
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_large_log_is_cut_while_its_program_writes(tmp_path: Path) -> None:
+    prepare_log_folder(tmp_path, ["coder", "quiet"])
+    path = log_path(tmp_path, "coder")
+    log_path(tmp_path, "quiet").write_text("kept\n")
+    with open_log(path) as file:
+        file.write(b"x" * 1001)
+        cut_large_logs(tmp_path, 1000)
+        file.write(b"after\n")
+    assert path.read_text() == "after\n"
+    previous = tmp_path / "coder.previous.log"
+    assert previous.stat().st_size == 1001
+    assert previous.stat().st_mode & 0o777 == 0o600
+    assert log_path(tmp_path, "quiet").read_text() == "kept\n"
 
 
 def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:

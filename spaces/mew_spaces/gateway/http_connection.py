@@ -1,0 +1,170 @@
+"""uvicorn's HTTP protocol with the time and memory limits that it lacks.
+
+Owns how long a client may take for a request, from the first byte of the connection on, and what malformed input
+does: one line in the log and a closed connection. Counts each connection among those that have not joined. Does not
+know spaces.
+"""
+
+import asyncio
+from typing import Any, cast
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from mew_spaces.gateway.outbound import CLOSE_TIMEOUT_SECONDS
+from mew_spaces.gateway.unjoined import UnjoinedConnections
+
+REQUEST_SECONDS = 60.0
+"""How long a request may take from its headers to the end of its response."""
+
+STREAMING = "mew.is_streaming"
+"""Key of a request's `state`: an authenticated client reads a stream, so the request has no time limit."""
+
+MAX_HEADER_BYTES = 32 * 1024
+
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class GatewayConfig(uvicorn.Config):
+    """uvicorn's configuration with what our protocols need besides."""
+
+    unjoined: UnjoinedConnections
+    header_timeout_seconds: float
+    unjoined_message_bytes: int
+
+
+class BoundedHttpProtocol(H11Protocol):
+    """One HTTP connection."""
+
+    cycle: Any  # None before the first request, whatever uvicorn's annotation says
+    scope: Any
+
+    _deadline: asyncio.TimerHandle | None = None
+    _timed_cycle: Any = None
+    """The request that the deadline is for; None while the connection waits for a request."""
+    _header_bytes = 0
+    _is_refused = False
+    _is_upgraded = False
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if self._limits.unjoined.enter(self, self._address):
+            self._set_deadline(self._limits.header_timeout_seconds)
+        else:
+            self._end(_BUSY)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
+        self._header_bytes += len(data)
+        super().data_received(data)
+        if not self._is_upgraded:
+            self._check_progress()
+
+    def handle_events(self) -> None:
+        try:
+            super().handle_events()
+        except Exception as error:  # whatever a client sends, it gets no traceback into the log
+            self.logger.warning("Invalid HTTP request received: %s", type(error).__name__)
+            self._is_refused = True
+            self.transport.abort()
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        self._is_upgraded = True
+        self._forget()
+        super().handle_websocket_upgrade(event)
+
+    def send_400_response(self, msg: str) -> None:
+        self._is_refused = True
+        self._abort_after(CLOSE_TIMEOUT_SECONDS)
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            super().send_400_response(msg)
+            return
+        # The body of a request that is being answered: the application sees a client that went away.
+        cycle.disconnected = True
+        cycle.message_event.set()
+        self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        self.cycle.body = bytearray()  # what the application did not read
+        super().on_response_complete()
+        self._check_progress()
+
+    def timeout_keep_alive_handler(self) -> None:
+        self._end(b"")
+
+    def shutdown(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self._end(b"")
+        else:
+            super().shutdown()
+            if self._is_streaming:
+                self._abort_after(CLOSE_TIMEOUT_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+        self._timed_cycle = None
+
+    def evict(self) -> None:
+        """Close the connection at once."""
+        self._is_refused = True
+        self.transport.abort()
+
+    @property
+    def _limits(self) -> GatewayConfig:
+        return cast("GatewayConfig", self.config)
+
+    @property
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
+
+    @property
+    def _is_streaming(self) -> bool:
+        return bool(self.scope and self.scope["state"].get(STREAMING))
+
+    def _check_progress(self) -> None:
+        """Set the deadline of the phase that the connection is in, and count what it holds."""
+        if self.transport.is_closing():
+            return
+        cycle = self.cycle if self.cycle is not None and not self.cycle.response_complete else None
+        if cycle is not None:
+            self._header_bytes = 0
+        if cycle is not self._timed_cycle:
+            self._timed_cycle = cycle
+            self._set_deadline(REQUEST_SECONDS if cycle is not None else self._limits.header_timeout_seconds)
+        held = self._header_bytes + (len(cycle.body) if cycle is not None else 0)
+        self._limits.unjoined.hold(self, self._address, held + self.transport.get_write_buffer_size())
+
+    def _set_deadline(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        self._deadline = None
+        if self._timed_cycle is None:
+            self._end(_TOO_SLOW)
+        elif not self._is_streaming:
+            self.transport.abort()
+
+    def _end(self, answer: bytes) -> None:
+        """Close the connection after a last answer; a client that does not read it cannot keep it open."""
+        self._is_refused = True
+        if not self.transport.is_closing():
+            self.transport.write(answer)
+            self.transport.close()
+        self._abort_after(CLOSE_TIMEOUT_SECONDS)
+
+    def _abort_after(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(seconds, self.transport.abort)
+
+    def _forget(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._limits.unjoined.leave(self, self._address)

@@ -1,0 +1,92 @@
+"""[pure] Bounds on the connections of clients that have not authenticated.
+
+Owns which of these connections is refused and which is closed when there are too many, or when they hold too many
+bytes. Counts every connection from its start until it joins: silent ones, HTTP requests, WebSocket handshakes. Does
+not know sockets; a connection is closed through its `evict`.
+"""
+
+import logging
+from typing import Protocol
+
+CONNECTION_BYTES = 24 * 1024
+"""What a connection costs before it has sent anything; measured with `python -m benchmarks.idle`."""
+
+log = logging.getLogger("spaces")
+
+
+class UnjoinedPeer(Protocol):
+    """A connection that has not joined."""
+
+    def evict(self) -> None:
+        """Close the connection at once."""
+
+
+class UnjoinedConnections:
+    """All connections of a gateway that have not joined, by address, oldest first.
+
+    A new connection is refused if its address has too many. If there are too many in all, the address that costs most
+    loses its oldest connection, so a flood from a few addresses does not keep others out.
+    """
+
+    def __init__(self, *, connections: int, per_address: int, total_bytes: int) -> None:
+        """`total_bytes` bounds the memory of all of them together."""
+        self._max_connections = min(connections, max(1, total_bytes // CONNECTION_BYTES))
+        self._max_per_address = per_address
+        self._max_bytes = total_bytes
+        self._held: dict[str, dict[UnjoinedPeer, int]] = {}
+        self._cost: dict[str, int] = {}
+        self._count = 0
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def total_bytes(self) -> int:
+        """What they cost together, in bytes."""
+        return self._bytes
+
+    def enter(self, peer: UnjoinedPeer, address: str) -> bool:
+        """Count a new connection. Returns False if it is refused."""
+        if len(self._held.get(address, ())) >= self._max_per_address:
+            log.warning(
+                "connection refused: %s has %d connections that have not joined", address, self._max_per_address
+            )
+            return False
+        if self._count >= self._max_connections:
+            self._evict_one()
+        self._held.setdefault(address, {})[peer] = CONNECTION_BYTES
+        self._count += 1
+        self._add(address, CONNECTION_BYTES)
+        return True
+
+    def hold(self, peer: UnjoinedPeer, address: str, size: int) -> None:
+        """Set how many bytes a connection holds besides its own cost."""
+        held = self._held.get(address, {})
+        if peer in held:
+            self._add(address, CONNECTION_BYTES + size - held[peer])
+            held[peer] = CONNECTION_BYTES + size
+            while self._bytes > self._max_bytes:
+                self._evict_one()
+
+    def leave(self, peer: UnjoinedPeer, address: str) -> None:
+        """Stop counting a connection: it joined or is closed."""
+        held = self._held.get(address)
+        if held is None or peer not in held:
+            return
+        size = held.pop(peer)
+        self._count -= 1
+        self._add(address, -size)
+        if not held:
+            del self._held[address], self._cost[address]
+
+    def _add(self, address: str, size: int) -> None:
+        self._bytes += size
+        self._cost[address] = self._cost.get(address, 0) + size
+
+    def _evict_one(self) -> None:
+        address = max(self._cost, key=lambda one: self._cost[one])
+        peer = next(iter(self._held[address]))
+        log.warning("%s: oldest connection closed, too many connections have not joined", address)
+        self.leave(peer, address)
+        peer.evict()

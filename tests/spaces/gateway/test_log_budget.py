@@ -1,0 +1,26 @@
+"""A flood of lines is bounded; what was left out is counted."""
+
+import logging
+
+from mew_spaces.gateway.log_budget import LogBudget
+
+
+def record(template: str, *about: object, level: int = logging.WARNING) -> logging.LogRecord:
+    return logging.LogRecord("spaces", level, "", 0, template, about, None)
+
+
+def test_lines_of_one_kind_are_bounded_in_each_window() -> None:
+    now = [0.0]
+    budget = LogBudget(lines=3, seconds=60, clock=lambda: now[0])
+    assert [budget.filter(record("%s is bad", number)) for number in range(10)] == [True] * 3 + [False] * 7
+    assert budget.filter(record("another kind"))
+    now[0] = 60.0
+    after = record("%s is bad", 11)
+    assert budget.filter(after)
+    assert after.getMessage() == "11 is bad (7 more like this were left out)"
+    assert [budget.filter(record("%s is bad", number)) for number in range(4)] == [True, True, False, False]
+
+
+def test_less_severe_lines_are_not_counted() -> None:
+    budget = LogBudget(least_level=logging.WARNING, lines=1)
+    assert all(budget.filter(record("granted", level=logging.INFO)) for _ in range(5))

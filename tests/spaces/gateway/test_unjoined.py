@@ -1,0 +1,354 @@
+"""Attacks by clients without a token: memory, silent connections, malformed input."""
+
+import asyncio
+import gc
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import anyio
+import httpx2
+import psutil
+import pytest
+from anyio import to_thread
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.connection import MAX_UNJOINED_ERRORS, Connection
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+from mew_spaces.gateway.unjoined import CONNECTION_BYTES, UnjoinedConnections
+
+from tests.support.gateway_client import joined, opened
+from tests.support.raw_socket import HANDSHAKE, frame, messages, raw_socket, shake_hands
+
+MEBIBYTE = 1024 * 1024
+
+IMPATIENT = """
+space: {id: demo}
+participants: {ada: {capabilities: [{kind: "*"}]}}
+limits: {header_timeout_seconds: 0.5, join_timeout_seconds: 0.5, unjoined_connections: 50,
+  unjoined_connections_per_address: 40}
+"""
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import run_gateway
+
+config = parse_space("space: {id: demo}\\nparticipants: {ada: {}}")
+run_gateway(config, state=Path(sys.argv[1]), port=0, on_ready=lambda gateway: print(gateway.port, flush=True))
+"""
+
+
+@contextmanager
+def gateway_process(state: Path) -> Iterator[tuple[psutil.Process, int]]:
+    """A gateway in a process of its own, and its port."""
+    command = [sys.executable, "-c", PROGRAM, str(state)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        try:
+            yield psutil.Process(process.pid), port
+        finally:
+            process.terminate()
+
+
+def try_to_send(port: int, data: bytes, *, handshake: bool) -> socket.socket:
+    """Open a connection and send as much as the gateway takes."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=5)
+    try:
+        if handshake:
+            connection.sendall(HANDSHAKE)
+            connection.recv(4096)
+        connection.sendall(data)
+    except OSError:
+        pass  # the gateway closed the connection
+    return connection
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(10):
+        while not condition():
+            await anyio.sleep(0.01)
+
+
+FLOODS = {
+    "one large message": (frame(b"x" * (15 * MEBIBYTE))[:-1], True),
+    "many small messages": (frame(b"") * 40_000, True),
+    "half a header": (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 30_000, False),
+    "a large body": (b"POST /participants/ada/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n"
+                     + b"a" * 800_000, False),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="resident memory is measured on Linux")
+@pytest.mark.parametrize("flood", FLOODS)
+def test_unauthenticated_peers_cost_at_most_64_mebibytes(flood: str, tmp_path: Path) -> None:
+    data, handshake = FLOODS[flood]
+    with gateway_process(tmp_path) as (process, port), ExitStack() as connections:
+        before, peak = process.memory_info().rss, 0
+        for _ in range(100):
+            connections.enter_context(try_to_send(port, data, handshake=handshake))
+            peak = max(peak, process.memory_info().rss)
+        assert peak - before < 64 * MEBIBYTE
+
+
+@contextmanager
+def silent_connections(gateway: RunningGateway, count: int) -> Iterator[list[socket.socket]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(raw_socket(gateway)) for _ in range(count)]
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Wait for the gateway to close a connection."""
+    try:
+        while connection.recv(4096):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"",
+        b"GET /hea",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /hea",
+        HANDSHAKE,
+        HANDSHAKE + frame(b"half", final=False),
+    ],
+)
+async def test_a_connection_that_sends_too_little_is_closed(start: bytes) -> None:
+    def attack(gateway: RunningGateway) -> float:
+        with raw_socket(gateway) as connection:
+            connection.sendall(start)
+            begin = time.monotonic()
+            assert is_closed(connection)
+            return time.monotonic() - begin
+
+    async with serve_gateway(parse_space(IMPATIENT)) as gateway:
+        # A WebSocket connection has five more seconds to answer the close frame.
+        assert await to_thread.run_sync(attack, gateway) < 8
+
+
+async def test_a_slow_drip_of_header_bytes_does_not_extend_the_time() -> None:
+    def attack(gateway: RunningGateway) -> float:
+        begin = time.monotonic()
+        with raw_socket(gateway) as connection:
+            connection.settimeout(0.05)
+            connection.sendall(b"GET / HTTP/1.1\r\n")
+            while time.monotonic() - begin < 9:
+                try:
+                    connection.sendall(b"X")
+                    if not connection.recv(100):
+                        break
+                except TimeoutError:
+                    continue
+                except ConnectionError:
+                    break
+        return time.monotonic() - begin
+
+    async with serve_gateway(parse_space(IMPATIENT)) as gateway:
+        assert await to_thread.run_sync(attack, gateway) < 5
+
+
+async def test_an_address_with_too_many_connections_is_refused_until_they_end() -> None:
+    def attack(gateway: RunningGateway) -> bytes:
+        with silent_connections(gateway, 40), raw_socket(gateway) as one_more:
+            return one_more.recv(100)
+
+    async with serve_gateway(parse_space(IMPATIENT)) as gateway:
+        assert (await to_thread.run_sync(attack, gateway)).startswith(b"HTTP/1.1 503")
+        async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+            with anyio.fail_after(10):
+                while (await http.get("/health")).status_code != 200:
+                    await anyio.sleep(0.05)
+
+
+async def test_joined_connections_do_not_count_as_unjoined() -> None:
+    async with serve_gateway(parse_space(IMPATIENT)) as gateway, anyio.create_task_group() as tasks:
+        everybody_joined = anyio.Event()
+        count = 0
+
+        async def stay() -> None:
+            nonlocal count
+            async with joined(gateway, "ada"):
+                count += 1
+                await everybody_joined.wait()
+
+        for number in range(45):
+            tasks.start_soon(stay)
+            await wait_until(lambda expected=number: count > expected)  # type: ignore[misc]
+        everybody_joined.set()
+
+
+class Peer:
+    """A connection that has not joined."""
+
+    def __init__(self) -> None:
+        self.is_evicted = False
+
+    def evict(self) -> None:
+        self.is_evicted = True
+
+
+def test_a_flood_from_one_address_evicts_its_own_connections() -> None:
+    unjoined = UnjoinedConnections(connections=10, per_address=100, total_bytes=100 * CONNECTION_BYTES)
+    flood = [Peer() for _ in range(10)]
+    newcomer = Peer()
+    assert all(unjoined.enter(one, "192.0.2.1") for one in flood)
+    assert unjoined.enter(newcomer, "192.0.2.2")
+    assert [one.is_evicted for one in flood] == [True] + [False] * 9
+    assert not newcomer.is_evicted
+    assert len(unjoined) == 10
+
+
+def test_peers_that_hold_too_much_together_are_evicted() -> None:
+    unjoined = UnjoinedConnections(connections=10, per_address=10, total_bytes=10 * CONNECTION_BYTES)
+    small, large = Peer(), Peer()
+    unjoined.enter(small, "192.0.2.1")
+    unjoined.enter(large, "192.0.2.2")
+    unjoined.hold(large, "192.0.2.2", 20 * CONNECTION_BYTES)
+    assert (small.is_evicted, large.is_evicted) == (False, True)
+    unjoined.leave(large, "192.0.2.2")
+    unjoined.leave(small, "192.0.2.1")
+    assert (len(unjoined), unjoined.total_bytes) == (0, 0)
+
+
+async def test_a_message_before_the_join_has_a_small_limit(gateway: RunningGateway, direct_writes: None) -> None:
+    async with opened(gateway) as stranger:
+        await stranger.send("x" * 70_000)
+        assert (await stranger.error())["error"] == "too_large"
+        assert (await stranger.closing())[0] in (1009, 4401)
+
+
+async def test_bad_messages_before_the_join_end_the_connection(gateway: RunningGateway) -> None:
+    async with opened(gateway) as stranger:
+        for _ in range(MAX_UNJOINED_ERRORS):
+            await stranger.send("{")
+        assert (await stranger.closing())[0] == 4401
+
+
+@pytest.mark.parametrize("start", ["joined", "refused", "lost"])
+async def test_a_closed_connection_leaves_no_reference_cycle(start: str, direct_writes: None) -> None:
+    remembered: list[weakref.ref[object]] = []
+    create = Connection.__init__
+
+    def remember(self: Connection, *args: object, **options: object) -> None:
+        create(self, *args, **options)  # type: ignore[arg-type]
+        remembered.append(weakref.ref(self))
+
+    async def connect_once(gateway: RunningGateway) -> None:
+        if start == "joined":
+            async with joined(gateway, "ada") as ada:
+                await ada.chat("hello")
+        elif start == "refused":
+            async with opened(gateway, "ada") as stranger:
+                await stranger.join("wrong")
+                await stranger.closing()
+        else:
+            async with opened(gateway):
+                pass
+
+    async with serve_gateway(parse_space(IMPATIENT)) as gateway:
+        Connection.__init__ = remember  # type: ignore[method-assign]
+        gc.collect()
+        gc.disable()
+        try:
+            await connect_once(gateway)
+            assert remembered
+            await wait_until(lambda: all(one() is None for one in remembered))
+        finally:
+            gc.enable()
+            Connection.__init__ = create  # type: ignore[method-assign]
+
+
+MALFORMED = (
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS to a plain port
+    b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n\x00\x00\x00",
+    b"GET /\xff HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+    HANDSHAKE.replace(b"GET / ", b"GET /\xe9 "),
+    HANDSHAKE.replace(b"Version: 13", b"Version: 99"),
+    HANDSHAKE.replace(b"Host: x", b"Host: x\r\nSec-WebSocket-Protocol: \xff"),
+    HANDSHAKE + b"\xff" * 100,
+    b"POST /participants/ada/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nab",
+    os.urandom(2000),
+)
+
+
+async def test_malformed_input_writes_few_lines_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    failures: list[dict[str, object]] = []
+
+    def attack(gateway: RunningGateway) -> None:
+        for _ in range(20):
+            for data in MALFORMED:
+                with raw_socket(gateway) as connection:
+                    connection.settimeout(0.02)
+                    try:
+                        connection.sendall(data)
+                        connection.recv(100)
+                    except (TimeoutError, ConnectionError):
+                        pass
+
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    async with serve_gateway(parse_space(IMPATIENT)) as gateway:
+        await to_thread.run_sync(attack, gateway)
+        async with joined(gateway, "ada") as ada:
+            await ada.chat("still serving")
+            assert (await ada.until("chat"))["payload"]["text"] == "still serving"
+    assert failures == []
+    written = [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert [one for one in written if one.exc_info] == []
+    assert len(written) < 60
+
+
+async def test_a_request_body_that_never_comes_is_refused() -> None:
+    def attack(gateway: RunningGateway) -> bytes:
+        with raw_socket(gateway) as connection:
+            token = gateway.token_of("ada").encode()
+            connection.sendall(
+                b"POST /participants/ada/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+                b"Authorization: Bearer " + token + b"\r\n\r\nab"
+            )
+            return connection.recv(1000)
+
+    async with serve_gateway(parse_space(IMPATIENT)) as gateway:
+        assert (await to_thread.run_sync(attack, gateway)).startswith(b"HTTP/1.1 408")
+
+
+async def test_pipelined_requests_are_answered(gateway: RunningGateway) -> None:
+    def attack() -> bytes:
+        with raw_socket(gateway) as connection:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3)
+            answer = b""
+            while answer.count(b'"status":"ok"') < 3:
+                answer += connection.recv(4096)
+            return answer
+
+    assert (await to_thread.run_sync(attack)).count(b"HTTP/1.1 200") == 3
+
+
+async def test_a_refused_flood_of_messages_is_cut_off(gateway: RunningGateway, direct_writes: None) -> None:
+    def attack() -> int:
+        with raw_socket(gateway) as connection:
+            shake_hands(connection)
+            try:
+                for _ in range(1000):
+                    connection.sendall(frame(b"{"))
+            except ConnectionError:
+                pass
+            return sum(1 for opcode, _ in messages(connection) if opcode == 1)
+
+    assert await to_thread.run_sync(attack) <= MAX_UNJOINED_ERRORS + 1
