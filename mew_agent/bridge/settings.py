@@ -1,30 +1,20 @@
 """The settings of a bridge: which MCP server it runs, and its timeouts and retries.
 
-Owns the keys, their defaults, and which environment variables a server inherits. Starts nothing and does not import
-`mcp`.
+Owns the keys and their defaults. A server inherits only the variables of `mew_protocol.environment`. Starts nothing
+and does not import `mcp`.
 """
 
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Annotated, Final, Literal
 
+from mew_protocol.environment import inherited
 from pydantic import BaseModel, ConfigDict, Field
 
 from mew_agent.errors import ConfigError
 
 BRIDGE_CONFIG: Final = "MEW_BRIDGE_CONFIG"
 """Environment variable with the settings as JSON. Not an argument, because `ps` would show the keys in it."""
-
-_INHERITED: Final = frozenset(
-    {
-        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "TMPDIR", "LANG", "LANGUAGE"),
-        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
-        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "VIRTUAL_ENV", "MEW_RUN"),
-        *("APPDATA", "LOCALAPPDATA", "PATHEXT", "SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "USERNAME", "USERPROFILE"),
-        *("HOMEDRIVE", "HOMEPATH", "PROCESSOR_ARCHITECTURE"),
-    }
-)
-"""Variables that programs need to run. Keys and tokens are not among them: set those in `env`."""
 
 
 class MissingExtra(ConfigError):
@@ -52,8 +42,7 @@ class StdioServer(_BridgeModel):
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment of the server: the inherited part of `environ`, and `env`."""
-        inherited = {key: value for key, value in environ.items() if key in _INHERITED or key.startswith("LC_")}
-        return {**inherited, **self.env}
+        return {**inherited(environ), **self.env}
 
 
 class HttpServer(_BridgeModel):

@@ -114,6 +114,8 @@ class ParticipantConfig(_ConfigSection):
     command: str | None = None
     args: tuple[Text, ...] = ()
     env: dict[str, Text] = Field(default_factory=dict)
+    env_from: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], ...] = ()
+    """Variables of the environment of `mew up` that its program gets, beyond those that every program needs."""
     cwd: str | None = None
     auto_start: bool = False
     restart_policy: Literal["never", "on-failure", "always"] = "never"

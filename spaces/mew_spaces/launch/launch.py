@@ -1,7 +1,8 @@
 """Which programs a space has, and the arguments and environment of each.
 
 Owns the substitution of `${PORT}`, `${SPACE}`, `${TOKEN}` and `${VARIABLE}`, and what the program of a participant gets
-of the environment. Starts nothing. The command line of `mew` is an argument, because this package does not know it.
+of the environment: an allow-list, and what space.yaml names. Starts nothing. The command line of `mew` is an argument,
+because this package does not know it.
 """
 
 import json
@@ -11,6 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
+
+from mew_protocol.agent_settings import REHEARSAL
+from mew_protocol.environment import inherited
 
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig
 from mew_spaces.config.settings import McpServerConfig
@@ -32,6 +36,12 @@ Restart = Literal["never", "on-failure", "always"]
 
 Place = tuple[str, ...]
 """The path of keys to a value in space.yaml."""
+
+_MODEL_VARIABLES: Final = ("OPENAI_BASE_URL", "OPENAI_MODEL", "MEW_TOKENIZER_FILE")
+"""Settings of agents that are no secrets."""
+
+_API_KEY: Final = "OPENAI_API_KEY"
+"""The key that an agent uses if its settings name no other."""
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -114,7 +124,8 @@ class Launch:
     def model(self, port: int, arguments: Sequence[str] = ()) -> Program:
         """Return the rehearsal model server, for agents that use it."""
         command = (*self.mew, "model", "serve", "--port", str(port), *arguments)
-        return Program(MODEL, command, self.folder, self._common(), "model", opens=ListenAddress("127.0.0.1", port))
+        environment = self._reduced(())
+        return Program(MODEL, command, self.folder, environment, "model", opens=ListenAddress("127.0.0.1", port))
 
     def participants(self) -> list[Program]:
         """Return the program of each participant with `auto_start`, and the clients of FIFO participants."""
@@ -134,11 +145,20 @@ class Launch:
             for program in self.participants()
             for place, text in _texts_with_variables(self.config.participants[program.name])
             for variable in _PLACEHOLDER.findall(text)
-            if variable not in self._environment_of(program.name)
+            if variable not in self._known_variables(program.name)
+        ] + [
+            (("participants", program.name, "env_from"), variable)
+            for program in self.participants()
+            for variable in self.config.participants[program.name].env_from
+            if variable not in self.environ
         ]
 
-    def _environment_of(self, name: str) -> dict[str, str]:
-        """Return the environment of a participant's program without its `env` of space.yaml."""
+    def _known_variables(self, name: str) -> dict[str, str]:
+        """Return what `${NAME}` may refer to in the section of a participant."""
+        return {**self._common(), **self._own_variables(name)}
+
+    def _own_variables(self, name: str) -> dict[str, str]:
+        """Return the variables that identify a participant to its program."""
         own = {
             "PORT": str(self.address.port),
             "SPACE": self.config.space.id,
@@ -151,11 +171,15 @@ class Launch:
         }
         if name in self.agent_settings:
             own["MEW_AGENT_CONFIG"] = json.dumps(self.agent_settings[name])
-        return {**self._common(), **own}
+        return own
 
     def _participant(self, name: str, participant: ParticipantConfig) -> Program:
-        known = self._environment_of(name)
-        environment = {**known, **{key: substitute(value, known) for key, value in participant.env.items()}}
+        known = self._known_variables(name)
+        environment = {
+            **self._reduced((*_agent_variables(participant), *participant.env_from)),
+            **self._own_variables(name),
+            **{key: substitute(value, known) for key, value in participant.env.items()},
+        }
         fifos: tuple[Path, ...] = ()
         if participant.agent is not None:
             command = (
@@ -186,7 +210,8 @@ class Launch:
             headers = {key: substitute(value, known) for key, value in server.headers.items()}
             reached: dict[str, Any] = {"transport": "http", "url": substitute(server.url, known), "headers": headers}
         else:
-            env = {key: substitute(value, known) for key, value in {**participant.env, **server.env}.items()}
+            named = {key: self.environ[key] for key in participant.env_from if key in self.environ}
+            env = named | {key: substitute(value, known) for key, value in {**participant.env, **server.env}.items()}
             reached = {
                 "transport": "stdio",
                 "command": substitute(server.command or "", known),
@@ -214,15 +239,32 @@ class Launch:
         )  # fmt: skip
 
     def _common(self) -> dict[str, str]:
-        """Return the environment without tokens of other participants and settings of other agents."""
+        """Return the whole environment without tokens of other participants and settings of other agents."""
         hidden = {
             "MEW_TOKEN", "MEW_PARTICIPANT_ID", "MEW_AGENT_CONFIG", BRIDGE_CONFIG, "MEW_GATEWAY", "MEW_SPACE",
         }  # fmt: skip
         kept = {
             key: value for key, value in self.environ.items() if key not in hidden and not key.startswith("MEW_TOKEN_")
         }
+        return {**kept, RUN_VARIABLE: self.run_id}
+
+    def _reduced(self, also: Sequence[str]) -> dict[str, str]:
+        """Return the allow-list of the environment, and the variables `also`."""
         # Without it, a Python program prints nothing until its buffer is full.
-        return {"PYTHONUNBUFFERED": "1", **kept, RUN_VARIABLE: self.run_id}
+        return {"PYTHONUNBUFFERED": "1", **inherited(self._common(), also)}
+
+
+def _agent_variables(participant: ParticipantConfig) -> tuple[str, ...]:
+    """Return the variables with model and API key that the program of an agent gets; nothing for other programs."""
+    agent = participant.agent
+    if agent is None:
+        is_agent = participant.command == "mew" and participant.args[:2] == ("agent", "run")
+        return (*_MODEL_VARIABLES, _API_KEY) if is_agent else ()
+    given = agent.given()
+    summariser = given.get("summariser")
+    named = [one["api_key_env"] for one in (given, summariser) if isinstance(one, Mapping) and one.get("api_key_env")]
+    has_key = "api_key_env" in given or given.get("base_url") == REHEARSAL
+    return (*_MODEL_VARIABLES, *named, *(() if has_key else (_API_KEY,)))
 
 
 def _texts_with_variables(participant: ParticipantConfig) -> Iterator[tuple[Place, str]]:

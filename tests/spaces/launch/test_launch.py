@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mew_spaces.config.loading import parse_space
 from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, ListenAddress, Program, bridges, substitute
 
@@ -130,6 +131,52 @@ def test_an_agent_gets_its_token_in_the_environment_only() -> None:
     assert program.environment["MEW_TOKEN"] == "token-of-coder"
     assert json.loads(program.environment["MEW_AGENT_CONFIG"]) == settings["coder"]
     assert program.environment["OPENAI_API_KEY"] == "sk"
+
+
+SECRETS = {
+    "HOME": "/home/ada",
+    "PATH": "/bin",
+    "LC_ALL": "C",
+    "OPENAI_API_KEY": "sk",
+    "OPENAI_MODEL": "m",
+    "OTHER_KEY": "other",
+    "SUMMARY_KEY": "summary",
+    "AWS_SECRET_ACCESS_KEY": "aws",
+    "SEARCH_KEY": "search",
+}
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ("command: node", set()),
+        ("command: node\n    env_from: [SEARCH_KEY]", {"SEARCH_KEY"}),
+        ("command: mew\n    args: [agent, run]", {"OPENAI_API_KEY", "OPENAI_MODEL"}),
+        ("agent: {model: gpt-4o}", {"OPENAI_API_KEY", "OPENAI_MODEL"}),
+        ("agent: {base_url: rehearsal}", {"OPENAI_MODEL"}),
+        ("agent: {api_key_env: OTHER_KEY}", {"OTHER_KEY", "OPENAI_MODEL"}),
+        ("agent: {api_key_env: OPENAI_API_KEY}", {"OPENAI_API_KEY", "OPENAI_MODEL"}),
+        (
+            "agent: {summariser: {model: s, api_key_env: SUMMARY_KEY}}",
+            {"OPENAI_API_KEY", "OPENAI_MODEL", "SUMMARY_KEY"},
+        ),
+        ("mcp_server: {command: npx}", set()),
+    ],
+)
+def test_a_program_inherits_only_what_it_needs_or_names(section: str, expected: set[str]) -> None:
+    config = parse_space(f"space: {{id: r}}\nparticipants:\n  one:\n    auto_start: true\n    {section}\n")
+    (program,) = launch(config=config, tokens={"one": "t"}, environ=SECRETS).participants()
+    assert {"HOME", "PATH", "LC_ALL"} <= set(program.environment)
+    assert set(program.environment) & (set(SECRETS) - {"HOME", "PATH", "LC_ALL"}) == expected
+
+
+def test_a_bridged_server_gets_the_variables_that_its_participant_names() -> None:
+    one = "{mcp_server: {command: npx}, env_from: [SEARCH_KEY, NONE], auto_start: true}"
+    text = f"space: {{id: r}}\nparticipants:\n  one: {one}"
+    space = launch(config=parse_space(text), tokens={"one": "t"}, environ=SECRETS)
+    (program,) = space.participants()
+    assert json.loads(program.environment["MEW_BRIDGE_CONFIG"])["server"]["env"] == {"SEARCH_KEY": "search"}
+    assert space.unset_variables() == [(("participants", "one", "env_from"), "NONE")]
 
 
 def test_a_command_named_mew_needs_no_path() -> None:

@@ -1,0 +1,40 @@
+"""[pure] Which environment variables a program inherits from the program that starts it.
+
+Owns the allow-list of the programs of a space and of bridged MCP servers. Keys and tokens are not on it: what else a
+program needs is named in its settings.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+INHERITED: Final = frozenset(
+    {
+        *(
+            "PATH",
+            "HOME",
+            "USER",
+            "LOGNAME",
+            "SHELL",
+            "TERM",
+            "COLORTERM",
+            "NO_COLOR",
+            "TZ",
+            "TMPDIR",
+            "LANG",
+            "LANGUAGE",
+        ),
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "VIRTUAL_ENV", "MEW_RUN"),
+        *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"),
+        *("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONUTF8", "LD_LIBRARY_PATH", "NODE_PATH", "MEW_DEBUG", "MEW_PYTHON"),
+        *("APPDATA", "LOCALAPPDATA", "PATHEXT", "SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "TMP", "USERNAME", "USERPROFILE"),
+        *("HOMEDRIVE", "HOMEPATH", "PROCESSOR_ARCHITECTURE", "COMSPEC", "PROGRAMDATA"),
+    }
+)
+"""Variables that programs need to run."""
+
+
+def inherited(environ: Mapping[str, str], also: Iterable[str] = ()) -> dict[str, str]:
+    """Return the part of an environment that a program inherits, and the variables `also` that are set."""
+    names = INHERITED.union(also)
+    return {key: value for key, value in environ.items() if key in names or key.startswith("LC_")}
