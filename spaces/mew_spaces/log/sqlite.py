@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
+from typing import NamedTuple
 
 from mew_spaces.log.interface import Batch, Bounds, Durability, Entry, NotStored
 from mew_spaces.log.memory import MemoryLog
@@ -27,6 +28,8 @@ PRUNE_EVERY_ENTRIES = 512
 """Deleting in steps costs one statement for many entries."""
 
 CHECKPOINT_EVERY_COMMITS = 1_000
+
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 _INSERT = "INSERT INTO envelopes (sequence, data, sender, id, at) VALUES (?, ?, ?, ?, ?)"
 
@@ -61,16 +64,21 @@ class SqliteLog(MemoryLog):
         self._clock = clock
         self._lock = _FileLock(path.with_name(f"{path.name}.lock"))
         try:
-            self._database, epoch = self._open_or_set_aside(durability, new_epoch)
-        except sqlite3.Error as error:
+            opened = self._open_or_set_aside(durability, new_epoch)
+        except BaseException as error:
             self._lock.release()
-            raise NotStored(str(error)) from error
-        super().__init__(epoch=epoch, bounds=bounds, remembered_ids=remembered_ids)
+            if isinstance(error, sqlite3.Error):
+                raise NotStored(str(error)) from error
+            raise
+        super().__init__(epoch=opened.epoch, bounds=bounds, remembered_ids=remembered_ids)
+        self._database = opened.database
         self.durability = durability
         self._checkpoints = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._commits_since_checkpoint = 0
-        self._deleted_through = 0
-        self._restore()
+        first = opened.entries[0].sequence - 1 if opened.entries else 0
+        last = opened.entries[-1].sequence if opened.entries else 0
+        self._deleted_through = first
+        self.restore(opened.entries, state=opened.state, gone_through=first, last_sequence=last)
 
     def write(self, batch: Batch) -> None:
         try:
@@ -141,53 +149,75 @@ class SqliteLog(MemoryLog):
             self._database.execute("DELETE FROM envelopes WHERE sequence <= ?", (through,))
             self._deleted_through = through
 
-    def _open_or_set_aside(
-        self, durability: Durability, new_epoch: Callable[[], str]
-    ) -> tuple[sqlite3.Connection, str]:
+    def _open_or_set_aside(self, durability: Durability, new_epoch: Callable[[], str]) -> "_OpenedFile":
+        if not self.path.exists():
+            self._create(new_epoch())
         try:
-            return self._open(durability, new_epoch)
+            return _open(self.path, durability)
         except (sqlite3.DatabaseError, _Unreadable) as error:
-            if isinstance(error, sqlite3.OperationalError) and "disk I/O" not in str(error):
-                raise  # no such folder, a full disk, a lock: the file itself may be fine
+            if not _is_damage(error):
+                raise  # a full disk or a lock, for example: the file itself may be fine
             aside = self.path.with_name(f"{self.path.name}.damaged-{int(self._clock())}")
             for suffix in ("", "-wal", "-shm"):
                 if (part := self.path.with_name(self.path.name + suffix)).exists():
                     part.rename(aside.with_name(aside.name + suffix))
             log.warning("%s cannot be read (%s); renamed to %s; a new history starts", self.path, error, aside.name)
-            return self._open(durability, new_epoch)
+            self._create(new_epoch())
+            return _open(self.path, durability)
 
-    def _open(self, durability: Durability, new_epoch: Callable[[], str]) -> tuple[sqlite3.Connection, str]:
-        is_new = not self.path.exists()
-        if is_new:
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        elif self.path.stat().st_size == 0:
-            raise _Unreadable("the file is empty")
-        database = sqlite3.connect(self.path, check_same_thread=False, timeout=5.0, isolation_level=None)
+    def _create(self, epoch: str) -> None:
+        """Make the file under another name first: a gateway that is killed meanwhile leaves no half-made one."""
+        new = self.path.with_name(f"{self.path.name}.new")
+        for suffix in ("", "-journal"):
+            new.with_name(new.name + suffix).unlink(missing_ok=True)
+        os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        database = sqlite3.connect(new, isolation_level=None)
         try:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA wal_autocheckpoint = 0")  # `upkeep` does it, where it holds up nobody
-            database.execute(f"PRAGMA synchronous = {'FULL' if durability == 'synced' else 'NORMAL'}")
-            if is_new:
-                database.executescript(f"BEGIN; {_SCHEMA}")
-                settings = {"schema_version": str(SCHEMA_VERSION), "epoch": new_epoch()}
-                database.executemany("INSERT INTO about VALUES (?, ?)", settings.items())
-                database.execute("COMMIT")
-            about = dict(database.execute("SELECT key, value FROM about"))
-            if about.get("schema_version") != str(SCHEMA_VERSION):
-                raise _Unreadable(f"schema version {about.get('schema_version')}, expected {SCHEMA_VERSION}")
-            return database, about["epoch"]
-        except BaseException:
+            database.executescript(f"BEGIN; {_SCHEMA}")
+            settings = {"schema_version": str(SCHEMA_VERSION), "epoch": epoch}
+            database.executemany("INSERT INTO about VALUES (?, ?)", settings.items())
+            database.execute("COMMIT")
+        finally:
             database.close()
-            raise
+        new.rename(self.path)
 
-    def _restore(self) -> None:
-        rows = self._database.execute("SELECT sequence, data, sender, id, at FROM envelopes ORDER BY sequence")
+
+class _OpenedFile(NamedTuple):
+    """A database of ours, and what it holds."""
+
+    database: sqlite3.Connection
+    epoch: str
+    entries: Sequence[Entry]
+    state: Mapping[str, bytes]
+
+
+def _open(path: Path, durability: Durability) -> _OpenedFile:
+    if path.stat().st_size == 0:
+        raise _Unreadable("the file is empty")
+    database = sqlite3.connect(path, check_same_thread=False, timeout=5.0, isolation_level=None)
+    try:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA wal_autocheckpoint = 0")  # `upkeep` does it, where it holds up nobody
+        database.execute(f"PRAGMA synchronous = {'FULL' if durability == 'synced' else 'NORMAL'}")
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
+            raise _Unreadable("not a history of a gateway")
+        about = dict(database.execute("SELECT key, value FROM about"))
+        if about.get("schema_version") != str(SCHEMA_VERSION):
+            raise _Unreadable(f"schema version {about.get('schema_version')}, expected {SCHEMA_VERSION}")
+        rows = database.execute("SELECT sequence, data, sender, id, at FROM envelopes ORDER BY sequence")
         entries = [Entry(*row) for row in rows]
-        first = entries[0].sequence - 1 if entries else 0
-        last = entries[-1].sequence if entries else 0
-        state = dict(self._database.execute("SELECT key, value FROM state"))
-        self._deleted_through = first
-        self.restore(entries, state=state, gone_through=first, last_sequence=last)
+        return _OpenedFile(database, about["epoch"], entries, dict(database.execute("SELECT key, value FROM state")))
+    except BaseException:
+        database.close()
+        raise
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether an error comes from what is in the file. A full disk, for one, looks like a failing disk to SQLite."""
+    if isinstance(error, _Unreadable):
+        return True
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and (code & 0xFF in _DAMAGE or code == sqlite3.SQLITE_IOERR_SHORT_READ)
 
 
 class _FileLock:

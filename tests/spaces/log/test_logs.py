@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -233,6 +234,52 @@ def test_a_full_disk_refuses_the_batch_and_the_log_goes_on_later(tmp_path: Path)
     assert texts(log.since(Position(log.epoch, 0))) == ["a"]
     log._database.execute("PRAGMA max_page_count = 100000")
     assert say(log, "b") == [3]
+    log.close()
+
+
+def test_a_history_without_our_tables_is_set_aside(tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / "log")
+    database.execute("PRAGMA journal_mode = WAL")
+    database.close()
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY, clock=lambda: 7.0)
+    assert say(log, "a") == [1]
+    log.close()
+    assert (tmp_path / "log.damaged-7").exists()
+
+
+def test_a_history_whose_pages_are_damaged_is_set_aside(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    say(log, *("x" * 3_000 for _ in range(20)))
+    log.close()
+    content = (tmp_path / "log").read_bytes()
+    (tmp_path / "log").write_bytes(content[:16_384] + b"\xaa" * 16_384 + content[32_768:])
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY, clock=lambda: 7.0)
+    assert say(log, "a") == [1]
+    log.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of file sizes")
+@pytest.mark.parametrize("is_new", [True, False])
+def test_opening_on_a_full_disk_fails_and_loses_nothing(tmp_path: Path, is_new: bool) -> None:
+    path, epoch = tmp_path / "log", None
+    if not is_new:
+        log = SqliteLog(path, bounds=ROOMY)
+        epoch = log.epoch
+        say(log, "a")
+        log.close()
+    script = (
+        "import resource, sys; from pathlib import Path; from mew_spaces.log.interface import Bounds, NotStored\n"
+        "from mew_spaces.log.sqlite import SqliteLog\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))\n"
+        "try: SqliteLog(Path(sys.argv[1]), bounds=Bounds(10, 10_000))\n"
+        "except NotStored: print('not stored')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, env=environment)
+    assert run.stdout == "not stored\n", run.stderr
+    log = SqliteLog(path, bounds=ROOMY)
+    assert texts(log.since(Position(log.epoch, 0))) == ([] if is_new else ["a"])
+    assert is_new or log.epoch == epoch
     log.close()
 
 
