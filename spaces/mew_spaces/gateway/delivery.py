@@ -76,6 +76,10 @@ class AcceptedEnvelopes:
         answer = {"status": "duplicate"} | ({} if position is None else {"position": str(position)})
         return KnownEnvelope(position, Receipt((), accepted=accepted, answer=answer))
 
+    def is_unechoed(self, sender: str, envelope_id: str) -> bool:
+        """Whether this accepted envelope was not broadcast, and is still remembered."""
+        return (sender, envelope_id) in self._unechoed
+
     def _is_same(self, sequence: int, draft: Draft) -> bool:
         """Whether a draft repeats a logged envelope. Clients exist that count their ids from 1 at every start."""
         entry = self._log.entry(sequence)
@@ -140,7 +144,8 @@ class DeliverySessions:
             first = log.last(request.last)[:1]
             session.reached = first[0].sequence - 1 if first else newest
         session.welcome = {
-            "position": str(Position(log.epoch, session.reached)),
+            # Never a number that is not stored yet: after a crash, the gateway would give it to another envelope.
+            "position": str(Position(log.epoch, min(session.reached, log.position.sequence))),
             "newest": str(Position(log.epoch, newest)),
             "recovered": gap is None,
             "live": session.reached == newest,

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import anyio
 from anyio import to_thread
 from mew_protocol.envelope import Envelope
-from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
+from mew_protocol.ids import GATEWAY, STREAM_GATEWAY, ParticipantId
+from mew_protocol.kinds import SYSTEM_RECEIPT
 
-from mew_spaces.core.effects import Broadcast, Effect
+from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Effect
 from mew_spaces.log.interface import Batch, NotStored, SpaceLog
 
 log = logging.getLogger("spaces")
@@ -34,7 +35,15 @@ class NumberedBroadcast(NamedTuple):
     is_logged: bool = False
 
 
-Item = Effect | NumberedBroadcast
+class DuplicateReceipt(NamedTuple):
+    """The answer to an envelope that came again while its first copy was being stored; what it says follows from that."""
+
+    connection: ConnectionId
+    sender: ParticipantId
+    envelope_id: str
+
+
+Item = Effect | NumberedBroadcast | DuplicateReceipt
 
 
 class _Ticket:
@@ -48,8 +57,8 @@ class _Ticket:
 class Outbox:
     """Performs effects once what they rest on is stored.
 
-    `perform` does one item; `refuse` tells the sender of an envelope that it was not stored; `performed` is called
-    when everything published is performed.
+    `perform` does one item; `refuse` tells the sender of an envelope, or the addressee of a receipt, that it was not
+    stored; `performed` is called when everything published is performed.
     """
 
     def __init__(
@@ -85,7 +94,7 @@ class Outbox:
         """Number and store an envelope, then perform it: now, or behind everything put before."""
         envelope = effect.envelope
         if self._is_closed:
-            self._perform(NumberedBroadcast(effect, data, None, is_logged))
+            self._perform_unstored(NumberedBroadcast(effect, data, None, is_logged))
             return
         if not self._is_immediate:
             sequence = self._log.stage(data, sender=envelope.sender, id=envelope.id, at=at)
@@ -101,7 +110,7 @@ class Outbox:
         else:
             self._perform(NumberedBroadcast(effect, data, number, is_logged))
 
-    def put(self, effect: Effect) -> None:
+    def put(self, effect: Effect | DuplicateReceipt) -> None:
         """Perform an effect that is not to be stored, now or behind everything put before."""
         if self._is_immediate or self._is_closed or not (self._items or self._is_writing or self._is_performing):
             self._perform(effect)
@@ -237,7 +246,9 @@ class Outbox:
 
     def _perform_unstored(self, item: Item) -> None:
         """Envelopes of participants are refused; the gateway's own are delivered without a number."""
-        if not isinstance(item, NumberedBroadcast):
+        if isinstance(item, Deliver) and item.envelope.kind == SYSTEM_RECEIPT and item.envelope.correlation_ids:
+            self._refuse(item.envelope)  # what it confirms is not stored
+        elif not isinstance(item, NumberedBroadcast):
             self._perform(item)
         elif item.effect.envelope.sender in (GATEWAY, STREAM_GATEWAY):
             self._perform(item._replace(sequence=None))

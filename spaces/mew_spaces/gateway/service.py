@@ -48,7 +48,7 @@ from mew_spaces.gateway.delivery import receipt as receipt_envelope
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
-from mew_spaces.gateway.outbox import Item, NumberedBroadcast, Outbox
+from mew_spaces.gateway.outbox import DuplicateReceipt, Item, NumberedBroadcast, Outbox
 from mew_spaces.gateway.virtual import FileChannel
 from mew_spaces.log.interface import Bounds, SpaceLog
 from mew_spaces.log.memory import MemoryLog
@@ -220,7 +220,7 @@ class SpaceService:
         now = self._clock()
         is_session = connection in self._sessions
         if is_session and (known := self._accepted.find(sender, draft, now)) is not None:
-            self._send_receipt(connection, sender, draft.id, "duplicate", known.position, now)
+            self._outbox.put(DuplicateReceipt(connection, sender, draft.id or ""))
             return known.receipt
         receipt = self._unstorable(draft, sender, connection) or self.space.receive(
             draft, sender=sender, connection=connection, now=now
@@ -315,6 +315,8 @@ class SpaceService:
         match effect:
             case NumberedBroadcast():
                 self._write_broadcast(effect)
+            case DuplicateReceipt():
+                self._answer_duplicate(effect)
             case Broadcast():  # numbered before it gets here
                 self._broadcast(effect, effect.envelope.encode(), self._clock())
             case Deliver(envelope, connections, is_secret):
@@ -395,9 +397,21 @@ class SpaceService:
         return False
 
     def _refuse_unstored(self, envelope: Envelope) -> None:
+        sender, envelope_id = envelope.sender, envelope.id
+        if envelope.kind == kinds.SYSTEM_RECEIPT:
+            sender, envelope_id = ParticipantId(envelope.to[0]), envelope.correlation_ids[0]
         for connection, owner in self._owners.items():
-            if owner == envelope.sender:
-                self._perform_one(self._compose_not_stored(connection, owner, envelope.id))
+            if owner == sender:
+                self._perform_one(self._compose_not_stored(connection, owner, envelope_id))
+
+    def _answer_duplicate(self, again: DuplicateReceipt) -> None:
+        connection, sender, envelope_id = again
+        sequence = self.log.sequence_of(sender, envelope_id)
+        if sequence is None and (self._outbox.is_failing or not self._accepted.is_unechoed(sender, envelope_id)):
+            self._perform_one(self._compose_not_stored(connection, sender, envelope_id))
+            return
+        position = None if sequence is None else Position(self.log.epoch, sequence)
+        self._send_receipt(connection, sender, envelope_id, "duplicate", position, self._clock())
 
     def _compose_not_stored(self, connection: ConnectionId, sender: str, envelope_id: str | None) -> Deliver:
         error, message, now = errors.NOT_STORED, NOT_STORED_MESSAGE, self._clock()
