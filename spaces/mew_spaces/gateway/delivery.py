@@ -5,7 +5,7 @@ first what it missed, paced by how fast it reads, then what is new. Other connec
 else. Owns no order: `service` decides when an envelope is stored and when it is written.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -62,8 +62,8 @@ class AcceptedEnvelopes:
         self._log = log
         self._unechoed: dict[tuple[str, str], None] = {}
 
-    def find(self, sender: str, draft: Draft, now: datetime) -> KnownEnvelope | None:
-        """The earlier envelope of this sender and id; None if there was none or the draft has no id."""
+    def find(self, sender: str, draft: Draft, now: datetime) -> Receipt | None:
+        """The receipt for an envelope whose sender and id were accepted before; None for a new one, or without an id."""
         if draft.id is None:
             return None
         sequence = self._log.sequence_of(sender, draft.id)
@@ -71,14 +71,20 @@ class AcceptedEnvelopes:
             return None
         if sequence is not None and not self._is_same(sequence, draft):
             return None
-        position = None if sequence is None else Position(self._log.epoch, sequence)
+        position = self.position_of(sender, draft.id)
         accepted = Envelope.complete(draft, id=draft.id, ts=wire_timestamp(now), sender=sender)
         answer = {"status": "duplicate"} | ({} if position is None else {"position": str(position)})
-        return KnownEnvelope(position, Receipt((), accepted=accepted, answer=answer))
+        return Receipt((), accepted=accepted, answer=answer)
 
-    def is_unechoed(self, sender: str, envelope_id: str) -> bool:
-        """Whether this accepted envelope was not broadcast, and is still remembered."""
-        return (sender, envelope_id) in self._unechoed
+    def position_of(self, sender: str, envelope_id: str) -> Position | None:
+        """The place of a broadcast envelope; None for others."""
+        sequence = self._log.sequence_of(sender, envelope_id)
+        return None if sequence is None else Position(self._log.epoch, sequence)
+
+    def is_stored(self, sender: str, envelope_id: str, *, is_failing: bool) -> bool:
+        """Whether an accepted envelope is stored: in the log, or as a change of the state, unless storing fails."""
+        is_logged = self._log.sequence_of(sender, envelope_id) is not None
+        return is_logged or (not is_failing and (sender, envelope_id) in self._unechoed)
 
     def _is_same(self, sequence: int, draft: Draft) -> bool:
         """Whether a draft repeats a logged envelope. Clients exist that count their ids from 1 at every start."""
@@ -215,7 +221,7 @@ def _write(channel: OutboundChannel, entries: Sequence[Entry]) -> int:
 
 
 def receipt(
-    *, new_id: str, ts: str, to: str, envelope_ids: Iterable[str], status: str, position: Position | None
+    to: str, envelope_id: str | None, status: str, position: Position | None, *, new_id: str, ts: str
 ) -> Envelope:
     """What a session gets for an envelope that has no echo, and when it has caught up (`live`)."""
     payload: dict[str, str] = {"status": status}
@@ -228,5 +234,5 @@ def receipt(
         sender=GATEWAY,
         payload=payload,
         to=(to,),
-        correlation_id=envelope_ids,
+        correlation_id=() if envelope_id is None else (envelope_id,),
     )

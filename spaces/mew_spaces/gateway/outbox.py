@@ -36,7 +36,7 @@ class NumberedBroadcast(NamedTuple):
 
 
 class DuplicateReceipt(NamedTuple):
-    """The answer to an envelope that came again while its first copy was being stored; what it says follows from that."""
+    """The answer to an envelope that came again. What it says depends on whether the first copy could be stored."""
 
     connection: ConnectionId
     sender: ParticipantId

@@ -221,14 +221,14 @@ class SpaceService:
         is_session = connection in self._sessions
         if is_session and (known := self._accepted.find(sender, draft, now)) is not None:
             self._outbox.put(DuplicateReceipt(connection, sender, draft.id or ""))
-            return known.receipt
+            return known
         receipt = self._unstorable(draft, sender, connection) or self.space.receive(
             draft, sender=sender, connection=connection, now=now
         )
         self._perform_receipt(draft, receipt, sender, "websocket", now)
         unechoed = self._accepted.note(receipt)
         if is_session and unechoed is not None:
-            self._send_receipt(connection, sender, unechoed, "accepted", None, now)
+            self._send_receipt(connection, sender, unechoed, "accepted")
         return receipt
 
     def inject(self, sender: ParticipantId, draft: Draft) -> Receipt:
@@ -236,7 +236,7 @@ class SpaceService:
         self.connect_virtual(sender)
         now = self._clock()
         if (known := self._accepted.find(sender, draft, now)) is not None:
-            return known.receipt
+            return known
         receipt = self._unstorable(draft, sender, None) or self.space.receive(draft, sender=sender, now=now)
         self._perform_receipt(draft, receipt, sender, "http", now)
         self._accepted.note(receipt)
@@ -316,7 +316,7 @@ class SpaceService:
             case NumberedBroadcast():
                 self._write_broadcast(effect)
             case DuplicateReceipt():
-                self._answer_duplicate(effect)
+                self._answer_duplicate(*effect)
             case Broadcast():  # numbered before it gets here
                 self._broadcast(effect, effect.envelope.encode(), self._clock())
             case Deliver(envelope, connections, is_secret):
@@ -355,25 +355,13 @@ class SpaceService:
         return self._sessions.welcome(connections[0], envelope) if len(connections) == 1 else envelope
 
     def _notify_session(self, connection: ConnectionId, status: str, position: Position) -> None:
-        self._send_receipt(connection, self._owners[connection], None, status, position, self._clock())
+        self._send_receipt(connection, self._owners[connection], None, status, position)
 
     def _send_receipt(
-        self,
-        connection: ConnectionId,
-        to: ParticipantId,
-        envelope_id: str | None,
-        status: str,
-        position: Position | None,
-        now: datetime,
+        self, connection: ConnectionId, to: str, envelope_id: str | None, status: str, position: Position | None = None
     ) -> None:
-        envelope = receipt_envelope(
-            new_id=self._new_id(),
-            ts=wire_timestamp(now),
-            to=to,
-            envelope_ids=() if envelope_id is None else (envelope_id,),
-            status=status,
-            position=position,
-        )
+        ts = wire_timestamp(self._clock())
+        envelope = receipt_envelope(to, envelope_id, status, position, new_id=self._new_id(), ts=ts)
         self._outbox.put(Deliver(envelope, (connection,), is_secret=True))
 
     def _unstorable(self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None) -> Receipt | None:
@@ -397,21 +385,18 @@ class SpaceService:
         return False
 
     def _refuse_unstored(self, envelope: Envelope) -> None:
-        sender, envelope_id = envelope.sender, envelope.id
-        if envelope.kind == kinds.SYSTEM_RECEIPT:
-            sender, envelope_id = ParticipantId(envelope.to[0]), envelope.correlation_ids[0]
+        is_receipt = envelope.kind == kinds.SYSTEM_RECEIPT
+        envelope_id = envelope.correlation_ids[0] if is_receipt else envelope.id
         for connection, owner in self._owners.items():
-            if owner == sender:
+            if owner in (envelope.to or ()) if is_receipt else owner == envelope.sender:
                 self._perform_one(self._compose_not_stored(connection, owner, envelope_id))
 
-    def _answer_duplicate(self, again: DuplicateReceipt) -> None:
-        connection, sender, envelope_id = again
-        sequence = self.log.sequence_of(sender, envelope_id)
-        if sequence is None and (self._outbox.is_failing or not self._accepted.is_unechoed(sender, envelope_id)):
+    def _answer_duplicate(self, connection: ConnectionId, sender: ParticipantId, envelope_id: str) -> None:
+        if self._accepted.is_stored(sender, envelope_id, is_failing=self._outbox.is_failing):
+            position = self._accepted.position_of(sender, envelope_id)
+            self._send_receipt(connection, sender, envelope_id, "duplicate", position)
+        else:
             self._perform_one(self._compose_not_stored(connection, sender, envelope_id))
-            return
-        position = None if sequence is None else Position(self.log.epoch, sequence)
-        self._send_receipt(connection, sender, envelope_id, "duplicate", position, self._clock())
 
     def _compose_not_stored(self, connection: ConnectionId, sender: str, envelope_id: str | None) -> Deliver:
         error, message, now = errors.NOT_STORED, NOT_STORED_MESSAGE, self._clock()

@@ -8,6 +8,8 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from mew_protocol.envelope import Draft
+from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.gateway.service import SpaceService
@@ -265,6 +267,36 @@ async def test_what_cannot_be_stored_is_refused_until_the_disk_takes_it(tmp_path
                 if reply["kind"] == "chat":
                     break
         assert (await bob.until("chat"))["payload"]["text"] == "again"
+
+
+async def test_an_envelope_sent_twice_to_a_full_disk_is_never_confirmed(tmp_path: Path) -> None:
+    config = parse_space(SPACE.replace("DURABILITY", "synced"))
+    async with serve_gateway(config, state=tmp_path) as gateway, session(gateway, "coder") as (coder, _):
+        database = _log_of(gateway.service)._database
+        database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
+        text = "x" * 60_000
+        draft = Draft(kind="chat", id="big", payload={"text": text})
+        connection = next(iter(gateway.service._owners))
+        for _ in range(2):  # the second copy arrives while the first is being stored
+            gateway.service.receive(connection, ParticipantId("coder"), draft)
+        for _ in range(2):
+            answer = await coder.next()
+            assert (answer["kind"], answer["payload"].get("error")) == ("system/error", "not_stored")
+            assert answer["correlation_id"] == ["big"]
+
+
+async def test_a_receipt_is_refused_with_the_batch_that_cannot_be_stored(tmp_path: Path) -> None:
+    config = parse_space(SPACE.replace("DURABILITY", "synced"))
+    async with serve_gateway(config, state=tmp_path) as gateway, session(gateway, "coder") as (coder, _):
+        database = _log_of(gateway.service)._database
+        database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
+        connection = next(iter(gateway.service._owners))
+        draft = Draft(kind="chat", id="big", payload={"text": "x" * 60_000})
+        gateway.service.receive(connection, ParticipantId("coder"), draft)
+        gateway.service._send_receipt(connection, "coder", "without an echo", "accepted")
+        answers = [await coder.next() for _ in range(2)]
+        assert [answer["payload"]["error"] for answer in answers] == ["not_stored", "not_stored"]
+        assert [answer["correlation_id"] for answer in answers] == [["big"], ["without an echo"]]
 
 
 def _log_of(service: SpaceService) -> SqliteLog:
