@@ -63,7 +63,7 @@ class AcceptedEnvelopes:
         self._unechoed: dict[tuple[str, str], None] = {}
 
     def find(self, sender: str, draft: Draft, now: datetime) -> Receipt | None:
-        """The receipt for an envelope whose sender and id were accepted before; None for a new one, or without an id."""
+        """The receipt for an envelope whose sender and id are known; None for a new one, or without an id."""
         if draft.id is None:
             return None
         sequence = self._log.sequence_of(sender, draft.id)
