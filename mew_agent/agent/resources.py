@@ -10,6 +10,7 @@ from mew_protocol.agent_settings import REHEARSAL
 
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import provider_refusal
+from mew_agent.context.sqlite_schema import StoreLimits
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import MemoryStore, Store
 from mew_agent.errors import ConfigError, MewAgentError
@@ -38,7 +39,8 @@ class AgentResources:
 def open_resources(config: AgentConfig) -> AgentResources:
     """Open what a configuration names. `base_url: rehearsal` is a rehearsal model in this process."""
     key = config.api_key.get_secret_value() if config.api_key else None
-    store: Store = SqliteStore(config.store) if config.store else MemoryStore()
+    limits = StoreLimits(config.store_max_days, config.store_max_megabytes * 1024 * 1024)
+    store: Store = SqliteStore(config.store, limits) if config.store else MemoryStore()
     summariser: Model | None = None
     if (named := config.summariser_model()) is not None:
         own_key = named.api_key.get_secret_value() if named.api_key else key

@@ -1,14 +1,15 @@
 """A session in an SQLite file.
 
 Owns the tables, the transactions and how values are written. Which form the tables have, and how older forms become the
-present one, is decided in `schema`; what is stored is defined in `store`.
+present one, is decided in `sqlite_schema`; what is stored is defined in `store`.
 """
 
 import json
-import os
+import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,31 +20,40 @@ from pydantic import TypeAdapter, ValidationError
 
 from mew_agent.context.history import Item, Summary
 from mew_agent.context.persisted_state import SavedContext, persisted_state_from_json, persisted_state_json
+from mew_agent.context.sqlite_schema import Pruned, StoreLimits, open_session_file, prune, set_aside
 from mew_agent.context.store import (
     UNCHANGED,
     CallRecord,
     InboxChange,
     Session,
+    StoreDamaged,
     StoredChat,
     StoredInbox,
     StoreUnusable,
 )
 from mew_agent.model.usage import Usage
 
-SCHEMA_VERSION = 1
+logger = logging.getLogger("mew_agent.context.sqlite_store")
 
 _ITEM = TypeAdapter(Item)
 _SUMMARY = TypeAdapter(Summary)
 T = TypeVar("T")
 
-_TABLES = """
-CREATE TABLE IF NOT EXISTS items (
-    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, original TEXT NOT NULL, present TEXT, left_at_revision INTEGER);
-CREATE INDEX IF NOT EXISTS items_by_id ON items (id);
-CREATE TABLE IF NOT EXISTS calls (number INTEGER PRIMARY KEY AUTOINCREMENT, role TEXT NOT NULL, record TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS inbox (number INTEGER PRIMARY KEY, chat TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-"""
+
+PRUNE_EVERY = 1000
+"""After how many changes a file is checked against its limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOverview:
+    """A session in figures: items in context and removed from it, calls, chats without an answer, size, newest item."""
+
+    items: int
+    evicted: int
+    calls: int
+    open_chats: int
+    size_bytes: int
+    newest_at: str | None
 
 
 class SqliteStore:
@@ -52,14 +62,34 @@ class SqliteStore:
     Every method raises `StoreUnusable` if the file is not a session, of a later version, damaged or locked.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limits: StoreLimits | None = None) -> None:
+        """`limits` apply when the session is loaded, and again after every thousand changes."""
         self._path = path
+        self._limits = limits
+        self._changes = 0
         self._connection: sqlite3.Connection | None = None
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
     async def load(self) -> Session | None:
-        """See `Store.load`."""
-        return await self._run(self._load)
+        """See `Store.load`. A damaged file is set aside; what of it can be read is loaded."""
+        session = await self._load_or_rescue()
+        if self._limits is not None:
+            await self.prune(self._limits)
+        return session
+
+    async def _load_or_rescue(self) -> Session | None:
+        try:
+            return await self._run(self._load)
+        except StoreDamaged as damage:
+            await anyio.to_thread.run_sync(self._rescue, damage, limiter=self._one_at_a_time)
+        try:
+            return await self._run(self._load)
+        except StoreDamaged:
+            return await self._run(self._load_items)
+
+    async def prune(self, limits: StoreLimits) -> Pruned:
+        """Remove what exceeds the limits."""
+        return await self._run(lambda db: prune(db, limits, datetime.now(UTC)))
 
     async def keep(
         self,
@@ -78,6 +108,9 @@ class SqliteStore:
             self._change_inbox(db, inbox)
 
         await self._run(write)
+        self._changes += 1
+        if self._limits is not None and self._changes % PRUNE_EVERY == 0:
+            await self.prune(self._limits)
 
     async def load_inbox(self) -> StoredInbox:
         """See `Store.load_inbox`."""
@@ -95,6 +128,29 @@ class SqliteStore:
             ).fetchone()
         )
         return _item_from(row[0]) if row else None
+
+    async def items(self, newest: int | None = None) -> list[Item]:
+        """All items as they were added, in context or not, or the `newest` ones, oldest first."""
+        bound = -1 if newest is None else newest
+        rows = await self._run(
+            lambda db: db.execute("SELECT original FROM items ORDER BY seq DESC LIMIT ?", (bound,)).fetchall()
+        )
+        return [_item_from(row[0]) for row in reversed(rows)]
+
+    async def overview(self) -> SessionOverview:
+        """What the session holds, in figures."""
+
+        def count(db: sqlite3.Connection) -> SessionOverview:
+            (present, evicted), (calls,), (chats,), newest = (
+                db.execute("SELECT count(present), count(*) - count(present) FROM items").fetchone(),
+                db.execute("SELECT count(*) FROM calls").fetchone(),
+                db.execute("SELECT count(*) FROM inbox WHERE json_extract(chat, '$.state') <> 'overheard'").fetchone(),
+                db.execute("SELECT json_extract(original, '$.at') FROM items ORDER BY seq DESC LIMIT 1").fetchone(),
+            )
+            size = self._path.stat().st_size
+            return SessionOverview(present, evicted, calls, chats, size, newest[0] if newest else None)
+
+        return await self._run(count)
 
     async def calls(self, newest: int | None = None) -> list[CallRecord]:
         """See `Store.calls`."""
@@ -116,42 +172,40 @@ class SqliteStore:
                 connection = self._open()
                 with connection:
                     return work(connection)
-            except (OSError, sqlite3.Error) as error:
+            except (OSError, sqlite3.OperationalError, sqlite3.IntegrityError) as error:
                 raise StoreUnusable(self._path, str(error)) from error
+            except sqlite3.DatabaseError as error:
+                raise StoreDamaged(self._path, str(error)) from error
             except (KeyError, TypeError, ValueError, ValidationError) as error:
-                raise StoreUnusable(self._path, f"its content is invalid ({error})") from error
+                raise StoreDamaged(self._path, f"its content is invalid ({error})") from error
 
         return await anyio.to_thread.run_sync(transaction, limiter=self._one_at_a_time)
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            # SQLite gives its extra files the mode of this one, so it must be private before it is opened.
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
-            self._path.chmod(0o600)
-            connection = sqlite3.connect(self._path, check_same_thread=False)
-            try:
-                self._prepare(connection)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
+            self._connection = open_session_file(self._path)
         return self._connection
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.executescript(_TABLES)
-        connection.execute("INSERT OR IGNORE INTO state VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
-        connection.commit()
-        (found,) = connection.execute("SELECT value FROM state WHERE key = 'schema'").fetchone()
-        if found != str(SCHEMA_VERSION):
-            raise StoreUnusable(self._path, f"its version is {found}, expected {SCHEMA_VERSION}")
+    def _rescue(self, damage: StoreDamaged) -> None:
+        """Set the damaged file aside and continue with what of it can be read."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        try:
+            aside, saved = set_aside(self._path, datetime.now(UTC))
+        except (OSError, sqlite3.Error):
+            raise damage from None
+        logger.warning(
+            "session file %s is damaged (%s); it is now %s; saved from it: %d items, %d calls, %d chats%s",
+            *(self._path, damage.problem, aside, saved["items"], saved["calls"], saved["inbox"]),
+            "" if saved["state"] else ", no figures",
+        )
 
     @staticmethod
     def _load(db: sqlite3.Connection) -> Session | None:
         row = db.execute("SELECT value FROM state WHERE key = 'session'").fetchone()
         if row is None:
-            return None
+            return SqliteStore._load_items(db)
         state: dict[str, Any] = json.loads(row[0])
         items = [
             _item_from(present)
@@ -167,6 +221,23 @@ class SqliteStore:
             context=SavedContext.model_validate(state["context"]),
             persisted=persisted_state_from_json(json.dumps(state.get("persisted", {}))),
         )
+
+    @staticmethod
+    def _load_items(db: sqlite3.Connection) -> Session | None:
+        """The session of a file whose state is lost; None if it holds no items either."""
+        db.execute("DELETE FROM state WHERE key = 'session'")
+        items: list[Item] = []
+        for seq, present in db.execute(
+            "SELECT seq, present FROM items WHERE present IS NOT NULL ORDER BY seq"
+        ).fetchall():
+            try:
+                items.append(_item_from(present))
+            except ValueError:
+                db.execute("DELETE FROM items WHERE seq = ?", (seq,))
+        (last,) = db.execute("SELECT max(seq) FROM items").fetchone()
+        if last is None:
+            return None
+        return Session(tuple(items), next_seq=last + 1, turn=max((item.turn for item in items), default=0))
 
     @staticmethod
     def _keep(

@@ -33,6 +33,10 @@ class StoreUnusable(MewAgentError):
         return f"the session file {self.path} cannot be used: {self.problem}"
 
 
+class StoreDamaged(StoreUnusable):
+    """The session file is damaged: part of it may be lost."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallRecord:
     """One model call. `usage` is None if the provider reported none. `failed` is the text of the error.

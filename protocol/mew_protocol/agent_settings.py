@@ -159,6 +159,15 @@ class AgentSettings(_Settings):
         default=3600.0,
         description="Age above which a question from before a restart is declined in one sentence.",
     )
+    store_max_days: Positive | None = Field(
+        default=None,
+        description="Age in days above which what has left the context is removed from the session file"
+        " (default: keep).",
+    )
+    store_max_megabytes: Positive = Field(
+        default=256,
+        description="Size above which the oldest of what has left the context is removed from the session file.",
+    )
     tool_timeout_seconds: Seconds = Field(default=300.0, description="Timeout for the agent's own tools.")
     peer_timeout_seconds: Seconds = Field(default=60.0, description="Timeout for a peer's answer.")
     proposal_timeout_seconds: Seconds = Field(default=300.0, description="Timeout for a proposal to be fulfilled.")

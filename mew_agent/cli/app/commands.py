@@ -64,6 +64,21 @@ COMMANDS: Final[Sections] = {
                 "revoke": _command("Delete a token.", "space.tokens:revoke"),
             },
         ),
+        "sessions": GroupEntry(
+            "Look at stored conversations, and shorten them.",
+            {
+                "list": CommandEntry(
+                    "List the stored conversations of this space.", "mew_agent.cli.space.sessions:list_sessions"
+                ),
+                "show": CommandEntry("Print the newest items of a conversation.", "mew_agent.cli.space.sessions:show"),
+                "export": CommandEntry(
+                    "Export a whole conversation as JSON Lines.", "mew_agent.cli.space.sessions:export"
+                ),
+                "prune": CommandEntry(
+                    "Remove old parts of stored conversations.", "mew_agent.cli.space.sessions:prune"
+                ),
+            },
+        ),
         "bridge": GroupEntry(
             "Connect an MCP server to a space.",
             {"start": _command("Offer an MCP server's tools in a space.", "programs.bridge:start")},

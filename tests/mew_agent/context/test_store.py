@@ -4,6 +4,7 @@ import json
 import sqlite3
 import stat
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.persisted_state import NOTHING, PersistedState, SavedContext
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import Reminder
+from mew_agent.context.sqlite_schema import StoreLimits
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import (
     CallRecord,
@@ -264,6 +266,9 @@ def damaged(path: Path, kind: str) -> None:
     if kind == "not a database":
         path.write_bytes(b"this is a text, and long enough to be one " * 10)
         return
+    if kind == "empty":
+        path.touch()
+        return
     if kind == "a directory":
         path.mkdir()
         return
@@ -280,17 +285,7 @@ def damaged(path: Path, kind: str) -> None:
     db.close()
 
 
-@pytest.mark.parametrize(
-    ("kind", "why"),
-    [
-        ("not a database", "not a database"),
-        ("a directory", "directory"),
-        ("a later version", "version is 99"),
-        ("broken state", "content is invalid"),
-        ("state without its keys", "content is invalid"),
-        ("state of another shape", "content is invalid"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "why"), [("a directory", "directory"), ("a later version", "version is 99")])
 async def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path, kind: str, why: str) -> None:
     path = tmp_path / "session.db"
     damaged(path, kind)
@@ -299,6 +294,86 @@ async def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Pat
         await store.load()
     await store.aclose()
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("not a database", "not a database"),
+        ("empty", "it is empty"),
+        ("broken state", "content is invalid"),
+        ("state without its keys", "content is invalid"),
+        ("state of another shape", "content is invalid"),
+    ],
+)
+async def test_a_damaged_file_is_set_aside_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, why: str
+) -> None:
+    path = tmp_path / "session.db"
+    damaged(path, kind)
+    store = SqliteStore(path)
+    assert await store.load() is None
+    await store.keep(Session(next_seq=1), added=items("One."))
+    await store.aclose()
+    (aside,) = tmp_path.glob("session.db.damaged-*[0-9]")
+    (line,) = caplog.messages
+    assert why in line
+    assert str(aside) in line
+
+
+async def test_what_a_damaged_file_still_holds_is_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "session.db"
+    store = SqliteStore(path)
+    added = items(*(f"Item {number}. {'x' * 500}" for number in range(400)))
+    await store.keep(Session(next_seq=400), added=added, inbox=InboxChange((chat(1),), position="e-1"))
+    await store.aclose()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 4096] = b"\xff" * 4096
+    path.write_bytes(data)
+    store = SqliteStore(path)
+    loaded = await store.load()
+    assert loaded is not None
+    assert 200 < len(loaded.items) < 400
+    assert set(loaded.items) <= set(added)
+    assert loaded.next_seq == 400
+    assert await store.load_inbox() == StoredInbox((chat(1),), "e-1")
+    assert f"{len(loaded.items)} items" in caplog.text
+    await store.aclose()
+
+
+async def test_a_file_of_version_1_is_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "session.db"
+    store = SqliteStore(path)
+    await store.keep(Session(next_seq=1), added=items("One."))
+    await store.aclose()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("DROP TABLE inbox")
+        db.execute("UPDATE state SET value = '1' WHERE key = 'schema'")
+    store = SqliteStore(path)
+    loaded = await store.load()
+    assert loaded is not None
+    assert [item.content for item in loaded.items] == ["One."]
+    await store.change_inbox(InboxChange((chat(1),)))
+    await store.aclose()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT value FROM state WHERE key = 'schema'").fetchone() == ("2",)
+
+
+async def test_pruning_removes_only_what_has_left_the_context(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "session.db")
+    added = [replace(item, at="2020-01-01T00:00:00Z") for item in items(*("x" * 1000 for _ in range(200)))]
+    call = CallRecord("c", "main", "2020-01-01T00:00:00Z", "m", 0)
+    await store.keep(Session(next_seq=200), added=added, evicted=range(150), call=call)
+    by_size = await store.prune(StoreLimits(max_bytes=800_000))
+    assert 0 < by_size.items < 150
+    assert by_size.bytes_after <= 600_000 < by_size.bytes_before
+    by_age = await store.prune(StoreLimits(max_age_days=30))
+    assert by_age.items == 150 - by_size.items
+    loaded = await store.load()
+    assert loaded is not None
+    assert len(loaded.items) == 50
+    assert len(await store.calls()) == 1
+    await store.aclose()
 
 
 async def test_the_persisted_state_is_stored_with_the_session(store: Store) -> None:

@@ -1,0 +1,145 @@
+"""`mew sessions`: the conversations that the agents of a space have stored, one file each.
+
+Owns how they are listed, printed and exported. What a session file holds is decided in `mew_agent.context`.
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+from mew_spaces.gateway.auth import state_dir
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.locate import relative_to, space_config_path, space_folder
+from mew_agent.cli.app.options import FolderOption, option
+from mew_agent.context.history import Item
+from mew_agent.context.sqlite_schema import Pruned, StoreLimits
+from mew_agent.context.sqlite_store import SessionOverview, SqliteStore
+from mew_agent.errors import ConfigError, did_you_mean
+
+_COLUMNS = "{:<16}  {:>10}  {:>10}  {:>7}  {:>7}  {:>9}  {}"
+AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="Id of the agent.")]
+
+
+def list_sessions(
+    *, as_json: Annotated[bool, option("--json", "Print JSON.")] = False, space_dir: FolderOption = None
+) -> None:
+    """List the stored conversations of this space.
+
+    Shows the items in context, those that a compaction removed, the model calls, the chats without an answer, and the
+    size.
+    """
+    rows = [(path, anyio.run(_overview, path)) for path in _files(space_dir)]
+    if as_json:
+        terminal.print_line(json.dumps([{"agent": path.stem, "file": str(path), **asdict(row)} for path, row in rows]))
+        return
+    terminal.print_line(_COLUMNS.format("AGENT", "IN CONTEXT", "REMOVED", "CALLS", "OPEN", "KILOBYTES", "LAST"))
+    for path, row in rows:
+        figures = (
+            row.items,
+            row.evicted,
+            row.calls,
+            row.open_chats,
+            f"{row.size_bytes // 1024:,}",
+            row.newest_at or "-",
+        )
+        terminal.print_line(_COLUMNS.format(path.stem, *figures))
+
+
+def show(
+    agent: AgentArgument,
+    *,
+    last: Annotated[int, option("--last, -n N", "Number of newest items to print.", min=1)] = 20,
+    space_dir: FolderOption = None,
+) -> None:
+    """Print the newest items of a conversation.
+
+    Includes what a compaction removed from the context.
+    """
+    for item in anyio.run(_items, _file(agent, space_dir), last):
+        who = f"{item.role} ({item.name})" if item.name else item.role
+        calls = "".join(f" [calls {call.name} {call.arguments}]" for call in item.tool_calls)
+        terminal.print_line(f"{item.at}  {who}: {item.content}{calls}")
+
+
+def export(
+    agent: AgentArgument,
+    *,
+    output: Annotated[Path | None, option("--output, -o FILE", "File to write (default: standard output).")] = None,
+    space_dir: FolderOption = None,
+) -> None:
+    """Export a whole conversation as JSON Lines.
+
+    Writes one item a line, oldest first, including what a compaction removed from the context.
+    """
+    lines = [json.dumps(asdict(item)) for item in anyio.run(_items, _file(agent, space_dir), None)]
+    if output is None:
+        terminal.print_lines(lines)
+        return
+    try:
+        output.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("--output", f"{output} cannot be written: {error.strerror or error}") from None
+
+
+def prune(
+    agent: Annotated[str | None, typer.Argument(metavar="AGENT", help="Id of the agent (default: all).")] = None,
+    *,
+    days: Annotated[float | None, option("--days N", "Remove what is older than N days.", min=0.0)] = None,
+    megabytes: Annotated[
+        int | None, option("--megabytes N", "Remove the oldest until the file has at most N megabytes.", min=1)
+    ] = None,
+    space_dir: FolderOption = None,
+) -> None:
+    """Remove old parts of stored conversations.
+
+    Only removes what is not in the context any more, and records of model calls. Stop the agent first, or it may have
+    to wait.
+    """
+    if days is None and megabytes is None:
+        raise ConfigError("mew sessions prune", "nothing to do", "--days N, --megabytes N, or both")
+    limits = StoreLimits(days, None if megabytes is None else megabytes * 1024 * 1024)
+    for path in _files(space_dir) if agent is None else [_file(agent, space_dir)]:
+        done = anyio.run(_prune, path, limits)
+        freed = (done.bytes_before - done.bytes_after) // 1024
+        terminal.print_line(f"{path.stem}: removed {done.items:,} items and {done.calls:,} calls, {freed:,} kilobytes")
+
+
+def _files(space_dir: Path | None) -> list[Path]:
+    return sorted((state_dir(space_config_path(None, space_dir)) / "sessions").glob("*.db"))
+
+
+def _file(agent: str, space_dir: Path | None) -> Path:
+    config = space_config_path(None, space_dir)
+    known = {path.stem: path for path in _files(space_dir)}
+    if agent not in known:
+        folder = relative_to(space_folder(config), state_dir(config) / "sessions")
+        raise ConfigError("AGENT", f"'{agent}' has no session in {folder}{did_you_mean(agent, known)}")
+    return known[agent]
+
+
+async def _overview(path: Path) -> SessionOverview:
+    store = SqliteStore(path)
+    try:
+        return await store.overview()
+    finally:
+        await store.aclose()
+
+
+async def _items(path: Path, newest: int | None) -> list[Item]:
+    store = SqliteStore(path)
+    try:
+        return await store.items(newest)
+    finally:
+        await store.aclose()
+
+
+async def _prune(path: Path, limits: StoreLimits) -> Pruned:
+    store = SqliteStore(path)
+    try:
+        return await store.prune(limits)
+    finally:
+        await store.aclose()

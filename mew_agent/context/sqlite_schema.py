@@ -1,0 +1,214 @@
+"""The form of a session file: its tables, their versions, what a damaged file still holds, and how a file shrinks.
+
+Owns the migrations from every earlier version. Does not know what the rows mean beyond that; see `sqlite_store`.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from mew_agent.context.store import StoreDamaged, StoreUnusable
+
+SCHEMA_VERSION: Final = 2
+
+_TABLES_OF_VERSION_1: Final = """
+CREATE TABLE IF NOT EXISTS items (
+    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, original TEXT NOT NULL, present TEXT, left_at_revision INTEGER);
+CREATE INDEX IF NOT EXISTS items_by_id ON items (id);
+CREATE TABLE IF NOT EXISTS calls (number INTEGER PRIMARY KEY AUTOINCREMENT, role TEXT NOT NULL, record TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+_INBOX: Final = "CREATE TABLE IF NOT EXISTS inbox (number INTEGER PRIMARY KEY, chat TEXT NOT NULL)"
+
+
+def _add_inbox(connection: sqlite3.Connection) -> None:
+    connection.execute(_INBOX)
+
+
+_MIGRATIONS: Final[Mapping[int, Callable[[sqlite3.Connection], None]]] = MappingProxyType({1: _add_inbox})
+"""For each version, the step to the next one. A file without a version is of version 1."""
+
+_RESCUED: Final = {"items": "seq", "calls": "number", "inbox": "number", "state": "key"}
+_PRUNED_PARTS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """What a session file may keep of what is not in the context any more. None: no limit."""
+
+    max_age_days: float | None = None
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How many items and call records were removed, and the size of the file before and after."""
+
+    items: int
+    calls: int
+    bytes_before: int
+    bytes_after: int
+
+
+def open_session_file(path: Path) -> sqlite3.Connection:
+    """Open a session file, which is created if missing, in its present form.
+
+    Raises `StoreDamaged`, `StoreUnusable` for a directory, another program's file or a later version, and SQLite's
+    errors.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        _create(path)
+    elif path.is_file() and not path.stat().st_size:
+        raise StoreDamaged(path, "it is empty (0 bytes)")
+    os.close(os.open(path, os.O_RDWR))  # the error of the system is clearer than that of SQLite
+    path.chmod(0o600)
+    connection = sqlite3.connect(path, check_same_thread=False)
+    try:
+        _prepare(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _create(path: Path) -> None:
+    """Create a file that appears whole: one of 0 bytes then always means that something was lost."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    # SQLite gives its extra files the mode of this one, so it must be private before it is opened.
+    os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    with closing(sqlite3.connect(new)) as connection, connection:
+        _write_tables(connection)
+    new.replace(path)
+
+
+def _write_tables(connection: sqlite3.Connection) -> None:
+    connection.executescript(_TABLES_OF_VERSION_1)
+    connection.execute(_INBOX)
+    connection.execute("INSERT OR REPLACE INTO state VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("PRAGMA journal_mode=WAL")
+    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if names and "state" not in names:
+        raise StoreUnusable(path, "it is not a session file")
+    if not names:
+        raise StoreDamaged(path, "it holds no tables")
+    row = connection.execute("SELECT value FROM state WHERE key = 'schema'").fetchone()
+    version = int(row[0]) if row is not None and row[0].isdigit() else 1
+    if version > SCHEMA_VERSION:
+        raise StoreUnusable(path, f"its version is {version}, expected {SCHEMA_VERSION} at most; update mew-agent")
+    connection.executescript(_TABLES_OF_VERSION_1)
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise StoreDamaged(path, str(verdict))
+    if version < SCHEMA_VERSION:
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            for step in range(version, SCHEMA_VERSION):
+                _MIGRATIONS[step](connection)
+            connection.execute("INSERT OR REPLACE INTO state VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
+
+
+def set_aside(path: Path, now: datetime) -> tuple[Path, dict[str, int]]:
+    """Rename a damaged file, and save what can be read of it into a new file at `path`.
+
+    Returns the damaged file's new name, and the number of rows saved by table.
+    """
+    aside = path.with_name(f"{path.name}.damaged-{now.strftime('%Y%m%dT%H%M%S')}")
+    number = 0
+    while aside.exists():
+        number += 1
+        aside = aside.with_name(f"{aside.name.partition('.again')[0]}.again{number}")
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+    _create(path)
+    saved = dict.fromkeys(_RESCUED, 0)
+    if not aside.stat().st_size:
+        return aside, saved
+    with closing(sqlite3.connect(path)) as whole, closing(sqlite3.connect(aside)) as damaged:
+        for table, key in _RESCUED.items():
+            for row in _readable_rows(damaged, table, key):
+                with suppress(sqlite3.Error):
+                    marks = ", ".join("?" * len(row))
+                    whole.execute(f"INSERT INTO {table} VALUES ({marks})", row)  # noqa: S608 - our own names
+                    saved[table] += 1
+        whole.commit()
+    return aside, saved
+
+
+def _readable_rows(damaged: sqlite3.Connection, table: str, key: str) -> Iterator[tuple[object, ...]]:
+    """The rows of a table from both ends, up to where each end cannot be read."""
+    seen: set[object] = set()
+    for order in ("ASC", "DESC"):
+        with suppress(sqlite3.Error, UnicodeDecodeError):
+            for row in damaged.execute(f"SELECT * FROM {table} ORDER BY {key} {order}"):  # noqa: S608 - our own names
+                if row[0] in seen:
+                    break
+                seen.add(row[0])
+                if row[0] != "schema":
+                    yield row
+
+
+def prune(connection: sqlite3.Connection, limits: StoreLimits, now: datetime) -> Pruned:
+    """Remove old items that have left the context, and old call records, until the file is within its limits.
+
+    What is in context, the inbox and the newest call stay. A file that was too large shrinks to three quarters.
+    """
+    before = _size(connection)
+    items = calls = 0
+    if limits.max_age_days is not None:
+        oldest = (now.astimezone(UTC) - timedelta(days=limits.max_age_days)).strftime("%Y-%m-%dT%H:%M:%S")
+        with connection:
+            items += connection.execute(
+                "DELETE FROM items WHERE present IS NULL AND json_extract(original, '$.at') < ?", (oldest,)
+            ).rowcount
+            calls += connection.execute(
+                "DELETE FROM calls WHERE json_extract(record, '$.at') < ? AND number < (SELECT max(number) FROM calls)",
+                (oldest,),
+            ).rowcount
+    if limits.max_bytes is not None and _size(connection) > limits.max_bytes:
+        more_items, more_calls = _shrink(connection, limits.max_bytes * 3 // 4)
+        items, calls = items + more_items, calls + more_calls
+    if items or calls:
+        connection.execute("VACUUM")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return Pruned(items, calls, before, _size(connection))
+
+
+def _shrink(connection: sqlite3.Connection, target_bytes: int) -> tuple[int, int]:
+    """Remove the oldest rows, an eighth of those left at a time."""
+    items = calls = 0
+    while _size(connection) > target_bytes:
+        with connection:
+            (evicted,) = connection.execute("SELECT count(*) FROM items WHERE present IS NULL").fetchone()
+            (recorded,) = connection.execute("SELECT count(*) FROM calls").fetchone()
+            removed_items = connection.execute(
+                "DELETE FROM items WHERE seq IN (SELECT seq FROM items WHERE present IS NULL ORDER BY seq LIMIT ?)",
+                (evicted // _PRUNED_PARTS + 1,),
+            ).rowcount
+            removed_calls = connection.execute(
+                "DELETE FROM calls WHERE number IN (SELECT number FROM calls ORDER BY number LIMIT ?)",
+                (min(recorded // _PRUNED_PARTS + 1, max(recorded - 1, 0)),),
+            ).rowcount
+        if not removed_items and not removed_calls:
+            break
+        items, calls = items + removed_items, calls + removed_calls
+    return items, calls
+
+
+def _size(connection: sqlite3.Connection) -> int:
+    """Bytes in use in the database file."""
+    pages, free, page = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    return int((pages - free) * page)

@@ -1,0 +1,56 @@
+"""`mew sessions`: what it lists, prints, exports and removes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mew_agent.context.history import History
+from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.context.store import Session
+from tests.support.cli import mew
+
+
+@pytest.fixture(autouse=True)
+async def stored(tmp_path: Path) -> None:
+    (tmp_path / ".mew").mkdir()
+    (tmp_path / ".mew" / "space.yaml").write_text("space: {id: s}\n")
+
+    store = SqliteStore(tmp_path / ".mew" / "sessions" / "coder.db")
+    history = History()
+    for text in ("One.", "Two.", "Three."):
+        history.append("user", text, id=text, at="2020-01-01T00:00:00Z", name="ada")
+    await store.keep(Session(next_seq=3), added=history.items, evicted=[0, 1])
+    await store.aclose()
+
+
+async def test_sessions_are_listed_with_their_sizes(tmp_path: Path) -> None:
+    done = await mew("sessions", "list", "--json", "-d", str(tmp_path))
+    (row,) = json.loads(done.out)
+    assert (row["agent"], row["items"], row["evicted"], row["calls"], row["open_chats"]) == ("coder", 1, 2, 0, 0)
+    assert "coder" in (await mew("sessions", "list", "-d", str(tmp_path))).out
+
+
+async def test_the_newest_items_are_shown(tmp_path: Path) -> None:
+    assert (await mew("sessions", "show", "coder", "-n", "2", "-d", str(tmp_path))).out.splitlines() == [
+        "2020-01-01T00:00:00Z  user (ada): Two.",
+        "2020-01-01T00:00:00Z  user (ada): Three.",
+    ]
+
+
+async def test_an_export_holds_every_item(tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    assert (await mew("sessions", "export", "coder", "-o", str(file), "-d", str(tmp_path))).code == 0
+    assert [json.loads(line)["content"] for line in file.read_text().splitlines()] == ["One.", "Two.", "Three."]
+
+
+async def test_pruning_removes_what_is_old_and_out_of_context(tmp_path: Path) -> None:
+    assert "removed 2 items and 0 calls" in (await mew("sessions", "prune", "--days", "30", "-d", str(tmp_path))).out
+    assert (await mew("sessions", "show", "coder", "-d", str(tmp_path))).out.splitlines() == [
+        "2020-01-01T00:00:00Z  user (ada): Three."
+    ]
+
+
+async def test_an_unknown_agent_and_missing_limits_are_refused(tmp_path: Path) -> None:
+    assert "did you mean 'coder'" in (await mew("sessions", "show", "codr", "-d", str(tmp_path))).err
+    assert "--days N" in (await mew("sessions", "prune", "-d", str(tmp_path))).err
