@@ -3,7 +3,9 @@
 Checks sizes before it parses anything. Does not know who sent the bytes or whether the sender may.
 """
 
+import re
 from dataclasses import dataclass
+from math import isinf
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -29,6 +31,9 @@ _COMPLETE_PREFIX = b'{"protocol":"%s","' % PROTOCOL.encode()
 """The start of an envelope as the usual clients write it: compact, headers first, all headers present."""
 
 _validate_complete = Envelope.__pydantic_validator__.validate_json
+
+_MAY_OVERFLOW = re.compile(rb"[0-9][eE]\+?[0-9]{3}|(?<![0-9])[0-9]{200}")
+"""Finds numbers that may exceed a double, which the parser reads as infinity: JSON has no infinity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,8 @@ def _decode_complete(raw: bytes, max_depth: int) -> Envelope | None:
     # Searching one byte is several times as fast as searching a word or counting bytes.
     if b"null" in raw or (b"N" in raw and b"NaN" in raw) or (b"I" in raw and b"Infinity" in raw):
         return None
+    if _MAY_OVERFLOW.search(raw) is not None:
+        return None
     if raw.count(b"{") + (raw.count(b"[") if b"[" in raw else 0) > max_depth:
         return None
     try:
@@ -105,6 +112,9 @@ def _decode_json(raw: bytes | str, max_depth: int) -> Draft:
         if "recursion limit" in str(error):
             raise _too_deep(max_depth) from None
         raise DecodeError(INVALID_JSON, f"invalid JSON: {error}") from None
+    text = raw.encode(errors="replace") if isinstance(raw, str) else raw
+    if _MAY_OVERFLOW.search(text) is not None and _has_infinity(value):
+        raise DecodeError(INVALID_JSON, "invalid JSON: a number is too large")
     # Counting brackets is far cheaper than walking the value, and few messages have that many.
     brackets = (raw.count(b"[") + raw.count(b"{")) if isinstance(raw, bytes) else raw.count("[") + raw.count("{")
     if brackets > max_depth and _is_deeper_than(value, max_depth):
@@ -148,6 +158,15 @@ def check_size(raw: bytes | str, max_bytes: int) -> None:
 
 def _too_deep(max_depth: int) -> DecodeError:
     return DecodeError(TOO_DEEP, f"an envelope may nest at most {max_depth} levels deep", VALIDATION_ERROR)
+
+
+def _has_infinity(value: object) -> bool:
+    """Return whether a parsed value holds a number that became infinite. Its depth is bounded by the parser."""
+    if isinstance(value, dict):
+        return any(map(_has_infinity, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_infinity, value))
+    return isinstance(value, float) and isinf(value)
 
 
 def _is_deeper_than(value: object, levels: int) -> bool:

@@ -8,6 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+def make_private_folder(folder: Path) -> None:
+    """Create a folder that only its owner may enter, or make an existing one private. Raises `OSError`."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_mode & 0o077:
+        folder.chmod(0o700)
+
+
 def replace_private_file(path: Path, text: str) -> None:
     """Write a file, or replace it, and wait until the disk has it. Raises `OSError`."""
     with _draft(path, text) as draft:

@@ -33,6 +33,10 @@ def problem_of(raw: bytes | str, **limits: int) -> DecodeError:
         ("garbage", errors.INVALID_JSON, errors.PROCESSING_ERROR),
         (b"\xff\xfe", errors.INVALID_JSON, errors.PROCESSING_ERROR),
         ('{"a": NaN}', errors.INVALID_JSON, errors.PROCESSING_ERROR),
+        ('{"kind": "chat", "payload": {"a": [1e400]}}', errors.INVALID_JSON, errors.PROCESSING_ERROR),
+        ('{"kind": "chat", "payload": {"a": -1E+999}}', errors.INVALID_JSON, errors.PROCESSING_ERROR),
+        ('{"kind": "chat", "payload": {"a": ' + "9" * 250 + "e99}}", errors.INVALID_JSON, errors.PROCESSING_ERROR),
+        ('{"kind": "chat", "payload": {"a": ' + "9" * 400 + ".5}}", errors.INVALID_JSON, errors.PROCESSING_ERROR),
         ("[" * 100_000, errors.TOO_DEEP, errors.VALIDATION_ERROR),
         ('"text"', errors.INVALID_ENVELOPE, errors.VALIDATION_ERROR),
         ("null", errors.INVALID_ENVELOPE, errors.VALIDATION_ERROR),
@@ -171,3 +175,9 @@ def test_the_fast_path_decodes_the_same_as_the_slow_path(
     text = json.dumps({"protocol": "mew/v0.4", **headers, **more}, separators=(",", ":"), ensure_ascii=False)
     raw = f"{text[:-1]}{tail}}}".encode(errors="surrogatepass")
     assert repr(read(raw)) == repr(read(b" " + raw))  # a blank in front is enough not to be taken for the usual form
+
+
+@pytest.mark.parametrize("value", ['"1e400"', "1e308", "1e-400", "1e100", '"' + "9" * 400 + '"'])
+def test_a_number_or_text_that_only_looks_too_large_is_accepted(value: str) -> None:
+    text = '{"protocol":"mew/v0.4","id":"1","ts":"t","from":"a","kind":"chat","payload":{"text":' + value + "}}"
+    assert decode(text.encode()).kind == decode(text).kind == "chat"  # type: ignore[union-attr]

@@ -25,6 +25,7 @@ from mew_spaces.gateway.auth import ensure_token, state_dir
 from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, ListenAddress, Program, bridges
 from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, run_file_path
+from mew_spaces.private_files import make_private_folder
 from pydantic import TypeAdapter
 
 from mew_agent.bridge.settings import require_mcp
@@ -161,7 +162,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] = os.envi
     _check_programs(launch.participants(), path)
     _check_bridges(launch, bridges(config), path)
     if agents:
-        sessions.mkdir(parents=True, exist_ok=True)
+        make_private_folder(sessions)
     return LaunchPlan(
         launch=launch,
         state=state,
@@ -192,7 +193,7 @@ def add_new_participants(plan: LaunchPlan, environ: Mapping[str, str] = os.envir
     programs = [program for program in launch.participants() if program.name in added]
     _check_programs(programs, path)
     _check_bridges(launch, [name for name in bridges(config) if name in added], path)
-    (plan.state / "sessions").mkdir(parents=True, exist_ok=True)
+    make_private_folder(plan.state / "sessions")
     return replace(plan, launch=launch), programs
 
 

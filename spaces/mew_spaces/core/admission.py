@@ -9,6 +9,17 @@ from mew_protocol.payloads.system import SystemError as ErrorPayload
 ID_LENGTH_FACTOR = 4
 """An envelope id may be this many times as long as a name: some clients build ids from ids."""
 
+_GATEWAY_KINDS = frozenset(
+    {
+        kinds.SPACE_INVITE_ACK,
+        kinds.STREAM_OPEN,
+        kinds.STREAM_WRITE_GRANTED,
+        kinds.STREAM_WRITE_REVOKED,
+        kinds.STREAM_OWNERSHIP_TRANSFERRED,
+    }
+)
+"""Answers of the gateway, besides `system/*`. Clients act on them, so no participant may send one."""
+
 _REQUIRED_TEXT = {kinds.CHAT: "text", kinds.MCP_REQUEST: "method"}
 
 
@@ -65,7 +76,7 @@ def _invalid(error: str, message: str) -> ErrorPayload:
 
 def _is_reserved(kind: str) -> bool:
     """Return whether only the gateway sends this kind. A join comes before there is a sender to check."""
-    return (kind.startswith("system/") and kind != kinds.SYSTEM_HEARTBEAT) or kind == kinds.SPACE_INVITE_ACK
+    return (kind.startswith("system/") and kind != kinds.SYSTEM_HEARTBEAT) or kind in _GATEWAY_KINDS
 
 
 def _reserved(kind: str) -> ErrorPayload:

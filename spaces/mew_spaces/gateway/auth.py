@@ -21,7 +21,7 @@ from mew_protocol.ids import ParticipantId
 
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import TokenError
-from mew_spaces.private_files import create_private_file, replace_private_file
+from mew_spaces.private_files import create_private_file, make_private_folder, replace_private_file
 
 STATE_NAME = ".mew"
 
@@ -123,7 +123,7 @@ def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] = 
     try:
         if known is not None:
             return write_new_token(path).token
-        _make_private_folder(path.parent)
+        _make_token_folder(path.parent)
         create_private_file(path, generate_token() + "\n")
     except OSError as error:
         raise TokenError(f"{path}: cannot be stored: {error}") from None
@@ -136,7 +136,7 @@ def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] = 
 def write_new_token(path: Path, expires_at: datetime | None = None) -> StoredToken:
     """Generate a token and store it in a file, in place of an older one. Raises `OSError`."""
     token = generate_token()
-    _make_private_folder(path.parent)
+    _make_token_folder(path.parent)
     expires = "" if expires_at is None else f"{_EXPIRES}{expires_at.astimezone(UTC).isoformat()}\n"
     replace_private_file(path, f"{token}\n{expires}")
     return StoredToken(token, expires_at)
@@ -145,7 +145,7 @@ def write_new_token(path: Path, expires_at: datetime | None = None) -> StoredTok
 def store_token(state: Path, participant: str, token: str) -> None:
     """Store a token in its file, in place of an older one. Raises `OSError`."""
     path = token_path(state, participant)
-    _make_private_folder(path.parent)
+    _make_token_folder(path.parent)
     replace_private_file(path, token + "\n")
 
 
@@ -361,9 +361,10 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(_bytes(token)).digest()
 
 
-def _make_private_folder(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)
+def _make_token_folder(folder: Path) -> None:
+    if folder.parent.name == STATE_NAME:
+        make_private_folder(folder.parent)
+    make_private_folder(folder)
     ignore = folder / ".gitignore"
     if not ignore.exists():
         ignore.write_text("*\n", encoding="utf-8")

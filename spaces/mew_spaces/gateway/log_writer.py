@@ -45,7 +45,8 @@ class LogFile:
     path: Path
     max_bytes: int | None = None
     kept: int = 0
-    is_private: bool = True
+    follows_links: bool = True
+    """False where others may write to the folder: they could turn the file into a link to another one."""
 
     def append(self, data: bytes) -> None:
         """Append all of the data or none. Raises `OSError`."""
@@ -66,7 +67,7 @@ class LogFile:
         """Append unless that would exceed the limit; an empty file takes any line. Returns whether it was written."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         # os.open, because creating a file object costs more than this single write.
-        file = os.open(self.path, flags, 0o600 if self.is_private else 0o666)
+        file = os.open(self.path, flags if self.follows_links else flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
         try:
             size = os.fstat(file).st_size
             if max_bytes is not None and size > 0 and size + len(data) > max_bytes:

@@ -195,7 +195,7 @@ class SpaceService:
             return
         if participant in self._virtual or not self.tokens.knows(participant):
             return
-        channel = FileChannel(self._folder / configured.output_log, self._writer, self.config.gateway_logging)
+        channel = FileChannel(self._folder, configured.output_log, self._writer, self.config.gateway_logging)
         try:
             channel.prepare()
         except OSError as error:

@@ -15,17 +15,26 @@ from mew_spaces.gateway.outbound import OutboundChannel, unframe
 class FileChannel(OutboundChannel):
     """An outbound channel that writes to a file."""
 
-    def __init__(self, path: Path, writer: LogWriter, sizes: GatewayLogging | None = None) -> None:
-        """`sizes` bounds the file and says how many old ones remain (default: no bound)."""
+    def __init__(self, folder: Path, name: str, writer: LogWriter, sizes: GatewayLogging | None = None) -> None:
+        """`name` is the path of the file from `folder`, the folder of the space.
+
+        `sizes` bounds the file and says how many old ones remain (default: no bound).
+        """
         sizes = sizes or GatewayLogging(max_file_bytes=1 << 62)
         super().__init__()
-        self._file = LogFile(path, max_bytes=sizes.max_file_bytes, kept=sizes.kept_files, is_private=False)
+        self._folder = folder.resolve()
+        path = (self._folder / name).resolve()
+        self._file = LogFile(path, max_bytes=sizes.max_file_bytes, kept=sizes.kept_files, follows_links=False)
         self._writer = writer
 
     def prepare(self) -> None:
-        """Create the file unless it exists. Raises `OSError`."""
-        self._file.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file.path.touch()
+        """Create the file, for its owner alone. Raises `OSError`, also for a file outside of the folder."""
+        path = self._file.path
+        if not path.is_relative_to(self._folder):
+            raise PermissionError(f"it is outside of the space's folder, {self._folder}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.chmod(0o600)
 
     def write(self, framed: bytes) -> None:
         """Queue a message for the log writer."""

@@ -16,6 +16,7 @@ import anyio.to_thread
 from anyio.abc import ByteReceiveStream
 
 from mew_spaces.errors import SpacesError
+from mew_spaces.private_files import make_private_folder
 
 MAX_LOG_BYTES: Final = 64 * 1024 * 1024
 """Size at which a log is cut."""
@@ -40,7 +41,7 @@ def prepare_log_folder(folder: Path, names: Sequence[str]) -> None:
     Raises `SpacesError` if the folder cannot be written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         ignore = folder / ".gitignore"
         if not ignore.exists():
             ignore.write_text("*\n", encoding="utf-8")

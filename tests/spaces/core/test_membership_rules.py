@@ -149,6 +149,10 @@ def test_check_grants_false_allows_any_grant(config: SpaceConfig) -> None:
         ("space/kick", {}, errors.INVALID_PAYLOAD, "participant_id"),
         ("space/kick", {"participant_id": "ghost"}, errors.PARTICIPANT_NOT_FOUND, "'ghost'"),
         ("space/invite-ack", {"status": "created"}, errors.RESERVED_KIND, "reserved"),
+        ("stream/open", {"stream_id": "stream-1", "owner": "ada"}, errors.RESERVED_KIND, "reserved"),
+        ("stream/write-granted", {"stream_id": "stream-1"}, errors.RESERVED_KIND, "reserved"),
+        ("stream/write-revoked", {"stream_id": "stream-1"}, errors.RESERVED_KIND, "reserved"),
+        ("stream/ownership-transferred", {"stream_id": "stream-1"}, errors.RESERVED_KIND, "reserved"),
     ],
 )
 def test_an_invalid_request_is_refused_to_its_sender_alone(

@@ -163,7 +163,7 @@ def test_a_writer_that_stays_away_loses_the_right_to_write(driver: SpaceDriver) 
 
 
 def test_other_stream_kinds_are_passed_on(driver: SpaceDriver) -> None:
-    assert driver.say(2, "coder", "stream/open", {"stream_id": "stream-9"}).accepted is not None
+    assert driver.say(2, "coder", "stream/other", {"stream_id": "stream-9"}).accepted is not None
     assert list(driver.space.state.streams) == ["stream-1"]
 
 

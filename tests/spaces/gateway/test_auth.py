@@ -44,6 +44,13 @@ def test_a_token_is_generated_once_and_private(tmp_path: Path) -> None:
     assert ensure_token(tmp_path, "bob", environ={}) != first
 
 
+def test_the_state_folder_of_a_space_is_private(tmp_path: Path) -> None:
+    state = tmp_path / ".mew"
+    state.mkdir(mode=0o755)
+    ensure_token(state, "ada", environ={})
+    assert (mode(state), mode(state / "tokens")) == (0o700, 0o700)
+
+
 def test_a_readable_token_file_is_made_private(tmp_path: Path) -> None:
     ensure_token(tmp_path, "ada", environ={})
     token_path(tmp_path, "ada").chmod(0o644)

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from mew_spaces.config.settings import GatewayLogging
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.outbound import frame_json, frame_message
@@ -19,7 +20,7 @@ def test_an_envelope_is_one_line_and_a_frame_its_bytes() -> None:
 def test_a_channel_appends_to_its_file(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "out.log"
     writer = LogWriter()
-    channel = FileChannel(path, writer)
+    channel = FileChannel(tmp_path, "logs/out.log", writer)
     channel.prepare()
     assert path.read_bytes() == b""
     path.write_text("before\n")
@@ -33,10 +34,37 @@ def test_a_channel_appends_to_its_file(tmp_path: Path) -> None:
 def test_a_large_file_is_rotated(tmp_path: Path) -> None:
     path = tmp_path / "out.log"
     writer = LogWriter()
-    channel = FileChannel(path, writer, GatewayLogging(max_file_bytes=4096, kept_files=1))
+    channel = FileChannel(tmp_path, "out.log", writer, GatewayLogging(max_file_bytes=4096, kept_files=1))
     channel.prepare()
     writer.close()
     channel._file.append(b"x" * 4000)
     channel._file.append(b"y" * 4000)
     assert path.read_bytes() == b"y" * 4000
     assert (tmp_path / "out.log.1").read_bytes() == b"x" * 4000
+
+
+@pytest.mark.parametrize("name", ["../out.log", "/tmp/out.log", "link/out.log", "link.log"])
+def test_a_file_outside_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
+    space, outside = tmp_path / "space", tmp_path / "outside"
+    space.mkdir()
+    outside.mkdir()
+    (space / "link").symlink_to(outside)
+    (space / "link.log").symlink_to(outside / "out.log")
+    channel = FileChannel(space, name, LogWriter())
+    with pytest.raises(PermissionError, match="outside"):
+        channel.prepare()
+    assert list(outside.iterdir()) == []
+
+
+def test_a_file_that_becomes_a_link_is_not_written(tmp_path: Path) -> None:
+    victim, path, writer = tmp_path / "victim", tmp_path / "space" / "out.log", LogWriter()
+    victim.write_text("mine\n")
+    path.parent.mkdir()
+    channel = FileChannel(path.parent, "out.log", writer)
+    channel.prepare()
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.unlink()
+    path.symlink_to(victim)
+    channel.write(frame_json(b"{}"))
+    writer.close()
+    assert victim.read_text() == "mine\n"
