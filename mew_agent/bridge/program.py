@@ -107,6 +107,7 @@ async def running_program(server: StdioServer, environ: Mapping[str, str]) -> As
             stderr=subprocess.PIPE,
             cwd=server.cwd,
             env=server.environment(environ),
+            # Its own process group: launchers such as npx start the server as a child, which must end with them.
             start_new_session=True,
         )
     except (OSError, ValueError) as error:

@@ -157,6 +157,7 @@ def _fewest_turns(
 def _as_much_as_helps(inputs: _PlanningInput, results: Sequence[Batch]) -> CompactionPlan | NothingToDo:
     """Come as close as possible to a target that is out of reach."""
     sizes = _sizes(inputs, results)
+    # More evictions are not always smaller: each may need a larger summary.
     count = min(range(len(sizes)), key=lambda count: sizes[count][1])
     return _with_notes(inputs, count, sizes[count][0], results, 0) or NothingToDo("no_history")
 
@@ -167,6 +168,7 @@ def _with_notes(
     evicted_up_to = inputs.old[count - 1][-1].seq if count else -1
     chosen: list[int] = []
     for batch in results:
+        # Results that leave with their turn need no note.
         if size > target_tokens and batch[0].seq > evicted_up_to:
             size -= inputs.saving(batch)
             chosen += (item.seq for item in batch)
@@ -191,10 +193,12 @@ def _long_results(inputs: _PlanningInput) -> list[Batch]:
     found: list[Batch] = []
     unread: list[Batch] = []
     for item in inputs.items:
+        # A reply after a result shows that the model has read the result.
         if item.role == "assistant":
             found += unread
             unread = []
         elif item.role == "tool" and not item.stubbed and inputs.prices[item.seq] > 2 * STUB_TOKENS:
+            # For a shorter one, a note saves less than the text is worth.
             if unread and unread[-1][-1].turn == item.turn:
                 unread[-1].append(item)
             else:
@@ -246,6 +250,7 @@ def _bound_until(items: Sequence[Item]) -> list[int]:
     until = list(range(len(items)))
     asked_at: dict[str, int] = {}
     for place, item in enumerate(items):
+        # A match is used once, because models may repeat a call id in a later turn.
         if item.tool_call_id in asked_at:
             until[asked_at.pop(item.tool_call_id)] = place
         asked_at.update((call.id, place) for call in item.tool_calls)

@@ -18,7 +18,9 @@ from mew_agent.tokens.projection import Calibration, Units
 Kind = Literal["exact", "measured", "lump"]
 
 _SEQ: Callable[[Measure], int] = attrgetter("seq")
+# Fixed-point factor for weights: rounding to whole tokens first would distort the shares of small intervals.
 _FINE = 1024
+# Beyond these bounds the product of many resizes would lose precision.
 _SCALES = (1e-6, 1e6)
 
 
@@ -155,6 +157,7 @@ class Intervals:
                 tokens += interval.tokens
                 kinds.add(interval.kind)
             else:
+                # Only the sum of an interval was reported, so a part of it is projected.
                 shares = self._shares(interval, calibration)
                 tokens += sum(share for seq, share, _ in shares if first_seq <= seq <= last_seq)
                 kinds.add("lump")
@@ -180,6 +183,7 @@ class Intervals:
     ) -> None:
         """Add an interval: items that a call sent for the first time. `units` are the features of all of them."""
         tool_tokens = 0
+        # A list, not a generator: this runs after every call, and most intervals have no tool result.
         if True in [measure.tool_result for measure in measures]:
             tool_tokens = _tool_tokens(split(tokens, measures, calibration))
         self._join(Interval(measures[0].seq, measures[-1].seq, tokens - tool_tokens, tool_tokens, kind))
@@ -244,6 +248,7 @@ class Intervals:
     def _join(self, interval: Interval) -> None:
         kind = interval.kind
         if kind == "exact":
+            # Exact intervals are never resized, so they need no scale.
             pool, self._exact_ones = self.exact, self._exact_ones + 1
         else:
             pool = self.measured if kind == "measured" else self.lumps
@@ -270,6 +275,7 @@ class Intervals:
     def _apply_doubts(self) -> None:
         doubts, place = iter(self._doubts), 0
         for until, message_scale, tool_scale in doubts:
+            # Earlier doubts have covered everything before `place`.
             for interval in self._all[place:until]:
                 if interval.kind == "exact":
                     interval.kind = "measured"

@@ -179,6 +179,7 @@ class Ledger:
         if is_in_doubt or has_fallen or not is_comparable:  # a prompt that only grows cannot fall: something left it
             self._intervals.doubt_all()
         if not same_model and self.learnt:
+            # Models have different tokenizers, so what another one taught does not apply.
             self.calibration = self.learnt.get(served_model, Calibration())
         grown = reported - (before or 0)
         if is_comparable and sent and grown >= 0 and not self._moved_since_record:
@@ -195,6 +196,7 @@ class Ledger:
     def _take_sent(self, last_seq: int) -> tuple[list[Measure], int]:
         """Take the items up to `last_seq` out of the tail, with their projected tokens."""
         projected, sent = self._tail.tokens, self._tail.remove_until(last_seq)
+        # The running sum is right in the usual case: everything in the tail was sent.
         if self._tail.items:
             projected = sum([measure.project(self.calibration) for measure in sent])
         return sent, projected
@@ -226,6 +228,7 @@ class Ledger:
 
     def _learn_from_prompt(self, reported: int) -> None:
         units = self.prefix_features + self.pins_features + self._intervals.units
+        # The system prompt is a message, too.
         messages = len(self._intervals.items) + 1
         self.calibration = learn_from_prompt(self.calibration, reported, messages, units)
 
@@ -288,6 +291,7 @@ class Ledger:
         self._intervals.cut(first_seq, last_seq, self.calibration)
         self._tail.cut(first_seq, last_seq, self.calibration)
         self._count_unsteady()
+        # A measured interval leaves with its own figure, a lump with an estimate, which blurs the next difference.
         self._note_change(moved=kind == "lump")
         return price
 
@@ -315,6 +319,7 @@ class Ledger:
         self._tail = Tail()
         self.summary_measure, self.summary_tokens = None, 0
         self.prompt_tokens = None
+        # Without a reported prompt the prefix is projected again.
         self._count_unsteady()
         self.describe_prefix(self.prefix_features, self.pins_features)
 

@@ -126,6 +126,7 @@ class OpenAIModel:
     async def _open(self, request: ModelRequest) -> "Chunks | _WholeAnswer":
         """Send the request. Retry in another dialect as long as the server names an argument that it rejects."""
         dialect = self._dialect
+        # A server may reject both names of the token limit in turn; each dialect is tried once.
         tried = {dialect}
         while True:
             try:

@@ -93,6 +93,7 @@ class Tool:
         if tool_name == "<lambda>":
             raise TypeError("tool '<lambda>': a lambda needs a name, as in tool(name=...)")
         fields: dict[str, Any] = {}
+        # `eval_str` resolves the text that `from __future__ import annotations` leaves in place of types.
         for index, parameter in enumerate(inspect.signature(function, eval_str=True).parameters.values()):
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise TypeError(f"tool '{tool_name}': every argument needs a name; '{parameter}' has none")
@@ -179,6 +180,7 @@ async def run_function(function: ToolFunction, keywords: Mapping[str, Any]) -> A
 
     def run() -> Any:
         result = function(**keywords)
+        # Read in this thread: the generator may block between its values.
         return list(result) if inspect.isgenerator(result) else result
 
     try:
@@ -187,6 +189,7 @@ async def run_function(function: ToolFunction, keywords: Mapping[str, Any]) -> A
         if inspect.isasyncgen(result):
             return [one async for one in result]
         return await result if inspect.isawaitable(result) else result
+    # A tool that calls `exit` must not end the agent's process.
     except SystemExit as error:
         raise ToolStopped(f"it called exit({error.code!r})") from error
     except anyio.get_cancelled_exc_class():

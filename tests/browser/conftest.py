@@ -60,7 +60,7 @@ class Member:
         """Send a status; `messages_in_context` is 3 by default."""
         await self.say(kinds.PARTICIPANT_STATUS, {"messages_in_context": 3, **status}, to=to)
 
-    async def heard(self, kind: str) -> dict[str, Any]:
+    async def received(self, kind: str) -> dict[str, Any]:
         """Wait for the next envelope of a kind."""
         with anyio.fail_after(PATIENCE_SECONDS):
             async for frame in self._socket:
@@ -76,8 +76,8 @@ class Join(Protocol):
     def __call__(self, participant: str) -> AbstractAsyncContextManager[Member]: ...
 
 
-class Look(Protocol):
-    """`look("ada")`: opens the dashboard from a link, as this participant."""
+class OpenDashboard(Protocol):
+    """`open_dashboard("ada")`: opens the dashboard from a link, as this participant."""
 
     async def __call__(self, participant: str = "ada", *, token: str | None = None) -> Page: ...
 
@@ -143,7 +143,7 @@ async def tab(browser: Browser) -> AsyncIterator[Tab]:
 
 
 @pytest.fixture
-def look(gateway: RunningGateway, tab: Tab) -> Look:
+def open_dashboard(gateway: RunningGateway, tab: Tab) -> OpenDashboard:
     """Opens the dashboard from a link and waits until it is live."""
 
     async def open_as(participant: str = "ada", *, token: str | None = None) -> Page:
@@ -166,7 +166,7 @@ def join(gateway: RunningGateway) -> Join:
             frame = join_frame(space="review", participant=participant, token=gateway.token_of(participant))
             await socket.send(json.dumps(frame))
             member = Member(socket)
-            await member.heard(kinds.SYSTEM_WELCOME)
+            await member.received(kinds.SYSTEM_WELCOME)
             yield member
 
     return joined

@@ -10,7 +10,7 @@ from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Locator, Page, Route, expect
 
-from tests.browser.conftest import HOSTILE, Join, Look, Tab
+from tests.browser.conftest import HOSTILE, Join, OpenDashboard, Tab
 
 WINDOW: dict[str, Any] = {"max_tokens": 128_000}
 
@@ -62,11 +62,11 @@ async def assert_same_integers(page: Page, gateway: RunningGateway, participant:
 
 
 async def test_cards_show_the_same_integers_as_the_board(
-    gateway: RunningGateway, look: Look, join: Join, tab: Tab
+    gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join, tab: Tab
 ) -> None:
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
-        page = await look()
+        page = await open_dashboard()
         await assert_same_integers(page, gateway, "coder")
         await coder.report(tokens=104_119, **WINDOW, context={**REPORTED, "turns_to_compaction": 5})
         await expect(slot(card(page, "coder"), "tokens")).to_have_text("104,119")
@@ -79,9 +79,9 @@ async def test_cards_show_the_same_integers_as_the_board(
 
 
 async def test_a_partial_status_for_one_participant_changes_no_card(
-    gateway: RunningGateway, look: Look, join: Join
+    gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join
 ) -> None:
-    page = await look()
+    page = await open_dashboard()
     async with join("coder") as coder:
         await coder.report(tokens=5_000, **WINDOW, context=REPORTED)
         await coder.report(to=["ada"], tokens=7_000)
@@ -91,8 +91,10 @@ async def test_a_partial_status_for_one_participant_changes_no_card(
         await assert_same_integers(page, gateway, "coder")
 
 
-async def test_an_unknown_amount_shows_the_reason_and_the_last_report(look: Look, join: Join) -> None:
-    page = await look()
+async def test_an_unknown_amount_shows_the_reason_and_the_last_report(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
+    page = await open_dashboard()
     async with join("coder") as coder:
         last = {"tokens": 98_412, "measured_at": "2026-01-01T10:00:00Z", "call_id": "call-1"}
         unknown = {"basis": "unknown", "reason": "usage_unavailable", "last_reported": last}
@@ -107,8 +109,8 @@ async def test_an_unknown_amount_shows_the_reason_and_the_last_report(look: Look
         assert await slot(shown, "fill").evaluate("fill => fill.getBoundingClientRect().width") == 0
 
 
-async def test_a_projection_is_hatched_and_marked(look: Look, join: Join) -> None:
-    page = await look()
+async def test_a_projection_is_hatched_and_marked(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
         solid = slot(card(page, "coder"), "fill")
@@ -122,16 +124,16 @@ async def test_a_projection_is_hatched_and_marked(look: Look, join: Join) -> Non
         await expect(slot(shown, "fill")).to_have_css("background-image", re.compile("repeating-linear-gradient"))
 
 
-async def test_a_figure_without_a_basis_is_marked_as_an_estimate(look: Look, join: Join) -> None:
-    page = await look()
+async def test_a_figure_without_a_basis_is_marked_as_an_estimate(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
     async with join("coder") as coder:
         await coder.report(tokens=512, **WINDOW)
         await expect(slot(card(page, "coder"), "tokens")).to_have_text("~512")
         await expect(slot(card(page, "coder"), "known")).to_contain_text("source not stated")
 
 
-async def test_a_card_shows_limit_level_parts_and_last_compaction(look: Look, join: Join) -> None:
-    page = await look()
+async def test_a_card_shows_limit_level_parts_and_last_compaction(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
     async with join("coder") as coder:
         parts = [
             {"part": "prefix", "tokens": 6_000, "basis": "exact"},
@@ -157,8 +159,8 @@ async def test_a_card_shows_limit_level_parts_and_last_compaction(look: Look, jo
         await expect(page.locator("#glance")).to_have_text("1 window: 1 near the limit")
 
 
-async def test_the_sparkline_has_a_notch_for_each_compaction(look: Look, join: Join) -> None:
-    page = await look()
+async def test_the_sparkline_has_a_notch_for_each_compaction(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
     async with join("coder") as coder:
         for tokens in (40_000, 90_000, 116_000):
             await coder.report(tokens=tokens, **WINDOW, context=REPORTED)
@@ -171,8 +173,8 @@ async def test_the_sparkline_has_a_notch_for_each_compaction(look: Look, join: J
         await expect(page.get_by_role("log")).to_contain_text("coder compacted: freed 23,020 tokens (threshold)")
 
 
-async def test_an_open_card_shows_what_the_last_compaction_replaced(look: Look, join: Join) -> None:
-    page = await look()
+async def test_an_open_card_shows_what_the_last_compaction_replaced(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
     async with join("coder") as coder:
         await coder.report(tokens=116_000, **WINDOW, context=REPORTED)
         await coder.say(kinds.CHAT, {"text": "this was said before"})
@@ -193,35 +195,37 @@ async def test_an_open_card_shows_what_the_last_compaction_replaced(look: Look, 
         await expect(slot(shown, "replaced")).to_be_hidden()
 
 
-async def test_the_compact_button_sends_a_request_and_shows_the_answer(look: Look, join: Join) -> None:
-    page = await look()
+async def test_the_compact_button_sends_a_request_and_shows_the_answer(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
+    page = await open_dashboard()
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
         await page.get_by_role("button", name="Compact coder").click()
-        asked = await coder.heard(kinds.PARTICIPANT_COMPACT)
-        assert (asked["from"], asked["to"]) == ("ada", ["coder"])
-        assert asked["payload"] == {"reason": "requested on the dashboard"}
+        requested = await coder.received(kinds.PARTICIPANT_COMPACT)
+        assert (requested["from"], requested["to"]) == ("ada", ["coder"])
+        assert requested["payload"] == {"reason": "requested on the dashboard"}
         answer = slot(card(page, "coder"), "answer")
         await expect(answer).to_have_text("Compacting 98,412 tokens …")
         await expect(page.get_by_role("button", name="Compacting coder")).to_be_disabled()
         done = {"status": "compacted", "freed_tokens": 71_366, "freed_messages": 84, "basis": "exact"}
         done |= {"tokens_after": 27_046, "max_tokens": 128_000}
-        await coder.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[asked["id"]])
+        await coder.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
         said = "Freed 71,366 tokens in 84 messages; now ~27,046 of 128,000 (projected until its next call)."
         await expect(answer).to_have_text(said)
         await expect(page.locator("#announcer")).to_have_text(f"coder: {said}")
         await expect(page.get_by_role("button", name="Compact coder")).to_be_enabled()
 
 
-async def test_answers_to_other_requests_are_ignored(look: Look, join: Join) -> None:
-    page = await look()
+async def test_answers_to_other_requests_are_ignored(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
     async with join("coder") as coder, join("writer") as writer:
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
         await page.get_by_role("button", name="Compact coder").click()
-        asked = await coder.heard(kinds.PARTICIPANT_COMPACT)
+        requested = await coder.received(kinds.PARTICIPANT_COMPACT)
         done = {"status": "compacted", "freed_tokens": 1}
         await coder.say(kinds.PARTICIPANT_COMPACT_DONE, done, about=["another-request"])
-        await writer.say(kinds.PARTICIPANT_COMPACT_DONE, done, about=[asked["id"]])
+        await writer.say(kinds.PARTICIPANT_COMPACT_DONE, done, about=[requested["id"]])
         await coder.say(kinds.CHAT, {"text": "both were sent"})
         await writer.say(kinds.CHAT, {"text": "by both"})
         await page.get_by_role("log").get_by_text("both were sent").wait_for()
@@ -229,8 +233,8 @@ async def test_answers_to_other_requests_are_ignored(look: Look, join: Join) -> 
         await expect(slot(card(page, "coder"), "answer")).to_have_text("Compacting 98,412 tokens …")
 
 
-async def test_compaction_to_a_target_works_by_keyboard(look: Look, join: Join) -> None:
-    page = await look()
+async def test_compaction_to_a_target_works_by_keyboard(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
     async with join("coder") as coder:
         await coder.report(tokens=27_046, **WINDOW, context=REPORTED)
         await page.get_by_role("button", name="Compact coder").focus()
@@ -239,16 +243,16 @@ async def test_compaction_to_a_target_works_by_keyboard(look: Look, join: Join) 
         await page.keyboard.press("Tab")
         await page.keyboard.type("200000")
         await page.keyboard.press("Enter")
-        asked = await coder.heard(kinds.PARTICIPANT_COMPACT)
-        assert asked["payload"]["target_tokens"] == 200_000
+        requested = await coder.received(kinds.PARTICIPANT_COMPACT)
+        assert requested["payload"]["target_tokens"] == 200_000
         done = {"status": "skipped", "skipped": True, "reason": "already_below_target", "tokens_before": 27_046}
-        await coder.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[asked["id"]])
+        await coder.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
         answer = slot(card(page, "coder"), "answer")
         await expect(answer).to_have_text("Skipped: already below 200,000 (now 27,046).")
 
 
-async def test_a_request_without_the_capability_shows_the_refusal(look: Look, join: Join) -> None:
-    page = await look("eve")
+async def test_a_request_without_the_capability_shows_the_refusal(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard("eve")
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
         await page.get_by_role("button", name="Compact coder").click()
@@ -257,12 +261,14 @@ async def test_a_request_without_the_capability_shows_the_refusal(look: Look, jo
         )
 
 
-async def test_a_participant_that_leaves_keeps_its_card_and_ends_open_requests(look: Look, join: Join) -> None:
-    page = await look()
+async def test_a_participant_that_leaves_keeps_its_card_and_ends_open_requests(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
+    page = await open_dashboard()
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
         await page.get_by_role("button", name="Compact coder").click()
-        await coder.heard(kinds.PARTICIPANT_COMPACT)
+        await coder.received(kinds.PARTICIPANT_COMPACT)
     shown = card(page, "coder")
     await expect(slot(shown, "answer")).to_have_text("Disconnected before it answered.")
     await expect(slot(shown, "remark")).to_contain_text("disconnected, last status")
@@ -271,8 +277,8 @@ async def test_a_participant_that_leaves_keeps_its_card_and_ends_open_requests(l
 
 
 @pytest.mark.parametrize("config", [CROWD])
-async def test_with_many_cards_only_open_ones_show_charts(look: Look, join: Join) -> None:
-    page = await look()
+async def test_with_many_cards_only_open_ones_show_charts(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
     async with AsyncExitStack() as members:
         for number in range(10):
             member = await members.enter_async_context(join(f"agent-{number}"))
@@ -287,16 +293,16 @@ async def test_with_many_cards_only_open_ones_show_charts(look: Look, join: Join
         await expect(slot(other, "last")).to_be_hidden()
 
 
-async def test_participants_without_a_context_share_one_line(look: Look, join: Join) -> None:
-    page = await look()
+async def test_participants_without_a_context_share_one_line(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
     async with join("ada"), join("eve"):
         await expect(page.locator("#others")).to_have_text(re.compile(r"^Connected: ada \(you\), eve\s*Disconnected: "))
         await expect(page.locator("#cards > li")).to_have_count(0)
     await expect(page.locator("#others")).not_to_contain_text("Connected:")
 
 
-async def test_a_tools_problem_follows_its_name(look: Look, join: Join) -> None:
-    page = await look()
+async def test_a_tools_problem_follows_its_name(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
     async with join("coder") as bridge:
         await bridge.report(status="mcp_server_down:clock ended with code 1")
         await expect(page.locator("#others")).to_have_text(
@@ -306,8 +312,8 @@ async def test_a_tools_problem_follows_its_name(look: Look, join: Join) -> None:
         await expect(page.locator("#others")).to_have_text(re.compile(r"^Connected: coder\s*Disconnected"))
 
 
-async def test_a_card_shows_spend_countdown_and_suggestions(look: Look, join: Join) -> None:
-    page = await look()
+async def test_a_card_shows_spend_countdown_and_suggestions(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
     async with join("coder") as coder:
         saved = [
             {"text": text, "tokens_saved": tokens, "impact": "low"}
@@ -329,8 +335,8 @@ async def test_a_card_shows_spend_countdown_and_suggestions(look: Look, join: Jo
         await expect(slot(shown, "savings")).to_be_hidden()
 
 
-async def test_an_open_card_shows_messages_and_thoughts(look: Look, join: Join) -> None:
-    page = await look()
+async def test_an_open_card_shows_messages_and_thoughts(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
     async with join("coder") as coder, join("writer") as writer:
         for member in (coder, writer):
             await member.report(tokens=98_412, **WINDOW, context=REPORTED)
@@ -349,8 +355,10 @@ async def test_an_open_card_shows_messages_and_thoughts(look: Look, join: Join) 
         await expect(slot(card(page, "writer"), "activity").locator(".said")).to_have_text(["is it done?", "it is"])
 
 
-async def test_text_from_participants_is_never_parsed_as_html(look: Look, join: Join, tab: Tab) -> None:
-    page = await look()
+async def test_text_from_participants_is_never_parsed_as_html(
+    open_dashboard: OpenDashboard, join: Join, tab: Tab
+) -> None:
+    page = await open_dashboard()
     async with join(HOSTILE) as villain:
         report = {**REPORTED, "level": HOSTILE, "model": HOSTILE, "policy": HOSTILE}
         report["breakdown"] = [{"part": "prefix", "tokens": 7, "basis": "exact"}]
@@ -364,9 +372,9 @@ async def test_text_from_participants_is_never_parsed_as_html(look: Look, join: 
         for place in ("about", "word", "level", "remark", "savings", "last", "figures"):
             await expect(slot(shown, place)).to_contain_text("<img src=x onerror=")
         await shown.get_by_role("button", name="Compact").click()
-        asked = await villain.heard(kinds.PARTICIPANT_COMPACT)
+        requested = await villain.received(kinds.PARTICIPANT_COMPACT)
         done = {"status": "skipped", "skipped": True, "reason": HOSTILE}
-        await villain.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[asked["id"]])
+        await villain.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
         await expect(slot(shown, "answer")).to_have_text(f"Skipped: {HOSTILE}.")
         await expect(page.get_by_role("log").locator(".said")).to_have_text(HOSTILE)
         await expect(slot(shown, "activity").locator(".said")).to_have_text([HOSTILE, HOSTILE])
@@ -375,8 +383,10 @@ async def test_text_from_participants_is_never_parsed_as_html(look: Look, join: 
     assert tab.complaints == []
 
 
-async def test_the_conversation_shows_sender_recipients_and_newest_messages(look: Look, join: Join) -> None:
-    page = await look()
+async def test_the_conversation_shows_sender_recipients_and_newest_messages(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
+    page = await open_dashboard()
     async with join("coder") as coder:
         for number in range(205):
             await coder.say(kinds.CHAT, {"text": f"line {number}"}, to=["ada", "writer"] if number % 2 else [])
@@ -388,8 +398,10 @@ async def test_the_conversation_shows_sender_recipients_and_newest_messages(look
         await expect(lines.last).to_be_in_viewport()
 
 
-async def test_the_token_leaves_the_url_and_survives_a_reload(gateway: RunningGateway, look: Look, tab: Tab) -> None:
-    page = await look()
+async def test_the_token_leaves_the_url_and_survives_a_reload(
+    gateway: RunningGateway, open_dashboard: OpenDashboard, tab: Tab
+) -> None:
+    page = await open_dashboard()
     assert page.url == f"{gateway.url}/dashboard"
     await page.reload()
     await page.get_by_text("live", exact=True).wait_for()
@@ -400,9 +412,9 @@ async def test_the_token_leaves_the_url_and_survives_a_reload(gateway: RunningGa
 
 
 async def test_the_page_requests_nothing_from_other_hosts(
-    gateway: RunningGateway, look: Look, join: Join, tab: Tab
+    gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join, tab: Tab
 ) -> None:
-    page = await look()
+    page = await open_dashboard()
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
         await coder.say(kinds.CHAT, {"text": "see https://example.org/picture.png"})
@@ -443,31 +455,33 @@ async def test_a_lost_connection_is_reported_and_restored(config: SpaceConfig, t
         await expect(page.get_by_role("log")).to_contain_text("no longer available")
 
 
-async def test_after_a_cut_missed_events_arrive_once(gateway: RunningGateway, look: Look, join: Join, tab: Tab) -> None:
+async def test_after_a_cut_missed_events_arrive_once(
+    gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join, tab: Tab
+) -> None:
     """The first response is a stream that a proxy cut off; the second comes from the gateway."""
     async with join("coder") as coder:
         place = str(gateway.service.log.position)
         board = gateway.board().model_dump_json(exclude_unset=True)
         await coder.say(kinds.CHAT, {"text": "said while nobody listened"})
-        await coder.heard(kinds.CHAT)
-        asked: list[str] = []
+        await coder.received(kinds.CHAT)
+        requested: list[str] = []
 
         async def cut_first(route: Route) -> None:
-            asked.append(route.request.url)
-            if len(asked) > 1:
+            requested.append(route.request.url)
+            if len(requested) > 1:
                 await route.continue_()
                 return
             body = f"id: {place}\nevent: board\ndata: {board}\n\n: keep-alive\n\nevent: envelope\ndata: {{"
             await route.fulfill(status=200, content_type="text/event-stream", body=body)
 
         await tab.page.route(re.compile(r"/spaces/review/events"), cut_first)
-        page = await look()
+        page = await open_dashboard()
         await expect(page.get_by_role("log").locator(".said")).to_have_text(["said while nobody listened"])
-        assert asked[1].endswith(f"/spaces/review/events?since={place}")
+        assert requested[1].endswith(f"/spaces/review/events?since={place}")
 
 
-async def test_events_parse_the_same_however_they_are_split(look: Look) -> None:
-    page = await look()
+async def test_events_parse_the_same_however_they_are_split(open_dashboard: OpenDashboard) -> None:
+    page = await open_dashboard()
     events = await page.evaluate(
         """async () => {
             const { EventParser } = await import("/dashboard/events.js");
@@ -488,9 +502,11 @@ async def test_events_parse_the_same_however_they_are_split(look: Look) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_text_has_enough_contrast_in_both_colour_schemes(look: Look, join: Join, tab: Tab, scheme: Any) -> None:
+async def test_text_has_enough_contrast_in_both_colour_schemes(
+    open_dashboard: OpenDashboard, join: Join, tab: Tab, scheme: Any
+) -> None:
     await tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-    page = await look()
+    page = await open_dashboard()
     async with join("coder") as coder, join("writer") as writer:
         await coder.report(
             tokens=118_000, **WINDOW, status="near_limit", context={**REPORTED, "level": "near_limit", "severity": 2}
@@ -530,9 +546,9 @@ CONTRAST = """() => {
 }"""
 
 
-async def test_nothing_overflows_a_narrow_screen(look: Look, join: Join, tab: Tab) -> None:
+async def test_nothing_overflows_a_narrow_screen(open_dashboard: OpenDashboard, join: Join, tab: Tab) -> None:
     await tab.page.set_viewport_size({"width": 360, "height": 800})
-    page = await look()
+    page = await open_dashboard()
     async with join("coder") as coder:
         long = "a_name_without_any_place_to_break_it" * 6
         await coder.report(tokens=98_412, **WINDOW, status=long, context={**REPORTED, "model": long, "level": long})
@@ -543,8 +559,8 @@ async def test_nothing_overflows_a_narrow_screen(look: Look, join: Join, tab: Ta
         assert widths[0] == widths[1] == 360
 
 
-async def test_reduced_motion_stops_animations(look: Look, join: Join, tab: Tab) -> None:
-    page = await look()
+async def test_reduced_motion_stops_animations(open_dashboard: OpenDashboard, join: Join, tab: Tab) -> None:
+    page = await open_dashboard()
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, status="compacting", context=REPORTED)
         fill = slot(card(page, "coder"), "fill")

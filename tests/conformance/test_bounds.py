@@ -99,9 +99,9 @@ async def test_payloads_kept_for_late_joiners_are_limited() -> None:
             await ada.next()
         async with opened(gateway, "bob") as bob:
             await bob.join(gateway.token_of("bob"))
-            told = (await bob.next())["payload"]
-        assert [line["status"]["tokens"] for line in told["board"]] == [5]
-        assert told["active_streams"] == []
+            reported = (await bob.next())["payload"]
+        assert [line["status"]["tokens"] for line in reported["board"]] == [5]
+        assert reported["active_streams"] == []
 
 
 @rule("limit.join")

@@ -232,10 +232,10 @@ async def test_logs_have_the_form_of_the_typescript_gateway(gateway: RunningGate
             await anyio.sleep(0.01)
         while '"id":"grant"' not in history.read_text():
             await anyio.sleep(0.01)
-    told = [json.loads(line) for line in history.read_text().splitlines()]
-    good = [(one["event"], one["participant"], one["direction"]) for one in told if one["id"] == "good"]
+    reported = [json.loads(line) for line in history.read_text().splitlines()]
+    good = [(one["event"], one["participant"], one["direction"]) for one in reported if one["id"] == "good"]
     assert good == [("received", "bob", "inbound"), ("delivered", "ada", "outbound"), ("delivered", "bob", "outbound")]
-    assert list(next(one for one in told if one["id"] == "good")) == [
+    assert list(next(one for one in reported if one["id"] == "good")) == [
         "timestamp",
         "event",
         "id",
@@ -245,7 +245,7 @@ async def test_logs_have_the_form_of_the_typescript_gateway(gateway: RunningGate
         "direction",
         "transport",
     ]
-    assert [(one["event"], one.get("metadata")) for one in told if one["id"] == "bad"] == [
+    assert [(one["event"], one.get("metadata")) for one in reported if one["id"] == "bad"] == [
         ("received", None),
         ("rejected", {"reason": "capability_violation"}),
     ]

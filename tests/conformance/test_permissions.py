@@ -114,9 +114,9 @@ async def test_an_invited_participant_stays_one(gateway: RunningGateway) -> None
         assert (ack["from"], ack["to"], ack["correlation_id"]) == ("system:gateway", ["ada"], ["i"])
         assert (ack["payload"]["status"], ack["payload"]["participant_id"]) == ("created", "eve")
         assert ack["payload"]["connection_url"] == f"ws://localhost:{gateway.port}/"
-        (told,) = await bob.seen_so_far()
-        assert (told["payload"]["event"], told["payload"]["invited_by"]) == ("invited", "ada")
-        assert ack["payload"]["token"] not in str(told)
+        (reported,) = await bob.seen_so_far()
+        assert (reported["payload"]["event"], reported["payload"]["invited_by"]) == ("invited", "ada")
+        assert ack["payload"]["token"] not in str(reported)
         for _ in range(2):
             async with opened(gateway, "eve") as eve:
                 await eve.join(ack["payload"]["token"])

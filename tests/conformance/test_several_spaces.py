@@ -63,8 +63,8 @@ async def test_two_spaces_do_not_affect_each_other(gateway: RunningGateway) -> N
         assert [one["kind"] for one in await other.seen_so_far()] == ["chat"]
     async with opened(gateway) as late:
         await late.send({"type": "join", "space": "blue", "token": token(gateway, "blue", "bob")})
-        told = (await late.until("system/welcome"))["payload"]
-        assert (told["active_streams"], told["board"]) == ([], [])
+        reported = (await late.until("system/welcome"))["payload"]
+        assert (reported["active_streams"], reported["board"]) == ([], [])
 
 
 @rule("spaces.apart", "http.virtual")

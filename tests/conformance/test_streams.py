@@ -81,14 +81,14 @@ async def test_a_frame_without_the_right_to_write_is_refused(gateway: RunningGat
 async def test_an_owner_grants_and_revokes_writing(gateway: RunningGateway) -> None:
     async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
         stream = await open_stream(coder)
-        asked = {"stream_id": stream, "participant_id": "files", "reason": "help"}
-        await coder.say("stream/grant-write", asked, id="g")
+        requested = {"stream_id": stream, "participant_id": "files", "reason": "help"}
+        await coder.say("stream/grant-write", requested, id="g")
         granted = await files.until("stream/write-granted")
         assert (granted["from"], granted["correlation_id"]) == ("gateway", ["g"])
-        assert granted["payload"] == {**asked, "authorized_writers": ["coder", "files"]}
+        assert granted["payload"] == {**requested, "authorized_writers": ["coder", "files"]}
         await files.send(f"#{stream}#now")
         assert await files.raw() == f"#{stream}#now"
-        await coder.say("stream/revoke-write", asked)
+        await coder.say("stream/revoke-write", requested)
         revoked = await files.until("stream/write-revoked")
         assert revoked["payload"]["authorized_writers"] == ["coder"]
         await files.send(f"#{stream}#no more")
@@ -100,8 +100,8 @@ async def test_an_owner_transfers_its_stream(gateway: RunningGateway) -> None:
     async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
         stream = await open_stream(coder)
         await coder.say("stream/transfer-ownership", {"stream_id": stream, "new_owner": "files"})
-        told = (await files.until("stream/ownership-transferred"))["payload"]
-        assert told == {
+        reported = (await files.until("stream/ownership-transferred"))["payload"]
+        assert reported == {
             "stream_id": stream,
             "previous_owner": "coder",
             "new_owner": "files",
@@ -152,11 +152,11 @@ async def test_a_late_joiner_gets_open_streams(gateway: RunningGateway) -> None:
         stream = await open_stream(coder, **described, **forged)
         async with opened(gateway, "bob") as bob:
             await bob.join(gateway.token_of("bob"))
-            (told,) = (await bob.next())["payload"]["active_streams"]
-        assert {key: told[key] for key in described} == described
-        assert (told["stream_id"], told["owner"], told["direction"]) == (stream, "coder", "upload")
-        assert told["authorized_writers"] == ["coder"]
-        assert told["created"].startswith("20")
+            (reported,) = (await bob.next())["payload"]["active_streams"]
+        assert {key: reported[key] for key in described} == described
+        assert (reported["stream_id"], reported["owner"], reported["direction"]) == (stream, "coder", "upload")
+        assert reported["authorized_writers"] == ["coder"]
+        assert reported["created"].startswith("20")
         await coder.say("stream/close", {"stream_id": stream})
         await coder.until("stream/close")
         async with opened(gateway, "bob") as bob:

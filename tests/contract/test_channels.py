@@ -39,10 +39,10 @@ async def test_every_member_receives_the_same_text_including_the_sender(gateway:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         await ada.until("system/presence")
         await bob.chat("Grüße")
-        heard = [await one.raw() for one in (ada, bob)]
-    assert heard[0] == heard[1]
-    assert isinstance(heard[0], str)
-    assert json.loads(heard[0])["payload"] == {"text": "Grüße"}
+        received = [await one.raw() for one in (ada, bob)]
+    assert received[0] == received[1]
+    assert isinstance(received[0], str)
+    assert json.loads(received[0])["payload"] == {"text": "Grüße"}
 
 
 async def test_stream_frames_keep_their_form_and_order(gateway: RunningGateway) -> None:
@@ -133,8 +133,8 @@ async def test_a_newer_agent_connection_supersedes_the_older(gateway: RunningGat
             await older.socket.close()
             await newer.chat("still here")
             assert (await newer.next())["payload"]["text"] == "still here"
-        heard = [(await ada.until("system/presence"))["payload"]["event"] for _ in range(3)]
-    assert heard == ["join", "join", "leave"]
+        received = [(await ada.until("system/presence"))["payload"]["event"] for _ in range(3)]
+    assert received == ["join", "join", "leave"]
 
 
 async def test_a_person_may_have_two_connections(gateway: RunningGateway) -> None:
@@ -229,9 +229,9 @@ async def test_a_slow_consumer_is_disconnected_and_delays_nobody(gateway: Runnin
             left = False
             for number in range(2_000):
                 await ada.chat(f"{number:05d}" + "x" * 60_000)
-                while (heard := await bob.next())["kind"] != "chat":
-                    left = left or heard["payload"]["event"] == "leave"
-                assert heard["payload"]["text"].startswith(f"{number:05d}")
+                while (received := await bob.next())["kind"] != "chat":
+                    left = left or received["payload"]["event"] == "leave"
+                assert received["payload"]["text"].startswith(f"{number:05d}")
                 while (await ada.next())["kind"] != "chat":
                     pass
                 if left:

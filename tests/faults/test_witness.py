@@ -11,8 +11,8 @@ def witness_of(*arrivals: list[ChatKey], **outcomes: SendOutcome) -> DeliveryWit
     witness = DeliveryWitness([f"m{number}" for number in range(len(arrivals))])
     for member, arrived in zip(witness.arrivals, arrivals, strict=True):
         witness.arrivals[member] += arrived
-    told = {"one": FIRST, "two": SECOND, "three": THIRD}
-    witness.outcomes |= {told[name]: outcome for name, outcome in outcomes.items()}
+    reported = {"one": FIRST, "two": SECOND, "three": THIRD}
+    witness.outcomes |= {reported[name]: outcome for name, outcome in outcomes.items()}
     return witness
 
 

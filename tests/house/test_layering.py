@@ -89,8 +89,8 @@ def test_pure_modules_have_no_clock_no_chance_and_no_waiting(modules: list[Modul
         for node in ast.walk(module.tree):
             assert not isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith), f"{module.path}:{node.lineno}"
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                asked = f"{node.value.id}.{node.attr}"
-                assert asked not in CLOCKS, f"{module.path}:{node.lineno} reads a clock"
+                requested = f"{node.value.id}.{node.attr}"
+                assert requested not in CLOCKS, f"{module.path}:{node.lineno} reads a clock"
 
 
 def test_pure_modules_build_on_pure_modules(modules: list[Module]) -> None:

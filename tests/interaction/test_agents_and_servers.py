@@ -13,7 +13,7 @@ from mew_spaces.gateway.auth import read_token
 
 from mew_agent.participant.participant import Participant
 from tests.interaction.test_cli_processes import PATIENCE_SECONDS, Folder, until
-from tests.mew_agent.conftest import Ear
+from tests.mew_agent.conftest import EnvelopeRecorder
 
 BIN = Path(sys.executable).parent
 COMMITS = 60
@@ -51,7 +51,7 @@ participants:
 
 
 @asynccontextmanager
-async def space(path: Path) -> AsyncIterator[tuple[Participant, Ear, Path]]:
+async def space(path: Path) -> AsyncIterator[tuple[Participant, EnvelopeRecorder, Path]]:
     """Everybody is here; Ada, what she hears, and the repository that `pages` reads."""
     folder = Folder(path / "space")
     (folder.path / "space.yaml").write_text(SPACE)
@@ -63,7 +63,7 @@ async def space(path: Path) -> AsyncIterator[tuple[Participant, Ear, Path]]:
         assert token is not None
         async with Participant(folder.run.ws, space="review", id="ada", token=token) as ada:
             await until(lambda: {"clock", "pages", "keeper", "caller", "asker"} <= set(ada.peers))
-            yield ada, Ear(ada), repository
+            yield ada, EnvelopeRecorder(ada), repository
     finally:
         await folder.mew("down")
 
@@ -84,25 +84,25 @@ async def chat(ada: Participant, agent: str, text: str) -> str:
 
 
 async def test_tools_of_published_servers_are_called_from_a_chat_by_request_and_by_proposal(tmp_path: Path) -> None:
-    async with space(tmp_path) as (ada, ear, _):
+    async with space(tmp_path) as (ada, recorder, _):
         question = 'call clock__get_current_time with {"timezone": "Asia/Kolkata"}'
         assert '"timezone": "Asia/Kolkata"' in await chat(ada, "caller", question)
-        request = await ear.first("caller", "mcp/request", method="tools/call")
+        request = await recorder.first("caller", "mcp/request", method="tools/call")
         assert request.addressees == ("clock",)
-        assert not ear.of("caller", "mcp/proposal")
+        assert not recorder.sent_by("caller", "mcp/proposal")
 
         assert '"timezone": "Asia/Kolkata"' in await chat(ada, "asker", question)
-        proposal = await ear.first("asker", "mcp/proposal", method="tools/call")
-        fulfilment = await ear.first("keeper", "mcp/request", about=proposal)
-        await ear.first("clock", "mcp/response", about=fulfilment)
-        assert not [one for one in ear.of("asker", "mcp/request") if one.body["method"] != "tools/list"]
+        proposal = await recorder.first("asker", "mcp/proposal", method="tools/call")
+        fulfilment = await recorder.first("keeper", "mcp/request", about=proposal)
+        await recorder.first("clock", "mcp/response", about=fulfilment)
+        assert not [one for one in recorder.sent_by("asker", "mcp/request") if one.body["method"] != "tools/list"]
 
         refused = await chat(ada, "asker", f'call pages__git_status with {{"repo_path": "{tmp_path}"}}')
         assert "'keeper' rejected the proposal of 'tools/call' to 'pages': incapable" in refused
 
 
 async def test_calls_of_several_servers_in_one_reply_each_get_their_own_result(tmp_path: Path) -> None:
-    async with space(tmp_path) as (ada, ear, repository):
+    async with space(tmp_path) as (ada, recorder, repository):
         log = json.dumps({"repo_path": str(repository), "max_count": 1})
         answer = await chat(
             ada,
@@ -117,7 +117,7 @@ async def test_calls_of_several_servers_in_one_reply_each_get_their_own_result(t
         expected = [("clock__", "Asia/Kolkata"), ("pages__", newest), ("clock__", "Europe/Paris")]
         assert len(lines) == len(expected), answer
         assert all(line.startswith(name) and text in line for line, (name, text) in zip(lines, expected, strict=True))
-        requests = [one for one in ear.of("caller", "mcp/request") if one.body["method"] == "tools/call"]
+        requests = [one for one in recorder.sent_by("caller", "mcp/request") if one.body["method"] == "tools/call"]
         assert [one.addressees for one in requests] == [("clock",), ("pages",), ("clock",)]
 
 

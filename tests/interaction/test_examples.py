@@ -141,18 +141,18 @@ async def test_the_steward_makes_room_before_an_agent_runs_full(examples: Exampl
 async def test_the_agent_made_in_python_says_when_there_is_not_much_room(examples: Examples) -> None:
     with anyio.fail_after(PATIENCE_SECONDS):
         async with examples.ada() as ada:
-            told: list[str] = []
+            reported: list[str] = []
 
             @ada.on_chat
             async def listen(chat: ChatReceived) -> None:
                 if chat.sender == "dice" and chat.text.startswith("I am "):
-                    told.append(chat.text)
+                    reported.append(chat.text)
 
             before = (await ada.ask_agent("dice", "Hello.")).context.tokens
             assert before is not None
             await ada.ask_agent("dice", numbers(WINDOW_TOKENS * 93 // 100 - before))
-            await until(lambda: told != [])
-            said = re.fullmatch(r"I am near_limit: (3,\d\d\d) of 4,096 tokens\.", told[0])
+            await until(lambda: reported != [])
+            said = re.fullmatch(r"I am near_limit: (3,\d\d\d) of 4,096 tokens\.", reported[0])
             assert said is not None
             assert int(said[1].replace(",", "")) >= WINDOW_TOKENS * 9 // 10
 
@@ -173,8 +173,8 @@ async def test_approve_lets_pass_what_is_harmless_and_asks_about_the_rest(exampl
                 refused = await ada.ask_agent("coder", 'call longest_words with {"text": "cc d"}')
                 assert "not today" in refused.text
         deciding.send_signal(signal.SIGINT)
-        shown, told = deciding.communicate(timeout=PATIENCE_SECONDS)
-    assert (deciding.returncode, told) == (130, "")
+        shown, reported = deciding.communicate(timeout=PATIENCE_SECONDS)
+    assert (deciding.returncode, reported) == (130, "")
     assert "'coder' proposes to call 'count_words' on 'words' with {\"text\": \"one two three\"}: harmless\n" in shown
     assert shown.count("Approve? [y/N] ") == 2
 

@@ -19,7 +19,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_agent.agent.agent import Agent
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
-from tests.mew_agent.conftest import Ear, running_agent
+from tests.mew_agent.conftest import EnvelopeRecorder, running_agent
 from tests.support.peers import QUICK
 
 PATIENCE_SECONDS = 20.0
@@ -81,7 +81,7 @@ class Scene:
     agent: Agent
     ada: Participant
     tools: Participant
-    ear: Ear
+    recorder: EnvelopeRecorder
     begun: anyio.Event
     """Set when somebody calls the tool `hang`."""
     go_on: anyio.Event
@@ -152,7 +152,7 @@ async def the_peer_is_paused(s: Scene) -> None:
 
 
 async def somebody_rejects(s: Scene) -> None:
-    proposal = await s.ear.first("coder", "mcp/proposal", method="tools/call")
+    proposal = await s.recorder.first("coder", "mcp/proposal", method="tools/call")
     await s.ada.send("mcp/reject", {"reason": "unsafe"}, to="coder", correlation_id=(proposal.id,))
 
 
@@ -161,9 +161,11 @@ async def somebody_rejects(s: Scene) -> None:
 Act = Callable[[Scene], Coroutine[Any, Any, None]]
 
 
-def call(*asked: str, arguments: str = "{}", then: Mapping[str, Any] | None = None) -> tuple[Mapping[str, Any], ...]:
+def call(
+    *requested: str, arguments: str = "{}", then: Mapping[str, Any] | None = None
+) -> tuple[Mapping[str, Any], ...]:
     """The model calls these tools one after the other, and then says something."""
-    steps = [{"tool_calls": [{"name": name, "arguments": arguments}]} for name in asked]
+    steps = [{"tool_calls": [{"name": name, "arguments": arguments}]} for name in requested]
     return (*steps, then or {"text": "I see."})
 
 
@@ -403,7 +405,7 @@ async def scene(row: Row, unused_port: int) -> AsyncIterator[Scene]:
             odd,
         ):
             agent.discovery.pace = QUICK
-            s = Scene(place, server, agent, ada, tools, Ear(ada), begun, go_on)
+            s = Scene(place, server, agent, ada, tools, EnvelopeRecorder(ada), begun, go_on)
 
             @agent.on("participant/status")
             async def note(status: Envelope) -> None:  # by itself: others may join again later than the agent

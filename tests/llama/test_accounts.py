@@ -77,7 +77,7 @@ class Talk:
         assert tokens is not None
         return tokens
 
-    async def hear(self, text: str) -> Prepare:
+    async def receive(self, text: str) -> Prepare:
         """A question enters; returns what a call needs to put it in again."""
         number = f"q{self.history.next_seq}"
 
@@ -91,7 +91,7 @@ class Talk:
 
     async def turn(self, text: str) -> None:
         """One question and its answer; tools answer with a short text."""
-        prepare = await self.hear(text)
+        prepare = await self.receive(text)
         reply = await self.call(prepare)
         while reply.tool_calls:
             for call in reply.tool_calls:
@@ -171,7 +171,7 @@ async def test_a_prompt_holds_at_least_the_total_before_it(talking: Talking) -> 
 async def prices(t: Talk) -> dict[tuple[int, int], tuple[bool, int]]:
     """For each cut from call to call: whether the ledger calls its price exact, and how many tokens it is off."""
     t.conversation.end_turn()
-    await t.hear("What follows from all that?")
+    await t.receive("What follows from all that?")
     whole, found = await t.count(), {}
     for first, last in combinations(range(len(t.sent_up_to)), 2):
         cut = range(t.sent_up_to[first] + 1, t.sent_up_to[last] + 1)
@@ -234,7 +234,7 @@ async def test_a_requested_compaction_announces_about_what_the_next_report_lacks
         assert (done.skipped, done.tokens_before, done.basis) == (False, before, "projected")
         assert done.tokens_after is not None
         assert done.freed_tokens == before - done.tokens_after > 1000
-        prepare = await t.hear("And now?")
+        prepare = await t.receive("And now?")
         reply = await t.call(prepare)
         assert reply.usage is not None
         assert t.counted[-1] == reply.usage.prompt_tokens

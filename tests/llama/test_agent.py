@@ -18,7 +18,7 @@ from mew_agent.config.agent_config import AgentConfig
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from tests.llama.server import LlamaServer
-from tests.mew_agent.conftest import SPACE, Ear
+from tests.mew_agent.conftest import SPACE, EnvelopeRecorder
 from tests.support.texts import paragraphs
 
 PATIENCE_SECONDS = 120.0
@@ -41,7 +41,7 @@ class Scene:
     gateway: RunningGateway
     agent: Agent
     ada: Participant
-    ear: Ear
+    recorder: EnvelopeRecorder
 
     async def say(self, text: str) -> Envelope:
         """Ada says something to the agent, without waiting for an answer."""
@@ -55,7 +55,7 @@ class Scene:
     @property
     def statuses(self) -> list[dict[str, Any]]:
         """Payloads of all statuses the agent broadcast."""
-        return [dict(e.body) for e in self.ear.of("coder", "participant/status") if not e.to]
+        return [dict(e.body) for e in self.recorder.sent_by("coder", "participant/status") if not e.to]
 
     @property
     def reported(self) -> list[dict[str, Any]]:
@@ -109,19 +109,19 @@ def staging(gateway: RunningGateway, server: LlamaServer) -> Staging:
         try:
             await agent.conversation.load()
             async with ada:
-                ear = Ear(ada)
+                recorder = EnvelopeRecorder(ada)
                 async with agent, anyio.create_task_group() as tasks:
                     tasks.start_soon(agent.run)
                     if "context_token_limit" not in values:
-                        await ear.until(lambda: any(basis == "loaded" for basis in window_bases(ear)))
+                        await recorder.until(lambda: any(basis == "loaded" for basis in window_bases(recorder)))
                     with anyio.fail_after(PATIENCE_SECONDS):
-                        yield Scene(at, gateway, agent, ada, ear)
+                        yield Scene(at, gateway, agent, ada, recorder)
                     tasks.cancel_scope.cancel()
         finally:
             await model.aclose()
 
-    def window_bases(ear: Ear) -> list[str]:
-        return [e.body["context"]["max_tokens_basis"] for e in ear.of("coder", "participant/status")]
+    def window_bases(recorder: EnvelopeRecorder) -> list[str]:
+        return [e.body["context"]["max_tokens_basis"] for e in recorder.sent_by("coder", "participant/status")]
 
     return build
 
@@ -147,8 +147,8 @@ async def test_a_compaction_asked_for_is_done_and_the_next_report_agrees(staging
         for text in TEXTS[:10]:
             await s.ask(text)
         before = s.reported[-1]["tokens"]
-        asked = await s.ada.send("participant/compact", {}, to="coder")
-        done = await s.ear.first("coder", "participant/compact-done", about=asked)
+        requested = await s.ada.send("participant/compact", {}, to="coder")
+        done = await s.recorder.first("coder", "participant/compact-done", about=requested)
         assert (done.body["status"], done.body["tokens_before"]) == ("compacted", before)
         assert done.body["freed_tokens"] == before - done.body["tokens_after"] > 0
         await s.ask("What is left?")
@@ -207,9 +207,9 @@ async def test_a_control_that_cannot_wait_stops_the_generation_and_the_question_
         with anyio.fail_after(PATIENCE_SECONDS):
             while await anyio.to_thread.run_sync(lambda: s.server.busy_slots) == 0:
                 await anyio.sleep(0)
-        asked = await s.ada.send("participant/forget", {"direction": "oldest", "entries": 2}, to="coder")
-        await s.ear.first("coder", "participant/status", about=asked)
-        answer = await s.ear.first("coder", "chat", about=question)
+        requested = await s.ada.send("participant/forget", {"direction": "oldest", "entries": 2}, to="coder")
+        await s.recorder.first("coder", "participant/status", about=requested)
+        answer = await s.recorder.first("coder", "chat", about=question)
         assert is_song_to_the_brim(answer.body["text"])
         assert len(s.agent.conversation.history) <= 2
         assert len(s.reported) == 2
@@ -237,17 +237,17 @@ async def test_a_message_larger_than_the_window_is_refused_and_left_out(staging:
 async def test_a_cancelled_turn_stops_the_generation_at_the_server(staging: Staging) -> None:
     async with staging() as s:
         question = await s.say("!sing")
-        start = await s.ear.first("coder", "reasoning/start", about=question)
+        start = await s.recorder.first("coder", "reasoning/start", about=question)
         with anyio.fail_after(PATIENCE_SECONDS):
             while await anyio.to_thread.run_sync(lambda: s.server.busy_slots) == 0:
                 await anyio.sleep(0)
         await s.ada.send("reasoning/cancel", {"reason": "enough"}, context=start.id)
-        conclusion = await s.ear.first("coder", "reasoning/conclusion", cancelled=True)
+        conclusion = await s.recorder.first("coder", "reasoning/conclusion", cancelled=True)
         assert conclusion.body["reason"] == "enough"
         await s.idle()
         assert s.server.slots[0]["next_token"][0]["n_decoded"] < 3500
         assert await s.ask(TEXTS[0])
-        assert not s.ear.of("coder", "chat", about=question)
+        assert not s.recorder.sent_by("coder", "chat", about=question)
 
 
 async def test_a_tool_is_called_with_what_the_model_wrote_and_the_answer_follows(staging: Staging) -> None:
@@ -263,7 +263,7 @@ async def test_a_tool_is_called_with_what_the_model_wrote_and_the_answer_follows
 async def test_thinking_is_shown_and_not_sent_again(staging: Staging) -> None:
     async with staging() as s:
         question = await s.say("!think")
-        answer = await s.ear.first("coder", "chat", about=question)
+        answer = await s.recorder.first("coder", "chat", about=question)
         assert "think>" not in answer.body["text"]
         item = s.agent.conversation.history.items[-1]
         assert item.thinking

@@ -71,10 +71,10 @@ async def answer(model: OpenAIModel, request: ModelRequest) -> tuple[ModelReply,
     """One whole call; its reply and what came before it."""
     with anyio.fail_after(PATIENCE_SECONDS):
         async with aclosing(model.stream(request)) as events:
-            heard = [event async for event in events]
-    reply = heard.pop()
+            received = [event async for event in events]
+    reply = received.pop()
     assert isinstance(reply, ModelReply)
-    return reply, heard
+    return reply, received
 
 
 def ask(text: str, **options: Any) -> ModelRequest:
@@ -131,9 +131,9 @@ async def test_the_prompt_is_reported_counted_and_tokenised_alike(
 
 
 async def test_the_completion_is_the_reply_and_the_token_that_ends_it(server: LlamaServer, model: OpenAIModel) -> None:
-    reply, heard = await answer(model, ask("hello"))
+    reply, received = await answer(model, ask("hello"))
     assert reply.finish_reason == "stop"
-    assert reply.text == "".join(event.text for event in heard if isinstance(event, TextDelta))
+    assert reply.text == "".join(event.text for event in received if isinstance(event, TextDelta))
     assert reply.usage is not None
     # The model begins with a blank, which the server's parser takes away.
     assert reply.usage.completion_tokens == len(server.tokenize(f" {reply.text}")) + 1
@@ -202,8 +202,8 @@ async def test_leaving_a_stream_stops_the_generation(server: LlamaServer, model:
 
 
 async def test_thinking_comes_apart_from_the_answer(server: LlamaServer, model: OpenAIModel) -> None:
-    reply, heard = await answer(model, ask("!think"))
-    assert reply.reasoning_text == "".join(event.text for event in heard if isinstance(event, ReasoningDelta))
+    reply, received = await answer(model, ask("!think"))
+    assert reply.reasoning_text == "".join(event.text for event in received if isinstance(event, ReasoningDelta))
     assert reply.reasoning_text.strip()
     assert reply.text.strip()
     assert "think>" not in reply.text + reply.reasoning_text

@@ -1,4 +1,4 @@
-"""A stage for agents: a real gateway, the rehearsal model over HTTP, an agent, and people who watch everything."""
+"""Fixtures for agents: a real gateway, the rehearsal model over HTTP, an agent, and a person who records everything."""
 
 import math
 import socket
@@ -44,24 +44,24 @@ participants:
 """
 
 
-class Ear:
-    """Everything one participant hears, in order, and waiting for it."""
+class EnvelopeRecorder:
+    """Records every envelope that a participant receives, and waits for envelopes."""
 
     def __init__(self, participant: Participant) -> None:
-        self.heard: list[Envelope] = []
+        self.received: list[Envelope] = []
         self._changed = anyio.Event()
-        participant.on(None)(self._hear)
+        participant.on(None)(self._receive)
 
-    async def _hear(self, envelope: Envelope) -> None:
-        self.heard.append(envelope)
+    async def _receive(self, envelope: Envelope) -> None:
+        self.received.append(envelope)
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
-    def of(self, sender: str, *kinds: str, about: Envelope | None = None) -> list[Envelope]:
-        """What a sender said: of these kinds (none: any), and only what names `about`."""
+    def sent_by(self, sender: str, *kinds: str, about: Envelope | None = None) -> list[Envelope]:
+        """The envelopes of a sender: of these kinds (default: all), and only those that refer to `about`."""
         return [
             e
-            for e in self.heard
+            for e in self.received
             if e.sender == sender
             and (not kinds or e.kind in kinds)
             and (about is None or about.id in (e.correlation_id or ()))
@@ -69,10 +69,10 @@ class Ear:
 
     def words(self, sender: str, about: Envelope | None = None) -> list[str]:
         """The status words of a sender, in order."""
-        return [str(e.body["status"]) for e in self.of(sender, "participant/status", about=about)]
+        return [str(e.body["status"]) for e in self.sent_by(sender, "participant/status", about=about)]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition on what was heard holds."""
+        """Wait until a condition on the received envelopes holds."""
         with anyio.fail_after(PATIENCE_SECONDS):
             while not condition():
                 await self._changed.wait()
@@ -81,7 +81,7 @@ class Ear:
         """Wait for an envelope (the nth) of a sender whose payload holds these values."""
 
         def found() -> list[Envelope]:
-            return [e for e in self.of(sender, kind, about=about) if body.items() <= dict(e.body).items()]
+            return [e for e in self.sent_by(sender, kind, about=about) if body.items() <= dict(e.body).items()]
 
         await self.until(lambda: len(found()) > nth)
         return found()[nth]
@@ -89,37 +89,37 @@ class Ear:
 
 @dataclass
 class Stage:
-    """One agent `coder` on one rehearsal model, in one space with `ada`, who hears everything with `ear`."""
+    """An agent `coder` on a rehearsal model, in a space with `ada`, whose envelopes `recorder` records."""
 
     gateway: RunningGateway
     server: RehearsalServer
     agent: Agent
     ada: Participant
-    ear: Ear
+    recorder: EnvelopeRecorder
     ended: anyio.Event = field(default_factory=anyio.Event)
 
     async def say(self, text: str) -> Envelope:
-        """Ada says something to the agent, without waiting for an answer."""
+        """Send a chat from ada to the agent, without waiting for the answer."""
         return await self.ada.chat(text, to="coder")
 
     async def ask(self, text: str) -> str:
-        """Ada asks the agent and reads the answer."""
+        """Send a chat from ada to the agent and return the answer."""
         answer = await self.ada.ask("chat", {"text": text}, to="coder", answer="chat", timeout_seconds=PATIENCE_SECONDS)
         return str(answer.body["text"])
 
     async def control(self, kind: str, payload: dict[str, Any] | None = None) -> Envelope:
-        """Ada sends the agent a control."""
+        """Send the agent a control from ada."""
         return await self.ada.send(f"participant/{kind}", payload or {}, to="coder")
 
     async def status(self) -> dict[str, Any]:
-        """The agent's answer to a status request, as it came."""
+        """The agent's answer to a status request, unchanged."""
         answer = await self.ada.ask("participant/request-status", {}, to="coder", answer="participant/status")
         return dict(answer.body)
 
     @property
     def statuses(self) -> list[dict[str, Any]]:
         """Payloads of all statuses the agent broadcast."""
-        return [dict(e.body) for e in self.ear.of("coder", "participant/status") if not e.to]
+        return [dict(e.body) for e in self.recorder.sent_by("coder", "participant/status") if not e.to]
 
     @property
     def reported(self) -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ class Stage:
 
     @property
     def main_requests(self) -> list[RecordedRequest]:
-        """What the model was asked, without requests for summaries."""
+        """The requests to the model, without those for summaries."""
         return [request for request in self.server.requests if not request.is_summary]
 
     @property
@@ -202,7 +202,7 @@ def stage(gateway: RunningGateway) -> Staged:
             running_agent(gateway, server, agent, store, call_bound_seconds, name, tools) as (actor, ended),
             Participant(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada")) as ada,
         ):
-            yield Stage(gateway, server, actor, ada, Ear(ada), ended)
+            yield Stage(gateway, server, actor, ada, EnvelopeRecorder(ada), ended)
 
     return build
 

@@ -63,13 +63,13 @@ def test_ctrl_c_ends_a_program_in_order_and_quietly(what: str) -> None:
 
 def test_expected_error_is_printed_as_one_line() -> None:
     with started(FAILING.format(error="PeerAbsent('ghost')")) as program:
-        shown, told = program.communicate(timeout=PATIENCE_SECONDS)
-    assert (program.returncode, shown, told) == (1, "", "'ghost' is not in the space\n")
+        shown, reported = program.communicate(timeout=PATIENCE_SECONDS)
+    assert (program.returncode, shown, reported) == (1, "", "'ghost' is not in the space\n")
 
 
 def test_unexpected_error_shows_its_traceback() -> None:
     with started(FAILING.format(error="RuntimeError('mine')")) as program:
-        _, told = program.communicate(timeout=PATIENCE_SECONDS)
+        _, reported = program.communicate(timeout=PATIENCE_SECONDS)
     assert program.returncode == 1
-    assert "Traceback" in told
-    assert told.endswith("RuntimeError: mine\n")
+    assert "Traceback" in reported
+    assert reported.endswith("RuntimeError: mine\n")

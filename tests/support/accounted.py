@@ -28,9 +28,9 @@ class Agent:
 
     def ask(self, text: str = QUESTION) -> Item:
         self.history.begin_turn()
-        return self.hear(text)
+        return self.receive(text)
 
-    def hear(self, text: str = QUESTION) -> Item:
+    def receive(self, text: str = QUESTION) -> Item:
         item = self.history.append("user", text, id=f"u-{next(self._ids)}", at="t")
         self.tracker.item_added(item)
         return item

@@ -49,9 +49,9 @@ TURNS = st.lists(
 
 def splits_a_pair(history: History, first_seq: int, last_seq: int) -> bool:
     """Whether taking out this range separates a tool call from one of its results."""
-    asked = {call.id: item.seq for item in history.items for call in item.tool_calls}
+    requested = {call.id: item.seq for item in history.items for call in item.tool_calls}
     return any(
-        (first_seq <= asked[item.tool_call_id] <= last_seq) != (first_seq <= item.seq <= last_seq)
+        (first_seq <= requested[item.tool_call_id] <= last_seq) != (first_seq <= item.seq <= last_seq)
         for item in history.items
-        if item.tool_call_id in asked
+        if item.tool_call_id in requested
     )

@@ -3,88 +3,47 @@
 This module exports what an agent needs to choose a policy and ask it for decisions.
 """
 
-from mew_agent.context.policy.actions import (
-    AbortAction,
-    Action,
-    ApproachingRedlineAction,
-    ClearAction,
-    CompactAction,
-    ErrorAction,
-    InjectAction,
-    NearLimitAction,
-    RedlinedAction,
-    RemindAction,
-    RestartAction,
-    StateChangedAction,
-    SuggestAction,
-    Suggestion,
-    UnremindAction,
-    action_json,
-)
-from mew_agent.context.policy.decision import (
-    Decision,
-    compact_at_tokens,
-    decide,
-    is_stalled,
-    level_of,
-    withholds_tool_result,
-)
-from mew_agent.context.policy.definition import Policy, output_reserve_tokens
-from mew_agent.context.policy.presets import DOMINDS_V1, DOMINDS_V3, LMSTUDIO, MEW, MEW_REFERENCE, PRESETS, TACHIKOMA
-from mew_agent.context.policy.rules import CompactionMethod, CompactRule, Level, NearLimitRule, Phase
-from mew_agent.context.policy.state import (
-    NO_FLAGS,
-    ContextSnapshot,
-    GenerationFlags,
-    PolicyState,
-    after_clear,
-    after_compaction,
-)
-from mew_agent.context.policy.threshold import Condition, Fraction
-
-__all__ = [
-    "DOMINDS_V1",
-    "DOMINDS_V3",
-    "LMSTUDIO",
-    "MEW",
-    "MEW_REFERENCE",
-    "NO_FLAGS",
-    "PRESETS",
-    "TACHIKOMA",
-    "AbortAction",
-    "Action",
-    "ApproachingRedlineAction",
-    "ClearAction",
-    "CompactAction",
-    "CompactRule",
-    "CompactionMethod",
-    "Condition",
-    "ContextSnapshot",
-    "Decision",
-    "ErrorAction",
-    "Fraction",
-    "GenerationFlags",
-    "InjectAction",
-    "Level",
-    "NearLimitAction",
-    "NearLimitRule",
-    "Phase",
-    "Policy",
-    "PolicyState",
-    "RedlinedAction",
-    "RemindAction",
-    "RestartAction",
-    "StateChangedAction",
-    "SuggestAction",
-    "Suggestion",
-    "UnremindAction",
-    "action_json",
-    "after_clear",
-    "after_compaction",
-    "compact_at_tokens",
-    "decide",
-    "is_stalled",
-    "level_of",
-    "output_reserve_tokens",
-    "withholds_tool_result",
-]
+from mew_agent.context.policy.actions import AbortAction as AbortAction
+from mew_agent.context.policy.actions import Action as Action
+from mew_agent.context.policy.actions import ApproachingRedlineAction as ApproachingRedlineAction
+from mew_agent.context.policy.actions import ClearAction as ClearAction
+from mew_agent.context.policy.actions import CompactAction as CompactAction
+from mew_agent.context.policy.actions import ErrorAction as ErrorAction
+from mew_agent.context.policy.actions import InjectAction as InjectAction
+from mew_agent.context.policy.actions import NearLimitAction as NearLimitAction
+from mew_agent.context.policy.actions import RedlinedAction as RedlinedAction
+from mew_agent.context.policy.actions import RemindAction as RemindAction
+from mew_agent.context.policy.actions import RestartAction as RestartAction
+from mew_agent.context.policy.actions import StateChangedAction as StateChangedAction
+from mew_agent.context.policy.actions import SuggestAction as SuggestAction
+from mew_agent.context.policy.actions import Suggestion as Suggestion
+from mew_agent.context.policy.actions import UnremindAction as UnremindAction
+from mew_agent.context.policy.actions import action_json as action_json
+from mew_agent.context.policy.decision import Decision as Decision
+from mew_agent.context.policy.decision import compact_at_tokens as compact_at_tokens
+from mew_agent.context.policy.decision import decide as decide
+from mew_agent.context.policy.decision import is_stalled as is_stalled
+from mew_agent.context.policy.decision import level_of as level_of
+from mew_agent.context.policy.decision import withholds_tool_result as withholds_tool_result
+from mew_agent.context.policy.definition import Policy as Policy
+from mew_agent.context.policy.definition import output_reserve_tokens as output_reserve_tokens
+from mew_agent.context.policy.presets import DOMINDS_V1 as DOMINDS_V1
+from mew_agent.context.policy.presets import DOMINDS_V3 as DOMINDS_V3
+from mew_agent.context.policy.presets import LMSTUDIO as LMSTUDIO
+from mew_agent.context.policy.presets import MEW as MEW
+from mew_agent.context.policy.presets import MEW_REFERENCE as MEW_REFERENCE
+from mew_agent.context.policy.presets import PRESETS as PRESETS
+from mew_agent.context.policy.presets import TACHIKOMA as TACHIKOMA
+from mew_agent.context.policy.rules import CompactionMethod as CompactionMethod
+from mew_agent.context.policy.rules import CompactRule as CompactRule
+from mew_agent.context.policy.rules import Level as Level
+from mew_agent.context.policy.rules import NearLimitRule as NearLimitRule
+from mew_agent.context.policy.rules import Phase as Phase
+from mew_agent.context.policy.state import NO_FLAGS as NO_FLAGS
+from mew_agent.context.policy.state import ContextSnapshot as ContextSnapshot
+from mew_agent.context.policy.state import GenerationFlags as GenerationFlags
+from mew_agent.context.policy.state import PolicyState as PolicyState
+from mew_agent.context.policy.state import after_clear as after_clear
+from mew_agent.context.policy.state import after_compaction as after_compaction
+from mew_agent.context.policy.threshold import Condition as Condition
+from mew_agent.context.policy.threshold import Fraction as Fraction

@@ -77,6 +77,7 @@ def decide(
     rule = _first_intervention(policy, snapshot, phase)
     if rule is not None:
         state = _intervene(policy, state, snapshot, rule, actions)
+    # Only a call proves that a compaction helped: the size after a cut is a projection.
     elif phase == "after_call" and state.stalls and _is_low_call(policy, snapshot, level):
         state = replace(state, stalls=0)
     return Decision(_end_request(state, flags), tuple(actions))
@@ -124,6 +125,7 @@ def _level(policy: "Policy", snapshot: ContextSnapshot) -> tuple[str, int | None
     if used is None or (limit is None and policy.measure != "cumulative"):
         return _UNKNOWN, None
     name, severity = policy.healthy, 0
+    # Levels are in ascending order, so the last one that holds is the highest.
     for level, first_tokens in policy.rule_index.marks(limit).levels:
         if used >= first_tokens if first_tokens is not None else _holds(policy, level.at, snapshot):
             name, severity = level.name, level.severity
@@ -311,6 +313,7 @@ def _is_set(flags: GenerationFlags, names: tuple[Flag, ...]) -> bool:
 def _first_intervention(policy: "Policy", snapshot: ContextSnapshot, phase: Phase) -> Intervention | None:
     used = snapshot.used_tokens
     for rule, never_below in policy.rule_index.marks(snapshot.limit_tokens).interventions.get(phase, ()):
+        # Most calls end here, without evaluating a condition.
         if never_below and (used is None or used < never_below):
             continue
         if _applies(policy, rule, snapshot):
@@ -332,6 +335,7 @@ def _intervene(
     if isinstance(rule, StopRule):
         actions.append(_stop(rule))
         return state
+    # No compaction could help, and the policy would demand one before every request.
     if _holds_when_empty(policy, rule, snapshot):
         actions.append(
             ErrorAction(

@@ -108,23 +108,23 @@ async def test_an_agent_compacts_at_nine_tenths_and_not_one_token_below(
     async with stage(fixed_usage=(*usage[:2], (7313, 60, 7373))) as s:
         for _ in usage:
             await s.ask(text(100))
-        compacted = await s.ear.first("coder", "participant/status", status="compacted")
-        words = s.ear.words("coder")
+        compacted = await s.recorder.first("coder", "participant/status", status="compacted")
+        words = s.recorder.words("coder")
         assert words[-3:] == ["near_limit", "compacting", "compacted"]
         assert compacted.body["context"]["last_compaction"]["trigger"] == "threshold"
-        last_chat = s.ear.of("coder", "chat")[-1]
-        assert s.ear.heard.index(last_chat) < s.ear.heard.index(compacted)
+        last_chat = s.recorder.sent_by("coder", "chat")[-1]
+        assert s.recorder.received.index(last_chat) < s.recorder.received.index(compacted)
 
 
 async def test_a_compaction_stays_below_seven_tenths_and_announces_the_real_drop(
     stage: Staged, text: Callable[[int], str]
 ) -> None:
     async with stage(window_tokens=3000) as s:
-        while not s.ear.of("coder", "participant/status") or "compacted" not in s.ear.words("coder"):
+        while not s.recorder.sent_by("coder", "participant/status") or "compacted" not in s.recorder.words("coder"):
             await s.ask(text(70))
             await s.status()
             if s.reported[-1]["context"]["level"] == "near_limit":
-                await s.ear.first("coder", "participant/status", status="compacted")
+                await s.recorder.first("coder", "participant/status", status="compacted")
         last = s.statuses[-1]["context"]["last_compaction"]
         assert last["trigger"] == "threshold"
         question = "What now?"
@@ -153,7 +153,7 @@ async def test_a_server_that_starts_later_is_asked_for_its_window(stage: Staged)
         assert s.agent.conversation.tracker.window.basis == "assumed"
         async with serve_rehearsal(RehearsalOptions(window_tokens=5000), port=port):
             assert "could not reach my model" not in await s.ask("Hello?")
-            await s.ear.until(lambda: s.statuses[-1]["max_tokens"] == 5000)
+            await s.recorder.until(lambda: s.statuses[-1]["max_tokens"] == 5000)
 
 
 async def test_the_window_is_asked_again_after_the_first_call(stage: Staged) -> None:
@@ -162,7 +162,7 @@ async def test_the_window_is_asked_again_after_the_first_call(stage: Staged) -> 
         assert s.agent.conversation.tracker.window.basis == "assumed"
         s.server.options = RehearsalOptions(window_tokens=5000)
         await s.ask("Two.")
-        await s.ear.until(lambda: s.statuses[-1]["max_tokens"] == 5000)
+        await s.recorder.until(lambda: s.statuses[-1]["max_tokens"] == 5000)
 
 
 async def test_an_unknown_window_is_reported_as_assumed(stage: Staged) -> None:
@@ -199,7 +199,7 @@ async def test_the_example_in_the_documentation_works(stage: Staged, text: Calla
             async with anyio.create_task_group() as tasks:
                 for _ in range(4):
                     await s.ask(text(100))
-                await s.ear.until(lambda: len(s.reported) == 4)
+                await s.recorder.until(lambda: len(s.reported) == 4)
                 await eventually(lambda: me.peers["coder"].context.tokens == 2060)
                 assert me.peers["coder"].context.basis == "reported"
                 tasks.start_soon(s.say, text(100))
@@ -233,7 +233,7 @@ async def test_an_agent_answers_chats_that_are_for_it(
     async with stage() as s:
         chat = await s.ada.chat(text, to=to)
         await s.ask("A question to be sure that it was looked at.")
-        assert bool(s.ear.of("coder", "chat", about=chat)) == answered
+        assert bool(s.recorder.sent_by("coder", "chat", about=chat)) == answered
         heard = str(s.main_requests[-1].body["messages"])
         assert (text in heard) == (answered or not to), "what is said to everybody is remembered"
 
@@ -255,51 +255,53 @@ async def test_an_agent_without_auto_respond_answers_nothing(stage: Staged) -> N
     async with stage(agent={"auto_respond": False}) as s:
         await s.say("Hello coder?")
         await s.status()
-        assert not s.ear.of("coder", "chat", "chat/acknowledge")
+        assert not s.recorder.sent_by("coder", "chat", "chat/acknowledge")
 
 
 async def test_chats_to_a_busy_agent_are_acknowledged_and_answered_in_order(stage: Staged) -> None:
     async with stage(chunk_delay_seconds=0.002) as s:
         questions = [await s.say(f"Question number {number}?") for number in range(4)]
-        await s.ear.first("coder", "chat", about=questions[-1])
-        answers = [e.correlation_id[0] for e in s.ear.of("coder", "chat") if e.correlation_id]
+        await s.recorder.first("coder", "chat", about=questions[-1])
+        answers = [e.correlation_id[0] for e in s.recorder.sent_by("coder", "chat") if e.correlation_id]
         assert answers == [question.id for question in questions]
         for question in questions[1:]:
-            words = [e.body["status"] for e in s.ear.of("coder", "chat/acknowledge", about=question)]
+            words = [e.body["status"] for e in s.recorder.sent_by("coder", "chat/acknowledge", about=question)]
             assert words == ["queued", "processing"]
-        assert [e.body["status"] for e in s.ear.of("coder", "chat/acknowledge", about=questions[0])] == ["processing"]
+        assert [e.body["status"] for e in s.recorder.sent_by("coder", "chat/acknowledge", about=questions[0])] == [
+            "processing"
+        ]
 
 
 async def test_a_chat_to_a_paused_agent_is_acknowledged_at_once(stage: Staged) -> None:
     async with stage() as s:
         await s.control("pause")
-        await s.ear.first("coder", "participant/status", status="paused")
+        await s.recorder.first("coder", "participant/status", status="paused")
         question = await s.say("Anything new?")
-        await s.ear.first("coder", "chat/acknowledge", about=question, status="queued")
+        await s.recorder.first("coder", "chat/acknowledge", about=question, status="queued")
         assert not s.main_requests
         await s.control("resume")
-        await s.ear.first("coder", "chat", about=question)
+        await s.recorder.first("coder", "chat", about=question)
 
 
 async def test_a_queued_chat_can_be_cancelled_by_its_sender(stage: Staged, joined: Joined) -> None:
     async with stage(chunk_delay_seconds=0.01) as s, joined("bob") as bob:
         first, second, third = [await s.say(f"Question number {number}?") for number in range(3)]
-        await s.ear.first("coder", "chat/acknowledge", about=third)
+        await s.recorder.first("coder", "chat/acknowledge", about=third)
         await bob.send("chat/cancel", {}, to="coder", correlation_id=(third.id,))
         await s.ada.send("chat/cancel", {"reason": "never mind"}, to="coder", correlation_id=(second.id,))
-        await s.ear.first("coder", "chat", about=third)
-        assert s.ear.of("coder", "chat", about=first)
-        assert not s.ear.of("coder", "chat", about=second)
+        await s.recorder.first("coder", "chat", about=third)
+        assert s.recorder.sent_by("coder", "chat", about=first)
+        assert not s.recorder.sent_by("coder", "chat", about=second)
         assert not [r for r in s.main_requests if "number 1?" in str(r.body["messages"])]
 
 
 async def test_a_full_queue_refuses_the_next_chat(stage: Staged) -> None:
     async with stage() as s:
         await s.control("pause")
-        await s.ear.first("coder", "participant/status", status="paused")
+        await s.recorder.first("coder", "participant/status", status="paused")
         for number in range(MAX_QUEUED_CHATS + 2):
             await s.say(f"Number {number}?")
-        refusal = await s.ear.first(
+        refusal = await s.recorder.first(
             "coder", "chat/acknowledge", status=f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
         )
         assert refusal.to == ("ada",)

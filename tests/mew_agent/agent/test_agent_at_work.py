@@ -14,7 +14,7 @@ from mew_agent.agent.agent import Agent
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
 from mew_agent.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
-from tests.mew_agent.conftest import PATIENCE_SECONDS, Ear, Staged, running_agent
+from tests.mew_agent.conftest import PATIENCE_SECONDS, EnvelopeRecorder, Staged, running_agent
 from tests.support.peers import QUICK, with_tools
 
 SPACE = """
@@ -34,7 +34,7 @@ participants:
 class Scene:
     def __init__(self, gateway: RunningGateway, server: RehearsalServer, agent: Agent, ada: Participant) -> None:
         self.gateway, self.server, self.agent, self.ada = gateway, server, agent, ada
-        self.ear = Ear(ada)
+        self.recorder = EnvelopeRecorder(ada)
 
     async def ask(self, text: str) -> str:
         answer = await self.ada.ask("chat", {"text": text}, to="coder", answer="chat", timeout_seconds=PATIENCE_SECONDS)
@@ -90,8 +90,8 @@ def tokens_of(request: RecordedRequest) -> int:
 
 
 def script(*calls: tuple[str, str]) -> list[dict[str, Any]]:
-    asked = [{"name": name, "arguments": arguments} for name, arguments in calls]
-    return [{"tool_calls": asked}, {"text": "I see."}]
+    requested = [{"name": name, "arguments": arguments} for name, arguments in calls]
+    return [{"tool_calls": requested}, {"text": "I see."}]
 
 
 async def test_tools_are_called_by_request_or_proposal_as_capabilities_allow() -> None:
@@ -99,12 +99,12 @@ async def test_tools_are_called_by_request_or_proposal_as_capabilities_allow() -
     async with at_work(script=script(("scales__add", add), ("calculator__add", add), ("calculator__fail", ""))) as s:
         assert await s.ask("Add.") == "I see."
         assert s.results() == ["3", "3", "Error: RuntimeError: out of order"]
-        start = (await s.ear.first("coder", "reasoning/start")).id
-        request = next(e for e in s.ear.of("coder", "mcp/request") if e.body["method"] == "tools/call")
-        proposal = next(e for e in s.ear.of("coder", "mcp/proposal") if e.body["method"] == "tools/call")
+        start = (await s.recorder.first("coder", "reasoning/start")).id
+        request = next(e for e in s.recorder.sent_by("coder", "mcp/request") if e.body["method"] == "tools/call")
+        proposal = next(e for e in s.recorder.sent_by("coder", "mcp/proposal") if e.body["method"] == "tools/call")
         assert (request.to, request.context) == (("calculator",), start)
         assert (proposal.to, proposal.context) == (("scales",), start)
-        assert "tool_failed:calculator__fail: RuntimeError: out of order" in s.ear.words("coder")
+        assert "tool_failed:calculator__fail: RuntimeError: out of order" in s.recorder.words("coder")
 
 
 async def test_peer_tools_are_offered_with_the_first_question() -> None:
@@ -119,7 +119,7 @@ async def test_discovery_and_board_can_be_switched_off() -> None:
     async with at_work(agent={"discover_tools": False, "board_tools": False}) as s:
         await s.ask("Who is here?")
         assert s.offered(0) == []
-        assert not s.ear.of("coder", "mcp/request", "mcp/proposal")
+        assert not s.recorder.sent_by("coder", "mcp/request", "mcp/proposal")
 
 
 async def test_a_model_reads_the_board() -> None:
@@ -135,7 +135,7 @@ async def test_a_model_without_tool_support_continues_without_tools(caplog: pyte
         assert await s.ask("And again?")
         assert [request.status for request in s.server.requests] == [400, 200, 200]
         assert s.offered(1) == s.offered(2) == []
-        assert "model_tools_unsupported" in s.ear.words("coder")
+        assert "model_tools_unsupported" in s.recorder.words("coder")
         assert "does not support tools" in caplog.text
         assert s.agent.conversation.status().status == "active"
 
@@ -143,8 +143,8 @@ async def test_a_model_without_tool_support_continues_without_tools(caplog: pyte
 async def test_a_turn_past_its_time_limit_is_stopped_and_reported() -> None:
     async with at_work(agent={"max_turn_seconds": 1.5}, chunk_delay_seconds=60.0) as s:
         assert "stopped after 1.5 seconds" in await s.ask("Think for a long time.")
-        assert "turn_stopped:after 1.5 seconds" in s.ear.words("coder")
-        conclusions = s.ear.of("coder", "reasoning/conclusion")
+        assert "turn_stopped:after 1.5 seconds" in s.recorder.words("coder")
+        conclusions = s.recorder.sent_by("coder", "reasoning/conclusion")
         assert len(conclusions) == 1
         assert "cancelled" not in conclusions[0].body
         with anyio.fail_after(10):
@@ -154,11 +154,11 @@ async def test_a_turn_past_its_time_limit_is_stopped_and_reported() -> None:
 async def test_cancelling_a_turn_withdraws_its_proposals() -> None:
     async with at_work(fulfils=False, script=script(("scales__add", '{"a": 1, "b": 2}'))) as s:
         await s.ada.chat("Add.", to="coder")
-        proposal = await s.ear.first("coder", "mcp/proposal", method="tools/call")
+        proposal = await s.recorder.first("coder", "mcp/proposal", method="tools/call")
         await s.ada.send("reasoning/cancel", {"reason": "no"}, context=str(proposal.context))
-        withdrawn = await s.ear.first("coder", "mcp/withdraw", about=proposal)
+        withdrawn = await s.recorder.first("coder", "mcp/withdraw", about=proposal)
         assert withdrawn.body["reason"] == "no_longer_needed"
-        await s.ear.first("coder", "reasoning/conclusion", cancelled=True)
+        await s.recorder.first("coder", "reasoning/conclusion", cancelled=True)
 
 
 # -- its context line and levels ---------------------------------------------------------------------------
@@ -181,24 +181,24 @@ async def test_the_context_line_precedes_each_question_and_prices_stay_exact(sta
 
 async def test_peers_and_the_agent_itself_receive_level_changes(stage: Staged) -> None:
     async with stage(fixed_usage=((3000, 60, 3060), (7600, 60, 7660))) as s:
-        heard: list[str] = []
+        received: list[str] = []
 
         @s.ada.on_context_level
         async def level(peer: Peer, context: PeerContext, before: PeerContext) -> None:
-            heard.append(f"ada: {peer.id} {before.level} > {context.level}")
+            received.append(f"ada: {peer.id} {before.level} > {context.level}")
 
         @s.ada.on_context_low
         async def low(peer: Peer, context: PeerContext) -> None:
-            heard.append(f"ada: {peer.id} low at {context.tokens}")
+            received.append(f"ada: {peer.id} low at {context.tokens}")
 
         @s.agent.on_context_low
         async def own(peer: Peer, context: PeerContext) -> None:
-            heard.append(f"coder: {peer.id} low at {context.tokens}")
+            received.append(f"coder: {peer.id} low at {context.tokens}")
 
         await s.ask("One.")
         await s.ask("Two.")
-        await s.ear.first("coder", "participant/status", status="compacted")
-        assert "ada: coder unknown > healthy" in heard
-        assert "ada: coder healthy > near_limit" in heard
-        assert heard.count("ada: coder low at 7660") == 1
-        assert heard.count("coder: coder low at 7660") == 1
+        await s.recorder.first("coder", "participant/status", status="compacted")
+        assert "ada: coder unknown > healthy" in received
+        assert "ada: coder healthy > near_limit" in received
+        assert received.count("ada: coder low at 7660") == 1
+        assert received.count("coder: coder low at 7660") == 1

@@ -56,9 +56,9 @@ async def test_mew_reference_warns_and_compacts_at_its_own_marks(
             for number in range(len(usage)):
                 await conversation.begin_turn()
 
-                async def prepare(asked: str = text(300), envelope: str = f"q{number}") -> None:
+                async def prepare(requested: str = text(300), envelope: str = f"q{number}") -> None:
                     if not any(item.envelope_id == envelope for item in conversation.history.items):
-                        await conversation.state.add_user_message(asked, sender="ada", envelope_id=envelope)
+                        await conversation.state.add_user_message(requested, sender="ada", envelope_id=envelope)
 
                 await conversation.call(ignore, prepare)
                 conversation.end_turn()
@@ -91,17 +91,17 @@ async def test_every_preset_answers_a_long_conversation_with_tools(
     agent = {"policy": preset, "policy_scope": "any", "policy_settings": SMALL.get(preset, {})}
     async with stage(agent=agent, tools=[weigh], window_tokens=3200, reply_tokens=60) as s:
         for number in range(14):
-            asked = f'call weigh with {{"thing": "stone {number}"}}' if number % 3 == 1 else text(150)
-            question = await s.say(asked)
-            answer = await s.ear.first("coder", "chat", about=question)
+            requested = f'call weigh with {{"thing": "stone {number}"}}' if number % 3 == 1 else text(150)
+            question = await s.say(requested)
+            answer = await s.recorder.first("coder", "chat", about=question)
             assert not answer.body["text"].startswith(
                 ("I had to stop", "My model call failed", "My request does not fit")
             )
         await s.status()
-        assert len(s.ear.of("coder", "chat")) == 14
+        assert len(s.recorder.sent_by("coder", "chat")) == 14
         assert s.agent.conversation.history.open_calls() == frozenset()
         refused = [request for request in s.server.requests if request.status != 200]
         assert not refused or preset not in ("mew", "lmstudio"), "these look before they send"
         assert {status["context"]["policy"] for status in s.statuses} == {preset}
-        emptied = [w for w in s.ear.words("coder") if w.startswith("cleared") or w == "compacted"]
+        emptied = [w for w in s.recorder.words("coder") if w.startswith("cleared") or w == "compacted"]
         assert emptied or preset == "dominds-v1"

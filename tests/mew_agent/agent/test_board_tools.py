@@ -122,12 +122,12 @@ async def test_the_board_has_a_line_for_each_participant_with_a_context() -> Non
 
 async def test_a_requested_compaction_returns_its_outcome() -> None:
     async with scene("boss") as (_, call, _coder, made):
-        asked = '{"peer": "coder", "reason": "long review ahead"}'
-        assert await call("request_compaction", asked) == "coder freed 71,366 tokens; now 27,046 tokens (projected)"
+        requested = '{"peer": "coder", "reason": "long review ahead"}'
+        assert await call("request_compaction", requested) == "coder freed 71,366 tokens; now 27,046 tokens (projected)"
         made.done = CompactDone(status="skipped", skipped=True, reason="already_below_target")
-        assert await call("request_compaction", asked) == "coder did not compact: already below target"
+        assert await call("request_compaction", requested) == "coder did not compact: already below target"
         made.done = CompactDone(status="skipped", skipped=True, reason="the model is down")
-        assert await call("request_compaction", asked) == "coder failed to compact: the model is down"
+        assert await call("request_compaction", requested) == "coder failed to compact: the model is down"
 
 
 async def test_an_unknown_peer_and_a_missing_capability_are_errors() -> None:
@@ -142,8 +142,8 @@ async def test_an_unknown_peer_and_a_missing_capability_are_errors() -> None:
 async def test_a_peer_that_cannot_answer_is_not_waited_for() -> None:
     async with scene("boss", "mute") as (_, call, *_rest):
         with anyio.fail_after(10):
-            told = await call("request_compaction", '{"peer": "mute"}')
-        assert told.startswith("Error: 'mute' reports no context of its own")
+            reported = await call("request_compaction", '{"peer": "mute"}')
+        assert reported.startswith("Error: 'mute' reports no context of its own")
 
 
 async def test_waiting_ends_when_room_appears() -> None:
@@ -159,19 +159,19 @@ async def test_waiting_ends_when_room_appears() -> None:
             await coder.control.announce()
             made.tokens = 27_046
             await coder.control.announce("compacted")
-        (told,) = said
-        assert told.startswith("coder has room for 88,154 tokens: 27,046 of 128,000 tokens (reported), healthy")
+        (reported,) = said
+        assert reported.startswith("coder has room for 88,154 tokens: 27,046 of 128,000 tokens (reported), healthy")
 
 
 async def test_waiting_without_success_reports_the_room() -> None:
     async with scene("watcher") as (_, call, coder, made):
-        asked = '{"peer": "coder", "tokens": 50000, "timeout_seconds": 0.01}'
+        requested = '{"peer": "coder", "tokens": 50000, "timeout_seconds": 0.01}'
         assert "waited 0.01 seconds for 'coder': it has room for only 16,788 tokens" in await call(
-            "wait_for_headroom", asked
+            "wait_for_headroom", requested
         )
         made.tokens = None
         await coder.control.announce()
-        assert "its room is unknown" in await call("wait_for_headroom", asked.replace("50000", "200000"))
+        assert "its room is unknown" in await call("wait_for_headroom", requested.replace("50000", "200000"))
 
 
 async def test_waiting_ends_when_the_peer_leaves() -> None:

@@ -25,12 +25,12 @@ async def test_a_broadcast_for_others_is_remembered_and_changes_no_figure(
     async with stage(agent={"answer_broadcasts": "model"}, script=script) as s:
         await s.ask("One.")
         before, board = await s.status(), gateway.board().participants
-        said = len(s.ear.heard)
+        said = len(s.recorder.received)
         await s.ada.chat("The north pump stands still, who would have thought?")
         await s.server.wait_until(lambda: classifications(s) == 1 and s.server.requests[-1].is_complete)
         assert await s.status() == before
         assert [entry.status for entry in gateway.board().participants] == [entry.status for entry in board]
-        assert not [e for e in s.ear.heard[said:] if e.sender == "coder" and e.kind != "participant/status"]
+        assert not [e for e in s.recorder.received[said:] if e.sender == "coder" and e.kind != "participant/status"]
         await s.ask("Two.")
         assert "north pump" in str(s.server.requests[-1].body["messages"])
         roles = [call.role for call in await s.agent.conversation.state.store.calls()]
@@ -42,7 +42,7 @@ async def test_a_broadcast_for_others_is_remembered_and_changes_no_figure(
 async def test_the_model_accepts_a_broadcast_without_a_question_mark(stage: Staged) -> None:
     async with stage(agent={"answer_broadcasts": "model"}, script=(YES, NOTED)) as s:
         chat = await s.ada.chat("Somebody should look after the pump.")
-        answer = await s.ear.first("coder", "chat", about=chat)
+        answer = await s.recorder.first("coder", "chat", about=chat)
         assert answer.body["text"] == "Noted."
         assert "yes" not in str(s.server.requests[-1].body["messages"])
 
@@ -53,18 +53,18 @@ async def test_a_broadcast_cancelled_during_classification_is_not_answered(stage
         await s.server.wait_until(lambda: classifications(s) == 1)
         await s.ada.send("chat/cancel", {"reason": "done"}, correlation_id=(chat.id,))
         await s.ask("One.")
-        assert not s.ear.of("coder", "chat", about=chat)
+        assert not s.recorder.sent_by("coder", "chat", about=chat)
         assert "pier" not in str(s.main_requests[-1].body["messages"])
 
 
 async def test_the_model_is_not_asked_by_default_or_with_never(stage: Staged) -> None:
     async with stage(script=(NOTED,) * 3) as s:
         chat = await s.ada.chat("Who is there?")
-        await s.ear.first("coder", "chat", about=chat)
+        await s.recorder.first("coder", "chat", about=chat)
         assert classifications(s) == 0
     async with stage(agent={"answer_broadcasts": "never"}, script=(NOTED,) * 3) as s:
         chat = await s.ada.chat("Who is there?")
         await s.ask("One.")
-        assert not s.ear.of("coder", "chat", about=chat)
+        assert not s.recorder.sent_by("coder", "chat", about=chat)
         assert "Who is there?" in str(s.server.requests[-1].body["messages"])
         assert classifications(s) == 0

@@ -62,8 +62,8 @@ async def test_a_counted_next_prompt_is_right_and_labelled_tokenizer(stage: Stag
         foretold = s.statuses[-1]["context"]["next_prompt_tokens"]
         question = "What now?"
         await s.ask(question)
-        asked = count_message({"role": "user", "content": question, "name": "ada"})
-        assert abs(foretold + asked - s.main_requests[-1].prompt_tokens) <= 4
+        requested = count_message({"role": "user", "content": question, "name": "ada"})
+        assert abs(foretold + requested - s.main_requests[-1].prompt_tokens) <= 4
         assert abs(s.reported[-1]["context"]["drift_tokens"]) <= 4
 
 

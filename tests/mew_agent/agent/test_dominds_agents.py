@@ -56,7 +56,7 @@ def reminded(request: Any) -> str:
     return next((text for text in texts if text.startswith(HEADING)), "")
 
 
-async def asked(stage: Any, times: int) -> None:
+async def requested(stage: Any, times: int) -> None:
     for number in range(times):
         await stage.ask(f"Note number {number}.")
         await stage.status()
@@ -83,7 +83,7 @@ async def test_the_reminder_is_in_every_request_while_the_prompt_is_large(
     """One more request shows what follows the last usage."""
     agent = dominds("v1", limit, **settings)
     async with stage(agent=agent, fixed_usage=prompts(*sequence), report_window=False) as s:
-        await asked(s, len(sequence) + 1)
+        await requested(s, len(sequence) + 1)
         shown = ["R" if "Context health" in reminded(request) else "-" for request in s.main_requests[1:]]
         assert "".join(shown) == expected
 
@@ -91,17 +91,17 @@ async def test_the_reminder_is_in_every_request_while_the_prompt_is_large(
 async def test_d7_the_models_input_length_is_the_default_window(stage: Staged) -> None:
     agent = {**dominds("v1", None), "models": {"rehearsal": {"input_length": 128_000}}}
     async with stage(agent=agent, fixed_usage=prompts(64_000, 64_001), report_window=False) as s:
-        await asked(s, 3)
+        await requested(s, 3)
         assert [bool(reminded(r)) for r in s.main_requests] == [False, False, True]
         assert s.statuses[-1]["max_tokens"] == 128_000
 
 
 async def test_the_reminder_shows_the_newest_figures_or_calls_them_unknown(stage: Staged) -> None:
     async with stage(agent=dominds("v1"), fixed_usage=prompts(120_000, 130_000, None)) as s:
-        await asked(s, 2)
+        await requested(s, 2)
         assert "120,000 of 200,000 tokens (60 %)" in reminded(s.main_requests[1])
         assert (await s.status())["context"]["injection"]["kind"] == "reminder"
-        await asked(s, 2)
+        await requested(s, 2)
         assert "130,000 of 200,000" in reminded(s.main_requests[2])
         assert "unknown" in reminded(s.main_requests[3])
         assert "120,000" not in reminded(s.main_requests[3])
@@ -110,13 +110,13 @@ async def test_the_reminder_shows_the_newest_figures_or_calls_them_unknown(stage
 
 async def test_d6_and_d8_without_usage_or_window_no_figure_is_reported(stage: Staged) -> None:
     async with stage(agent=dominds("v1", None), fixed_usage=prompts(190_000, None), report_window=False) as s:
-        await asked(s, 1)
+        await requested(s, 1)
         status = s.statuses[-1]
         assert "tokens" not in status
         assert "max_tokens" not in status
         assert (status["context"]["reason"], status["context"]["level"]) == ("limit_unavailable", "unknown")
         assert status["context"]["last_reported"]["tokens"] == 190_010
-        await asked(s, 1)
+        await requested(s, 1)
         assert s.statuses[-1]["context"]["reason"] == "usage_unavailable"
 
 
@@ -128,10 +128,10 @@ async def test_d9_caution_prompts_alone_and_critical_with_the_next_message(
 ) -> None:
     usage = prompts(100_000, 100_001, 180_000, 180_001)
     async with stage(agent=dominds("v3"), script=[NOTED] * 9, fixed_usage=usage) as s:
-        await asked(s, 1)
+        await requested(s, 1)
         assert not notices(s)
         await s.ask("Second.")
-        await s.ear.until(lambda: len(s.reported) == 3 and len(s.ear.of("coder", "chat")) == 2)
+        await s.recorder.until(lambda: len(s.reported) == 3 and len(s.recorder.sent_by("coder", "chat")) == 2)
         (prompt,) = notices(s)
         assert (prompt.role, prompt.envelope_id) == ("user", None)
         assert "100,001 of 200,000" in prompt.content
@@ -147,8 +147,8 @@ async def test_d9_caution_prompts_alone_and_critical_with_the_next_message(
 
 async def test_d10_a_caution_prompt_comes_on_entry_and_each_tenth_generation(stage: Staged) -> None:
     async with stage(agent=dominds("v3"), script=[NOTED] * 12, fixed_usage=prompts(*[150_000] * 12)) as s:
-        await asked(s, 10)
-        await s.ear.until(lambda: len(s.reported) == 12)
+        await requested(s, 10)
+        await s.recorder.until(lambda: len(s.reported) == 12)
         assert len(s.main_requests) == 12
         sent = [str(r.body["messages"][-1]["content"]).startswith(NOTICE) for r in s.main_requests]
         assert [number for number, own in enumerate(sent, 1) if own] == [2, 12]
@@ -156,16 +156,16 @@ async def test_d10_a_caution_prompt_comes_on_entry_and_each_tenth_generation(sta
 
 async def test_d12_after_five_prompts_the_context_is_cleared(stage: Staged) -> None:
     async with stage(agent=dominds("v3"), fixed_usage=(CRITICAL,) * 8) as s:
-        await asked(s, 5)
+        await requested(s, 5)
         assert left(s) == [4, 3, 2, 1]
         question = await s.say("The sixth.")
-        cleared = await s.ear.first("coder", "participant/status", status="cleared:countdown at critical ended")
-        answer = await s.ear.first("coder", "chat", about=question)
-        assert s.ear.heard.index(answer) < s.ear.heard.index(cleared)
+        cleared = await s.recorder.first("coder", "participant/status", status="cleared:countdown at critical ended")
+        answer = await s.recorder.first("coder", "chat", about=question)
+        assert s.recorder.received.index(answer) < s.recorder.received.index(cleared)
         assert left(s) == [4, 3, 2, 1, 0]
         assert cleared.body["messages_in_context"] == 0
         assert (cleared.body["context"]["basis"], cleared.body["context"]["reason"]) == ("unknown", "cleared")
-        await asked(s, 2)
+        await requested(s, 2)
         fresh = [str(m["content"]) for m in s.main_requests[6].body["messages"]]
         assert fresh[-1] == "Note number 0."
         assert "A new course begins" in fresh[-2]
@@ -175,11 +175,11 @@ async def test_d12_after_five_prompts_the_context_is_cleared(stage: Staged) -> N
 
 async def test_d14_missing_usage_ends_the_countdown(stage: Staged) -> None:
     async with stage(agent=dominds("v3"), fixed_usage=prompts(190_000, 190_000, None, 190_000)) as s:
-        await asked(s, 3)
+        await requested(s, 3)
         status = s.statuses[-1]
         assert (status["context"]["level"], status["context"]["severity"]) == ("unknown", "unknown")
         assert "injection" not in status["context"]
-        await asked(s, 2)
+        await requested(s, 2)
         assert left(s) == [4, 3, 4]
 
 
@@ -212,7 +212,7 @@ async def test_levels_begin_strictly_above_their_marks(
     stage: Staged, limit: int, sequence: list[int], expected: list[str]
 ) -> None:
     async with stage(agent={**dominds("v3", limit), "upkeep": False}, fixed_usage=prompts(*sequence)) as s:
-        await asked(s, 2)
+        await requested(s, 2)
         assert [status["context"]["level"] for status in s.reported] == expected
 
 
@@ -234,19 +234,19 @@ async def test_a_countdown_continues_after_a_restart(stage: Staged, tmp_path: Pa
                 status = await s.status()
                 assert status["context"]["injection"]["remaining"] == 2
                 assert status["context"]["reason"] == "restarted"
-            await asked(s, first)
+            await requested(s, first)
             assert [number for number in left(s) if number in expected] == expected
             if first == 4:
-                await s.ear.first("coder", "participant/status", status="cleared:countdown at critical ended")
+                await s.recorder.first("coder", "participant/status", status="cleared:countdown at critical ended")
 
 
 async def test_a_chat_pending_during_a_clear_is_answered_after_it(stage: Staged) -> None:
     async with stage(agent=dominds("v3"), fixed_usage=(CRITICAL,) * 7) as s:
-        await asked(s, 5)
+        await requested(s, 5)
         await s.say("The sixth.")
         last = await s.say("And the seventh, which waits?")
-        await s.ear.first("coder", "chat", about=last)
-        assert "cleared:countdown at critical ended" in s.ear.words("coder")
+        await s.recorder.first("coder", "chat", about=last)
+        assert "cleared:countdown at critical ended" in s.recorder.words("coder")
         sent = [str(m["content"]) for m in s.main_requests[-1].body["messages"]]
         assert sent[-1] == "And the seventh, which waits?"
         assert not any("The sixth." in text for text in sent)
@@ -271,7 +271,7 @@ async def test_after_clear_mind_the_question_is_answered_with_the_note(stage: St
     async with stage(agent=dominds("v3"), store=store, script=script, fixed_usage=(CRITICAL,) * 3) as s:
         await s.ask("Remember the gauge.")
         assert await s.ask("Where is the gauge?") == "The gauge is at the north pier."
-        assert "cleared:the agent cleared its mind" in s.ear.words("coder")
+        assert "cleared:the agent cleared its mind" in s.recorder.words("coder")
         sent = [str(m["content"]) for m in s.main_requests[-1].body["messages"]]
         assert sent[-1] == "Where is the gauge?"
         assert not any("Remember the gauge" in text for text in sent)
@@ -279,10 +279,10 @@ async def test_after_clear_mind_the_question_is_answered_with_the_note(stage: St
         assert (note_.package.created_by, note_.package.level) == ("context_health", "critical")
         assert package.package.created_by == "clear_mind"
         assert "First step: read the gauge." in reminded(s.main_requests[-1])
-        await s.ear.until(lambda: len(s.ear.of("coder", "chat")) == 2)
+        await s.recorder.until(lambda: len(s.recorder.sent_by("coder", "chat")) == 2)
     async with stage(agent=dominds("v3"), store=SqliteStore(tmp_path / "session.db")) as s:
         await s.control("clear")
-        await s.ear.first("coder", "participant/status", status="cleared")
+        await s.recorder.first("coder", "participant/status", status="cleared")
         await s.ask("Still there?")
         assert "north pier" in reminded(s.main_requests[0])
 
@@ -300,15 +300,15 @@ async def test_clear_mind_is_refused_when_another_call_failed(stage: Staged, ord
         results = {m["content"] for m in s.main_requests[1].body["messages"] if m["role"] == "tool"}
         assert any("nothing was cleared, because explode failed" in text for text in results)
         assert not s.agent.conversation.state.reminders.all
-        assert not any(word.startswith("cleared") for word in s.ear.words("coder"))
+        assert not any(word.startswith("cleared") for word in s.recorder.words("coder"))
 
 
 async def test_idle_maintenance_ends_with_a_cleared_mind_and_sends_no_chat(stage: Staged) -> None:
     script = ({"text": "Noted."}, calling(("clear_mind", '{"reminder_content": "Start at the pier."}')))
     async with stage(agent=dominds("v3"), script=script, fixed_usage=prompts(150_000, 150_000)) as s:
         await s.ask("Remember the pier.")
-        await s.ear.first("coder", "participant/status", status="cleared:the agent cleared its mind")
-        assert len(s.ear.of("coder", "chat")) == 1
+        await s.recorder.first("coder", "participant/status", status="cleared:the agent cleared its mind")
+        assert len(s.recorder.sent_by("coder", "chat")) == 1
         assert await s.ask("Where do we start?")
         assert "Start at the pier." in reminded(s.main_requests[-1])
 
@@ -327,7 +327,7 @@ async def test_d22_large_results_are_withheld_at_caution_and_critical(stage: Sta
         reply for size in (2000, 2001, 2001, 2001) for reply in (calling(("fetch", f'{{"size": {size}}}')), NOTED)
     ]
     async with stage(agent=agent, tools=[fetch], script=script, fixed_usage=usage) as s:
-        await asked(s, 4)
+        await requested(s, 4)
         results = [item.content for item in s.agent.conversation.history.items if item.role == "tool"]
         assert ["withheld" in text for text in results] == [False, True, True, False]
         assert "The call succeeded, but its result of 2,001 bytes was withheld" in results[1]
@@ -346,7 +346,7 @@ async def test_a_withheld_result_replaces_the_prompt_of_that_round(stage: Staged
     fetching = calling(("fetch", f'{{"size": {size}}}'))
     script = [fetching, calling(("fetch", '{"size": 1}')), calling(("fetch", '{"size": 2}')), NOTED]
     async with stage(agent=agent, tools=[fetch], script=script, fixed_usage=prompts(*[150_000] * 4)) as s:
-        await asked(s, 1)
+        await requested(s, 1)
         prompted = [sum(NOTICE in str(m["content"]) for m in r.body["messages"]) for r in s.main_requests]
         assert prompted == [0, int(is_prompted), int(is_prompted), int(is_prompted) + 1]
 

@@ -80,7 +80,7 @@ async def fill(stage: Any, text: Text, tokens: int) -> None:
 
 
 def compactions(stage: Any) -> list[str]:
-    return [w for w in stage.ear.words("coder") if w in ("compacting", "compacted")]
+    return [w for w in stage.recorder.words("coder") if w in ("compacting", "compacted")]
 
 
 # -- before a request, and after a call --------------------------------------------------------------------
@@ -112,7 +112,7 @@ async def test_a_reply_that_ended_at_nine_tenths_is_followed_by_a_compaction(
             await s.ask(text(200))
         await s.status()
         if compacts:
-            await s.ear.first("coder", "participant/status", status="compacted")
+            await s.recorder.first("coder", "participant/status", status="compacted")
             assert s.agent.conversation.tracker.last_compaction.trigger == "after_call"
         else:
             assert compactions(s) == []
@@ -124,7 +124,7 @@ async def test_o8_a_reply_past_the_window_is_reported_and_then_compacted(stage: 
         for _ in usage:
             assert await s.ask(text(200))
         stopped = "policy_stopped:the context window is full (33,000 of 32,768 tokens, reported)"
-        await s.ear.first("coder", "participant/status", status=stopped)
+        await s.recorder.first("coder", "participant/status", status=stopped)
         await s.ask("And now?")
         assert compactions(s) == ["compacting", "compacted"]
 
@@ -155,7 +155,7 @@ async def test_a_stopped_reply_starts_over_in_the_same_stream(stage: Staged, tex
         viewer.frames.clear()
         s.server.change(script=({"text": text(2600)}, {"text": "The short version."}))
         question = await s.say("Tell me everything.")
-        answer = await s.ear.first("coder", "chat", about=question)
+        answer = await s.recorder.first("coder", "chat", about=question)
         assert answer.body["text"] == "The short version."
         await viewer.concluded()
         assert viewer.story == ["text", "context_compacting", "context_compacted", "text"]
@@ -165,9 +165,9 @@ async def test_a_stopped_reply_starts_over_in_the_same_stream(stage: Staged, tex
         assert len(before) == 1  # the reply was stopped at nine tenths
         stopped, again = [r for r in s.main_requests if r.number > s.main_requests[-3].number]
         assert (stopped.is_disconnected, again.is_complete) == (True, True)
-        assert len(s.ear.of("coder", "chat", about=question)) == 1
-        assert len(s.ear.of("coder", "reasoning/start", about=question)) == 1
-        assert len(s.ear.of("coder", "reasoning/conclusion", about=question)) == 1
+        assert len(s.recorder.sent_by("coder", "chat", about=question)) == 1
+        assert len(s.recorder.sent_by("coder", "reasoning/start", about=question)) == 1
+        assert len(s.recorder.sent_by("coder", "reasoning/conclusion", about=question)) == 1
         calls = await s.agent.conversation.state.store.calls()
         assert [call.role for call in calls[-3:]] == ["main", "summary", "main"]
         assert calls[-3].failed is not None
@@ -202,7 +202,7 @@ async def test_o8_a_reply_that_jumps_over_the_window_is_aborted_with_its_figures
         assert (aborted["event"], aborted["max_tokens"], aborted["basis"]) == ("context_aborted", 2048, "projected")
         assert aborted["tokens"] >= 2048
         assert f"{aborted['tokens']:,} of 2,048 tokens, projected" in answer
-        await s.ear.until(lambda: len(s.ear.of("coder", "chat")) == 1)
+        await s.recorder.until(lambda: len(s.recorder.sent_by("coder", "chat")) == 1)
 
 
 @pytest.mark.parametrize("behaviour", ["fail", "empty"])
@@ -261,7 +261,7 @@ async def test_o10_a_tool_result_larger_than_the_window_is_an_error_without_rest
 async def test_o14_without_a_window_the_agent_calls_no_model(stage: Staged) -> None:
     async with stage(agent=lmstudio(None), report_window=False) as s:
         word = "policy_stopped:the context window of 'rehearsal' is unknown; set `context_token_limit`"
-        await s.ear.until(lambda: word in s.ear.words("coder"))
+        await s.recorder.until(lambda: word in s.recorder.words("coder"))
         assert "cannot work without a known context window" in await s.ask("Hello?")
         assert s.server.requests == []
         status = await s.status()

@@ -11,7 +11,7 @@ from mew_agent.agent.peer_resources import NothingToRead, ResourceTools, content
 from mew_agent.model.interface import ToolCall
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.sources import CallContext
-from tests.mew_agent.conftest import Ear
+from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.peers import Join, space_of_peers
 
 CONTEXT = CallContext("chat-1")
@@ -99,11 +99,11 @@ async def test_a_resource_is_read_by_its_uri(arguments: str, text: str) -> None:
 
 async def test_a_read_request_refers_to_the_chat_it_serves() -> None:
     async with scene() as (_, tools, join), join("ada") as ada:
-        ear = Ear(ada)
+        recorder = EnvelopeRecorder(ada)
         await until(lambda: bool(tools.specs()))
         call = ToolCall("1", "read_resource", '{"peer": "tools", "uri": "notes://today"}')
         await tools.run(call, CallContext("chat-7", "reasoning-7"))
-        request = await ear.first("asker", "mcp/request", method="resources/read")
+        request = await recorder.first("asker", "mcp/request", method="resources/read")
         assert (request.context, request.correlation_id) == ("reasoning-7", ("chat-7",))
 
 

@@ -11,7 +11,7 @@ from mew_agent.model.interface import ToolCall
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.functions import Tool, Toolbox
 from mew_agent.tools.sources import AgentTools, CallContext, OwnTools
-from tests.mew_agent.conftest import Ear
+from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.peers import Join, space_of_peers, with_tools
 
 CONTEXT = CallContext("chat-1", "reasoning-1")
@@ -24,17 +24,17 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def scene(asker: str = "asker") -> AsyncIterator[tuple[Participant, PeerTools, Ear, Join]]:
+async def scene(asker: str = "asker") -> AsyncIterator[tuple[Participant, PeerTools, EnvelopeRecorder, Join]]:
     async with (
         space_of_peers() as (_, join),
         with_tools(join("tools")),
         join("ada") as ada,
         join(asker, discover=True) as me,
     ):
-        ear = Ear(ada)
+        recorder = EnvelopeRecorder(ada)
         if asker == "asker":
             await until(lambda: bool(me.peers["tools"].tools))
-        yield me, PeerTools(me), ear, join
+        yield me, PeerTools(me), recorder, join
 
 
 def names(tools: PeerTools | AgentTools) -> list[str]:
@@ -50,10 +50,10 @@ async def test_peer_tools_are_offered_as_peer_and_tool_name() -> None:
 
 
 async def test_a_call_goes_to_the_peer_and_refers_to_its_chat() -> None:
-    async with scene() as (_, tools, ear, _join):
+    async with scene() as (_, tools, recorder, _join):
         call = ToolCall("1", "tools__add", '{"a": 2, "b": 3}')
         assert (await tools.run(call, CONTEXT)).prompt_text == "5"
-        request = await ear.first("asker", "mcp/request", method="tools/call")
+        request = await recorder.first("asker", "mcp/request", method="tools/call")
         assert (request.context, request.correlation_id) == ("reasoning-1", ("chat-1",))
 
 

@@ -14,8 +14,8 @@ def read_book() -> str:
     return BOOK
 
 
-def calls(*asked: tuple[str, str]) -> list[dict[str, Any]]:
-    return [{"tool_calls": [{"name": name, "arguments": arguments}]} for name, arguments in asked]
+def calls(*requested: tuple[str, str]) -> list[dict[str, Any]]:
+    return [{"tool_calls": [{"name": name, "arguments": arguments}]} for name, arguments in requested]
 
 
 def results(request: Any) -> list[str]:
@@ -36,8 +36,8 @@ async def test_a_cut_result_can_be_recalled_in_parts(stage: Staged) -> None:
         found = re.search(r"kept as (\S+) ", part)
         assert found is not None
         name = found[1]
-        asked = [f'{{"id": "{name}", "find": "page 1500:"}}', f'{{"id": "{name}", "start": 200}}']
-        script = [*calls(*(("recall_result", arguments) for arguments in asked)), {"text": "Done."}]
+        requested = [f'{{"id": "{name}", "find": "page 1500:"}}', f'{{"id": "{name}", "start": 200}}']
+        script = [*calls(*(("recall_result", arguments) for arguments in requested)), {"text": "Done."}]
         s.server.change(script=script)
         assert await s.ask("Read on.") == "Done."
         pieces = results(s.main_requests[-1])[-2:]
@@ -53,8 +53,12 @@ async def test_a_wrong_id_or_position_is_an_error(stage: Staged) -> None:
         await s.ask("Read.")
         (part,) = results(s.main_requests[-1])
         name = part.partition("kept as ")[2].partition(" ")[0]
-        asked = ['{"id": "nothing"}', f'{{"id": "{name}", "start": 10000000}}', f'{{"id": "{name}", "find": "whales"}}']
-        s.server.change(script=[*calls(*(("recall_result", one) for one in asked)), {"text": "Done."}])
+        requested = [
+            '{"id": "nothing"}',
+            f'{{"id": "{name}", "start": 10000000}}',
+            f'{{"id": "{name}", "find": "whales"}}',
+        ]
+        s.server.change(script=[*calls(*(("recall_result", one) for one in requested)), {"text": "Done."}])
         await s.ask("Read on.")
         wrong, behind, absent = results(s.main_requests[-1])[-3:]
         assert wrong == "Error: no result is stored as 'nothing'"

@@ -18,7 +18,7 @@ from mew_agent.errors import ConfigError, Unauthorized
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal.server import EmbeddedRehearsal
-from tests.mew_agent.conftest import Ear
+from tests.mew_agent.conftest import EnvelopeRecorder
 
 Joined = Callable[..., Participant]
 
@@ -78,12 +78,12 @@ async def test_handlers_receive_events_of_the_agents_own_context(
 
     with anyio.fail_after(20):
         async with joined("ada") as ada, anyio.create_task_group() as tasks:
-            ear = Ear(ada)
+            recorder = EnvelopeRecorder(ada)
             tasks.start_soon(agent.take_part)
             while "coder" not in ada.peers:
                 await anyio.wait_all_tasks_blocked()
             await ada.ask_agent("coder", "Hello?")
-            first = await ear.first("coder", "chat", text="unknown -> healthy")
+            first = await recorder.first("coder", "chat", text="unknown -> healthy")
             assert first.addressees == ("ada",)
             await ada.send("participant/shutdown", {}, to="coder")
 

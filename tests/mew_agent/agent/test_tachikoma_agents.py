@@ -37,16 +37,16 @@ def totals(*tokens: int) -> tuple[tuple[int, int, int], ...]:
 
 def listening(stage: Any) -> list[ContextEvent]:
     """All later events of the agent's context."""
-    heard: list[ContextEvent] = []
+    received: list[ContextEvent] = []
 
-    async def hear(event: ContextEvent) -> None:
-        heard.append(event)
+    async def receive(event: ContextEvent) -> None:
+        received.append(event)
 
-    stage.agent.on_context_event(hear)
-    return heard
+    stage.agent.on_context_event(receive)
+    return received
 
 
-async def asked(stage: Any, times: int) -> None:
+async def requested(stage: Any, times: int) -> None:
     for number in range(times):
         await stage.ask(f"Note {number}.")
         await stage.status()
@@ -73,7 +73,7 @@ async def test_states_and_room_follow_the_reported_total(
 ) -> None:
     async with stage(agent=tachikoma(), fixed_usage=totals(total)) as s:
         assert s.agent.context_view.occupancy is None or s.agent.context_view.occupancy.level == "nominal"
-        await asked(s, 1)
+        await requested(s, 1)
         gauge = s.agent.context_view
         assert s.statuses[-1]["context"]["level"] == level
         assert gauge.occupancy.level == level
@@ -86,9 +86,9 @@ async def test_states_and_room_follow_the_reported_total(
 
 async def test_every_state_change_is_announced_and_emitted(stage: Staged) -> None:
     async with stage(agent=tachikoma(), fixed_usage=totals(90_000, 110_000, 160_000, 175_000, 176_000, 210_000)) as s:
-        heard = listening(s)
-        await asked(s, 6)
-        words = [w for w in s.ear.words("coder") if w != "active"]
+        received = listening(s)
+        await requested(s, 6)
+        words = [w for w in s.recorder.words("coder") if w != "active"]
         assert words == [
             "state_changed:nominal -> elevated",
             "state_changed:elevated -> warning",
@@ -97,16 +97,16 @@ async def test_every_state_change_is_announced_and_emitted(stage: Staged) -> Non
             "state_changed:critical -> redlined",
             "redlined",
         ]
-        levels = [(event.before, event.after) for event in heard if isinstance(event, LevelChanged)]
+        levels = [(event.before, event.after) for event in received if isinstance(event, LevelChanged)]
         assert levels[-4:] == [
             ("nominal", "elevated"),
             ("elevated", "warning"),
             ("warning", "critical"),
             ("critical", "redlined"),
         ]
-        (approached,) = [event for event in heard if isinstance(event, RedlineApproached)]
+        (approached,) = [event for event in received if isinstance(event, RedlineApproached)]
         assert approached == RedlineApproached(175_000, 200_000)
-        assert [event for event in heard if isinstance(event, RedlineCrossed)] == [RedlineCrossed(210_000, 200_000)]
+        assert [event for event in received if isinstance(event, RedlineCrossed)] == [RedlineCrossed(210_000, 200_000)]
 
 
 async def test_messages_change_the_state_before_a_call_reports_them(stage: Staged, text: Text) -> None:
@@ -114,18 +114,18 @@ async def test_messages_change_the_state_before_a_call_reports_them(stage: Stage
     async with stage(agent=tachikoma(1000), window_tokens=8192, fixed_usage=totals(300, 320)) as s:
         await s.ask("Note.")
         await s.ask(text(200))
-        words = [w for w in s.ear.words("coder") if w.startswith("state_changed")]
+        words = [w for w in s.recorder.words("coder") if w.startswith("state_changed")]
         assert words[0] == "state_changed:nominal -> elevated"
-        changed = next(e for e in s.ear.of("coder", "participant/status") if e.body["status"] == words[0])
+        changed = next(e for e in s.recorder.sent_by("coder", "participant/status") if e.body["status"] == words[0])
         assert changed.body["tokens"] == 300
         assert changed.body["context"]["stale_messages"] == 1
 
 
 async def test_every_policy_emits_its_level_changes(stage: Staged) -> None:
     async with stage(fixed_usage=totals(1000, 7400)) as s:
-        heard = listening(s)
-        await asked(s, 2)
-        changes = [event for event in heard if isinstance(event, LevelChanged)]
+        received = listening(s)
+        await requested(s, 2)
+        changes = [event for event in received if isinstance(event, LevelChanged)]
         assert [(event.before, event.after) for event in changes][:2] == [
             ("unknown", "healthy"),
             ("healthy", "near_limit"),
@@ -138,10 +138,10 @@ async def test_every_policy_emits_its_level_changes(stage: Staged) -> None:
 
 async def test_t10_more_than_ten_user_messages_cause_a_suggestion(stage: Staged) -> None:
     async with stage(agent=tachikoma(10_000), reply_tokens=10) as s:
-        heard = listening(s)
-        await asked(s, 10)
+        received = listening(s)
+        await requested(s, 10)
         assert s.agent.context_view.suggestions == ()
-        await asked(s, 1)
+        await requested(s, 1)
         (suggestion,) = s.agent.context_view.suggestions
         assert suggestion.text == "remove the 6 oldest user messages"
         assert suggestion.impact == "low"
@@ -150,12 +150,12 @@ async def test_t10_more_than_ten_user_messages_cause_a_suggestion(stage: Staged)
         assert abs(suggestion.tokens_saved - sum(prices[item.seq] for item in users[:6])) <= 6 * 8
         (shown,) = s.statuses[-1]["context"]["suggestions"]
         assert (shown["tokens_saved"], shown["impact"]) == (suggestion.tokens_saved, "low")
-        assert [event.suggestion for event in heard if isinstance(event, SavingSuggested)] == [suggestion]
+        assert [event.suggestion for event in received if isinstance(event, SavingSuggested)] == [suggestion]
 
 
 async def test_long_answers_cause_a_suggestion(stage: Staged, text: Text) -> None:
     async with stage(agent=tachikoma(1500), script=[{"text": text(300)}] * 2) as s:
-        await asked(s, 2)
+        await requested(s, 2)
         (suggestion,) = s.agent.context_view.suggestions
         assert (suggestion.text, suggestion.impact) == ("summarise the assistant messages", "medium")
 
@@ -163,14 +163,14 @@ async def test_long_answers_cause_a_suggestion(stage: Staged, text: Text) -> Non
 async def test_t14_past_calls_survive_a_clear_and_a_restart(stage: Staged, tmp_path: Path) -> None:
     path = tmp_path / "session.db"
     async with stage(agent=tachikoma(), store=SqliteStore(path), fixed_usage=totals(90_000, 120_000)) as s:
-        heard = listening(s)
-        await asked(s, 2)
+        received = listening(s)
+        await requested(s, 2)
         await s.control("clear")
-        await s.ear.first("coder", "participant/status", status="cleared")
-        assert [event for event in heard if isinstance(event, ContextCleared)] == [ContextCleared(120_000, None)]
+        await s.recorder.first("coder", "participant/status", status="cleared")
+        assert [event for event in received if isinstance(event, ContextCleared)] == [ContextCleared(120_000, None)]
         assert len(await s.agent.context_view.past()) == 2
     async with stage(agent=tachikoma(), store=SqliteStore(path), fixed_usage=totals(130_000)) as s:
-        await asked(s, 1)
+        await requested(s, 1)
         past = await s.agent.context_view.past()
         assert [(point.tokens, point.level, point.max_tokens) for point in past] == [
             (90_000, "nominal", 200_000),
@@ -184,7 +184,7 @@ async def test_compressing_drops_the_oldest_and_reports_a_missed_target(stage: S
     async with stage(agent=tachikoma(4000), reply_tokens=40) as s:
         for _ in range(4):
             await s.ask(text(300))
-        heard = listening(s)
+        received = listening(s)
         reached = await s.agent.context_view.compress_to(30)
         assert reached.removed_messages in (2, 4)
         assert reached.missed_by_tokens == 0
@@ -194,8 +194,8 @@ async def test_compressing_drops_the_oldest_and_reports_a_missed_target(stage: S
         assert len(s.agent.conversation.history) == 2
         again = await s.agent.context_view.compress_to(2)
         assert (again.removed_messages, again.tokens_before) == (0, again.tokens_after)
-        await s.ear.until(lambda: s.ear.words("coder").count("compacted") == 2)
-        assert len([event for event in heard if isinstance(event, ContextCompacted)]) == 2
+        await s.recorder.until(lambda: s.recorder.words("coder").count("compacted") == 2)
+        assert len([event for event in received if isinstance(event, ContextCompacted)]) == 2
         with pytest.raises(ValueError, match="not a percentage"):
             await s.agent.context_view.compress_to(0)
 

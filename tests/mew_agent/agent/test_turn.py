@@ -35,13 +35,13 @@ async def fail_always(reason: str) -> None:
 def kinds(stage: Any, question: Any) -> list[str]:
     """The agent's envelopes about a question in order, without statuses and the stream."""
     skipped = ("participant/status", "stream/request", "stream/close")
-    return [e.kind for e in stage.ear.of("coder", about=question) if e.kind not in skipped]
+    return [e.kind for e in stage.recorder.sent_by("coder", about=question) if e.kind not in skipped]
 
 
 async def test_a_plain_answer_sends_its_envelopes_in_order(stage: Staged) -> None:
     async with stage() as s:
         question = await s.say("What is known about water?")
-        answer = await s.ear.first("coder", "chat", about=question)
+        answer = await s.recorder.first("coder", "chat", about=question)
         assert kinds(s, question) == [
             "chat/acknowledge",
             "reasoning/start",
@@ -50,7 +50,7 @@ async def test_a_plain_answer_sends_its_envelopes_in_order(stage: Staged) -> Non
             "chat",
         ]
         acknowledged, start, thought, conclusion = (
-            s.ear.of("coder", kind, about=question)[0]
+            s.recorder.sent_by("coder", kind, about=question)[0]
             for kind in ("chat/acknowledge", "reasoning/start", "reasoning/thought", "reasoning/conclusion")
         )
         assert (acknowledged.to, acknowledged.body["status"]) == (("ada",), "processing")
@@ -59,14 +59,16 @@ async def test_a_plain_answer_sends_its_envelopes_in_order(stage: Staged) -> Non
         assert "cancelled" not in conclusion.body
         assert answer.to == ("ada",)
         # The status precedes the answer, so that every reader of the answer knows the figure.
-        status = next(e for e in s.ear.of("coder", "participant/status") if e.body["context"]["basis"] == "reported")
-        assert s.ear.heard.index(status) < s.ear.heard.index(answer)
+        status = next(
+            e for e in s.recorder.sent_by("coder", "participant/status") if e.body["context"]["basis"] == "reported"
+        )
+        assert s.recorder.received.index(status) < s.recorder.received.index(answer)
 
 
 async def test_without_reasoning_envelopes_the_answer_still_comes(stage: Staged) -> None:
     async with stage(agent={"reasoning_enabled": False}) as s:
         question = await s.say("What is known about water?")
-        await s.ear.first("coder", "chat", about=question)
+        await s.recorder.first("coder", "chat", about=question)
         assert kinds(s, question) == ["chat/acknowledge", "chat"]
 
 
@@ -77,7 +79,7 @@ async def test_two_questions_under_one_id_are_two_questions(stage: Staged) -> No
             chat = {"text": text}
             twin = Envelope.write("chat", id="ada-1", ts="t", sender="ada", payload=chat, to=("coder",))
             await s.ada.session.client.send(twin)
-            await s.ear.first("coder", "chat", nth=number)
+            await s.recorder.first("coder", "chat", nth=number)
         assert "And what about stones?" in str(s.main_requests[-1].body["messages"])
 
 
@@ -101,14 +103,14 @@ async def test_text_with_lone_surrogates_is_repaired(stage: Staged) -> None:
 async def test_tools_run_and_their_results_reach_the_answer(stage: Staged) -> None:
     async with stage(tools=[look_up, weigh]) as s:
         question = await s.say('call look_up with {"word": "water"}, and call weigh with {"thing": "stone"}')
-        answer = await s.ear.first("coder", "chat", about=question)
+        answer = await s.recorder.first("coder", "chat", about=question)
         assert "look_up answered: water is a thing" in answer.body["text"]
         assert "weigh answered: 5" in answer.body["text"]
-        thoughts = s.ear.of("coder", "reasoning/thought", about=question)
+        thoughts = s.recorder.sent_by("coder", "reasoning/thought", about=question)
         tools = [t.body["actionInput"]["tool"] for t in thoughts if t.body["action"] == "tool"]
         assert tools == ["look_up", "weigh"]
         assert [t.body["action"] for t in thoughts][-1] == "respond"
-        assert len(s.ear.of("coder", "reasoning/conclusion", about=question)) == 1
+        assert len(s.recorder.sent_by("coder", "reasoning/conclusion", about=question)) == 1
         assert len(s.reported) == 2
 
 
@@ -182,21 +184,21 @@ async def test_a_tool_loop_compacts_before_an_overflow(stage: Staged, text: Call
 async def test_cancelling_stops_the_call_at_the_server_with_one_conclusion(stage: Staged) -> None:
     async with stage(chunk_delay_seconds=5.0) as s:
         question = await s.say("Think for a long time.")
-        start = await s.ear.first("coder", "reasoning/start", about=question)
+        start = await s.recorder.first("coder", "reasoning/start", about=question)
         await s.server.wait_until(lambda: bool(s.server.requests) and s.server.requests[0].chunks_sent > 0)
         await s.ada.send("reasoning/cancel", {"reason": "never mind"}, context=start.id)
-        conclusion = await s.ear.first("coder", "reasoning/conclusion", about=question)
+        conclusion = await s.recorder.first("coder", "reasoning/conclusion", about=question)
         assert conclusion.body["cancelled"] is True
         assert conclusion.body["reason"] == "never mind"
         assert conclusion.context == start.id
         with anyio.fail_after(10):
             await s.server.wait_until(lambda: s.server.requests[0].is_disconnected)
-        closed = await s.ear.first("coder", "stream/close")
+        closed = await s.recorder.first("coder", "stream/close")
         assert closed.body["reason"] == "cancelled"
         s.server.change(chunk_delay_seconds=0.0)
         assert await s.ask("And now?")
-        assert not s.ear.of("coder", "chat", about=question)
-        assert len(s.ear.of("coder", "reasoning/conclusion", about=question)) == 1
+        assert not s.recorder.sent_by("coder", "chat", about=question)
+        assert len(s.recorder.sent_by("coder", "reasoning/conclusion", about=question)) == 1
 
 
 async def test_the_sender_can_cancel_a_running_turn(stage: Staged, joined: Callable[..., Participant]) -> None:
@@ -210,16 +212,16 @@ async def test_the_sender_can_cancel_a_running_turn(stage: Staged, joined: Calla
         await s.server.wait_until(lambda: s.main_requests[0].is_disconnected)
         s.server.change(chunk_delay_seconds=0.0)
         assert await s.ask("And now?")
-        assert not s.ear.of("coder", "chat", about=question)
+        assert not s.recorder.sent_by("coder", "chat", about=question)
 
 
 @pytest.mark.parametrize("who", ["another reasoning", "no context"])
 async def test_an_unrelated_cancel_changes_nothing(stage: Staged, who: str) -> None:
     async with stage(chunk_delay_seconds=0.005) as s:
         question = await s.say("Think.")
-        await s.ear.first("coder", "reasoning/start", about=question)
+        await s.recorder.first("coder", "reasoning/start", about=question)
         await s.ada.send("reasoning/cancel", {}, context="another" if who == "another reasoning" else None)
-        await s.ear.first("coder", "chat", about=question)
+        await s.recorder.first("coder", "chat", about=question)
 
 
 async def test_cancelling_between_tools_closes_their_calls(stage: Staged) -> None:
@@ -232,11 +234,11 @@ async def test_cancelling_between_tools_closes_their_calls(stage: Staged) -> Non
 
     async with stage(tools=[wait_for_ever, look_up]) as s:
         question = await s.say('call look_up with {"word": "water"}, and call wait_for_ever with {}')
-        start = await s.ear.first("coder", "reasoning/start", about=question)
+        start = await s.recorder.first("coder", "reasoning/start", about=question)
         with anyio.fail_after(10):
             await begun.wait()
         await s.ada.send("reasoning/cancel", {}, context=start.id)
-        conclusion = await s.ear.first("coder", "reasoning/conclusion", about=question)
+        conclusion = await s.recorder.first("coder", "reasoning/conclusion", about=question)
         assert conclusion.body["reason"] == "cancelled by ada"
         assert await s.ask("What is known?")
         results = [m["content"] for m in s.main_requests[-1].body["messages"] if m["role"] == "tool"]
@@ -253,12 +255,12 @@ async def test_cancelling_right_after_a_reply_with_calls_leaves_none_open(stage:
 
         @ada.on("participant/status")
         async def cancel(status: Envelope) -> None:
-            start = s.ear.of("coder", "reasoning/start")
+            start = s.recorder.sent_by("coder", "reasoning/start")
             if status.body["context"]["basis"] == "reported" and start:
                 await ada.send("reasoning/cancel", {}, context=start[-1].id)
 
         await s.say("Weigh it again and again.")
-        await s.ear.first("coder", "reasoning/conclusion", cancelled=True)
+        await s.recorder.first("coder", "reasoning/conclusion", cancelled=True)
         assert not s.agent.conversation.history.open_calls()
 
 
@@ -287,14 +289,14 @@ async def test_a_failed_call_is_reported_in_the_answer_and_the_status(
         before = s.reported[-1]
         s.server.change(**options)
         question = await s.say("Two?")
-        answer = (await s.ear.first("coder", "chat", about=question)).body["text"]
+        answer = (await s.recorder.first("coder", "chat", about=question)).body["text"]
         assert answer.startswith(said.format(url=s.server.base_url))
         assert answer.endswith(f"My context is unchanged at {before['tokens']:,} of 8,192 tokens (reported).")
         status = s.statuses[-1]
         assert status["status"] == word
         assert (status["tokens"], status["context"]["basis"]) == (before["tokens"], "reported")
         assert status["context"]["call_id"] == before["context"]["call_id"]
-        conclusions = s.ear.of("coder", "reasoning/conclusion", about=question)
+        conclusions = s.recorder.sent_by("coder", "reasoning/conclusion", about=question)
         assert len(conclusions) == 1
         s.server.change(status=None, cut_after_chunks=None)
         assert await s.ask("Three.")
@@ -362,9 +364,9 @@ async def test_an_internal_failure_still_gets_an_answer(
         with closing(sqlite3.connect(path)) as database:
             database.execute("ALTER TABLE calls RENAME TO elsewhere")
             question = await s.say("Two?")
-            answer = await s.ear.first("coder", "chat", about=question)
+            answer = await s.recorder.first("coder", "chat", about=question)
             assert answer.body["text"].startswith("Something inside me failed (StoreUnusable); my log says more.")
-            assert len(s.ear.of("coder", "reasoning/conclusion", about=question)) == 1
+            assert len(s.recorder.sent_by("coder", "reasoning/conclusion", about=question)) == 1
             database.execute("ALTER TABLE elsewhere RENAME TO calls")
         assert "inside me failed" not in await s.ask("Three?")
         assert "a turn failed" in caplog.text

@@ -14,7 +14,7 @@ LEVEL = {"name": "full", "severity": 3, "at": USED}
 PROMPT = {"action": "inject", "level": "full"}
 
 
-def told(**values: Any) -> tuple[str | None, str]:
+def reported(**values: Any) -> tuple[str | None, str]:
     with pytest.raises(ValidationError) as refused:
         Policy.model_validate({"name": "x", **values})
     return policy_problem(refused.value.errors(include_url=False))
@@ -50,17 +50,17 @@ def told(**values: Any) -> tuple[str | None, str]:
     ],
 )
 def test_an_invalid_policy_is_reported_with_key_and_problem(values: dict[str, Any], key: str | None, said: str) -> None:
-    found_key, found = told(**values)
+    found_key, found = reported(**values)
     assert (found_key, said in found) == (key, True), found
     assert "Input" not in found
 
 
 def test_an_unknown_kind_of_rule_lists_the_known_kinds() -> None:
-    _, said = told(rules=[{"action": "nap"}])
+    _, said = reported(rules=[{"action": "nap"}])
     assert said.startswith("rules[0]: unknown action 'nap'; use 'near_limit', ")
 
 
 def test_a_misspelt_key_is_reported_before_a_missing_one() -> None:
     at = {"figure": "used", "op": "ge", "fraktion": "9/10"}
-    key, said = told(levels=[{**LEVEL, "at": at}], zzz=1)
+    key, said = reported(levels=[{**LEVEL, "at": at}], zzz=1)
     assert (key, said) == ("levels", "unknown key 'fraktion' in levels[0].at (did you mean 'fraction'?)")

@@ -120,10 +120,10 @@ def test_a_result_whose_call_is_gone_is_not_sent(left: str) -> None:
 def test_whatever_is_cut_no_result_is_sent_without_its_call(turns: list[MadeTurn], one: int, other: int) -> None:
     history = history_of(turns)
     history.evict(min(one, other), max(one, other), None)
-    asked: set[str] = set()
+    requested: set[str] = set()
     for message in history.request_messages(""):
-        asked |= {call.id for call in message.tool_calls}
-        assert message.role != "tool" or message.tool_call_id in asked
+        requested |= {call.id for call in message.tool_calls}
+        assert message.role != "tool" or message.tool_call_id in requested
 
 
 def test_the_counted_text_of_an_item_holds_its_calls() -> None:

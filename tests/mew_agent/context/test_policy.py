@@ -152,17 +152,17 @@ def test_other_unknowns_compact_nothing_by_projection(reason: Any) -> None:
 
 
 def announced(used_at: list[tuple[int, float]]) -> list[float]:
-    state, told = PolicyState(), []
+    state, reported = PolicyState(), []
     for used, at_seconds in used_at:
         decision = decide(MEW, state, after(used, 1_000, hidden_tokens=used, at_seconds=at_seconds), "after_call")
         state = decision.state
         if NearLimitAction() in decision.actions:
-            told.append(at_seconds)
-    return told
+            reported.append(at_seconds)
+    return reported
 
 
 @pytest.mark.parametrize(
-    ("used_at", "told"),
+    ("used_at", "reported"),
     [
         pytest.param([(900, 0), (950, 100), (990, 200)], [0], id="once while it stays high"),
         pytest.param([(899, 0)], [], id="not below"),
@@ -174,9 +174,9 @@ def announced(used_at: list[tuple[int, float]]) -> list[float]:
     ],
 )
 def test_near_limit_is_announced_once_per_crossing_and_minute(
-    used_at: list[tuple[int, float]], told: list[float]
+    used_at: list[tuple[int, float]], reported: list[float]
 ) -> None:
-    assert announced(used_at) == told
+    assert announced(used_at) == reported
 
 
 def test_a_finished_compaction_counts_for_the_cooldown() -> None:

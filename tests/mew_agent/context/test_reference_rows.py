@@ -50,7 +50,7 @@ async def test_m8_a_compaction_that_frees_nothing_is_not_tried_at_every_call(sta
         for number in range(6):
             await s.ask(f"Note number {number}.")
             await s.status()
-        words = s.ear.words("coder")
+        words = s.recorder.words("coder")
         assert words.count("compaction_stalled:no_history") == 1
         assert "compacting" not in words, "nothing was ever begun"
         assert "compaction_stalled" in words, "and every later status says that it stopped trying"
@@ -61,8 +61,8 @@ async def test_m9_a_target_above_the_present_size_is_skipped_between_two_statuse
     async with stage(agent=reference(), fixed_usage=((11_990, 10, 12 * K),)) as s:
         await s.ask("One.")
         sent = await s.control("compact", {"target_tokens": 16_000})
-        await s.ear.first("coder", "participant/status", about=sent, status="compacted")
-        said = s.ear.of("coder", about=sent)
+        await s.recorder.first("coder", "participant/status", about=sent, status="compacted")
+        said = s.recorder.sent_by("coder", about=sent)
         assert [str(e.body["status"]) for e in said] == ["compacting", "skipped", "compacted"]
         done = said[1].body
         assert (done["skipped"], done["reason"]) == (True, "already_below_target")
@@ -78,8 +78,8 @@ async def test_m11_forgetting_without_a_number_takes_the_older_half_rounded_up(s
         before = (await s.status())["messages_in_context"]
         assert before == 5
         sent = await s.control("forget", {"direction": "oldest"})
-        await s.ear.first("coder", "participant/status", about=sent, status="compacted")
-        assert [str(e.body["status"]) for e in s.ear.of("coder", about=sent)] == ["compacting", "compacted"]
+        await s.recorder.first("coder", "participant/status", about=sent, status="compacted")
+        assert [str(e.body["status"]) for e in s.recorder.sent_by("coder", about=sent)] == ["compacting", "compacted"]
         assert (await s.status())["messages_in_context"] == 2
         assert next(item.content for item in s.agent.conversation.history.items) == "Two."
 
@@ -88,7 +88,7 @@ async def test_m15_a_clear_says_why_and_leaves_no_figure(stage: Staged) -> None:
     async with stage(agent=reference(), fixed_usage=((99_990, 10, 100 * K),)) as s:
         await s.ask("One.")
         sent = await s.control("clear", {"reason": "x"})
-        status = await s.ear.first("coder", "participant/status", about=sent, status="cleared:x")
+        status = await s.recorder.first("coder", "participant/status", about=sent, status="cleared:x")
         assert "tokens" not in status.body
         assert status.body["messages_in_context"] == 0
         assert (status.body["context"]["basis"], status.body["context"]["reason"]) == ("unknown", "cleared")
@@ -98,11 +98,11 @@ async def test_m16_a_field_filter_keeps_required_fields_and_the_basis(stage: Sta
     async with stage(agent=reference()) as s:
         await s.ask("One.")
         sent = await s.control("request-status", {"fields": ["tokens"]})
-        status = await s.ear.first("coder", "participant/status", about=sent)
+        status = await s.recorder.first("coder", "participant/status", about=sent)
         assert set(status.body) == {"tokens", "messages_in_context", "status", "context"}
         assert set(status.body["context"]) == {"basis", "measured_at"}
         sent = await s.control("request-status", {"fields": ["latency_ms"]})
-        status = await s.ear.first("coder", "participant/status", about=sent)
+        status = await s.recorder.first("coder", "participant/status", about=sent)
         assert set(status.body) == {"latency_ms", "messages_in_context", "status"}
 
 

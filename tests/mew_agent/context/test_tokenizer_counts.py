@@ -36,7 +36,7 @@ class Talk:
     def counted(self, item: Item) -> int | None:
         return round(count(item.text()) * self.off) if self.counts else None
 
-    def hear(self, text: str, *, counted: bool = True) -> Item:
+    def receive(self, text: str, *, counted: bool = True) -> Item:
         self.history.begin_turn()
         item = self.history.append("user", text, id=f"u{len(self.history)}", at="t")
         self.tracker.item_added(item, self.counted(item) if counted else None)
@@ -76,7 +76,7 @@ class Talk:
 def talked(calls: int = 4, times: int = 1, **how: Any) -> Talk:
     talk = Talk(**how)
     for number in range(calls):
-        talk.hear(TEXTS[number % len(TEXTS)] * times)
+        talk.receive(TEXTS[number % len(TEXTS)] * times)
         talk.call()
     return talk
 
@@ -85,41 +85,41 @@ def talked(calls: int = 4, times: int = 1, **how: Any) -> Talk:
 def test_the_next_prompt_is_exact_once_the_template_overhead_is_learnt(overhead: int) -> None:
     talk = talked(overhead=overhead)
     assert talk.tracker.ledger.calibration.overhead_tokens == pytest.approx(overhead, abs=0.01)
-    talk.hear(TEXTS[3] + TEXTS[2])
+    talk.receive(TEXTS[3] + TEXTS[2])
     assert talk.next == (talk.prompt, "tokenizer")
 
 
 def test_without_counts_it_is_projected_and_the_overhead_stays_the_typical_one() -> None:
     talk = talked(counts=False)
-    talk.hear(TEXTS[0])
+    talk.receive(TEXTS[0])
     assert talk.next[1] == "projected"
     assert talk.tracker.ledger.calibration.overhead_tokens == 4
 
 
 def test_one_uncounted_text_makes_the_next_prompt_projected_until_a_report() -> None:
     talk = talked()
-    talk.hear(TEXTS[1], counted=False)
-    talk.hear(TEXTS[0])
+    talk.receive(TEXTS[1], counted=False)
+    talk.receive(TEXTS[0])
     assert talk.next[1] == "projected"
     talk.call()
-    talk.hear(TEXTS[0])
+    talk.receive(TEXTS[0])
     assert talk.next == (talk.prompt, "tokenizer")
 
 
 def test_the_basis_is_heuristic_before_a_report_and_server_counted_after_a_count() -> None:
     talk = Talk()
     talk.tracker.next_prompt.describe_prefix(SYSTEM, "")
-    talk.hear(TEXTS[0])
+    talk.receive(TEXTS[0])
     assert talk.next[1] == "heuristic"
     talk.call()
-    talk.hear(TEXTS[0])
+    talk.receive(TEXTS[0])
     talk.tracker.next_prompt.set_server_count(777)
     assert talk.next == (777, "server_counted")
 
 
 def test_a_new_prefix_or_summary_makes_the_next_prompt_projected() -> None:
     talk = talked()
-    talk.hear(TEXTS[0])
+    talk.receive(TEXTS[0])
     talk.history.pins.append(Pin("p", "Never delete a file without asking."))
     talk.tracker.next_prompt.describe_prefix(SYSTEM, "")
     assert talk.next[1] == "projected"
@@ -133,7 +133,7 @@ def test_a_new_prefix_or_summary_makes_the_next_prompt_projected() -> None:
 
 def test_counted_items_are_never_labelled_exact() -> None:
     talk = talked()
-    item = talk.hear(TEXTS[0])
+    item = talk.receive(TEXTS[0])
     assert talk.tracker.ledger.price(item.seq, item.seq).basis == "projected"
     assert {part.basis for part in talk.tracker.report().breakdown or () if part.part == "unsent"} == {"projected"}
 
@@ -143,7 +143,7 @@ def test_counts_of_a_wrong_tokenizer_are_not_trusted(off: float) -> None:
     talk = talked(12, times=6, off=off)
     assert not talk.tracker.ledger.calibration.counts_fit
     assert talk.tracker.ledger.calibration.overhead_tokens == 4
-    talk.hear(TEXTS[1] * 6)
+    talk.receive(TEXTS[1] * 6)
     tokens, basis = talk.next
     assert basis == "projected"
     assert tokens == pytest.approx(talk.prompt, rel=0.03)
@@ -154,9 +154,9 @@ def test_counts_that_fit_again_are_trusted_again() -> None:
     assert not talk.tracker.ledger.calibration.counts_fit
     talk.off = 1.0
     for number in range(40):
-        talk.hear(TEXTS[number % 4])
+        talk.receive(TEXTS[number % 4])
         talk.call()
-    talk.hear(TEXTS[1])
+    talk.receive(TEXTS[1])
     assert talk.next == (talk.prompt, "tokenizer")
 
 

@@ -56,7 +56,7 @@ def test_items_added_since_leave_the_figure_and_grow_stale_messages() -> None:
     agent.turn(1_000)
     before = agent.report().next_prompt_tokens or 0
     for count in (1, 2, 3):
-        agent.hear()
+        agent.receive()
         assert agent.shown() == (1_000, "reported", None, 2 + count)
         assert agent.report().stale_messages == count
         assert breakdown_sum(agent.report()) == 1_000
@@ -67,7 +67,7 @@ def test_an_item_added_during_the_call_is_stale_but_the_reply_is_not() -> None:
     agent = Agent()
     agent.ask()
     sent = agent.history.last_seq
-    agent.hear()
+    agent.receive()
     agent.tracker.call_kept(
         used(1_000),
         call_id="c",
@@ -302,7 +302,7 @@ def test_forgetting_the_newest_entry_takes_the_reply_out_of_the_figure() -> None
 def test_forgetting_unsent_items_shrinks_only_the_next_prompt() -> None:
     agent = Agent()
     agent.turn(1_000)
-    item = agent.hear()
+    item = agent.receive()
     before = agent.report().next_prompt_tokens or 0
     outcome = agent.forget(item.seq, item.seq)
     assert (outcome.freed_tokens, agent.shown()[0]) == (0, 1_000)
@@ -436,7 +436,7 @@ def test_whatever_happens_the_breakdown_sums_and_nothing_is_negative(steps: list
                 agent.call(usage, calls=(f"c{number}",))
                 agent.observe("17 lines of output\n" * 30, f"c{number}")
             case "hear":
-                agent.hear()
+                agent.receive()
             case "forget oldest" if items:
                 prompt = max(50, prompt - 60)
                 agent.forget(items[0].seq, items[len(items) // 2].seq)

@@ -8,7 +8,7 @@ from tests.support.accounted import SYSTEM, Agent, breakdown_sum, restarted, use
 def test_a_restarted_process_knows_only_last_reported() -> None:
     agent = Agent()
     agent.turn(1_000)
-    agent.hear()
+    agent.receive()
     again = restarted(agent)
     assert again.shown() == (None, "unknown", "restarted", 3)
     report = again.report()
@@ -29,7 +29,7 @@ def test_a_restart_projects_the_next_prompt_from_the_last_report() -> None:
     for total in (900, 1_500, 2_200):
         agent.turn(total)
     agent.forget(0, 1)
-    agent.hear()
+    agent.receive()
     predicted = agent.tracker.next_prompt.tokens
     again = restarted(restarted(agent))
     assert again.tracker.next_prompt.tokens == predicted

@@ -96,13 +96,13 @@ def kept(moment: Moment) -> None:
     moment.turn(2_400)
 
 
-def heard(moment: Moment) -> None:
+def received(moment: Moment) -> None:
     kept(moment)
     moment.ask()
 
 
 def failed(moment: Moment) -> None:
-    heard(moment)  # a call that failed or was cut is not told to the tracker
+    received(moment)  # a call that failed or was cut is not told to the tracker
 
 
 def unreported(moment: Moment) -> None:
@@ -154,7 +154,7 @@ ROWS: list[Any] = [
     # moment, tokens, basis, reason, stale messages, messages, keys
     pytest.param(joined, None, "unknown", "no_call_yet", 0, 0, ALWAYS | {"reason"} | NEXT, id="joined, no call yet"),
     pytest.param(kept, 2_400, "reported", None, 0, 4, SHOWN, id="main call kept, usage seen"),
-    pytest.param(heard, 2_400, "reported", None, 1, 5, SHOWN, id="items added since"),
+    pytest.param(received, 2_400, "reported", None, 1, 5, SHOWN, id="items added since"),
     pytest.param(failed, 2_400, "reported", None, 1, 5, SHOWN, id="a call failed or was cut"),
     pytest.param(
         unreported,
@@ -260,7 +260,7 @@ def used(prompt: int, completion: int, total: int) -> Usage:
     return Usage(prompt, completion, total)
 
 
-def told(tracker: Tracker, usage: Usage | None) -> None:
+def reported(tracker: Tracker, usage: Usage | None) -> None:
     tracker.call_kept(usage, call_id="c", at="t", last_seq=-1, revision=0, served_model="m", fingerprint="f")
 
 
@@ -270,16 +270,16 @@ def reference(window: int = 128_000) -> Tracker:
 
 def test_m1_a_report_replaces_the_one_before_it() -> None:
     tracker = reference()
-    told(tracker, used(50, 10, 60))
+    reported(tracker, used(50, 10, 60))
     assert tracker.tokens == 60
-    told(tracker, used(70, 12, 82))
+    reported(tracker, used(70, 12, 82))
     assert tracker.tokens == 82
 
 
 def test_m2_m3_a_call_without_usage_keeps_last_reported_only() -> None:
     tracker = reference()
-    told(tracker, used(70, 12, 82))
-    told(tracker, None)
+    reported(tracker, used(70, 12, 82))
+    reported(tracker, None)
     assert tracker.tokens is None
     assert tracker.measurement.last_reported is not None
     assert tracker.measurement.last_reported.tokens == 82
@@ -288,14 +288,14 @@ def test_m2_m3_a_call_without_usage_keeps_last_reported_only() -> None:
 @pytest.mark.parametrize(("total", "announced"), [(115_199, False), (115_200, True)], ids=["M4 below", "M4"])
 def test_near_limit_is_announced_at_nine_tenths(total: int, announced: bool) -> None:
     tracker = reference()
-    told(tracker, used(total - 100, 100, total))
+    reported(tracker, used(total - 100, 100, total))
     assert (NearLimitAction() in tracker.decide("after_call", 0.0).actions) is announced
     assert tracker.status("near_limit").tokens == total
 
 
 def test_m7_a_smaller_window_announces_at_once() -> None:
     tracker = reference()
-    told(tracker, used(18_400, 100, 18_500))
+    reported(tracker, used(18_400, 100, 18_500))
     assert tracker.decide("after_call", 0.0).actions == ()
     tracker.window_changed(Window(20_000, "loaded"))
     assert tracker.decide("after_call", 1.0).actions == (NearLimitAction(),)
@@ -305,7 +305,7 @@ def test_m8_a_compaction_that_frees_nothing_is_tried_once() -> None:
     tracker = reference()
     tried = []
     for seconds in (0.0, 1.0, 2.0):
-        told(tracker, used(124_900, 100, 125_000))
+        reported(tracker, used(124_900, 100, 125_000))
         wanted = any(isinstance(action, CompactAction) for action in tracker.decide("after_call", seconds).actions)
         tried.append(wanted)
         if wanted:
@@ -331,7 +331,7 @@ def test_usage_is_taken_wherever_it_comes(chunks: list[dict[str, int] | None], t
 
 def test_m15_a_clear_leaves_no_figure_and_no_messages() -> None:
     tracker = reference()
-    told(tracker, used(99_000, 1_000, 100_000))
+    reported(tracker, used(99_000, 1_000, 100_000))
     tracker.history.clear()
     tracker.cleared()
     status = tracker.status("cleared:x")
@@ -342,7 +342,7 @@ def test_tool_calls_of_a_reply_do_not_change_its_figure() -> None:
     tracker = reference()
     tracker.history.begin_turn()
     tracker.item_added(tracker.history.append("user", "Look.", id="u", at="t"))
-    told(tracker, used(500, 40, 540))
+    reported(tracker, used(500, 40, 540))
     calls = (ToolCall("c", "read", '{"path": "a"}'),)
     tracker.reply_added(tracker.history.append("assistant", "", id="a", at="t", tool_calls=calls, known_tokens=40))
     assert tracker.tokens == 540

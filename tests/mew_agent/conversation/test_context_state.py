@@ -117,10 +117,10 @@ async def test_a_stored_session_continues(talking: Talking, text: Callable[[int]
 
 
 async def test_a_reply_reaches_the_listener_as_it_is_stored(talking: Talking) -> None:
-    heard: list[ModelEvent] = []
+    received: list[ModelEvent] = []
 
     async def listen(event: ModelEvent) -> None:
-        heard.append(event)
+        received.append(event)
 
     async with talking() as talk:
         conversation = talk.conversation
@@ -130,8 +130,8 @@ async def test_a_reply_reaches_the_listener_as_it_is_stored(talking: Talking) ->
         async def nothing_to_prepare() -> None: ...
 
         reply = await conversation.call(listen, nothing_to_prepare)
-        assert any(isinstance(event, TextDelta) for event in heard)
-        assert heard[-1] == reply
+        assert any(isinstance(event, TextDelta) for event in received)
+        assert received[-1] == reply
 
 
 async def test_every_added_item_emits_an_event(talking: Talking) -> None:

@@ -185,9 +185,9 @@ async def test_new_tools_count_between_calls_only(talking: Talking) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(talk.turn, "A short thought.")
             await talk.server.wait_until(lambda: bool(talk.server.requests) and talk.server.requests[0].chunks_sent > 0)
-            asked = next_prompt_tokens(talk)
+            requested = next_prompt_tokens(talk)
             talk.tools = (TOOL,)
-            assert next_prompt_tokens(talk) == asked
+            assert next_prompt_tokens(talk) == requested
         await talk.turn("And another.")
         assert talk.now.context is not None
         assert talk.now.context.basis == "reported"

@@ -281,8 +281,8 @@ async def test_a_new_reminder_makes_prices_projected(talking: Talking, text: Cal
         assert ledger.price(items[1].seq, items[2].seq).basis == "exact"
         talk.conversation.state.reminders.add(text(40), at="t")
         await talk.turn(text(60))
-        asked = talk.conversation.history.items[6]
-        assert ledger.price(asked.seq - 1, asked.seq).basis == "projected"
+        requested = talk.conversation.history.items[6]
+        assert ledger.price(requested.seq - 1, requested.seq).basis == "projected"
         predicted = talk.conversation.tracker.drift
         assert predicted is not None
         assert abs(predicted.tokens) <= 30

@@ -20,7 +20,7 @@ from mew_agent.openai_api.app import create_app, serve_app
 from mew_agent.openai_api.chat_participant import ChatParticipant
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import ScriptedReply, ScriptedToolCall
-from tests.mew_agent.conftest import PATIENCE_SECONDS, Ear
+from tests.mew_agent.conftest import PATIENCE_SECONDS, EnvelopeRecorder
 from tests.mew_agent.openai_api.conftest import KEY, ChatStaged, content, reasoning
 
 Connected = Callable[..., ChatParticipant]
@@ -48,7 +48,7 @@ async def test_each_agent_is_a_model_with_its_window(chat: ChatStaged) -> None:
 async def test_a_whole_answer_carries_the_usage_of_the_provider(chat: ChatStaged) -> None:
     async with chat(cached_tokens=8, reasoning_tokens=5) as built:
         answer = await built.ask(ASK)
-        answered = await built.stage.ear.first("coder", "chat")
+        answered = await built.stage.recorder.first("coder", "chat")
         request = built.stage.main_requests[-1]
         report = built.stage.reported[-1]
     assert answer.choices[0].message.content == answered.body["text"]
@@ -68,7 +68,7 @@ async def test_a_whole_answer_carries_the_usage_of_the_provider(chat: ChatStaged
 async def test_a_stream_starts_with_the_role_and_ends_with_usage(chat: ChatStaged) -> None:
     async with chat(chunk_delay_seconds=0.005) as built:
         chunks = await built.stream(ASK, stream_options={"include_usage": True})
-        answered = await built.stage.ear.first("coder", "chat")
+        answered = await built.stage.recorder.first("coder", "chat")
         report = built.stage.reported[-1]
     assert chunks[0].choices[0].delta.role == "assistant"
     assert content(chunks) == answered.body["text"]
@@ -102,7 +102,7 @@ async def test_unreported_usage_is_null(chat: ChatStaged) -> None:
 async def test_reasoning_is_separate_from_the_answer(chat: ChatStaged) -> None:
     async with chat(visible_reasoning="The pier comes first, then the gauge.") as built:
         chunks = await built.stream(ASK)
-        answered = await built.stage.ear.first("coder", "chat")
+        answered = await built.stage.recorder.first("coder", "chat")
     assert "The pier comes first" in reasoning(chunks)
     assert content(chunks) == answered.body["text"]
 
@@ -124,7 +124,7 @@ async def test_text_before_a_tool_call_is_reasoning(chat: ChatStaged) -> None:
 async def test_an_agent_without_a_reasoning_stream_answers_whole(chat: ChatStaged) -> None:
     async with chat(name="mute") as built:
         chunks = await built.stream(ASK, model="mute")
-        answered = await built.stage.ear.first("mute", "chat")
+        answered = await built.stage.recorder.first("mute", "chat")
     pieces = [chunk for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
     assert len(pieces) == 1
     assert content(chunks) == answered.body["text"]
@@ -135,7 +135,7 @@ async def test_a_compaction_notice_precedes_the_answer(chat: ChatStaged, text: C
         for _ in range(4):
             await built.ask(text(450))
         chunks = await built.stream(text(700), stream_options={"include_usage": True})
-        answered = [str(e.body["text"]) for e in built.stage.ear.of("coder", "chat")]
+        answered = [str(e.body["text"]) for e in built.stage.recorder.sent_by("coder", "chat")]
         done = next(s for s in built.stage.statuses if s["status"] == "compacted")
         requests = len(built.stage.summary_requests)
     whole = content(chunks)
@@ -177,7 +177,7 @@ async def test_notices_may_be_reasoning_or_omitted(place: str, chat: ChatStaged,
         for _ in range(4):
             await built.ask(text(450))
         chunks = await built.stream(text(700))
-        answered = [str(e.body["text"]) for e in built.stage.ear.of("coder", "chat")]
+        answered = [str(e.body["text"]) for e in built.stage.recorder.sent_by("coder", "chat")]
     assert content(chunks) == answered[-1]
     assert ("> compacting" in reasoning(chunks)) is (place == "reasoning")
 
@@ -189,7 +189,7 @@ async def test_a_compaction_between_requests_is_reported_with_the_next(
         for _ in range(4):
             await built.ask(text(200))
         done = await built.stage.ada.compact("coder")
-        await built.stage.ear.until(lambda: "compacted" in built.stage.ear.words("coder"))
+        await built.stage.recorder.until(lambda: "compacted" in built.stage.recorder.words("coder"))
         chunks = await built.stream(ASK)
         again = await built.stream(ASK)
     assert content(chunks).startswith(f"> meanwhile: freed {done.freed_tokens:,} tokens; now ")
@@ -248,7 +248,7 @@ async def test_a_client_that_disconnects_cancels_the_turn(chat: ChatStaged) -> N
             if chunk.choices and chunk.choices[0].delta.content:
                 break
         await stream.close()
-        conclusion = await built.stage.ear.first("coder", "reasoning/conclusion", cancelled=True)
+        conclusion = await built.stage.recorder.first("coder", "reasoning/conclusion", cancelled=True)
         server = built.stage.server
         with anyio.fail_after(PATIENCE_SECONDS):
             await server.wait_until(lambda: server.requests[0].is_disconnected)
@@ -261,16 +261,16 @@ async def test_a_queued_request_is_dropped_when_its_client_disconnects(chat: Cha
     async with chat(chunk_delay_seconds=0.03) as built:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(built.ask, ASK)
-            await built.stage.ear.first("coder", "reasoning/start")
+            await built.stage.recorder.first("coder", "reasoning/start")
             with anyio.move_on_after(PATIENCE_SECONDS) as second:
 
                 async def leave_when_queued() -> None:
-                    await built.stage.ear.first("coder", "chat/acknowledge", status="queued")
+                    await built.stage.recorder.first("coder", "chat/acknowledge", status="queued")
                     second.cancel()
 
                 tasks.start_soon(leave_when_queued)
                 await built.ask("The forgotten question")
-        await built.stage.ear.first("bob", "chat/cancel")
+        await built.stage.recorder.first("bob", "chat/cancel")
         await built.ask("The third question")
         prompts = json.dumps([request.body for request in built.stage.main_requests])
     assert "The third question" in prompts
@@ -288,9 +288,11 @@ async def test_concurrent_requests_get_their_own_answers(chat: ChatStaged) -> No
         async with anyio.create_task_group() as tasks:
             for message in messages:
                 tasks.start_soon(ask, message)
-        ear = built.stage.ear
-        asked = {str(e.body["text"]): e for e in ear.of("bob", "chat")}
-        answered = {text: str((await ear.first("coder", "chat", about=e)).body["text"]) for text, e in asked.items()}
+        recorder = built.stage.recorder
+        requested = {str(e.body["text"]): e for e in recorder.sent_by("bob", "chat")}
+        answered = {
+            text: str((await recorder.first("coder", "chat", about=e)).body["text"]) for text, e in requested.items()
+        }
     assert len(set(answers.values())) == len(messages)
     assert answers == answered
 
@@ -331,10 +333,10 @@ async def test_a_silent_agent_times_out_without_a_retry(chat: ChatStaged, joined
     ):
         with pytest.raises(InternalServerError, match=r"showed no activity for 0\.2 seconds") as caught:
             await built.ask("Anybody?", model="writer")
-        await built.stage.ear.first("bob", "chat/cancel")
-        asked = built.stage.ear.of("bob", "chat")
+        await built.stage.recorder.first("bob", "chat/cancel")
+        requested = built.stage.recorder.sent_by("bob", "chat")
     assert caught.value.status_code == 504
-    assert len(asked) == 1
+    assert len(requested) == 1
 
 
 async def test_a_waiting_stream_sends_keep_alive_lines(chat: ChatStaged) -> None:
@@ -362,18 +364,18 @@ async def test_background_prompts_of_clients_are_answered_locally(chat: ChatStag
     async with chat() as built:
         title = await built.ask(TITLE_PROMPT)
         streamed = await built.stream(TITLE_PROMPT)
-        asked = list(built.stage.main_requests)
+        requested = list(built.stage.main_requests)
     assert json.loads(title.choices[0].message.content)["title"].startswith("Why do tides differ")
     assert content(streamed) == title.choices[0].message.content
     assert title.usage is None
-    assert not asked
+    assert not requested
 
 
 async def test_background_prompts_reach_the_agent_if_configured(chat: ChatStaged) -> None:
     async with chat(app={"answer_background": False}) as built:
         await built.ask(TITLE_PROMPT)
-        asked = list(built.stage.main_requests)
-    assert len(asked) == 1
+        requested = list(built.stage.main_requests)
+    assert len(requested) == 1
 
 
 async def test_ignored_parameters_are_named_in_a_header(chat: ChatStaged) -> None:
@@ -436,7 +438,7 @@ async def test_stopping_ends_open_streams_with_an_error_event(
 ) -> None:
     lines: list[str] = []
     async with connected(configured=frozenset({"coder"})) as participant, joined("coder") as coder:
-        ear = Ear(coder)
+        recorder = EnvelopeRecorder(coder)
         stop = anyio.Event()
         async with anyio.create_task_group() as tasks, httpx2.AsyncClient(timeout=PATIENCE_SECONDS) as http:
             addresses: list[str] = []
@@ -455,9 +457,9 @@ async def test_stopping_ends_open_streams_with_an_error_event(
             headers = {"authorization": f"Bearer {KEY}"}
             url = f"{addresses[0]}/chat/completions"
             async with http.stream("POST", url, json=body, headers=headers) as response:
-                await ear.first("bob", "chat")
+                await recorder.first("bob", "chat")
                 stop.set()
                 lines = [line async for line in response.aiter_lines()]
-        await ear.first("bob", "chat/cancel")
+        await recorder.first("bob", "chat/cancel")
     assert '"code":"closing"' in lines[-4]
     assert lines[-2:] == ["data: [DONE]", ""] or lines[-1] == "data: [DONE]"

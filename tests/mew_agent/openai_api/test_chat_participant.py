@@ -15,7 +15,7 @@ from mew_agent.openai_api.format import OpenAIApiError
 from mew_agent.participant.answers.builder import Writing
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.participant import Participant
-from tests.mew_agent.conftest import PATIENCE_SECONDS, Ear, Staged
+from tests.mew_agent.conftest import PATIENCE_SECONDS, EnvelopeRecorder, Staged
 from tests.mew_agent.openai_api.conftest import knows
 
 Joined = Callable[..., Participant]
@@ -72,25 +72,25 @@ async def test_an_agent_that_reports_only_when_asked_is_asked(connected: Connect
 async def test_a_request_reaches_the_agent_and_returns_its_chat(connected: Connected, joined: Joined) -> None:
     async with connected(configured=frozenset({"coder"})) as bob, joined("coder") as coder:
         await until(lambda: "coder" in bob.peers)
-        ear = Ear(coder)
+        recorder = EnvelopeRecorder(coder)
         async with bob.open_exchange("coder", "Hello?") as exchange:
-            chat = await ear.first("bob", "chat")
+            chat = await recorder.first("bob", "chat")
             assert chat.to == ("coder",)
             await coder.chat("Hello.", to="bob", correlation_id=(chat.id,))
             assert await answer_of(exchange) == "Hello."
         await coder.chat("And more.", to="bob", correlation_id=(chat.id,))
-        assert not ear.of("bob", "chat/cancel")
+        assert not recorder.sent_by("bob", "chat/cancel")
 
 
 async def test_leaving_before_the_turn_starts_still_cancels_it(connected: Connected, joined: Joined) -> None:
     async with connected(configured=frozenset({"coder"})) as bob, joined("coder") as coder:
         await until(lambda: "coder" in bob.peers)
-        ear = Ear(coder)
+        recorder = EnvelopeRecorder(coder)
         async with bob.open_exchange("coder", "Hello?"):
-            chat = await ear.first("bob", "chat")
-        await ear.first("bob", "chat/cancel", about=chat)
+            chat = await recorder.first("bob", "chat")
+        await recorder.first("bob", "chat/cancel", about=chat)
         start = await coder.send("reasoning/start", {"input": "Hello?"}, correlation_id=(chat.id,))
-        cancel = await ear.first("bob", "reasoning/cancel")
+        cancel = await recorder.first("bob", "reasoning/cancel")
     assert cancel.context == start.id
 
 
@@ -160,13 +160,13 @@ async def test_a_gateway_restart_ends_open_requests_only(space: SpaceConfig, tok
         coder = Participant(first.ws_url, space="demo", id="coder", token=first.token_of("coder"))
         options = ChatOptions(configured=frozenset({"coder"}))
         bob = ChatParticipant(first.ws_url, space="demo", person="bob", token=first.token_of("bob"), options=options)
-        ear = Ear(coder)
+        recorder = EnvelopeRecorder(coder)
         async with coder, bob:
             await until(lambda: "coder" in bob.peers)
 
             async def ask_while_it_restarts() -> None:
                 async with bob.open_exchange("coder", "Before?") as exchange:
-                    await ear.first("bob", "chat", text="Before?")
+                    await recorder.first("bob", "chat", text="Before?")
                     stop.set()
                     await until(lambda: not bob.is_joined and not coder.is_joined)
                     await gateways.start(host, first.port, again)
@@ -176,7 +176,7 @@ async def test_a_gateway_restart_ends_open_requests_only(space: SpaceConfig, tok
                 await ask_while_it_restarts()
             await until(lambda: bob.is_joined and "coder" in bob.peers)
             async with bob.open_exchange("coder", "After?") as second:
-                chat = await ear.first("bob", "chat", text="After?")
+                chat = await recorder.first("bob", "chat", text="After?")
                 await coder.chat("Yes.", to="bob", correlation_id=(chat.id,))
                 assert await answer_of(second) == "Yes."
         again.set()

@@ -18,7 +18,7 @@ Staged = Callable[..., Any]
 
 def kinds_about(stage: Any, sent: Any) -> list[tuple[str, str, tuple[str, ...]]]:
     """The agent's envelopes about another: kind, status word, addressees."""
-    return [(e.kind, str(e.body.get("status")), e.addressees) for e in stage.ear.of("coder", about=sent)]
+    return [(e.kind, str(e.body.get("status")), e.addressees) for e in stage.recorder.sent_by("coder", about=sent)]
 
 
 async def test_compact_is_answered_between_two_statuses(stage: Staged, text: Callable[[int], str]) -> None:
@@ -26,13 +26,13 @@ async def test_compact_is_answered_between_two_statuses(stage: Staged, text: Cal
         for _ in range(4):
             await s.ask(text(150))
         sent = await s.control("compact", {"reason": "long review ahead"})
-        await s.ear.first("coder", "participant/status", about=sent, status="compacted")
+        await s.recorder.first("coder", "participant/status", about=sent, status="compacted")
         assert kinds_about(s, sent) == [
             ("participant/status", "compacting", ()),
             ("participant/compact-done", "compacted", ("ada",)),
             ("participant/status", "compacted", ()),
         ]
-        done = s.ear.of("coder", "participant/compact-done")[0].body
+        done = s.recorder.sent_by("coder", "participant/compact-done")[0].body
         status = s.statuses[-1]
         assert done["skipped"] is False
         assert done["freed_tokens"] == status["context"]["last_compaction"]["freed_tokens"]
@@ -47,9 +47,9 @@ async def test_a_skipped_compaction_is_answered_in_the_same_order(
     async with stage() as s:
         await s.ask("One.")
         sent = await s.control("compact", payload)
-        await s.ear.first("coder", "participant/status", about=sent, status="compacted")
+        await s.recorder.first("coder", "participant/status", about=sent, status="compacted")
         assert [word for _, word, _ in kinds_about(s, sent)] == ["compacting", "skipped", "compacted"]
-        assert s.ear.of("coder", "participant/compact-done")[0].body["reason"] == reason
+        assert s.recorder.sent_by("coder", "participant/compact-done")[0].body["reason"] == reason
 
 
 @pytest.mark.parametrize("behaviour", ["fail", "empty"])
@@ -61,7 +61,7 @@ async def test_a_failed_compaction_is_answered_and_announced(
             await s.ask(text(150))
         before = await s.status()
         sent = await s.control("compact")
-        await s.ear.until(lambda: len(s.ear.of("coder", about=sent)) == 3)
+        await s.recorder.until(lambda: len(s.recorder.sent_by("coder", about=sent)) == 3)
         words = [word for _, word, _ in kinds_about(s, sent)]
         assert words[:2] == ["compacting", "skipped"]
         assert words[2].startswith("compaction_failed:")
@@ -75,11 +75,11 @@ async def test_a_second_compact_while_one_runs_is_answered_at_once(stage: Staged
         for _ in range(4):
             await s.ask(text(150))
         first, second = await s.control("compact"), await s.control("compact")
-        await s.ear.first("coder", "participant/status", about=first, status="compacted")
-        await s.ear.until(lambda: bool(s.ear.of("coder", "participant/compact-done", about=second)))
-        answer = s.ear.of("coder", "participant/compact-done", about=second)[0]
+        await s.recorder.first("coder", "participant/status", about=first, status="compacted")
+        await s.recorder.until(lambda: bool(s.recorder.sent_by("coder", "participant/compact-done", about=second)))
+        answer = s.recorder.sent_by("coder", "participant/compact-done", about=second)[0]
         assert answer.body["reason"] == "compaction_in_progress"
-        assert "compacted" not in s.ear.words("coder", about=second), "it is not over for the first"
+        assert "compacted" not in s.recorder.words("coder", about=second), "it is not over for the first"
 
 
 async def test_forget_is_announced_before_and_after(stage: Staged) -> None:
@@ -87,8 +87,8 @@ async def test_forget_is_announced_before_and_after(stage: Staged) -> None:
         for question in ("One.", "Two."):
             await s.ask(question)
         sent = await s.control("forget", {"direction": "oldest", "entries": 2})
-        await s.ear.first("coder", "participant/status", about=sent, status="compacted")
-        assert s.ear.words("coder", about=sent) == ["compacting", "compacted"]
+        await s.recorder.first("coder", "participant/status", about=sent, status="compacted")
+        assert s.recorder.words("coder", about=sent) == ["compacting", "compacted"]
         assert s.statuses[-1]["messages_in_context"] == 2
         await s.control("forget", {"direction": "newest"})
         await s.ask("Three.")
@@ -101,7 +101,7 @@ async def test_a_clear_leaves_no_figure(stage: Staged, payload: dict[str, Any], 
     async with stage() as s:
         await s.ask("One.")
         sent = await s.control("clear", payload)
-        status = (await s.ear.first("coder", "participant/status", about=sent)).body
+        status = (await s.recorder.first("coder", "participant/status", about=sent)).body
         assert status["status"] == word
         assert status["messages_in_context"] == 0
         assert "tokens" not in status
@@ -113,7 +113,7 @@ async def test_a_restart_clears_and_announces_it(stage: Staged) -> None:
     async with stage() as s:
         await s.ask("One.")
         sent = await s.control("restart", {"mode": "soft", "reason": "x"})
-        status = (await s.ear.first("coder", "participant/status", about=sent)).body
+        status = (await s.recorder.first("coder", "participant/status", about=sent)).body
         assert (status["status"], status["messages_in_context"]) == ("restarted", 0)
         assert "tokens" not in status
         assert await s.ask("Two.")
@@ -122,24 +122,26 @@ async def test_a_restart_clears_and_announces_it(stage: Staged) -> None:
 async def test_a_restart_closes_the_agents_own_streams(stage: Staged) -> None:
     async with stage(chunk_delay_seconds=0.02) as s:
         await s.say("Think slowly about water.")
-        opening = await s.ear.first("gateway", "stream/open")
+        opening = await s.recorder.first("gateway", "stream/open")
         await s.server.wait_until(lambda: bool(s.server.requests) and s.server.requests[0].chunks_sent > 2)
         sent = await s.control("restart")
-        closed = await s.ear.first("coder", "stream/close")
+        closed = await s.recorder.first("coder", "stream/close")
         assert closed.body == {"stream_id": opening.body["stream_id"], "reason": "restart"}
-        await s.ear.first("coder", "participant/status", about=sent, status="restarted")
-        assert s.ear.heard.index(closed) < s.ear.heard.index(s.ear.of("coder", about=sent)[-1])
-        await s.ear.first("coder", "chat")
-        assert len(s.ear.of("coder", "stream/close")) == 1
+        await s.recorder.first("coder", "participant/status", about=sent, status="restarted")
+        assert s.recorder.received.index(closed) < s.recorder.received.index(
+            s.recorder.sent_by("coder", about=sent)[-1]
+        )
+        await s.recorder.first("coder", "chat")
+        assert len(s.recorder.sent_by("coder", "stream/close")) == 1
 
 
 @pytest.mark.parametrize(("payload", "word"), [({}, "shutting_down"), ({"reason": "night"}, "shutting_down:night")])
 async def test_a_shutdown_is_announced_before_leaving(stage: Staged, payload: dict[str, Any], word: str) -> None:
     async with stage() as s:
         sent = await s.control("shutdown", payload)
-        leave = await s.ear.first("system:gateway", "system/presence", event="leave")
+        leave = await s.recorder.first("system:gateway", "system/presence", event="leave")
         assert leave.body["participant"]["id"] == "coder"
-        assert s.ear.words("coder", about=sent) == [word]
+        assert s.recorder.words("coder", about=sent) == [word]
         with anyio.fail_after(10):
             await s.ended.wait()
 
@@ -160,14 +162,14 @@ async def test_a_shutdown_cancels_the_running_call(stage: Staged) -> None:
 async def test_a_pause_holds_answers_until_the_resume(stage: Staged) -> None:
     async with stage() as s:
         pause = await s.control("pause")
-        await s.ear.first("coder", "participant/status", about=pause, status="paused")
+        await s.recorder.first("coder", "participant/status", about=pause, status="paused")
         await s.say("Anybody there?")
         assert (await s.status())["status"] == "paused"
-        assert not s.ear.of("coder", "chat")
+        assert not s.recorder.sent_by("coder", "chat")
         assert not s.server.requests
         resume = await s.control("resume")
-        await s.ear.first("coder", "participant/status", about=resume, status="active")
-        await s.ear.first("coder", "chat")
+        await s.recorder.first("coder", "participant/status", about=resume, status="active")
+        await s.recorder.first("coder", "chat")
 
 
 async def test_a_pause_during_a_call_holds_its_answer(stage: Staged) -> None:
@@ -176,20 +178,21 @@ async def test_a_pause_during_a_call_holds_its_answer(stage: Staged) -> None:
         await s.server.wait_until(lambda: bool(s.server.requests) and s.server.requests[0].chunks_sent > 1)
         await s.control("pause")
         await s.server.wait_until(lambda: s.server.requests[0].is_complete)
-        await s.ear.until(lambda: bool(s.reported))
+        await s.recorder.until(lambda: bool(s.reported))
         assert s.reported[-1]["status"] == "paused"
         assert (await s.status())["status"] == "paused"
-        assert not s.ear.of("coder", "chat", "reasoning/conclusion")
+        assert not s.recorder.sent_by("coder", "chat", "reasoning/conclusion")
         await s.control("resume")
-        await s.ear.first("coder", "chat", about=question)
+        await s.recorder.first("coder", "chat", about=question)
 
 
 async def test_a_pause_with_a_timeout_ends_by_itself(stage: Staged) -> None:
     async with stage() as s:
         pause = await s.control("pause", {"timeout_seconds": 0.05})
-        await s.ear.first("coder", "participant/resume", about=pause)
+        await s.recorder.first("coder", "participant/resume", about=pause)
         said = [
-            (e.kind, e.body.get("status") or e.body.get("reason"), e.addressees) for e in s.ear.of("coder", about=pause)
+            (e.kind, e.body.get("status") or e.body.get("reason"), e.addressees)
+            for e in s.recorder.sent_by("coder", about=pause)
         ]
         assert said == [
             ("participant/status", "paused", ()),
@@ -203,10 +206,10 @@ async def test_a_newer_pause_replaces_the_older_ones_timeout(stage: Staged) -> N
     async with stage() as s:
         first = await s.control("pause", {"timeout_seconds": 0.05})
         second = await s.control("pause", {"timeout_seconds": 0.15})
-        await s.ear.first("coder", "participant/resume", about=second)
-        assert s.ear.words("coder", about=first) == ["paused"]
+        await s.recorder.first("coder", "participant/resume", about=second)
+        assert s.recorder.words("coder", about=first) == ["paused"]
         forever = await s.control("pause", {"timeout_seconds": 1e300})
-        await s.ear.first("coder", "participant/status", about=forever, status="paused")
+        await s.recorder.first("coder", "participant/status", about=forever, status="paused")
         assert (await s.status())["status"] == "paused"
         await s.control("resume")
         assert await s.ask("Back?")
@@ -215,7 +218,7 @@ async def test_a_newer_pause_replaces_the_older_ones_timeout(stage: Staged) -> N
 async def test_a_resume_without_a_pause_is_answered(stage: Staged) -> None:
     async with stage() as s:
         resume = await s.control("resume")
-        await s.ear.first("coder", "participant/status", about=resume, status="active")
+        await s.recorder.first("coder", "participant/status", about=resume, status="active")
 
 
 async def test_a_compaction_is_answered_while_paused(stage: Staged, text: Callable[[int], str]) -> None:
@@ -245,8 +248,8 @@ async def test_requested_fields_keep_their_qualifiers(stage: Staged) -> None:
 
         async def ask(*fields: str) -> dict[str, Any]:
             request = {"fields": list(fields)}
-            heard = await s.ada.ask("participant/request-status", request, to="coder", answer="participant/status")
-            return dict(heard.body)
+            received = await s.ada.ask("participant/request-status", request, to="coder", answer="participant/status")
+            return dict(received.body)
 
         whole = await s.status()
         tokens = await ask("tokens")
@@ -256,7 +259,7 @@ async def test_requested_fields_keep_their_qualifiers(stage: Staged) -> None:
         assert set(await ask("no such field")) == {"messages_in_context", "status"}
         assert (await ask("tokens", "context"))["context"] == whole["context"]
         # A peer that received partial statuses still knows the whole one.
-        await s.ear.until(lambda: len([e for e in s.ear.of("coder", "participant/status") if e.to]) == 5)
+        await s.recorder.until(lambda: len([e for e in s.recorder.sent_by("coder", "participant/status") if e.to]) == 5)
         assert s.ada.peers["coder"].context.tokens == whole["tokens"]
         assert s.ada.peers["coder"].context.level == "healthy"
 
@@ -283,18 +286,18 @@ async def test_controls_that_change_a_conversation_must_name_their_target(
         sent = await s.ada.send(f"participant/{kind}", {"direction": "oldest"}, to=to)
         status = await s.status()
         assert status["messages_in_context"] == 2
-        assert not s.ear.of("coder", about=sent)
+        assert not s.recorder.sent_by("coder", about=sent)
 
 
 @pytest.mark.parametrize(("kind", "word"), [("pause", "paused"), ("resume", "active"), ("request-status", "active")])
 async def test_pause_resume_and_request_status_may_be_broadcast(stage: Staged, kind: str, word: str) -> None:
     async with stage() as s:
         sent = await s.ada.send(f"participant/{kind}", {})
-        await s.ear.first("coder", "participant/status", about=sent, status=word)
+        await s.recorder.first("coder", "participant/status", about=sent, status=word)
         elsewhere = await s.ada.send(f"participant/{kind}", {}, to="bob")
         await s.control("resume")
         await s.status()
-        assert not s.ear.of("coder", about=elsewhere)
+        assert not s.recorder.sent_by("coder", about=elsewhere)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +319,7 @@ async def test_an_unreadable_control_is_refused_to_its_sender(
 ) -> None:
     async with stage() as s:
         sent = await s.control(kind, payload)
-        refusal = await s.ear.first("coder", "participant/status", about=sent)
+        refusal = await s.recorder.first("coder", "participant/status", about=sent)
         assert refusal.to == ("ada",)
         assert refusal.body["status"].startswith("refused:payload.")
         assert await s.ask("Still there?")
@@ -325,7 +328,7 @@ async def test_an_unreadable_control_is_refused_to_its_sender(
 async def test_an_unreadable_compact_is_answered(stage: Staged) -> None:
     async with stage() as s:
         sent = await s.control("compact", {"target_tokens": "small"})
-        answer = await s.ear.first("coder", "participant/compact-done", about=sent)
+        answer = await s.recorder.first("coder", "participant/compact-done", about=sent)
         assert answer.body["skipped"] is True
         assert "target_tokens" in answer.body["reason"]
 
@@ -337,8 +340,8 @@ async def test_controls_work_without_the_capability_to_answer(stage: Staged) -> 
         for kind in ("pause", "resume", "request-status", "compact", "clear"):
             await s.ada.send(f"participant/{kind}", {}, to="mute")
         await s.ada.send("participant/shutdown", {}, to="mute")
-        await s.ear.first("system:gateway", "system/presence", event="leave")
-        assert {e.kind for e in s.ear.of("mute")} == {"chat"}
+        await s.recorder.first("system:gateway", "system/presence", event="leave")
+        assert {e.kind for e in s.recorder.sent_by("mute")} == {"chat"}
 
 
 # -- controls during a call --------------------------------------------------------------------------------
@@ -352,11 +355,11 @@ async def test_a_compact_during_a_call_runs_after_the_call(stage: Staged, text: 
         question = await s.say(text(150))
         await s.server.wait_until(lambda: s.main_requests[-1].number == 5 and s.main_requests[-1].chunks_sent > 1)
         sent = await s.control("compact")
-        await s.ear.first("coder", "participant/status", about=sent, status="compacting")
+        await s.recorder.first("coder", "participant/status", about=sent, status="compacting")
         assert not s.main_requests[-1].is_complete
-        await s.ear.first("coder", "participant/compact-done", about=sent)
+        await s.recorder.first("coder", "participant/compact-done", about=sent)
         assert s.main_requests[-1].is_complete
-        await s.ear.first("coder", "chat", about=question)
+        await s.recorder.first("coder", "chat", about=question)
         assert len(s.main_requests) == 5
 
 
@@ -369,10 +372,10 @@ async def test_a_call_interrupted_by_a_control_is_repeated(stage: Staged, text: 
         await s.server.wait_until(lambda: s.main_requests[-1].number == 5 and s.main_requests[-1].chunks_sent > 0)
         s.server.change(chunk_delay_seconds=0.0)
         sent = await s.control("compact")
-        done = await s.ear.first("coder", "participant/compact-done", about=sent)
+        done = await s.recorder.first("coder", "participant/compact-done", about=sent)
         assert done.body["skipped"] is False
         assert s.server.requests[4].is_disconnected
-        await s.ear.first("coder", "chat", about=question)
+        await s.recorder.first("coder", "chat", about=question)
         assert "What now?" in str(s.main_requests[-1].body["messages"])
 
 
@@ -384,13 +387,13 @@ async def test_a_clear_during_a_turn_keeps_the_question(stage: Staged) -> None:
         await s.server.wait_until(lambda: len(s.main_requests) == 2 and s.main_requests[-1].chunks_sent > 0)
         s.server.change(chunk_delay_seconds=0.0)
         sent = await s.control("clear")
-        await s.ear.first("coder", "participant/status", about=sent, status="cleared")
-        await s.ear.first("coder", "chat", about=question)
-        asked = str(s.main_requests[-1].body["messages"])
-        assert "Something new?" in asked
-        assert "Something old." not in asked
+        await s.recorder.first("coder", "participant/status", about=sent, status="cleared")
+        await s.recorder.first("coder", "chat", about=question)
+        requested = str(s.main_requests[-1].body["messages"])
+        assert "Something new?" in requested
+        assert "Something old." not in requested
         assert s.reported[-1]["messages_in_context"] in (1, 2)
-        assert len(s.ear.of("coder", "reasoning/conclusion", about=question)) == 1
+        assert len(s.recorder.sent_by("coder", "reasoning/conclusion", about=question)) == 1
 
 
 async def test_a_question_interrupted_too_often_is_answered_with_the_reason(stage: Staged) -> None:
@@ -401,7 +404,7 @@ async def test_a_question_interrupted_too_often_is_answered_with_the_reason(stag
                 lambda number=number: len(s.main_requests) == number and s.main_requests[-1].chunks_sent > 0
             )
             await s.control("clear")
-        answer = await s.ear.first("coder", "chat", about=question)
+        answer = await s.recorder.first("coder", "chat", about=question)
         assert answer.body["text"] == "a control interrupted this call; please ask again."
 
 

@@ -12,7 +12,7 @@ from mew_protocol.envelope import Envelope
 from mew_agent.errors import PeerAbsent, PeerTimeout
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.catalog import METHOD_NOT_FOUND, RequestFailed
-from tests.mew_agent.conftest import Ear
+from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.peers import QUICK, space_of_peers, with_tools
 
 
@@ -21,12 +21,12 @@ class Shelf:
 
     def __init__(self, *pages: list[str], silent_for: int = 0, error: int | None = None) -> None:
         self.pages = list(pages)
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self._silent_for, self._error = silent_for, error
 
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        self.asked.append(method)
-        if len(self.asked) <= self._silent_for:
+        self.requested.append(method)
+        if len(self.requested) <= self._silent_for:
             await anyio.sleep_forever()
         if self._error is not None:
             raise RequestFailed(self._error, "no")
@@ -92,10 +92,10 @@ async def test_peer_without_tools_is_asked_once() -> None:
         me.discovery.pace = replace(QUICK, time_to_live_seconds=0.0)
         await until(lambda: names(me, "more") == [])
         await me.discovery.wait_for_first_answers(1.0)
-        assert shelf.asked == ["tools/list"]
+        assert shelf.requested == ["tools/list"]
         await me.discover("more")
-        told = ["tools/list", "resources/list", "resources/templates/list", "prompts/list"]
-        assert shelf.asked == ["tools/list", *told]
+        reported = ["tools/list", "resources/list", "resources/templates/list", "prompts/list"]
+        assert shelf.requested == ["tools/list", *reported]
 
 
 async def test_silent_peer_is_asked_a_limited_number_of_times() -> None:
@@ -107,7 +107,7 @@ async def test_silent_peer_is_asked_a_limited_number_of_times() -> None:
         join("asker", discover=True) as me,
     ):
         await until(lambda: names(me, "more") == ["late"])
-        await until(lambda: silent.asked == ["tools/list"] * 3)
+        await until(lambda: silent.requested == ["tools/list"] * 3)
         assert me.peers["tools"].tools is None
         with pytest.raises(PeerTimeout):
             await me.discover("tools")
@@ -144,7 +144,7 @@ async def test_peer_that_joins_again_is_asked_again() -> None:
 
 async def test_participant_asks_only_after_it_gets_the_capability() -> None:
     async with space_of_peers() as (_, join), join("ada") as ada, join("more", offers=Shelf(["x"])):
-        ear = Ear(ada)
+        recorder = EnvelopeRecorder(ada)
         async with join("mute", discover=True) as me:
             with anyio.fail_after(20):
                 await me.discovery.wait_for_first_answers(60.0)
@@ -152,12 +152,12 @@ async def test_participant_asks_only_after_it_gets_the_capability() -> None:
             granted = {"recipient": "mute", "capabilities": [{"kind": "mcp/request"}]}
             await ada.send("capability/grant", granted, to="mute")
             await until(lambda: names(me, "more") == ["x"])
-        assert not ear.of("mute", "mcp/proposal")
+        assert not recorder.sent_by("mute", "mcp/proposal")
 
 
 async def test_participant_that_may_only_propose_proposes_once_to_each_peer() -> None:
     async with space_of_peers() as (_, join), join("ada") as ada, join("more", offers=Shelf(["x"])):
-        ear = Ear(ada)
+        recorder = EnvelopeRecorder(ada)
 
         @ada.on("mcp/proposal")
         async def decide(proposal: Envelope) -> None:
@@ -169,7 +169,7 @@ async def test_participant_that_may_only_propose_proposes_once_to_each_peer() ->
         async with join("proposer", discover=True) as me:
             await until(lambda: names(me, "more") == ["x"])
             await me.discovery.wait_for_first_answers(5.0)
-        assert sorted(p.addressees[0] for p in ear.of("proposer", "mcp/proposal")) == ["ada", "more"]
+        assert sorted(p.addressees[0] for p in recorder.sent_by("proposer", "mcp/proposal")) == ["ada", "more"]
 
 
 # -- few requests ---------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def crowd(count: int) -> str:
 async def test_list_sent_to_another_participant_is_not_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("random.random", lambda: 1.0)  # all but the first wait long enough to receive its answer
     async with space_of_peers(crowd(7)) as (_, join), join("ada") as ada, contextlib.AsyncExitStack() as stack:
-        ear = Ear(ada)
+        recorder = EnvelopeRecorder(ada)
         members = [await stack.enter_async_context(join(f"p{number}", discover=True)) for number in range(6)]
         await until(lambda: all(len(one.peers) == 6 for one in members))
         for number, one in enumerate(members):
@@ -195,9 +195,11 @@ async def test_list_sent_to_another_participant_is_not_requested_again(monkeypat
             await until(lambda: all(names(one, "p6") == ["one", "two"] for one in members))
             for one in members:
                 await one.discovery.wait_for_first_answers(5.0)
-        assert shelf.asked == ["tools/list"]
-        asked = [r for number in range(6) for r in ear.of(f"p{number}", "mcp/request") if r.addressees == ("p6",)]
-        assert [(r.sender, r.body["method"]) for r in asked] == [("p0", "tools/list")]
+        assert shelf.requested == ["tools/list"]
+        requested = [
+            r for number in range(6) for r in recorder.sent_by(f"p{number}", "mcp/request") if r.addressees == ("p6",)
+        ]
+        assert [(r.sender, r.body["method"]) for r in requested] == [("p0", "tools/list")]
 
 
 async def test_one_page_sent_to_another_participant_is_not_the_list() -> None:
@@ -214,15 +216,15 @@ async def test_third_participant_cannot_answer_for_a_peer() -> None:
     async with space_of_peers() as (_, join), join("asker", discover=True) as me, join("ada") as ada:
         me.discovery.pace = replace(QUICK, stagger_seconds=0.2)
         shelf = Shelf(["true"])
-        heard: list[list[str] | None] = []
-        me.on("mcp/response")(_noting(lambda: heard.append(names(me, "more"))))
+        received: list[list[str] | None] = []
+        me.on("mcp/response")(_noting(lambda: received.append(names(me, "more"))))
         async with join("more", offers=shelf), join("bob") as bob:
             await until(lambda: {"more", "bob"} <= set(ada.peers))
             request = await ada.send("mcp/request", {"method": "tools/list"}, to="more")
             forged = {"result": {"tools": [{"name": "forged"}]}}
             await bob.send("mcp/response", forged, to="ada", correlation_id=(request.id,))
             await until(lambda: names(me, "more") == ["true"])
-        assert ["forged"] not in heard
+        assert ["forged"] not in received
 
 
 def _noting(note: Callable[[], None]) -> Callable[[Envelope], Awaitable[None]]:
@@ -234,7 +236,7 @@ def _noting(note: Callable[[], None]) -> Callable[[Envelope], Awaitable[None]]:
 
 async def test_resources_are_hinted_at_with_the_tools_and_listed_on_demand() -> None:
     async with space_of_peers() as (_, join), join("ada") as ada, join("asker", discover=True) as me:
-        ear = Ear(ada)
+        recorder = EnvelopeRecorder(ada)
         async with with_tools(join("tools")) as tools, join("more"):
 
             @tools.resource("notes://today")
@@ -249,7 +251,7 @@ async def test_resources_are_hinted_at_with_the_tools_and_listed_on_demand() -> 
 
             await until(lambda: me.discovery.with_resources() == ("tools",))
             assert resources(me, "tools") is None
-            assert not [one for one in ear.of("asker", "mcp/request") if one.body["method"] != "tools/list"]
+            assert not [one for one in recorder.sent_by("asker", "mcp/request") if one.body["method"] != "tools/list"]
             found = await me.discovery.resources("tools")
             assert [(one.uri, one.is_template) for one in found] == [("notes://today", False), ("notes://{day}", True)]
             assert resources(me, "tools") == [one.uri for one in found]

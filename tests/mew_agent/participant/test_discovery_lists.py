@@ -18,10 +18,10 @@ class Answering:
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
-        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+        self.requested: list[tuple[str, Mapping[str, Any]]] = []
 
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        self.asked.append((method, params))
+        self.requested.append((method, params))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -38,14 +38,14 @@ async def test_list_is_fetched_page_by_page() -> None:
     offers = Answering({"tools": [{"name": "a"}, {"name": "b"}], "nextCursor": "x"}, {"tools": [{"name": "c"}]})
     listing = await asked_for(offers)
     assert [tool.name for tool in listing.offers] == ["a", "b", "c"]
-    assert offers.asked == [("tools/list", {}), ("tools/list", {"cursor": "x"})]
+    assert offers.requested == [("tools/list", {}), ("tools/list", {"cursor": "x"})]
 
 
 async def test_endless_list_is_cut_after_the_last_permitted_page() -> None:
     class Endless(Answering):
         async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-            self.asked.append((method, params))
-            return {"tools": [{"name": str(len(self.asked))}], "nextCursor": str(len(self.asked))}
+            self.requested.append((method, params))
+            return {"tools": [{"name": str(len(self.requested))}], "nextCursor": str(len(self.requested))}
 
     assert len((await asked_for(Endless())).offers) == MAX_PAGES
 
@@ -53,7 +53,7 @@ async def test_endless_list_is_cut_after_the_last_permitted_page() -> None:
 async def test_page_that_points_to_itself_is_the_last() -> None:
     offers = Answering({"tools": [{"name": "a"}], "nextCursor": "x"})
     assert [tool.name for tool in (await asked_for(offers)).offers] == ["a"]
-    assert len(offers.asked) == 2
+    assert len(offers.requested) == 2
 
 
 async def test_list_may_come_without_a_key_or_under_another_key() -> None:
@@ -61,7 +61,7 @@ async def test_list_may_come_without_a_key_or_under_another_key() -> None:
     templates = Answering({"resourceTemplates": [{"uriTemplate": "x://{y}", "name": "y"}]})
     listing = await asked_for(templates, "resources", method="resources/templates/list", key="resourceTemplates")
     assert [resource.uri for resource in listing.offers] == ["x://{y}"]
-    assert templates.asked == [("resources/templates/list", {})]
+    assert templates.requested == [("resources/templates/list", {})]
 
 
 async def test_list_of_tools_names_the_other_lists() -> None:

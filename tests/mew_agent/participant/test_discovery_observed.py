@@ -19,9 +19,9 @@ def response(*about: str, sender: str = "sums", payload: Any = TOOLS) -> Envelop
     return Envelope.write("mcp/response", id="a", ts="t", sender=sender, payload=payload, correlation_id=about)
 
 
-def told(asked: Envelope, answered: Envelope) -> list[tuple[str, list[str], frozenset[str]]]:
+def reported(requested: Envelope, answered: Envelope) -> list[tuple[str, list[str], frozenset[str]]]:
     observed = ObservedListings()
-    observed.add_request(asked)
+    observed.add_request(requested)
     return [
         (peer, [tool.name for tool in listing.offers], listing.others)
         for peer, listing in observed.listings_in(answered)
@@ -29,11 +29,11 @@ def told(asked: Envelope, answered: Envelope) -> list[tuple[str, list[str], froz
 
 
 def test_response_to_another_participant_gives_the_peers_list() -> None:
-    assert told(request(), response("other", "r")) == [("sums", ["add"], frozenset({"resources"}))]
+    assert reported(request(), response("other", "r")) == [("sums", ["add"], frozenset({"resources"}))]
 
 
 @pytest.mark.parametrize(
-    ("asked", "answered"),
+    ("requested", "answered"),
     [
         pytest.param(request(), response("another"), id="another answer"),
         pytest.param(request(), response("r", sender="eve"), id="a stranger's answer"),
@@ -45,8 +45,8 @@ def test_response_to_another_participant_gives_the_peers_list() -> None:
         pytest.param(request(to=()), response("r"), id="asked of everybody"),
     ],
 )
-def test_incomplete_or_forged_lists_are_not_used(asked: Envelope, answered: Envelope) -> None:
-    assert told(asked, answered) == []
+def test_incomplete_or_forged_lists_are_not_used(requested: Envelope, answered: Envelope) -> None:
+    assert reported(requested, answered) == []
 
 
 def test_each_list_is_used_once_and_forged_ones_do_not_count() -> None:

@@ -91,10 +91,10 @@ def test_level_change_is_low_only_if_the_severity_rises(
 def test_chat_knows_its_addressees(
     to: tuple[str, ...], about: tuple[str, ...], is_to_me: bool, is_to_everybody: bool, is_answer: bool
 ) -> None:
-    (heard,) = told(envelope("chat", {"text": "hi"}, to=to, correlation_id=about))
-    assert isinstance(heard, ChatReceived)
-    assert (heard.text, heard.sender) == ("hi", "bob")
-    assert (heard.is_to_me, heard.is_to_everybody, heard.is_answer) == (is_to_me, is_to_everybody, is_answer)
+    (received,) = told(envelope("chat", {"text": "hi"}, to=to, correlation_id=about))
+    assert isinstance(received, ChatReceived)
+    assert (received.text, received.sender) == ("hi", "bob")
+    assert (received.is_to_me, received.is_to_everybody, received.is_answer) == (is_to_me, is_to_everybody, is_answer)
 
 
 @pytest.mark.parametrize(

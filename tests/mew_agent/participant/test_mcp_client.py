@@ -22,18 +22,18 @@ from mew_agent.participant.mcp_client import PendingProposal, Timeouts
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import NO_CHANGES
 from mew_agent.participant.requests import PendingRequest, PendingRequests
-from tests.mew_agent.conftest import Ear
+from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.peers import SOON, Join, space_of_peers, with_tools
 
 ADD = {"name": "add", "arguments": {"a": 2, "b": 3}}
 
 
 @asynccontextmanager
-async def scene(asker: str = "proposer") -> AsyncIterator[tuple[Participant, Participant, Ear, Join]]:
+async def scene(asker: str = "proposer") -> AsyncIterator[tuple[Participant, Participant, EnvelopeRecorder, Join]]:
     """The asking participant; `ada` with all capabilities and what she receives; and `tools`, which offers tools."""
     async with space_of_peers() as (_, join), join(asker) as me, join("ada") as ada, with_tools(join("tools")):
         await until(lambda: {"ada", "tools"} <= set(me.peers))
-        yield me, ada, Ear(ada), join
+        yield me, ada, EnvelopeRecorder(ada), join
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -54,22 +54,22 @@ def answering(peer: Participant, payload: dict[str, Any], *, to: str = "proposal
     """Answer each proposal, or each request, with this payload."""
 
     @peer.on(f"mcp/{to}")
-    async def answer(asked: Envelope) -> None:
-        if asked.sender != peer.id:
-            await peer.send("mcp/response", payload, to=asked.sender, correlation_id=(asked.id,))
+    async def answer(requested: Envelope) -> None:
+        if requested.sender != peer.id:
+            await peer.send("mcp/response", payload, to=requested.sender, correlation_id=(requested.id,))
 
 
 # -- requests ----------------------------------------------------------------------------------------------
 
 
 async def test_permitted_request_is_sent_directly() -> None:
-    async with scene("asker") as (me, _, ear, _join):
+    async with scene("asker") as (me, _, recorder, _join):
         result = await me.call_tool("tools", "add", {"a": 2, "b": 3})
         assert (result.text, result.is_error) == ("5", False)
-        request = await ear.first("asker", "mcp/request")
+        request = await recorder.first("asker", "mcp/request")
         assert request.to == ("tools",)
         assert request.body["jsonrpc"] == "2.0"
-        assert not ear.of("asker", "mcp/proposal")
+        assert not recorder.sent_by("asker", "mcp/proposal")
 
 
 async def test_failing_tool_has_an_error_result() -> None:
@@ -168,8 +168,8 @@ async def test_request_fails_at_once_when_its_peer_leaves() -> None:
                 failed.append(await outcome(lambda: me.call_tool("bob", "x")))
 
             tasks.start_soon(call)
-            heard = Ear(bob)
-            await heard.first("asker", "mcp/request")
+            received = EnvelopeRecorder(bob)
+            await received.first("asker", "mcp/request")
         assert isinstance(failed[0], PeerAbsent)
         assert failed[0].had_been_asked
 
@@ -203,7 +203,7 @@ participants:
 async def test_abandoned_request_is_cancelled_at_its_peer(reason: str) -> None:
     bench = _Bench()
     async with space_of_peers(NOTIFIERS) as (_, join), join("asker") as me, join("ada") as ada:
-        ear = Ear(ada)
+        recorder = EnvelopeRecorder(ada)
         async with join("tools", offers=bench):
             await until(lambda: "tools" in me.peers)
             if reason == "timeout":
@@ -214,45 +214,45 @@ async def test_abandoned_request_is_cancelled_at_its_peer(reason: str) -> None:
                     tasks.start_soon(me.call_tool, "tools", "add")
                     await bench.begun.wait()
                     tasks.cancel_scope.cancel()
-            request = await ear.first("asker", "mcp/request")
-            notice = await ear.first("asker", "mcp/notification", about=request)
+            request = await recorder.first("asker", "mcp/request")
+            notice = await recorder.first("asker", "mcp/notification", about=request)
             with anyio.fail_after(20):
                 await bench.stopped.wait()
             assert notice.addressees == ("tools",)
-            told = {"requestId": request.body["id"], "reason": reason}
-            assert dict(notice.body) == {"method": "notifications/cancelled", "params": told}
-        assert not ear.of("tools", "mcp/response")
+            reported = {"requestId": request.body["id"], "reason": reason}
+            assert dict(notice.body) == {"method": "notifications/cancelled", "params": reported}
+        assert not recorder.sent_by("tools", "mcp/response")
 
 
 async def test_participant_without_the_capability_sends_no_cancellation() -> None:
     bench = _Bench()
     async with space_of_peers(NOTIFIERS) as (_, join), join("silent") as me, join("ada") as ada:
-        ear = Ear(ada)
+        recorder = EnvelopeRecorder(ada)
         async with join("tools", offers=bench):
             await until(lambda: "tools" in me.peers)
             with pytest.raises(PeerTimeout):
                 await me.call_tool("tools", "add", timeouts=Timeouts(answer_seconds=0.1))
             assert not bench.stopped.is_set()
-        assert not ear.of("silent", "mcp/notification")
+        assert not recorder.sent_by("silent", "mcp/notification")
 
 
 async def test_answered_request_is_not_cancelled() -> None:
     async with space_of_peers(NOTIFIERS) as (_, join), join("asker") as me, join("ada") as ada:
-        ear = Ear(ada)
+        recorder = EnvelopeRecorder(ada)
         async with with_tools(join("tools")):
             await until(lambda: "tools" in me.peers)
             assert (await me.call_tool("tools", "where")).text == "tools"
             with pytest.raises(PeerFailed):
                 await me.request("tools", "nothing/known")
         await until(lambda: "tools" not in ada.peers)
-        assert not ear.of("asker", "mcp/notification")
+        assert not recorder.sent_by("asker", "mcp/notification")
 
 
 # -- proposals ---------------------------------------------------------------------------------------------
 
 
 async def test_proposal_is_answered_through_the_request_that_fulfils_it() -> None:
-    async with scene() as (me, ada, ear, _):
+    async with scene() as (me, ada, recorder, _):
 
         @ada.on("mcp/proposal")
         async def fulfil(proposal: Envelope) -> None:
@@ -260,9 +260,9 @@ async def test_proposal_is_answered_through_the_request_that_fulfils_it() -> Non
 
         result = await me.call_tool("tools", "add", {"a": 2, "b": 3})
         assert result.text == "5"
-        proposal = await ear.first("proposer", "mcp/proposal")
+        proposal = await recorder.first("proposer", "mcp/proposal")
         assert dict(proposal.body) == {"method": "tools/call", "params": ADD}
-        assert not ear.of("proposer", "mcp/withdraw")
+        assert not recorder.sent_by("proposer", "mcp/withdraw")
 
 
 async def test_proposed_peer_answers_itself_or_passes_a_result_on() -> None:
@@ -379,7 +379,7 @@ async def test_request_for_something_else_does_not_fulfil_a_proposal() -> None:
 
 
 async def test_rejection_names_its_sender_and_reason() -> None:
-    async with scene() as (me, ada, ear, _):
+    async with scene() as (me, ada, recorder, _):
 
         @ada.on("mcp/proposal")
         async def reject(proposal: Envelope) -> None:
@@ -387,7 +387,7 @@ async def test_rejection_names_its_sender_and_reason() -> None:
 
         with pytest.raises(Rejected, match="'ada' rejected the proposal of 'tools/call' to 'tools': unsafe"):
             await me.call_tool("tools", "add")
-        assert not ear.of("proposer", "mcp/withdraw")
+        assert not recorder.sent_by("proposer", "mcp/withdraw")
 
 
 async def test_rejection_after_the_fulfilment_is_ignored() -> None:
@@ -403,27 +403,27 @@ async def test_rejection_after_the_fulfilment_is_ignored() -> None:
 
 
 async def test_unfulfilled_proposal_is_withdrawn() -> None:
-    async with scene() as (me, _, ear, _join):
+    async with scene() as (me, _, recorder, _join):
         with pytest.raises(PeerTimeout, match="no participant fulfilled the proposal"):
             await me.call_tool("tools", "add", timeouts=Timeouts(decision_seconds=0.05))
-        proposal = await ear.first("proposer", "mcp/proposal")
-        withdrawn = await ear.first("proposer", "mcp/withdraw", about=proposal)
+        proposal = await recorder.first("proposer", "mcp/proposal")
+        withdrawn = await recorder.first("proposer", "mcp/withdraw", about=proposal)
         assert withdrawn.body["reason"] == "timeout"
 
 
 async def test_cancelled_caller_withdraws_its_proposal() -> None:
-    async with scene() as (me, _, ear, _join):
+    async with scene() as (me, _, recorder, _join):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(me.call_tool, "tools", "add")
-            proposal = await ear.first("proposer", "mcp/proposal")
+            proposal = await recorder.first("proposer", "mcp/proposal")
             tasks.cancel_scope.cancel()
-        withdrawn = await ear.first("proposer", "mcp/withdraw", about=proposal)
+        withdrawn = await recorder.first("proposer", "mcp/withdraw", about=proposal)
         assert withdrawn.body["reason"] == "no_longer_needed"
 
 
 async def test_proposal_fails_and_is_withdrawn_when_its_peer_leaves() -> None:
     async with space_of_peers() as (_, join), join("proposer") as me, join("ada") as ada:
-        ear, came = Ear(ada), list[Any]()
+        recorder, came = EnvelopeRecorder(ada), list[Any]()
 
         async def call() -> None:
             came.append(await outcome(lambda: me.call_tool("tools", "add")))
@@ -431,9 +431,9 @@ async def test_proposal_fails_and_is_withdrawn_when_its_peer_leaves() -> None:
         async with anyio.create_task_group() as tasks, join("tools"):
             await until(lambda: "tools" in me.peers)
             tasks.start_soon(call)
-            proposal = await ear.first("proposer", "mcp/proposal")
+            proposal = await recorder.first("proposer", "mcp/proposal")
         assert isinstance(came[0], PeerAbsent)
-        await ear.first("proposer", "mcp/withdraw", about=proposal)
+        await recorder.first("proposer", "mcp/withdraw", about=proposal)
 
 
 async def test_answer_timeout_starts_at_the_fulfilment() -> None:
@@ -445,34 +445,34 @@ async def test_answer_timeout_starts_at_the_fulfilment() -> None:
         async def fulfil(proposal: Envelope) -> None:
             await ada.send("mcp/request", proposal.payload, to="bob", correlation_id=(proposal.id,))
 
-        ear = Ear(ada)
+        recorder = EnvelopeRecorder(ada)
         with pytest.raises(PeerTimeout, match=r"within 0\.05 seconds$"):
             await me.request("bob", "tools/list", timeouts=Timeouts(answer_seconds=0.05, decision_seconds=30))
-        assert not ear.of("proposer", "mcp/withdraw")
+        assert not recorder.sent_by("proposer", "mcp/withdraw")
 
 
 async def test_new_grant_turns_proposals_into_requests() -> None:
-    async with scene() as (me, ada, ear, _):
+    async with scene() as (me, ada, recorder, _):
         granted = {"recipient": "proposer", "capabilities": [{"kind": "mcp/request"}]}
         await ada.send("capability/grant", granted, to="proposer")
         await until(lambda: me.mcp.may_request("tools", "tools/list"))
         await me.request("tools", "tools/list")
-        await ear.first("proposer", "mcp/request")
+        await recorder.first("proposer", "mcp/request")
         revoked = {"recipient": "proposer", "capabilities": [{"kind": "mcp/request"}]}
         await ada.send("capability/revoke", revoked, to="proposer")
         await until(lambda: not me.mcp.may_request("tools", "tools/list"))
         with pytest.raises(PeerTimeout):
             await me.request("tools", "tools/list", timeouts=SOON)
-        await ear.first("proposer", "mcp/proposal")
+        await recorder.first("proposer", "mcp/proposal")
 
 
 async def test_request_refused_by_the_gateway_becomes_a_proposal() -> None:
     """Some gateways do not announce a revocation; the first sign is the refusal."""
-    async with scene() as (me, ada, ear, _):
+    async with scene() as (me, ada, recorder, _):
         me.messenger.capabilities = ada.capabilities
         with pytest.raises(PeerTimeout, match="'mcp/proposal'"):
             await me.request("tools", "tools/list", timeouts=SOON)
-        await ear.first("proposer", "mcp/withdraw")
+        await recorder.first("proposer", "mcp/withdraw")
 
 
 async def test_unreadable_list_raises_bad_answer() -> None:

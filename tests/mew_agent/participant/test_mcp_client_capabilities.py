@@ -36,7 +36,7 @@ def test_capability_for_certain_arguments_covers_some_call(payload: dict[str, An
 
 
 @pytest.mark.parametrize(
-    ("pattern", "asked"),
+    ("pattern", "requested"),
     [
         ({"payload": {"params": {"name": "read", "arguments": PUBLIC}}}, call(name="write")),
         ({"payload": {"method": "resources/*", "params": {"arguments": PUBLIC}}}, call(name="read")),
@@ -45,8 +45,8 @@ def test_capability_for_certain_arguments_covers_some_call(payload: dict[str, An
         ({"payload": {"$.params.name": "read"}}, call(name="write")),
     ],
 )
-def test_other_conditions_of_a_capability_still_apply(pattern: dict[str, Any], asked: Envelope) -> None:
-    assert not ignoring_arguments([{"kind": "mcp/request", **pattern}]).allows(asked)
+def test_other_conditions_of_a_capability_still_apply(pattern: dict[str, Any], requested: Envelope) -> None:
+    assert not ignoring_arguments([{"kind": "mcp/request", **pattern}]).allows(requested)
 
 
 def test_capability_without_a_payload_is_unchanged() -> None:

@@ -47,7 +47,7 @@ def server_of(bench: Bench) -> McpServer:
     return McpServer(me.messenger, bench)
 
 
-async def answered(told: Envelope) -> tuple[dict[str, Any] | None, Bench]:
+async def answered(reported: Envelope) -> tuple[dict[str, Any] | None, Bench]:
     """The response to a request if `told` arrives while it is in progress."""
     bench = Bench()
     server = server_of(bench)
@@ -60,13 +60,13 @@ async def answered(told: Envelope) -> tuple[dict[str, Any] | None, Bench]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work)
             await bench.begun.wait()
-            server.receive(told, NO_CHANGES)
+            server.receive(reported, NO_CHANGES)
             bench.go_on.set()
     return came[0], bench
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         notice({"requestId": 7, "reason": "timeout"}, about=("r1",)),
         notice(None, about=("r1",)),
@@ -74,14 +74,14 @@ async def answered(told: Envelope) -> tuple[dict[str, Any] | None, Bench]:
         notice({"requestId": "r1"}),
     ],
 )
-async def test_sender_cancels_its_request_and_gets_no_response(told: Envelope) -> None:
-    payload, bench = await answered(told)
+async def test_sender_cancels_its_request_and_gets_no_response(reported: Envelope) -> None:
+    payload, bench = await answered(reported)
     assert payload is None
     assert bench.is_stopped
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         notice({"requestId": 7}, sender="bob", about=("r1",)),
         notice({"requestId": 8}),
@@ -92,8 +92,8 @@ async def test_sender_cancels_its_request_and_gets_no_response(told: Envelope) -
         envelope("chat", "ada", "c1", {"method": "notifications/cancelled"}, ("r1",)),
     ],
 )
-async def test_unrelated_notifications_cancel_nothing(told: Envelope) -> None:
-    payload, bench = await answered(told)
+async def test_unrelated_notifications_cancel_nothing(reported: Envelope) -> None:
+    payload, bench = await answered(reported)
     assert payload == {"jsonrpc": "2.0", "id": 7, "result": {"done": "tools/list"}}
     assert not bench.is_stopped
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from mew_agent.tools.functions import UnknownTool
-from tests.mew_agent.conftest import Ear
+from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.peers import space_of_peers
 
 
@@ -46,31 +46,31 @@ async def test_peers_learn_of_tools_added_and_removed_after_joining() -> None:
 
 async def test_several_changes_cause_one_notification_for_each_list() -> None:
     async with space_of_peers() as (_, join), join("ada") as ada, join("tools") as tools:
-        ear = Ear(ada)
+        recorder = EnvelopeRecorder(ada)
         tools.tool(one)
         tools.tool(two)
         tools.resource("notes://one")(one)
         tools.resource("notes://two")(two)
-        await until(lambda: len(ear.of("tools", "mcp/notification")) == 2)
+        await until(lambda: len(recorder.sent_by("tools", "mcp/notification")) == 2)
         await ada.request("tools", "tools/list")  # its answer comes after anything sent earlier
-        told = [notice.body["method"] for notice in ear.of("tools", "mcp/notification")]
-        assert told == ["notifications/tools/list_changed", "notifications/resources/list_changed"]
+        reported = [notice.body["method"] for notice in recorder.sent_by("tools", "mcp/notification")]
+        assert reported == ["notifications/tools/list_changed", "notifications/resources/list_changed"]
 
 
 async def test_participant_without_the_capability_sends_no_notification() -> None:
     async with space_of_peers() as (_, join), join("ada") as ada, join("more") as more:
-        ear = Ear(ada)
+        recorder = EnvelopeRecorder(ada)
         more.tool(one)
         assert [tool["name"] for tool in (await ada.request("more", "tools/list"))["tools"]] == ["one"]
-        assert not ear.of("more", "mcp/notification")
-        assert not ear.of("system:gateway", "system/error")
+        assert not recorder.sent_by("more", "mcp/notification")
+        assert not recorder.sent_by("system:gateway", "system/error")
 
 
 async def test_tools_added_before_joining_cause_no_notification() -> None:
     async with space_of_peers() as (_, join), join("ada") as ada:
-        ear, tools = Ear(ada), join("tools")
+        recorder, tools = EnvelopeRecorder(ada), join("tools")
         tools.tool(one)
         async with tools:
             await until(lambda: "tools" in ada.peers)
             await ada.request("tools", "tools/list")
-        assert not ear.of("tools", "mcp/notification")
+        assert not recorder.sent_by("tools", "mcp/notification")

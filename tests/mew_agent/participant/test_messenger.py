@@ -32,17 +32,17 @@ async def test_ask_returns_the_answer_of_the_peer_that_was_asked(joined: Joined)
                 await ada.chat("go on, bob", to="bob")
 
         @bob.on("chat")
-        async def reply(heard: Envelope) -> None:
-            if heard.body["text"] == "go on, bob":
+        async def reply(received: Envelope) -> None:
+            if received.body["text"] == "go on, bob":
                 await bob.chat("the true answer", to="ada", correlation_id=questions)
 
         questions: tuple[str, ...] = ()
 
         @bob.on("chat")
-        async def remember(heard: Envelope) -> None:
+        async def remember(received: Envelope) -> None:
             nonlocal questions
-            if heard.body["text"] == "what is true?":
-                questions = (heard.id,)
+            if received.body["text"] == "what is true?":
+                questions = (received.id,)
 
         answer = await ada.ask("chat", {"text": "what is true?"}, to="bob", answer="chat", timeout_seconds=10)
         assert answer.body["text"] == "the true answer"
@@ -127,11 +127,11 @@ async def test_envelope_without_a_capability_is_not_sent(joined: Joined) -> None
 
 async def test_envelopes_wait_during_a_pause(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
-        heard: list[str] = []
+        received: list[str] = []
 
         @ada.on("chat")
         async def listen(chat: Envelope) -> None:
-            heard.append(str(chat.body["text"]))
+            received.append(str(chat.body["text"]))
 
         await ada.ask("participant/pause", {}, to="bob", answer="participant/status", timeout_seconds=10)
         async with anyio.create_task_group() as tasks:
@@ -139,23 +139,23 @@ async def test_envelopes_wait_during_a_pause(joined: Joined) -> None:
             with pytest.raises(PeerTimeout):
                 await bob.ask("chat", {"text": "asked while paused"}, to="ada", answer="chat", timeout_seconds=0.05)
             assert (await ada.request_status("bob", timeout_seconds=10)).status == "paused"
-            assert heard == []
+            assert received == []
             await ada.send("participant/resume", to="bob")
         with anyio.fail_after(10):
-            while not heard:
+            while not received:
                 await anyio.wait_all_tasks_blocked()
-        assert heard == ["said while paused"]
+        assert received == ["said while paused"]
 
 
 async def test_pause_right_after_a_resume_still_holds_envelopes(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
         await ada.ask("participant/pause", {}, to="bob", answer="participant/status", timeout_seconds=10)
-        heard: list[str] = []
+        received: list[str] = []
 
         @ada.on(None)
         async def listen(envelope: Envelope) -> None:
             if envelope.sender == "bob":
-                heard.append(str(envelope.body.get("text") or envelope.body.get("status")))
+                received.append(str(envelope.body.get("text") or envelope.body.get("status")))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(bob.chat, "later")
@@ -163,7 +163,7 @@ async def test_pause_right_after_a_resume_still_holds_envelopes(joined: Joined) 
             bob.messenger.resume()
             bob.messenger.pause()
             assert (await ada.request_status("bob", timeout_seconds=10)).status == "paused"
-            assert "later" not in heard
+            assert "later" not in received
             await ada.send("participant/resume", to="bob")
 
 

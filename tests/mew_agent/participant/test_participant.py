@@ -140,14 +140,14 @@ async def test_later_welcome_causes_events_for_joined_and_left_peers(joined: Joi
     """After a reconnect, only the welcome shows what happened meanwhile."""
     async with joined("bob"), joined("ada") as ada:
         seen: list[str] = []
-        told = anyio.Event()
+        reported = anyio.Event()
 
         @ada.on(SpaceEvent)
         async def note(event: SpaceEvent) -> None:
             assert isinstance(event, PeerJoined | PeerLeft)
             seen.append(f"{type(event).__name__} {event.peer.id}")
             if len(seen) == 2:
-                told.set()
+                reported.set()
 
         welcome = {
             "you": {"id": "ada", "capabilities": [{"kind": "*"}]},
@@ -157,7 +157,7 @@ async def test_later_welcome_causes_events_for_joined_and_left_peers(joined: Joi
             Envelope.write("system/welcome", id="w", ts="t", sender="system:gateway", payload=welcome, to=("ada",))
         )
         with anyio.fail_after(10):
-            await told.wait()
+            await reported.wait()
         assert seen == ["PeerLeft bob", "PeerJoined ghost"]
 
 

@@ -167,9 +167,9 @@ def test_welcome_for_another_participant_changes_nothing(peers: Peers) -> None:
 )
 def test_no_envelope_breaks_the_known_peers(kind: str, payload: dict[str, Any], to: tuple[str, ...]) -> None:
     peers = Peers("ada")
-    heard = envelope(kind, payload, "coder", to)
-    told = peers.receive(heard).reported
-    assert told is None or (told.id == "coder" and is_whole_status(heard))
+    received = envelope(kind, payload, "coder", to)
+    told = peers.receive(received).reported
+    assert told is None or (told.id == "coder" and is_whole_status(received))
 
 
 TOLD = {**WHOLE, "tokens": 98_412, "max_tokens": 128_000, "context": {**REPORT, "turns_to_compaction": 5}}

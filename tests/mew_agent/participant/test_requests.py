@@ -18,12 +18,12 @@ def leaving(name: str) -> tuple[Envelope, PeerChanges]:
     return envelope("system/presence", "system:gateway"), PeerChanges(left=(Peer(name),))
 
 
-def asked(peer: str = "bob") -> tuple[PendingRequests, PendingRequest]:
+def requested(peer: str = "bob") -> tuple[PendingRequests, PendingRequest]:
     return PendingRequests("ada"), PendingRequest(envelope("mcp/request", "ada", name="q"), peer, "mcp/response")
 
 
 def test_only_the_first_answer_of_the_peer_counts() -> None:
-    requests, request = asked()
+    requests, request = requested()
     with requests.tracking(request):
         requests.receive(envelope("mcp/response", "eve", "q"), NO_CHANGES)
         requests.receive(envelope("chat", "bob", "q"), NO_CHANGES)
@@ -35,7 +35,7 @@ def test_only_the_first_answer_of_the_peer_counts() -> None:
 
 
 def test_only_the_gateway_refuses_a_request() -> None:
-    requests, request = asked()
+    requests, request = requested()
     refusal = {"error": "capability_violation", "message": "no"}
     with requests.tracking(request):
         requests.receive(envelope("system/error", "eve", "q", payload=refusal), NO_CHANGES)
@@ -46,13 +46,13 @@ def test_only_the_gateway_refuses_a_request() -> None:
 
 
 def test_missing_answer_raises_a_timeout_with_the_detail() -> None:
-    _, request = asked()
+    _, request = requested()
     with pytest.raises(PeerTimeout, match=r"'bob' did not answer 'mcp/request' within 2 seconds \(it is paused\)"):
         request.reply_or_raise(2.0, "it is paused")
 
 
 def test_request_fails_when_its_peer_leaves() -> None:
-    requests, request = asked()
+    requests, request = requested()
     with requests.tracking(request):
         requests.receive(*leaving("eve"))
         assert not request.done.is_set()
@@ -63,7 +63,7 @@ def test_request_fails_when_its_peer_leaves() -> None:
 
 @pytest.mark.parametrize(("is_sent", "is_echoed", "is_lost"), [(1, 0, 1), (1, 1, 0), (0, 0, 0)])
 def test_unrelayed_requests_are_lost_with_their_connection(is_sent: int, is_echoed: int, is_lost: int) -> None:
-    requests, request = asked()
+    requests, request = requested()
     with requests.tracking(request):
         request.is_sent = bool(is_sent)
         if is_echoed:
@@ -73,8 +73,8 @@ def test_unrelayed_requests_are_lost_with_their_connection(is_sent: int, is_echo
 
 
 def test_request_fails_if_its_peer_does_not_return_after_a_reconnect() -> None:
-    requests, request = asked()
-    _, later = asked("eve")
+    requests, request = requested()
+    _, later = requested("eve")
     with requests.tracking(request):
         before = requests.to_peers()
         requests.fail_absent({"bob"}, before)
@@ -86,13 +86,13 @@ def test_request_fails_if_its_peer_does_not_return_after_a_reconnect() -> None:
 
 
 def test_gateway_is_not_a_peer_that_could_be_absent() -> None:
-    requests, request = asked("gateway")
+    requests, request = requested("gateway")
     with requests.tracking(request):
         assert requests.to_peers() == ()
 
 
 def test_closed_request_receives_nothing() -> None:
-    requests, request = asked()
+    requests, request = requested()
     with requests.tracking(request):
         pass
     requests.receive(envelope("mcp/response", "bob", "q"), NO_CHANGES)

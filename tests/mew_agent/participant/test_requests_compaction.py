@@ -31,18 +31,18 @@ def status(word: str, sender: str = "coder", **more: Any) -> Envelope:
     return envelope("participant/status", {"messages_in_context": 0, "status": word, **more}, sender)
 
 
-def asked() -> CompactionRequest:
+def requested() -> CompactionRequest:
     return CompactionRequest(Envelope.write("participant/compact", id="q", ts="t", sender="ada"), "coder")
 
 
 def test_first_outcome_counts_and_later_statuses_do_not() -> None:
-    request = asked()
-    for heard in (
+    request = requested()
+    for received in (
         status("compacting"),
         envelope("participant/compact-done", {"status": "compacted", "freed_tokens": 7}),
         status("compacted"),
     ):
-        request.receive(heard)
+        request.receive(received)
     assert request.outcome(1) == CompactDone(status="compacted", freed_tokens=7)
 
 
@@ -62,14 +62,14 @@ def test_first_outcome_counts_and_later_statuses_do_not() -> None:
     ],
 )
 def test_final_status_of_a_peer_without_compact_done_is_an_outcome(last: Envelope, outcome: CompactDone) -> None:
-    request = asked()
+    request = requested()
     request.receive(status("compacting"))
     request.receive(last)
     assert request.outcome(1) == outcome
 
 
 def test_status_of_another_peer_is_not_an_answer() -> None:
-    request = asked()
+    request = requested()
     request.receive(status("compacted", sender="writer"))
     with pytest.raises(PeerTimeout):
         request.outcome(1)
@@ -77,7 +77,7 @@ def test_status_of_another_peer_is_not_an_answer() -> None:
 
 @pytest.mark.parametrize("kind", ["participant/compact-done", "participant/status"])
 def test_unreadable_answer_raises_bad_answer(kind: str) -> None:
-    request = asked()
+    request = requested()
     request.receive(envelope(kind, {"status": "compacted", "freed_tokens": "many", "messages_in_context": "some"}))
     with pytest.raises(BadAnswer, match=r"freed_tokens|messages_in_context"):
         request.outcome(1)

@@ -129,9 +129,9 @@ async def test_peers_receive_the_models_text_piece_by_piece(stage: Any, thinking
 
         s.ada.receive_frame = keep
         question = await s.say("What is known about water?")
-        await s.ear.first("coder", "stream/close")
-        start = s.ear.of("coder", "reasoning/start", about=question)[0]
-        answer = s.ear.of("coder", "chat", about=question)[0]
+        await s.recorder.first("coder", "stream/close")
+        start = s.recorder.sent_by("coder", "reasoning/start", about=question)[0]
+        answer = s.recorder.sent_by("coder", "chat", about=question)[0]
         assert {frame["context"] for frame in frames} == {start.id}
         assert frames[0] == {
             "context": start.id,

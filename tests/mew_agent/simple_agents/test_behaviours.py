@@ -13,7 +13,7 @@ from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.participant.participant import Participant
 from mew_agent.simple_agents.behaviours import BEHAVIOURS, evaluate_arithmetic, number_text
-from tests.mew_agent.conftest import Ear
+from tests.mew_agent.conftest import EnvelopeRecorder
 
 SPACE = """
 space: {id: demo}
@@ -27,7 +27,7 @@ participants:
 
 
 @asynccontextmanager
-async def scene(behaviour: str) -> AsyncIterator[tuple[Participant, Participant, Ear]]:
+async def scene(behaviour: str) -> AsyncIterator[tuple[Participant, Participant, EnvelopeRecorder]]:
     """`ada` and everything she receives, `bob`, and the simple agent with its behaviour."""
     async with serve_gateway(parse_space(SPACE)) as gateway:
 
@@ -37,7 +37,7 @@ async def scene(behaviour: str) -> AsyncIterator[tuple[Participant, Participant,
         simple = person("simple")
         BEHAVIOURS[behaviour](simple)
         async with person("ada") as ada, person("bob") as bob, simple:
-            yield ada, bob, Ear(ada)
+            yield ada, bob, EnvelopeRecorder(ada)
 
 
 def text_of(response: Envelope) -> str:
@@ -45,24 +45,24 @@ def text_of(response: Envelope) -> str:
 
 
 async def test_echo_repeats_chats_for_it_and_refers_to_them() -> None:
-    async with scene("echo") as (ada, _, ear):
+    async with scene("echo") as (ada, _, recorder):
         other = await ada.chat("for bob", to="bob")
         said = await ada.chat("hello")
-        heard = await ear.first("simple", "chat")
-        assert (heard.body["text"], heard.correlation_id) == ("Echo: hello", (said.id,))
-        assert not ear.of("simple", "chat", about=other)
+        received = await recorder.first("simple", "chat")
+        assert (received.body["text"], received.correlation_id) == ("Echo: hello", (said.id,))
+        assert not recorder.sent_by("simple", "chat", about=other)
 
 
 async def test_two_echoes_do_not_answer_each_other_forever() -> None:
-    async with scene("echo") as (ada, _, ear):
+    async with scene("echo") as (ada, _, recorder):
         first = await ada.chat("Echo: from the other one", correlation_id=("x",))
         last = await ada.chat("Echo: said by a person")
-        await ear.first("simple", "chat", about=last)
-        assert not ear.of("simple", "chat", about=first)
+        await recorder.first("simple", "chat", about=last)
+        assert not recorder.sent_by("simple", "chat", about=first)
 
 
 async def test_calculator_answers_requests_to_it_and_to_nobody() -> None:
-    async with scene("calculator") as (ada, _, ear):
+    async with scene("calculator") as (ada, _, recorder):
         listed = await ada.ask("mcp/request", {"method": "tools/list"}, to="simple", answer="mcp/response")
         assert [tool["name"] for tool in listed.body["result"]["tools"]] == ["add", "multiply", "evaluate"]
         for name, arguments, result in (
@@ -72,8 +72,8 @@ async def test_calculator_answers_requests_to_it_and_to_nobody() -> None:
         ):
             payload = {"method": "tools/call", "params": {"name": name, "arguments": arguments}}
             request = await ada.send("mcp/request", payload)
-            assert text_of(await ear.first("simple", "mcp/response", about=request)) == result
-        assert len(ear.of("simple", "mcp/response")) == 4
+            assert text_of(await recorder.first("simple", "mcp/response", about=request)) == result
+        assert len(recorder.sent_by("simple", "mcp/response")) == 4
 
 
 async def test_calculator_reports_what_is_wrong() -> None:
@@ -85,13 +85,13 @@ async def test_calculator_reports_what_is_wrong() -> None:
 
 
 async def test_fulfiller_sends_permitted_requests_and_rejects_others() -> None:
-    async with scene("fulfiller") as (_, bob, ear):
+    async with scene("fulfiller") as (_, bob, recorder):
         wanted = {"method": "tools/call", "params": {"name": "add", "arguments": {"a": 1}}}
         proposal = await bob.send("mcp/proposal", wanted, to="ada")
-        request = await ear.first("simple", "mcp/request", about=proposal)
+        request = await recorder.first("simple", "mcp/request", about=proposal)
         assert (request.payload, request.to) == (wanted, ("ada",))
         refused = await bob.send("mcp/proposal", {"method": "resources/read"})
-        rejected = await ear.first("simple", "mcp/reject", about=refused)
+        rejected = await recorder.first("simple", "mcp/reject", about=refused)
         assert rejected.body["reason"] == "incapable"
 
 

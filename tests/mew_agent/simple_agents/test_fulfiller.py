@@ -14,7 +14,7 @@ from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
 from mew_agent.simple_agents.fulfiller import Fulfiller
 from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
-from tests.mew_agent.conftest import Ear
+from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.peers import Join, space_of_peers, with_tools
 
 SPACE = """
@@ -30,13 +30,15 @@ participants:
 
 
 @asynccontextmanager
-async def scene(policy: dict[str, Any], **options: Any) -> AsyncIterator[tuple[Participant, Participant, Ear, Join]]:
+async def scene(
+    policy: dict[str, Any], **options: Any
+) -> AsyncIterator[tuple[Participant, Participant, EnvelopeRecorder, Join]]:
     """The proposer, `ada` who may be asked, and what she receives. The fulfiller is `keeper`."""
     async with space_of_peers(SPACE) as (_, join):
         keeper = join("keeper")
         Fulfiller(keeper, FulfillerPolicy.model_validate(policy), **options)
         async with join("ada") as ada, with_tools(join("tools")), keeper, join("proposer") as me:
-            yield me, ada, Ear(ada), join
+            yield me, ada, EnvelopeRecorder(ada), join
 
 
 async def outcome(me: Participant, name: str = "where", **options: Any) -> str:
@@ -60,13 +62,13 @@ async def test_proposal_beyond_its_capabilities_is_rejected_as_incapable() -> No
 
 async def test_proposal_whose_request_the_gateway_refuses_is_rejected() -> None:
     """A gateway may revoke a capability without announcing it."""
-    async with scene({}) as (me, _, ear, join):
+    async with scene({}) as (me, _, recorder, join):
         async with join("keeper") as other:
             other.messenger.capabilities = type(other.capabilities)([{"kind": "*"}])
             Fulfiller(other)
             with pytest.raises(Rejected, match="incapable"):
                 await me.request("ada", "tools/list")
-        assert ear.of("keeper", "mcp/reject")
+        assert recorder.sent_by("keeper", "mcp/reject")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ async def test_person_is_asked_by_chat(answer: str, expected: str) -> None:
 
 
 async def test_unclear_answer_is_asked_again_and_other_chats_do_not_count() -> None:
-    async with scene({"ask": "ada"}) as (me, ada, ear, _join):
+    async with scene({"ask": "ada"}) as (me, ada, recorder, _join):
         async with anyio.create_task_group() as tasks:
             said: list[str] = []
 
@@ -94,19 +96,19 @@ async def test_unclear_answer_is_asked_again_and_other_chats_do_not_count() -> N
                 said.append(await outcome(me))
 
             tasks.start_soon(propose)
-            await ear.first("keeper", "chat")
+            await recorder.first("keeper", "chat")
             await ada.chat("yes")  # to everybody, not to the keeper
             await ada.chat("What for?", to="keeper")
-            again = await ear.first("keeper", "chat", nth=1)
+            again = await recorder.first("keeper", "chat", nth=1)
             assert again.body["text"] == "Please answer yes, or no and a reason."
             await ada.chat("yes", to="keeper")
         assert said == ["tools"]
 
 
 async def test_missing_answer_counts_as_no() -> None:
-    async with scene({"ask": "ada", "ask_seconds": 0.05}) as (me, _, ear, _join):
+    async with scene({"ask": "ada", "ask_seconds": 0.05}) as (me, _, recorder, _join):
         assert "timeout" in await outcome(me)
-        assert (await ear.first("keeper", "chat", nth=1)).body["text"] == "This needs no answer any more."
+        assert (await recorder.first("keeper", "chat", nth=1)).body["text"] == "This needs no answer any more."
 
 
 async def test_absent_person_counts_as_no() -> None:
@@ -115,7 +117,7 @@ async def test_absent_person_counts_as_no() -> None:
 
 
 async def test_person_is_asked_about_one_proposal_at_a_time() -> None:
-    async with scene({"ask": "ada"}) as (me, ada, ear, _):
+    async with scene({"ask": "ada"}) as (me, ada, recorder, _):
         said: list[str] = []
 
         async def propose() -> None:
@@ -124,9 +126,9 @@ async def test_person_is_asked_about_one_proposal_at_a_time() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(propose)
             tasks.start_soon(propose)
-            await ear.first("keeper", "chat")
+            await recorder.first("keeper", "chat")
             await ada.chat("no, later", to="keeper")
-            await ear.first("keeper", "chat", nth=1)
+            await recorder.first("keeper", "chat", nth=1)
             await ada.chat("yes", to="keeper")
         assert sorted(said)[1] == "tools"
         assert "later" in min(said)
@@ -134,11 +136,11 @@ async def test_person_is_asked_about_one_proposal_at_a_time() -> None:
 
 @pytest.mark.parametrize("how", ["withdrawn", "left", "fulfilled", "rejected"])
 async def test_proposal_decided_elsewhere_is_not_asked_about(how: str) -> None:
-    async with scene({"ask": "ada"}) as (me, ada, ear, _):
+    async with scene({"ask": "ada"}) as (me, ada, recorder, _):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(outcome, me)
-            proposal = await ear.first("proposer", "mcp/proposal")
-            await ear.first("keeper", "chat")
+            proposal = await recorder.first("proposer", "mcp/proposal")
+            await recorder.first("keeper", "chat")
             match how:
                 case "withdrawn":
                     tasks.cancel_scope.cancel()
@@ -149,13 +151,13 @@ async def test_proposal_decided_elsewhere_is_not_asked_about(how: str) -> None:
                     await ada.send("mcp/request", proposal.payload, to="tools", correlation_id=(proposal.id,))
                 case _:
                     await ada.send("mcp/reject", {"reason": "busy"}, to="proposer", correlation_id=(proposal.id,))
-        told = await ear.first("keeper", "chat", nth=1)
-        assert told.body["text"] == "This needs no answer any more."
-        assert not ear.of("keeper", "mcp/request", "mcp/reject")
+        reported = await recorder.first("keeper", "chat", nth=1)
+        assert reported.body["text"] == "This needs no answer any more."
+        assert not recorder.sent_by("keeper", "mcp/request", "mcp/reject")
 
 
 async def test_withdrawal_by_another_participant_changes_nothing() -> None:
-    async with scene({"ask": "ada"}) as (me, ada, ear, _join):
+    async with scene({"ask": "ada"}) as (me, ada, recorder, _join):
         async with anyio.create_task_group() as tasks:
             said: list[str] = []
 
@@ -163,8 +165,8 @@ async def test_withdrawal_by_another_participant_changes_nothing() -> None:
                 said.append(await outcome(me))
 
             tasks.start_soon(propose)
-            proposal = await ear.first("proposer", "mcp/proposal")
-            await ear.first("keeper", "chat")
+            proposal = await recorder.first("proposer", "mcp/proposal")
+            await recorder.first("keeper", "chat")
             with pytest.raises(NotAccepted):
                 await ada.send("mcp/withdraw", {"reason": "mine"}, correlation_id=(proposal.id,))
             await ada.chat("yes", to="keeper")

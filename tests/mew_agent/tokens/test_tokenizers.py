@@ -248,8 +248,8 @@ def test_a_counter_that_cannot_be_had_is_one_line_in_the_log(
     pytest.importorskip("tiktoken")
     caplog.set_level(logging.INFO)
     assert chosen_counter("auto", TokenizerSettings("gpt-4o", file)) is None
-    ((told, line),) = said(caplog)
-    assert told == level
+    ((reported, line),) = said(caplog)
+    assert reported == level
     assert line.startswith("no tokenizer for 'gpt-4o' (tokenizer_file: ")
 
 

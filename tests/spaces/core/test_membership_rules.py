@@ -52,14 +52,14 @@ def test_a_grant_takes_effect_before_others_learn_of_it(
     assert driver.say(3, "coder", "mcp/request", {"method": "tools/call"}).refused is not None
     driver.take(3)
     assert grant(driver, CALL, {"kind": "chat/acknowledge"}).accepted is not None
-    welcome, told = driver.inbox[3]  # type: ignore[index]
+    welcome, reported = driver.inbox[3]  # type: ignore[index]
     assert welcome.kind == "system/welcome"  # type: ignore[union-attr]
     assert welcome.body["you"] == {  # type: ignore[union-attr]
         "id": "coder",
         "capabilities": [{"kind": "chat"}, CALL, {"kind": "chat/acknowledge"}, BASELINE],
     }
     assert "active_streams" in welcome.body  # type: ignore[union-attr]
-    assert told.kind == "capability/grant"  # type: ignore[union-attr]
+    assert reported.kind == "capability/grant"  # type: ignore[union-attr]
     assert driver.take(1) == driver.take(2) == ["capability/grant"]
     said = driver.say(3, "coder", "mcp/request", {"method": "tools/call"})
     assert said.decision is not None
@@ -233,8 +233,8 @@ def test_only_the_inviter_gets_the_token(driver: SpaceDriver) -> None:
     )
     assert ack.body == answer
     assert driver.take(2) == ["space/invite-ack"]
-    told = driver.last(1)
-    assert told.body == {
+    reported = driver.last(1)
+    assert reported.body == {
         "event": "invited",
         "participant": {"id": "eve", "capabilities": [CALL, BASELINE]},
         "invited_by": "bob",

@@ -447,11 +447,11 @@ class SpaceMachine(RuleBasedStateMachine):
         number = data.draw(st.sampled_from(sorted(self.owner)))
         before = {one: len(got) for one, got in self.driver.inbox.items()}
         receipt = self.driver.say(number, self.owner[number], kind, {"text": "x", "stream_id": "stream-1"})
-        heard = {one for one, got in self.driver.inbox.items() if len(got) > before.get(one, 0)}
+        received = {one for one, got in self.driver.inbox.items() if len(got) > before.get(one, 0)}
         if receipt.accepted is not None:
-            assert heard == set(self.driver.admitted)
+            assert received == set(self.driver.admitted)
         else:
-            assert heard == {number}
+            assert received == {number}
 
     @rule(seconds=st.sampled_from([1, 6]))
     def wait(self, seconds: int) -> None:

@@ -107,14 +107,14 @@ def test_an_owner_grants_and_revokes_writing(driver: SpaceDriver) -> None:
     grant = {"stream_id": "stream-1", "participant_id": "files", "reason": "help"}
     receipt = driver.say(2, "coder", "stream/grant-write", grant, id="g")
     assert receipt.answer == {"status": "granted", "stream_id": "stream-1", "authorized_writers": ["coder", "files"]}
-    told = driver.history[-1]
-    assert (told.kind, told.sender, told.to, told.correlation_id) == (
+    reported = driver.history[-1]
+    assert (reported.kind, reported.sender, reported.to, reported.correlation_id) == (
         "stream/write-granted",
         "gateway",
         ("ada", "coder", "files"),
         ("g",),
     )
-    assert told.body == {**grant, "authorized_writers": ["coder", "files"]}
+    assert reported.body == {**grant, "authorized_writers": ["coder", "files"]}
     driver.take(1)
     driver.write(3, "files", "stream-1", "mine")
     assert driver.take(1) == ["#stream-1#mine"]

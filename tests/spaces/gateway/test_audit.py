@@ -104,8 +104,8 @@ def test_a_refused_envelope_is_logged_with_its_error(logged: Logged) -> None:
         False,
         "http_api",
     )
-    told = [json.loads(line) for line in logged.lines() if '"system/error"' in line]
-    assert [(one["event"], one["participant"]) for one in told] == [("delivered", "bob")]
+    reported = [json.loads(line) for line in logged.lines() if '"system/error"' in line]
+    assert [(one["event"], one["participant"]) for one in reported] == [("delivered", "bob")]
 
 
 def test_envelopes_without_a_capability_check_have_no_decision(logged: Logged) -> None:
@@ -131,9 +131,9 @@ def test_grants_and_heartbeats_have_their_own_sources(logged: Logged) -> None:
 
 
 def test_a_join_is_delivered_to_others_and_the_welcome_to_the_joiner(logged: Logged) -> None:
-    told = [json.loads(line) for line in logged.lines()]
-    welcomes = [one["participant"] for one in told if one["envelope"]["kind"] == "system/welcome"]
-    presences = [one["participant"] for one in told if one["envelope"]["kind"] == "system/presence"]
+    reported = [json.loads(line) for line in logged.lines()]
+    welcomes = [one["participant"] for one in reported if one["envelope"]["kind"] == "system/welcome"]
+    presences = [one["participant"] for one in reported if one["envelope"]["kind"] == "system/presence"]
     assert (welcomes, presences) == (["ada", "bob"], ["ada"])
 
 

@@ -31,7 +31,7 @@ class Socket:
         raw = json.dumps(message) if isinstance(message, dict) else message
         self.connection.receive(raw.encode() if isinstance(raw, str) else raw, is_text=not isinstance(raw, bytes))
 
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         written, self.channel.written = self.channel.written, []
         envelopes = [json.loads(one) for one in written]
         return [one.get("payload", {}).get("error", one["kind"]) for one in envelopes]
@@ -55,7 +55,7 @@ def service(config: SpaceConfig) -> SpaceService:
 def test_every_form_of_join_is_accepted(service: SpaceService, join: dict[str, Any]) -> None:
     socket = Socket(service)
     socket.send(join)
-    assert socket.told() == ["system/welcome"]
+    assert socket.reported() == ["system/welcome"]
     assert socket.connection.is_joined
 
 
@@ -88,42 +88,42 @@ def test_a_wrong_join_gets_an_error_and_is_closed(
 ) -> None:
     socket = Socket(service)
     socket.send(join)
-    assert socket.told() == [error]
+    assert socket.reported() == [error]
     assert socket.channel.closed == (code, error)
     assert socket.connection.is_decided
     socket.send(JOIN)
-    assert socket.told() == []
+    assert socket.reported() == []
 
 
 def test_a_bearer_header_joins_without_a_join_frame(service: SpaceService) -> None:
     socket = Socket(service, bearer="token-of-coder")
     assert socket.connection.has_bearer
-    assert socket.told() == []
+    assert socket.reported() == []
     socket.connection.join_by_header()
     socket.connection.join_by_header()
-    assert socket.told() == ["system/welcome"]
+    assert socket.reported() == ["system/welcome"]
     socket.send({"type": "join", "participantId": "coder"})
-    assert socket.told() == ["system/welcome"]
+    assert socket.reported() == ["system/welcome"]
 
 
 def test_a_bearer_header_joins_with_the_first_message(service: SpaceService) -> None:
     socket = Socket(service, bearer="token-of-coder", space="demo")
     socket.send({"kind": "chat", "payload": {"text": "hi"}})
-    assert socket.told() == ["system/welcome", "chat"]
+    assert socket.reported() == ["system/welcome", "chat"]
 
 
 def test_a_wrong_header_or_space_is_refused(service: SpaceService) -> None:
     wrong, elsewhere = Socket(service, bearer="wrong"), Socket(service, bearer="token-of-coder", space="x")
     wrong.connection.join_by_header()
     elsewhere.connection.join_by_header()
-    assert (wrong.told(), elsewhere.told()) == (["unauthorized"], ["space_not_found"])
+    assert (wrong.reported(), elsewhere.reported()) == (["unauthorized"], ["space_not_found"])
 
 
 def test_a_joined_connection_cannot_change_its_participant(service: SpaceService) -> None:
     socket = Socket(service)
     socket.send(JOIN)
     socket.send({"type": "join", "token": service.tokens.token_of("ada")})
-    assert socket.told() == ["system/welcome", "unauthorized"]
+    assert socket.reported() == ["system/welcome", "unauthorized"]
     socket.connection.disconnected()
     assert "coder" not in service.space.members
     assert "ada" not in service.space.members
@@ -138,29 +138,29 @@ def test_messages_before_the_join_get_errors_only(service: SpaceService) -> None
     socket.send("#stream-1#x")
     socket.send("garbage")
     socket.send({"kind": "system/heartbeat"})
-    assert socket.told() == ["not_joined", "not_joined", "invalid_json"]
+    assert socket.reported() == ["not_joined", "not_joined", "invalid_json"]
     socket.send(JOIN)
-    assert socket.told() == ["system/welcome"]
+    assert socket.reported() == ["system/welcome"]
 
 
 def test_a_connection_that_does_not_join_in_time_is_closed(service: SpaceService) -> None:
     socket = Socket(service)
     socket.connection.join_timed_out()
-    assert socket.told() == ["not_joined"]
+    assert socket.reported() == ["not_joined"]
     assert socket.channel.closed == (4401, "not_joined")
     joined = Socket(service)
     joined.send(JOIN)
     joined.connection.join_timed_out()
-    assert joined.told() == ["system/welcome"]
+    assert joined.reported() == ["system/welcome"]
 
 
 def test_invalid_utf8_in_a_text_frame_is_refused(service: SpaceService) -> None:
     socket = Socket(service)
     socket.send(JOIN)
     socket.send({"kind": "stream/request"})
-    socket.told()
+    socket.reported()
     socket.connection.receive(b"#stream-1#\xff", is_text=True)
-    assert socket.told() == ["invalid_frame"]
+    assert socket.reported() == ["invalid_frame"]
     socket.connection.receive(b"#stream-1#\xff", is_text=False)
     assert socket.channel.written == [b"#stream-1#\xff"]
 
@@ -176,30 +176,30 @@ def test_an_internal_error_is_reported_and_logged(config: SpaceConfig, caplog: p
 
     socket = Socket(SpaceService(config, TokenBook.generate(config), clock=clock_that_stops_once))
     socket.send(JOIN)
-    socket.told()
+    socket.reported()
     with caplog.at_level(logging.ERROR, logger="spaces"):
         socket.send({"kind": "chat", "payload": {"text": "hi"}})
-    assert socket.told() == ["internal_error"]
+    assert socket.reported() == ["internal_error"]
     assert "the clock stopped" in caplog.text
 
 
 def test_a_message_above_the_limit_gets_an_error_that_names_it(service: SpaceService) -> None:
     socket = Socket(service)
     socket.connection.too_large()
-    assert socket.told() == ["too_large"]
+    assert socket.reported() == ["too_large"]
 
 
 def test_messages_from_a_slow_consumer_are_ignored(service: SpaceService) -> None:
     slow, other = Socket(service), Socket(service, bearer=service.tokens.token_of("ada"))
     slow.send(JOIN)
     other.connection.join_by_header()
-    slow.told()
+    slow.reported()
     slow.channel.stop_writing()
     slow.connection.slow()
     slow.send({"kind": "chat", "payload": {"text": "unheard"}})
     other.send({"kind": "chat", "payload": {"text": "next"}})
-    assert slow.told() == ["slow_consumer"]
-    assert other.told() == ["system/welcome", "chat", "system/presence"]
+    assert slow.reported() == ["slow_consumer"]
+    assert other.reported() == ["system/welcome", "chat", "system/presence"]
 
 
 @given(messages=st.lists(st.tuples(st.binary(max_size=60), st.booleans()), max_size=10))
@@ -207,7 +207,7 @@ def test_no_sequence_of_messages_raises(messages: list[tuple[bytes, bool]]) -> N
     config = parse_space("space: {id: demo}\nparticipants: {coder: {tokens: [token-of-coder]}}")
     socket = Socket(SpaceService(config, TokenBook.generate(config)))
     socket.send(JOIN)
-    socket.told()
+    socket.reported()
     for data, is_text in messages:
         socket.connection.receive(data, is_text=is_text)
-        assert len(socket.told()) == 1
+        assert len(socket.reported()) == 1

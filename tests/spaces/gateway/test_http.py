@@ -69,10 +69,10 @@ async def test_a_posted_message_reaches_every_member(gateway: RunningGateway, ht
             headers=bearer(gateway, "bob"),
             json={"kind": "chat", "payload": {"text": "hi"}, "correlation_id": "7"},
         )
-        heard = await ada.next()
+        received = await ada.next()
     assert answer.status_code == 200
-    assert answer.json() == {"id": heard["id"], "status": "accepted", "timestamp": heard["ts"]}
-    assert (heard["from"], heard["payload"], heard["correlation_id"]) == ("bob", {"text": "hi"}, ["7"])
+    assert answer.json() == {"id": received["id"], "status": "accepted", "timestamp": received["ts"]}
+    assert (received["from"], received["payload"], received["correlation_id"]) == ("bob", {"text": "hi"}, ["7"])
 
 
 async def test_a_posted_stream_request_is_answered_with_its_stream(

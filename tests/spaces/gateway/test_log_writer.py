@@ -144,9 +144,9 @@ def test_lines_that_exceed_the_queue_are_dropped_and_counted(tmp_path: Path) -> 
     lines = written(file.path)
     assert lines[:3] == ["slow", "x", "x"]
     assert lines[-1] == "later"
-    told = [one for one in lines if one.startswith("{")]
-    assert len(told) == 1
-    assert '"event":"dropped"' in told[0]
+    reported = [one for one in lines if one.startswith("{")]
+    assert len(reported) == 1
+    assert '"event":"dropped"' in reported[0]
 
 
 def test_a_failed_line_affects_no_other_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

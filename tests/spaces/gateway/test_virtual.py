@@ -13,8 +13,8 @@ from mew_spaces.gateway.virtual import FileChannel, as_line
 def test_an_envelope_is_one_line_and_a_frame_its_bytes() -> None:
     assert as_line(frame_json('{"a":"ü"}'.encode())) == '{"a":"ü"}\n'.encode()
     for frame in ("#s#ü\n", "#s#ü\n".encode()):
-        told = json.loads(as_line(frame_message(frame)))
-        assert (told["type"], bytes(told["data"])) == ("Buffer", "#s#ü\n".encode())
+        reported = json.loads(as_line(frame_message(frame)))
+        assert (reported["type"], bytes(reported["data"])) == ("Buffer", "#s#ü\n".encode())
 
 
 def test_a_channel_appends_to_its_file(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ async def test_an_unknown_space_in_the_query_is_refused(gateway: RunningGateway)
 
 
 async def test_ten_connections_receive_messages_in_one_order(gateway: RunningGateway) -> None:
-    heard: list[list[str]] = []
+    received: list[list[str]] = []
 
     async def take_part(number: int) -> None:
         async with joined(gateway, "ada") as one:
@@ -25,7 +25,7 @@ async def test_ten_connections_receive_messages_in_one_order(gateway: RunningGat
                 await everybody.wait()
             for index in range(20):
                 await one.chat(f"{number}-{index}")
-            heard.append([(await one.until("chat"))["payload"]["text"] for _ in range(200)])
+            received.append([(await one.until("chat"))["payload"]["text"] for _ in range(200)])
 
     ready: list[int] = []
     everybody = anyio.Event()
@@ -36,9 +36,9 @@ async def test_ten_connections_receive_messages_in_one_order(gateway: RunningGat
             while len(ready) < 10:
                 await anyio.lowlevel.checkpoint()
         everybody.set()
-    assert all(one == heard[0] for one in heard)
+    assert all(one == received[0] for one in received)
     for number in range(10):
-        assert [text for text in heard[0] if text.startswith(f"{number}-")] == [f"{number}-{i}" for i in range(20)]
+        assert [text for text in received[0] if text.startswith(f"{number}-")] == [f"{number}-{i}" for i in range(20)]
 
 
 async def test_a_connection_that_never_joined_causes_no_leave(gateway: RunningGateway) -> None:

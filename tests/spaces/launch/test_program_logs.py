@@ -71,7 +71,7 @@ def test_last_line_skips_blank_lines(tmp_path: Path, text: str, last: str) -> No
     assert last_line(tmp_path / "none") == ""
 
 
-async def told(path: Path, *chunks: bytes) -> list[str]:
+async def reported(path: Path, *chunks: bytes) -> list[str]:
     """What is told of a program that prints these."""
     lines: list[str] = []
     send, receive = anyio.create_memory_object_stream[bytes](len(chunks))
@@ -86,19 +86,19 @@ async def told(path: Path, *chunks: bytes) -> list[str]:
 
 async def test_output_is_logged_and_passed_on_line_by_line(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    assert await told(path, b"one\r\ntw", b"o\n\nla", b"st \xff") == ["one", "two", "", "last \ufffd"]
+    assert await reported(path, b"one\r\ntw", b"o\n\nla", b"st \xff") == ["one", "two", "", "last \ufffd"]
     assert path.read_bytes() == b"one\r\ntwo\n\nlast \xff"
 
 
 async def test_a_very_long_line_is_passed_on_in_parts(tmp_path: Path) -> None:
-    pieces = await told(tmp_path / "log", *[b"x" * 50_000] * 4)
+    pieces = await reported(tmp_path / "log", *[b"x" * 50_000] * 4)
     assert sum(map(len, pieces)) == 200_000
     assert len(pieces) > 1
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
 async def test_a_full_disk_gives_one_warning_and_lines_are_passed_on(caplog: pytest.LogCaptureFixture) -> None:
-    assert await told(Path("/dev/full"), b"one\n", b"two\n") == ["one", "two"]
+    assert await reported(Path("/dev/full"), b"one\n", b"two\n") == ["one", "two"]
     assert [record.getMessage() for record in caplog.records] == [
         "/dev/full: cannot be written, output is lost: No space left on device"
     ]

@@ -52,14 +52,14 @@ class House:
     """A supervisor under test, with what it told and a way to wait for what it does."""
 
     def __init__(self, folder: Path, *, tells: bool = True) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.reported: list[tuple[str, str]] = []
         self.ready = anyio.Event()
         run = RunFile(space="s", gateway="http://x", ws="ws://x", started_at="now", run_id=RUN_ID)
         self.supervisor = Supervisor(
             run_file=folder / ".mew" / "run.json",
             run=run,
             log_folder=folder / "logs",
-            on_output=(lambda name, line: self.told.append((name, line))) if tells else None,
+            on_output=(lambda name, line: self.reported.append((name, line))) if tells else None,
             on_ready=self.ready.set,
         )
 
@@ -87,12 +87,12 @@ class House:
 async def test_participants_start_after_the_gateway_listens(tmp_path: Path) -> None:
     house = House(tmp_path)
     async with house.serving([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)]):
-        await house.until(lambda: ("coder", "here I am") in house.told)
+        await house.until(lambda: ("coder", "here I am") in house.reported)
         run = house.run
         assert run.ready
         assert run.is_running(run.pids.gateway)
         assert run.is_running(run.pids.participants["coder"])
-    assert house.told[0] == ("gateway", "listening")
+    assert house.reported[0] == ("gateway", "listening")
     assert not run.is_alive
     assert not house.supervisor.run_file.exists()
 
@@ -105,7 +105,7 @@ async def test_output_is_passed_on_and_logged(tmp_path: Path) -> None:
         path = log_path(house.supervisor.log_folder, "coder")
         async with house.serving([], [program("coder", SLEEP, folder=folder)]):
             await house.until(lambda path=path: path.exists() and "here I am" in path.read_text())  # type: ignore[misc]
-        assert bool(house.told) is tells
+        assert bool(house.reported) is tells
 
 
 async def test_the_log_of_the_previous_run_is_kept(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ async def test_an_exit_is_recorded_with_code_and_last_line(tmp_path: Path) -> No
     async with house.serving([], [dying]):
         await house.until(lambda: "coder" in house.run.exits)
         assert house.run.faults() == {"coder": "exited with code 3: no key"}
-    assert ("mew", "coder exited with code 3: no key") in house.told
+    assert ("mew", "coder exited with code 3: no key") in house.reported
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ async def test_a_participant_that_cannot_start_does_not_stop_others(tmp_path: Pa
     house = House(tmp_path)
     missing = Program("ghost", ("/no/such/program",), tmp_path, dict(os.environ))
     async with house.serving([], [missing, program("coder", SLEEP, folder=tmp_path)]):
-        await house.until(lambda: ("coder", "here I am") in house.told)
+        await house.until(lambda: ("coder", "here I am") in house.reported)
         assert "could not be started: no such file" in house.run.faults()["ghost"]
 
 
@@ -163,9 +163,9 @@ async def test_a_participant_restarts_by_its_policy(tmp_path: Path, policy: Any,
         if runs == 1:
             await house.until(lambda: "coder" in house.run.exits)
         else:
-            await house.until(lambda: house.told.count(("coder", "run")) == 2)
+            await house.until(lambda: house.reported.count(("coder", "run")) == 2)
             await house.until(lambda: "coder" not in house.run.exits)
-    assert house.told.count(("coder", "run")) == runs
+    assert house.reported.count(("coder", "run")) == runs
 
 
 async def test_a_killed_gateway_restarts_and_participants_stay(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ async def test_a_killed_gateway_restarts_and_participants_stay(tmp_path: Path) -
         assert service.opens is not None
         async with await anyio.connect_tcp("127.0.0.1", service.opens.port):
             pass
-    assert ("mew", "the gateway was ended by signal 9; it restarts in 0.1 s") in house.told
+    assert ("mew", "the gateway was ended by signal 9; it restarts in 0.1 s") in house.reported
     assert not any(after.is_running(pid) for pid in after.processes)
 
 
@@ -203,8 +203,8 @@ async def test_a_gateway_that_fails_to_restart_is_started_again(tmp_path: Path) 
     )
     async with house.serving([service], []):
         os.kill(house.run.pids.gateway or 0, signal.SIGKILL)
-        await house.until(lambda: ("mew", "the gateway is back") in house.told)
-    assert ("mew", "the gateway exited with code 1: bad space.yaml; it restarts in 0.2 s") in house.told
+        await house.until(lambda: ("mew", "the gateway is back") in house.reported)
+    assert ("mew", "the gateway exited with code 1: bad space.yaml; it restarts in 0.2 s") in house.reported
 
 
 async def test_a_gateway_that_ends_early_is_named_with_its_last_line(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ async def test_a_gateway_that_ends_early_is_named_with_its_last_line(tmp_path: P
     )
     with pytest.raises(ProgramFailed, match="the gateway exited with code 2: mew: port 1 is taken"):
         await house.supervisor.serve([dying], [program("coder", SLEEP, folder=tmp_path)])
-    assert house.told == [("gateway", "mew: port 1 is taken")]
+    assert house.reported == [("gateway", "mew: port 1 is taken")]
 
 
 async def test_a_gateway_that_cannot_start_or_is_too_slow_is_named(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ async def test_force_kills_a_program_that_does_not_end(tmp_path: Path) -> None:
     house = House(tmp_path)
     text = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
     async with house.serving([], [program("coder", text, folder=tmp_path)]):
-        await house.until(lambda: ("coder", "here I am") in house.told)
+        await house.until(lambda: ("coder", "here I am") in house.reported)
         run = house.run
         house.supervisor.stop()
         house.supervisor.force()
@@ -351,7 +351,7 @@ async def test_an_added_participant_is_watched(tmp_path: Path) -> None:
     house = House(tmp_path)
     async with house.serving([gateway(tmp_path)], [program("ada", SLEEP, folder=tmp_path)]):
         await house.supervisor.add(program("late", SLEEP, folder=tmp_path))
-        await house.until(lambda: ("late", "here I am") in house.told)
+        await house.until(lambda: ("late", "here I am") in house.reported)
         assert house.run.is_running(house.run.pids.participants["late"])
         await house.supervisor.add(program("short", "raise SystemExit(3)", folder=tmp_path))
         await house.until(lambda: "short" in house.run.exits)
@@ -373,7 +373,7 @@ async def test_only_fifos_are_removed_at_the_end(tmp_path: Path) -> None:
     file.write_text("somebody's own")
     script = program("ada", MAKE_FIFO, str(fifo), folder=tmp_path, fifos=(fifo, file, tmp_path / "never-made"))
     async with house.serving([], [script]):
-        await house.until(lambda: ("ada", "made") in house.told)
+        await house.until(lambda: ("ada", "made") in house.reported)
         assert fifo.is_fifo()
     assert not fifo.exists()
     assert file.read_text() == "somebody's own"
@@ -389,18 +389,18 @@ async def test_an_unwritable_run_file_stops_no_program(tmp_path: Path, caplog: p
 
     def wall_in(name: str, line: str) -> None:
         """From the first word of the program on, neither the run file nor a log can be made anew."""
-        house.told.append((name, line))
-        if line == "run" and house.told.count((name, line)) == 1:
+        house.reported.append((name, line))
+        if line == "run" and house.reported.count((name, line)) == 1:
             for folder in (state, house.supervisor.log_folder):
                 folder.rename(folder.with_name(f"was-{folder.name}"))
                 folder.write_text("a file where a folder should be")
 
     house.supervisor.on_output = wall_in
     async with house.serving([], [program("coder", text, folder=tmp_path, restart="always")]):
-        await house.until(lambda: any("could not be started" in line for _, line in house.told))
+        await house.until(lambda: any("could not be started" in line for _, line in house.reported))
         assert "run.json: cannot be written" in caplog.text
         for folder in (state, house.supervisor.log_folder):
             folder.unlink()
-        await house.until(lambda: house.told.count(("coder", "run")) == 2)
+        await house.until(lambda: house.reported.count(("coder", "run")) == 2)
         await house.until(lambda: house.supervisor.run_file.exists() and "coder" not in house.run.exits)
         assert house.run.is_running(house.run.pids.participants["coder"])

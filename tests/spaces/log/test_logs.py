@@ -325,8 +325,8 @@ while True:
         while int(child.stdout.readline()) < 700:
             pass
         child.send_signal(signal.SIGKILL)
-        told = [int(line) for line in child.stdout.read().split("\n")[:-1] if line] or [700]
+        reported = [int(line) for line in child.stdout.read().split("\n")[:-1] if line] or [700]
     log = SqliteLog(tmp_path / "log", bounds=Bounds(100_000, 10_000_000))
-    assert log.position.sequence >= told[-1]
+    assert log.position.sequence >= reported[-1]
     assert [entry.sequence for entry in log.last(100_000)] == list(range(1, log.position.sequence + 1))
     log.close()

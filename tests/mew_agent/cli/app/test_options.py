@@ -15,13 +15,13 @@ def test_every_log_level_is_known_to_logging(level: LogLevel) -> None:
 
 
 @pytest.fixture
-def asked() -> list[tuple[ConnectionOptions, str, int]]:
+def requested() -> list[tuple[ConnectionOptions, str, int]]:
     """What the command below was called with."""
     return []
 
 
 @pytest.fixture
-def app(asked: list[tuple[ConnectionOptions, str, int]]) -> typer.Typer:
+def app(requested: list[tuple[ConnectionOptions, str, int]]) -> typer.Typer:
     """A program with one command that takes flags."""
     app = typer.Typer()
 
@@ -29,18 +29,20 @@ def app(asked: list[tuple[ConnectionOptions, str, int]]) -> typer.Typer:
     @with_connection_options
     def ask(connection: ConnectionOptions, target: str, *, often: int = 1) -> None:
         """Ask somebody."""
-        asked.append((connection, target, often))
+        requested.append((connection, target, often))
 
     return app
 
 
 def test_connection_options_are_added_to_a_command(
-    app: typer.Typer, asked: list[tuple[ConnectionOptions, str, int]]
+    app: typer.Typer, requested: list[tuple[ConnectionOptions, str, int]]
 ) -> None:
     app(["bob", "--often", "3", "--participant", "ada", "-s", "room", "-d", "there"], standalone_mode=False)
-    assert asked == [(ConnectionOptions("ada", space="room", folder=Path("there")), "bob", 3)]
+    assert requested == [(ConnectionOptions("ada", space="room", folder=Path("there")), "bob", 3)]
 
 
-def test_missing_connection_options_are_none(app: typer.Typer, asked: list[tuple[ConnectionOptions, str, int]]) -> None:
+def test_missing_connection_options_are_none(
+    app: typer.Typer, requested: list[tuple[ConnectionOptions, str, int]]
+) -> None:
     app(["bob"], standalone_mode=False)
-    assert asked == [(ConnectionOptions(), "bob", 1)]
+    assert requested == [(ConnectionOptions(), "bob", 1)]

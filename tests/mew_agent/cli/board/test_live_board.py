@@ -27,8 +27,8 @@ def test_first_event_is_the_board() -> None:
 
 
 def test_broadcast_status_updates_its_sender() -> None:
-    told = envelope("participant/status", "coder", {"messages_in_context": 1, "tokens": 5, "own": 1})
-    found, changed = apply_event(board(), "envelope", told)
+    reported = envelope("participant/status", "coder", {"messages_in_context": 1, "tokens": 5, "own": 1})
+    found, changed = apply_event(board(), "envelope", reported)
     assert changed == "coder"
     entry = entry_of(found, "coder") if found else None
     assert entry is not None
@@ -38,14 +38,14 @@ def test_broadcast_status_updates_its_sender() -> None:
 
 
 def test_addressed_status_leaves_the_board_unchanged() -> None:
-    told = envelope("participant/status", "coder", {"messages_in_context": 1}, to=["ada"])
-    assert apply_event(board(), "envelope", told) == (board(), None)
+    reported = envelope("participant/status", "coder", {"messages_in_context": 1}, to=["ada"])
+    assert apply_event(board(), "envelope", reported) == (board(), None)
 
 
 @pytest.mark.parametrize(("event", "connected"), [("join", True), ("leave", False)])
 def test_presence_updates_who_is_connected(event: str, connected: bool) -> None:
-    told = envelope("system/presence", "system:gateway", {"event": event, "participant": {"id": "ada"}})
-    found, changed = apply_event(board(), "envelope", told)
+    reported = envelope("system/presence", "system:gateway", {"event": event, "participant": {"id": "ada"}})
+    found, changed = apply_event(board(), "envelope", reported)
     assert changed == "ada"
     assert found is not None
     entry = entry_of(found, "ada")
@@ -54,14 +54,14 @@ def test_presence_updates_who_is_connected(event: str, connected: bool) -> None:
 
 
 def test_new_participant_joins_the_board() -> None:
-    told = envelope("system/presence", "system:gateway", {"event": "join", "participant": {"id": "new"}})
-    found, _ = apply_event(board(), "envelope", told)
+    reported = envelope("system/presence", "system:gateway", {"event": "join", "participant": {"id": "new"}})
+    found, _ = apply_event(board(), "envelope", reported)
     assert found is not None
     assert [entry.id for entry in found.participants] == ["ada", "coder", "new"]
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         envelope("chat", "ada", {"text": "hi"}),
         envelope("participant/status", "coder", {"messages_in_context": -1}),
@@ -72,8 +72,8 @@ def test_new_participant_joins_the_board() -> None:
         None,
     ],
 )
-def test_other_events_change_nothing(told: Any) -> None:
-    assert apply_event(board(), "envelope", told) == (board(), None)
+def test_other_events_change_nothing(reported: Any) -> None:
+    assert apply_event(board(), "envelope", reported) == (board(), None)
 
 
 def test_events_before_the_board_are_ignored() -> None:

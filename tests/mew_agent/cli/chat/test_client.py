@@ -58,15 +58,15 @@ async def test_lines_are_sent_and_messages_printed(gateway: RunningGateway, caps
         await output.until(lambda line: line["kind"] == "system/welcome")
         for line in ("oops\n", "[1]\n", "\n", '{"kind":"chat","payload":{"text":"grüezi"}}\n'):
             typed.put(line)
-        heard = await guest.until("chat")
-        assert (heard["from"], heard["payload"]["text"]) == ("ada", "grüezi")
+        received = await guest.until("chat")
+        assert (received["from"], received["payload"]["text"]) == ("ada", "grüezi")
         await guest.chat("hi")
         came = await output.until(lambda line: line.get("from") == "guest" and line["kind"] == "chat")
         assert came["payload"] == {"text": "hi"}
         typed.put("quit\n")
-    told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("mew: not sent, not JSON")
-    assert told[1] == "mew: not sent, not a JSON object: [1]"
+    reported = capsys.readouterr().err.splitlines()
+    assert reported[0].startswith("mew: not sent, not JSON")
+    assert reported[1] == "mew: not sent, not a JSON object: [1]"
 
 
 async def test_end_of_input_keeps_the_connection_open(gateway: RunningGateway) -> None:

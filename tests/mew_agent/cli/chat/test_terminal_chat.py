@@ -11,7 +11,7 @@ from mew_agent.cli.chat.terminal_chat import LeaveChat, PrintText, TerminalChat
 WRITE = {"method": "tools/call", "params": {"name": "write_file"}}
 
 
-def heard(kind: str, payload: dict[str, Any] | None = None, *, sender: str = "coder", **headers: Any) -> Envelope:
+def received(kind: str, payload: dict[str, Any] | None = None, *, sender: str = "coder", **headers: Any) -> Envelope:
     values = {
         "id": "e-1",
         "ts": "2026-01-01T00:00:00Z",
@@ -48,9 +48,11 @@ def test_json_with_a_kind_is_an_envelope_and_other_json_is_text(talk: TerminalCh
 def test_help_verbose_and_exit_send_nothing(talk: TerminalChat) -> None:
     assert talk.parse_line("/help") == [PrintText(HELP)]
     assert talk.parse_line("/exit") == [LeaveChat()]
-    assert talk.receive(heard("reasoning/thought", {"message": "hm"})) is None
+    assert talk.receive(received("reasoning/thought", {"message": "hm"})) is None
     talk.parse_line("/verbose")
-    assert talk.receive(heard("reasoning/thought", {"message": "hm"})) == '  coder: reasoning/thought {"message": "hm"}'
+    assert (
+        talk.receive(received("reasoning/thought", {"message": "hm"})) == '  coder: reasoning/thought {"message": "hm"}'
+    )
 
 
 def test_unknown_command_points_to_help(talk: TerminalChat) -> None:
@@ -59,7 +61,7 @@ def test_unknown_command_points_to_help(talk: TerminalChat) -> None:
 
 
 def test_proposal_is_shown_with_a_number_and_approved_unchanged(talk: TerminalChat) -> None:
-    shown = talk.receive(heard("mcp/proposal", WRITE, id="p-1", to=["files"]))
+    shown = talk.receive(received("mcp/proposal", WRITE, id="p-1", to=["files"]))
     assert shown == ('* coder proposes to files: tools/call {"name": "write_file"}\n  /approve 1 or /reject 1')
     assert talk.parse_line("/approve") == [TypedEnvelope("mcp/request", WRITE, ("files",), ("p-1",))]
     with pytest.raises(InvalidLine, match="no proposal is open"):
@@ -67,8 +69,8 @@ def test_proposal_is_shown_with_a_number_and_approved_unchanged(talk: TerminalCh
 
 
 def test_several_open_proposals_require_a_number(talk: TerminalChat) -> None:
-    talk.receive(heard("mcp/proposal", WRITE, id="p-1"))
-    talk.receive(heard("mcp/proposal", WRITE, id="p-2", sender="bob"))
+    talk.receive(received("mcp/proposal", WRITE, id="p-1"))
+    talk.receive(received("mcp/proposal", WRITE, id="p-2", sender="bob"))
     with pytest.raises(InvalidLine, match=r"several proposals are open: 1, 2"):
         talk.parse_line("/approve")
     with pytest.raises(InvalidLine, match="no proposal 3"):
@@ -92,16 +94,16 @@ def test_answered_proposal_is_no_longer_open(talk: TerminalChat) -> None:
         ]
     ):
         talk.proposals.clear()
-        talk.receive(heard("mcp/proposal", WRITE, id=f"p-{number}", to=["files"]))
+        talk.receive(received("mcp/proposal", WRITE, id=f"p-{number}", to=["files"]))
         to = ["eve" if sender == "eve" else "files"]
-        talk.receive(heard(kind, WRITE, sender=sender, to=to, correlation_id=[f"p-{number}"]))
+        talk.receive(received(kind, WRITE, sender=sender, to=to, correlation_id=[f"p-{number}"]))
         assert bool(talk.proposals) is still_open, kind
 
 
 def test_chats_are_acknowledged_by_sender_id_or_all(talk: TerminalChat) -> None:
     for number, sender in enumerate(("coder", "bob", "coder"), 1):
-        talk.receive(heard("chat", {"text": "x"}, id=f"c{number}", sender=sender, to=["ada"]))
-    talk.receive(heard("chat", {"text": "to all"}, id="c4"))
+        talk.receive(received("chat", {"text": "x"}, id=f"c{number}", sender=sender, to=["ada"]))
+    talk.receive(received("chat", {"text": "to all"}, id="c4"))
     assert talk.parse_line("/ack") == [TypedEnvelope("chat/acknowledge", {"status": "received"}, ("coder",), ("c3",))]
     assert talk.parse_line("/ack bob read it") == [
         TypedEnvelope("chat/acknowledge", {"status": "read it"}, ("bob",), ("c2",))
@@ -116,43 +118,43 @@ def test_chats_are_acknowledged_by_sender_id_or_all(talk: TerminalChat) -> None:
 def test_cancel_stops_the_reasoning_or_the_last_chat(talk: TerminalChat) -> None:
     with pytest.raises(InvalidLine, match="nothing to cancel"):
         talk.parse_line("/cancel")
-    talk.receive(heard("chat", {"text": "go"}, id="mine", sender="ada", to=["coder"]))
-    talk.receive(heard("reasoning/start", {}, id="r-1"))
+    talk.receive(received("chat", {"text": "go"}, id="mine", sender="ada", to=["coder"]))
+    talk.receive(received("reasoning/start", {}, id="r-1"))
     assert talk.parse_line("/cancel enough") == [TypedEnvelope("reasoning/cancel", {"reason": "enough"}, context="r-1")]
-    talk.receive(heard("reasoning/conclusion", {}, context="r-1"))
+    talk.receive(received("reasoning/conclusion", {}, context="r-1"))
     assert talk.parse_line("/cancel") == [TypedEnvelope("chat/cancel", {}, ("coder",), ("mine",))]
 
 
 @pytest.mark.parametrize(
     ("envelope", "line"),
     [
-        (heard("chat", {"text": "hi"}), "coder: hi"),
-        (heard("chat", {"text": "hi"}, to=["ada", "bob"]), "coder (to bob): hi"),
-        (heard("chat", {"text": "hi"}, sender="ada"), None),
-        (heard("system/presence", {"event": "join", "participant": {"id": "bob"}}), "* bob joined"),
-        (heard("system/presence", {"event": "leave", "participant": {"id": "bob"}}), "* bob left"),
-        (heard("system/error", {"error": "x", "message": "no"}, to=["ada"]), "* refused: no"),
+        (received("chat", {"text": "hi"}), "coder: hi"),
+        (received("chat", {"text": "hi"}, to=["ada", "bob"]), "coder (to bob): hi"),
+        (received("chat", {"text": "hi"}, sender="ada"), None),
+        (received("system/presence", {"event": "join", "participant": {"id": "bob"}}), "* bob joined"),
+        (received("system/presence", {"event": "leave", "participant": {"id": "bob"}}), "* bob left"),
+        (received("system/error", {"error": "x", "message": "no"}, to=["ada"]), "* refused: no"),
         (
-            heard("mcp/response", {"result": {"content": [{"type": "text", "text": "5"}]}}, to=["ada"]),
+            received("mcp/response", {"result": {"content": [{"type": "text", "text": "5"}]}}, to=["ada"]),
             "* coder answers: 5",
         ),
-        (heard("mcp/response", {"result": {"a": 1}}, to=["ada"]), '* coder answers: {"a": 1}'),
-        (heard("mcp/response", {"error": {"message": "bad"}}, to=["ada"]), "* coder answers: error: bad"),
-        (heard("mcp/response", {"result": {}}, to=["bob"]), None),
-        (heard("mcp/reject", {"reason": "busy"}, to=["ada"]), "* coder rejects it: busy"),
-        (heard("participant/status", {"messages_in_context": 1, "status": "thinking"}), None),
-        (heard("participant/status", {"messages_in_context": 1, "status": "paused"}), "* coder: paused"),
+        (received("mcp/response", {"result": {"a": 1}}, to=["ada"]), '* coder answers: {"a": 1}'),
+        (received("mcp/response", {"error": {"message": "bad"}}, to=["ada"]), "* coder answers: error: bad"),
+        (received("mcp/response", {"result": {}}, to=["bob"]), None),
+        (received("mcp/reject", {"reason": "busy"}, to=["ada"]), "* coder rejects it: busy"),
+        (received("participant/status", {"messages_in_context": 1, "status": "thinking"}), None),
+        (received("participant/status", {"messages_in_context": 1, "status": "paused"}), "* coder: paused"),
         (
-            heard("participant/compact-done", {"status": "compacted", "freed_tokens": 71366}, to=["ada"]),
+            received("participant/compact-done", {"status": "compacted", "freed_tokens": 71366}, to=["ada"]),
             "* coder: freed 71,366 tokens",
         ),
         (
-            heard(
+            received(
                 "participant/compact-done", {"status": "skipped", "skipped": True, "reason": "no_history"}, to=["ada"]
             ),
             "* coder: skipped, nothing to compact yet",
         ),
-        (heard("stream/open", {"stream_id": "s"}), None),
+        (received("stream/open", {"stream_id": "s"}), None),
     ],
 )
 def test_received_envelope_is_one_line_or_hidden(talk: TerminalChat, envelope: Envelope, line: str | None) -> None:
@@ -161,28 +163,28 @@ def test_received_envelope_is_one_line_or_hidden(talk: TerminalChat, envelope: E
 
 def test_figure_is_never_shown_without_its_basis(talk: TerminalChat) -> None:
     known = {"tokens": 500, "max_tokens": 1000, "messages_in_context": 3, "status": "near_limit"}
-    assert talk.receive(heard("participant/status", known)) == "* coder: near limit, ~500 of ~1,000 (unlabelled)"
+    assert talk.receive(received("participant/status", known)) == "* coder: near limit, ~500 of ~1,000 (unlabelled)"
 
 
 def test_partial_status_shows_no_unknown_window(talk: TerminalChat) -> None:
-    asked = {"tokens": 650, "messages_in_context": 3, "status": "active"}
-    answer = {**asked, "context": {"basis": "reported", "level": "healthy"}}
-    assert talk.receive(heard("participant/status", answer, to=["ada"])) == "* coder: active, 650 tokens (reported)"
+    requested = {"tokens": 650, "messages_in_context": 3, "status": "active"}
+    answer = {**requested, "context": {"basis": "reported", "level": "healthy"}}
+    assert talk.receive(received("participant/status", answer, to=["ada"])) == "* coder: active, 650 tokens (reported)"
 
 
 def test_memory_is_bounded(talk: TerminalChat) -> None:
     for number in range(500):
-        talk.receive(heard("chat", {"text": "x"}, id=f"c{number}", to=["ada"]))
-        talk.receive(heard("mcp/proposal", WRITE, id=f"p{number}"))
-        talk.receive(heard("reasoning/start", {}, id=f"r{number}"))
+        talk.receive(received("chat", {"text": "x"}, id=f"c{number}", to=["ada"]))
+        talk.receive(received("mcp/proposal", WRITE, id=f"p{number}"))
+        talk.receive(received("reasoning/start", {}, id=f"r{number}"))
     assert [len(talk.unanswered), len(talk.proposals), len(talk.reasonings)] == [200, 200, 200]
     assert 500 in talk.proposals
 
 
 def test_skipped_compaction_is_not_shown_as_compacted(talk: TerminalChat) -> None:
     done = {"status": "skipped", "skipped": True, "reason": "no_history"}
-    skipped = heard("participant/compact-done", done, to=["ada"])
-    ended = heard("participant/status", {"messages_in_context": 2, "status": "compacted"})
+    skipped = received("participant/compact-done", done, to=["ada"])
+    ended = received("participant/status", {"messages_in_context": 2, "status": "compacted"})
     assert talk.receive(skipped) == "* coder: skipped, nothing to compact yet"
     assert talk.receive(ended) is None
     assert talk.receive(ended) == "* coder: compacted"

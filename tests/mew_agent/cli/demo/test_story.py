@@ -79,9 +79,9 @@ async def test_one_agent_compacts_by_itself_the_other_on_request() -> None:
     for check in checks:
         assert check.announced_tokens > 0
         assert abs(check.off_tokens) <= max(16, check.reported_tokens // 100), check
-    told = [event["event"] for event in events]
-    assert told.count("check") == 2
-    assert told.count("compact-done") == 1
+    reported = [event["event"] for event in events]
+    assert reported.count("check") == 2
+    assert reported.count("compact-done") == 1
     for event in events:
         if event["event"] == "status" and event["tokens"] is None:
             assert event["context"]["basis"] == "unknown"

@@ -82,8 +82,8 @@ async def test_echo_runs_as_a_process_until_terminated(gateway: RunningGateway) 
         await ada.until("system/presence")
         await ada.chat("hello", to=["coder"])
         with anyio.fail_after(15):
-            while (heard := await ada.until("chat"))["from"] != "coder":
+            while (received := await ada.until("chat"))["from"] != "coder":
                 pass
-            assert heard["payload"]["text"] == "Echo: hello"
+            assert received["payload"]["text"] == "Echo: hello"
             process.terminate()
             assert await process.wait() == 0

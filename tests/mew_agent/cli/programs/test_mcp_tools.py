@@ -88,16 +88,16 @@ async def test_resources_are_the_chat_and_the_board(client: Client, gateway: Run
 async def test_errors_are_reported_to_the_client(
     client: Client, name: str, arguments: dict[str, Any], words: str
 ) -> None:
-    failed, told = await call(client, name, **arguments)
+    failed, reported = await call(client, name, **arguments)
     assert failed
-    assert words in told
+    assert words in reported
 
 
 async def test_every_tool_reports_a_space_that_does_not_run() -> None:
     async with Client(make_server(GatewayActions(ConnectionOptions()))) as client:
-        failed, told = await call(client, "read_board")
+        failed, reported = await call(client, "read_board")
         assert failed
-        assert "no space is running here. Start one with `mew up`" in told
+        assert "no space is running here. Start one with `mew up`" in reported
         with pytest.raises(MCPError, match="no space is running here"):
             await client.read_resource("mew://board")
 

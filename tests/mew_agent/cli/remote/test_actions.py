@@ -45,9 +45,9 @@ async def silent(_client: Client, _request: Message) -> None:
 async def test_chat_without_recipient_is_broadcast(gateway: RunningGateway) -> None:
     async with joined(gateway, "guest") as guest:
         said = await done(actions_of(gateway).send_chat, "good morning")
-        heard = await guest.until("chat")
-    assert said == {"id": heard["id"], "to": None, "answer": None}
-    assert (heard["from"], heard["payload"]["text"], heard.get("to")) == ("ada", "good morning", None)
+        received = await guest.until("chat")
+    assert said == {"id": received["id"], "to": None, "answer": None}
+    assert (received["from"], received["payload"]["text"], received.get("to")) == ("ada", "good morning", None)
 
 
 async def test_chat_waits_for_the_answer_when_asked_to(gateway: RunningGateway) -> None:

@@ -50,17 +50,17 @@ async def test_compaction_prints_tokens_freed_and_left(gateway: RunningGateway) 
 
 
 async def test_request_carries_target_reason_and_one_recipient(gateway: RunningGateway) -> None:
-    heard: list[Message] = []
+    received: list[Message] = []
 
     async def listens(client: Client, request: Message) -> None:
-        heard.append(request)
+        received.append(request)
         await compacts(client, request)
 
     async with answering(gateway, "coder", listens):
         await mew("compact", "coder", "--target-tokens", "500", "--reason", "why not", *seat(gateway))
-    assert heard[0]["payload"] == {"target_tokens": 500, "reason": "why not"}
-    assert heard[0]["to"] == ["coder"]
-    assert heard[0]["from"] == "ada"
+    assert received[0]["payload"] == {"target_tokens": 500, "reason": "why not"}
+    assert received[0]["to"] == ["coder"]
+    assert received[0]["from"] == "ada"
 
 
 async def test_skipped_compaction_prints_the_reason_and_exits_with_3(gateway: RunningGateway) -> None:
@@ -217,18 +217,18 @@ async def test_invalid_answer_fails_in_one_line(gateway: RunningGateway) -> None
 async def test_other_controls_print_the_answering_status(
     gateway: RunningGateway, command: tuple[str, ...], kind: str, payload: Message, word: str, said: str
 ) -> None:
-    heard: list[Message] = []
+    received: list[Message] = []
 
     async def obeys(client: Client, request: Message) -> None:
-        heard.append(request)
+        received.append(request)
         if kind == "participant/forget":
             await status(client, "compacting", to=request, **BEFORE)
         await status(client, word, to=request, **BEFORE)
 
     async with answering(gateway, "coder", obeys):
         outcome = await mew(command[0], "coder", *command[1:], *seat(gateway))
-    assert heard[0]["kind"] == kind
-    assert heard[0]["payload"] == payload
+    assert received[0]["kind"] == kind
+    assert received[0]["payload"] == payload
     assert outcome.out.startswith(f"coder: {said}")
     assert outcome.out.endswith("; 98,412 of 128,000 (reported)\n")
     assert outcome.code == 0

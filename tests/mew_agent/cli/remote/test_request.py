@@ -29,10 +29,10 @@ async def test_timeout_has_its_own_exit_code(gateway: RunningGateway) -> None:
 
 
 async def test_participant_that_leaves_ends_the_wait(gateway: RunningGateway) -> None:
-    heard = anyio.Event()
+    received = anyio.Event()
 
     async def hears(_client: Client, _request: Message) -> None:
-        heard.set()
+        received.set()
 
     outcomes = []
     async with anyio.create_task_group() as tasks:
@@ -43,7 +43,7 @@ async def test_participant_that_leaves_ends_the_wait(gateway: RunningGateway) ->
         async with answering(gateway, "coder", hears):
             tasks.start_soon(ask)
             with anyio.fail_after(10):
-                await heard.wait()
+                await received.wait()
     assert outcomes[0].code == 4
     assert "left before it answered" in outcomes[0].err
 

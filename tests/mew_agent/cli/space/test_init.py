@@ -108,9 +108,9 @@ async def test_templates_are_listed_and_described(home: Path) -> None:
         ["note-taker", "built-in"],
     ]
     assert "cannot be used" in listed[3]
-    told = (await mew("init", "--template-info", "coder-agent")).out
-    assert "AGENT_API_KEY: API key of the provider; from OPENAI_API_KEY; never stored" in told
-    assert "# coder-agent" in told
+    reported = (await mew("init", "--template-info", "coder-agent")).out
+    assert "AGENT_API_KEY: API key of the provider; from OPENAI_API_KEY; never stored" in reported
+    assert "# coder-agent" in reported
 
 
 async def test_unknown_template_lists_the_known_ones() -> None:

@@ -83,14 +83,14 @@ def test_only_prompted_variables_are_asked_for() -> None:
         TemplateVariable(name="QUIET", default="q"),
         TemplateVariable(name="AGENT_API_KEY", prompt=True, sensitive=True),
     ]
-    asked: list[tuple[str, str]] = []
+    requested: list[tuple[str, str]] = []
 
     def ask(variable: TemplateVariable, default: str) -> str:
-        asked.append((variable.name, default))
+        requested.append((variable.name, default))
         return "there"
 
     values = choose_values(variables, {}, around(), ask)
-    assert asked == [("WHERE", "here")]
+    assert requested == [("WHERE", "here")]
     assert (values["WHERE"], values["QUIET"]) == ("there", "q")
     assert "AGENT_API_KEY" not in values
 

@@ -9,8 +9,8 @@ from mew_agent.context.policy.rules import Cadence, InjectRule, conditions_of
 
 
 def test_conditions_of_returns_every_condition_of_a_rule() -> None:
-    told = {name: sum(len(conditions_of(rule)) for rule in policy.rules) for name, policy in PRESETS.items()}
-    assert told == {
+    reported = {name: sum(len(conditions_of(rule)) for rule in policy.rules) for name, policy in PRESETS.items()}
+    assert reported == {
         "mew": 5,
         "mew-reference": 2,
         "dominds-v1": 3,

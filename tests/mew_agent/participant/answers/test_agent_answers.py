@@ -10,7 +10,7 @@ from mew_agent.errors import NoAnswer, NotPermitted, PeerAbsent
 from mew_agent.participant.answers.builder import Answered, AnswerEvent, ToolCalled, Writing
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
-from tests.mew_agent.conftest import Ear, Staged
+from tests.mew_agent.conftest import EnvelopeRecorder, Staged
 
 Joined = Callable[..., Participant]
 
@@ -51,7 +51,7 @@ async def test_tool_call_is_an_event_and_text_before_it_is_no_answer(stage: Stag
 
 async def test_leaving_the_loop_cancels_the_agents_work(joined: Joined) -> None:
     async with joined("ada") as ada, joined("coder") as coder:
-        ear = Ear(coder)
+        recorder = EnvelopeRecorder(coder)
 
         @coder.on_chat
         async def begin(chat: ChatReceived) -> None:
@@ -71,10 +71,10 @@ async def test_leaving_the_loop_cancels_the_agents_work(joined: Joined) -> None:
                 tasks.start_soon(ask)
                 await started.wait()
                 tasks.cancel_scope.cancel()
-            chat = await ear.first("ada", "chat")
-            await ear.first("ada", "chat/cancel", about=chat)
-            cancel = await ear.first("ada", "reasoning/cancel")
-        (start,) = ear.of("coder", "reasoning/start")
+            chat = await recorder.first("ada", "chat")
+            await recorder.first("ada", "chat/cancel", about=chat)
+            cancel = await recorder.first("ada", "reasoning/cancel")
+        (start,) = recorder.sent_by("coder", "reasoning/start")
         assert cancel.context == start.id
 
 

@@ -13,7 +13,7 @@ def joined(events: list[AnswerEvent], part: type[Thinking | Writing] = Writing) 
     return "".join(event.text for event in events if isinstance(event, part))
 
 
-def told(answer: AnswerBuilder, *steps: tuple[Any, ...]) -> list[AnswerEvent]:
+def reported(answer: AnswerBuilder, *steps: tuple[Any, ...]) -> list[AnswerEvent]:
     """Call methods such as `("add_text", "text")` and collect the events that they return."""
     events: list[AnswerEvent] = []
     for name, *values in steps:
@@ -38,22 +38,22 @@ def test_final_chat_without_a_stream_is_one_event() -> None:
 
 
 def test_text_missing_at_the_end_of_the_stream_is_added() -> None:
-    events = told(live(), ("add_text", "One "), ("finish", "One two."))
+    events = reported(live(), ("add_text", "One "), ("finish", "One two."))
     assert joined(events) == "One two."
 
 
 def test_trimmed_white_space_does_not_make_another_text() -> None:
-    assert joined(told(live(), ("add_text", "\n\nOne."), ("add_text", "\n"), ("finish", "One."))).strip() == "One."
-    assert joined(told(live(), ("add_text", "\n\nOne "), ("finish", "One two."))).strip() == "One two."
+    assert joined(reported(live(), ("add_text", "\n\nOne."), ("add_text", "\n"), ("finish", "One."))).strip() == "One."
+    assert joined(reported(live(), ("add_text", "\n\nOne "), ("finish", "One two."))).strip() == "One two."
 
 
 def test_different_final_chat_is_a_paragraph_of_its_own() -> None:
-    events = told(live(), ("add_text", "The tide is"), ("finish", "My model's answer was cut off."))
+    events = reported(live(), ("add_text", "The tide is"), ("finish", "My model's answer was cut off."))
     assert joined(events) == "The tide is\n\nMy model's answer was cut off."
 
 
 def test_text_of_a_repeated_call_is_not_shown_again() -> None:
-    events = told(live(), ("add_text", "The ti"), ("add_text", "The tide rises."), ("finish", "The tide rises."))
+    events = reported(live(), ("add_text", "The ti"), ("add_text", "The tide rises."), ("finish", "The tide rises."))
     assert joined(events).count("The tide rises.") == 1
 
 
@@ -65,14 +65,14 @@ def test_restarted_call_is_announced_if_its_text_was_shown() -> None:
         ("add_text", "rises."),
     ]
     answer = live()
-    events = told(answer, *steps, ("finish", "The tide rises."))
+    events = reported(answer, *steps, ("finish", "The tide rises."))
     assert joined(events) == "The ti\n\n> stopped there\n\nThe tide rises."
     assert answer.notices == ["stopped there"]
 
 
 def test_held_text_of_a_restarted_call_becomes_thinking() -> None:
     answer = AnswerBuilder(notices="content")
-    events = told(
+    events = reported(
         answer, ("add_text", "The ti"), ("restart_call", "stopped there"), ("add_text", "Low."), ("finish", "Low.")
     )
     assert (joined(events), joined(events, Thinking)) == ("Low.", "The ti\n")
@@ -80,12 +80,14 @@ def test_held_text_of_a_restarted_call_becomes_thinking() -> None:
 
 
 def test_restarted_call_without_text_is_not_announced() -> None:
-    assert told(live(), ("restart_call", "stopped there"), ("finish", "Low.")) == [Writing("Low.")]
+    assert reported(live(), ("restart_call", "stopped there"), ("finish", "Low.")) == [Writing("Low.")]
 
 
 def test_text_before_a_tool_call_becomes_thinking() -> None:
     answer = AnswerBuilder(notices="content", hold_characters=50)
-    events = told(answer, ("add_text", "Let me look."), ("add_tool_call", "read", '{"a": 1}'), ("add_text", "It is"))
+    events = reported(
+        answer, ("add_text", "Let me look."), ("add_tool_call", "read", '{"a": 1}'), ("add_text", "It is")
+    )
     events += answer.finish("It is blue.")
     assert joined(events) == "It is blue."
     assert joined(events, Thinking) == 'Let me look.\n→ read {"a": 1}\n'
@@ -93,7 +95,9 @@ def test_text_before_a_tool_call_becomes_thinking() -> None:
 
 def test_text_longer_than_the_hold_is_shown_and_the_answer_follows_apart() -> None:
     answer = AnswerBuilder(notices="content", hold_characters=10)
-    events = told(answer, ("add_text", "I think I should look."), ("add_tool_call", "read", "{}"), ("finish", "Blue."))
+    events = reported(
+        answer, ("add_text", "I think I should look."), ("add_tool_call", "read", "{}"), ("finish", "Blue.")
+    )
     assert joined(events) == "I think I should look.\n\nBlue."
 
 
@@ -115,9 +119,9 @@ def test_announced_tools_decide_whether_text_is_held() -> None:
 
 def test_text_is_held_after_a_first_unexpected_tool_call() -> None:
     answer = live()
-    told(answer, ("add_tool_call", "read", "{}"))
+    reported(answer, ("add_tool_call", "read", "{}"))
     assert answer.add_text("Now the other one.") == []
-    thought = told(answer, ("add_tool_call", "write", "{}"))
+    thought = reported(answer, ("add_tool_call", "write", "{}"))
     assert joined(thought, Thinking) == "Now the other one.\n→ write {}\n"
     assert joined(answer.finish("Done.")) == "Done."
 
@@ -142,7 +146,7 @@ def test_long_arguments_are_cut() -> None:
 
 def test_notice_is_a_paragraph_of_its_own_before_further_text() -> None:
     answer = live()
-    events = told(
+    events = reported(
         answer,
         ("add_notice", "compacting 98,412 tokens ..."),
         ("add_notice", "freed 71,366 tokens"),
@@ -154,7 +158,7 @@ def test_notice_is_a_paragraph_of_its_own_before_further_text() -> None:
 
 
 def test_notice_splits_no_word_and_changes_no_text() -> None:
-    events = told(
+    events = reported(
         live(),
         ("add_text", "The wat"),
         ("add_notice", "compacting ..."),
@@ -165,22 +169,24 @@ def test_notice_splits_no_word_and_changes_no_text() -> None:
 
 
 def test_notice_waiting_for_the_end_of_a_word_comes_at_the_end() -> None:
-    events = told(live(), ("add_text", "Water"), ("add_notice", "compacting ..."), ("finish", "Water"))
+    events = reported(live(), ("add_text", "Water"), ("add_notice", "compacting ..."), ("finish", "Water"))
     assert joined(events) == "Water\n\n> compacting ...\n\n"
-    assert joined(told(live(), ("add_text", "Water"), ("add_notice", "left"), ("close",))) == "Water\n\n> left\n\n"
+    assert joined(reported(live(), ("add_text", "Water"), ("add_notice", "left"), ("close",))) == "Water\n\n> left\n\n"
 
 
 @pytest.mark.parametrize(("place", "part"), [("reasoning", Thinking), ("off", None)])
 def test_notices_elsewhere_leave_the_content_unchanged(place: Any, part: type[Thinking] | None) -> None:
     answer = live(notices=place)
-    events = told(answer, ("add_thinking", "hm"), ("add_notice", "compacting ..."), ("finish", "Text."))
+    events = reported(answer, ("add_thinking", "hm"), ("add_notice", "compacting ..."), ("finish", "Text."))
     assert joined(events) == "Text."
     assert ("> compacting ..." in joined(events, Thinking)) is (part is not None)
     assert answer.notices == ["compacting ..."]
 
 
 def test_text_sent_as_a_whole_is_not_repeated() -> None:
-    assert joined(told(live(), ("add_whole_text", "All."), ("add_whole_text", "All."), ("finish", "All."))) == "All."
+    assert (
+        joined(reported(live(), ("add_whole_text", "All."), ("add_whole_text", "All."), ("finish", "All."))) == "All."
+    )
 
 
 pieces = st.lists(st.text(alphabet="ab \n", min_size=1, max_size=6), max_size=12)
@@ -190,13 +196,13 @@ pieces = st.lists(st.text(alphabet="ab \n", min_size=1, max_size=6), max_size=12
 def test_answer_equals_the_final_chat_however_it_is_split(cut: list[str], hold: int, tools: bool) -> None:
     answer = AnswerBuilder(notices="content", hold_characters=hold, may_use_tools=tools)
     text = "".join(cut)
-    events = told(answer, *(("add_text", piece) for piece in cut), ("finish", text))
+    events = reported(answer, *(("add_text", piece) for piece in cut), ("finish", text))
     assert joined(events) == text
 
 
 @given(pieces, pieces)
 def test_remarks_shorter_than_the_hold_never_reach_the_content(remark: list[str], cut: list[str]) -> None:
     answer = AnswerBuilder(notices="content", hold_characters=1000)
-    events = told(answer, *(("add_text", piece) for piece in remark), ("add_tool_call", "t", "{}"))
-    events += told(answer, *(("add_text", piece) for piece in cut), ("finish", "".join(cut)))
+    events = reported(answer, *(("add_text", piece) for piece in remark), ("add_tool_call", "t", "{}"))
+    events += reported(answer, *(("add_text", piece) for piece in cut), ("finish", "".join(cut)))
     assert joined(events) == "".join(cut)

@@ -75,17 +75,17 @@ def test_newest_call_without_usage_clears_it() -> None:
 
 
 def test_mew_key_leaves_out_unknown_values() -> None:
-    told = context_key("coder", context(None, None, **UNAVAILABLE), notices=["compacting ..."], ignored=["tools"])
-    assert told["participant"] == "coder"
-    assert told["basis"] == "unknown"
-    assert told["reason"] == "usage_unavailable"
-    assert told["max_tokens"] == 1000
-    assert told["notices"] == ["compacting ..."]
-    assert told["ignored"] == ["tools"]
-    assert not {"tokens", "turns_to_compaction", "call_id"} & told.keys()
+    reported = context_key("coder", context(None, None, **UNAVAILABLE), notices=["compacting ..."], ignored=["tools"])
+    assert reported["participant"] == "coder"
+    assert reported["basis"] == "unknown"
+    assert reported["reason"] == "usage_unavailable"
+    assert reported["max_tokens"] == 1000
+    assert reported["notices"] == ["compacting ..."]
+    assert reported["ignored"] == ["tools"]
+    assert not {"tokens", "turns_to_compaction", "call_id"} & reported.keys()
     assert context_key("coder", PeerContext()) == {"participant": "coder", "basis": "unknown"}
 
 
 def test_figure_without_a_report_is_unlabelled() -> None:
-    told = context_key("other", PeerContext(tokens=7, max_tokens=20_000))
-    assert told == {"participant": "other", "basis": "unlabelled", "tokens": 7, "max_tokens": 20_000}
+    reported = context_key("other", PeerContext(tokens=7, max_tokens=20_000))
+    assert reported == {"participant": "other", "basis": "unlabelled", "tokens": 7, "max_tokens": 20_000}

@@ -184,8 +184,8 @@ async def test_restarted_call_is_announced() -> None:
     routed.frame({"type": "notice", "event": "call_again"})
     routed.frame({"type": "token", "value": "Low."})
     routed.say("coder", "chat", about="q-1", to="bob", text="Low.")
-    told = "The ti\n\n> stopped there by a control; the answer begins again\n\nLow."
-    assert await read(exchange) == (told, "")
+    reported = "The ti\n\n> stopped there by a control; the answer begins again\n\nLow."
+    assert await read(exchange) == (reported, "")
 
 
 async def test_refusal_of_the_gateway_ends_the_question() -> None:

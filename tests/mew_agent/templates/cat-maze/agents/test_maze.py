@@ -35,8 +35,8 @@ def test_every_board_can_be_won(game: ModuleType) -> None:
         assert maze.level == level
         way = way_to_the_fish(maze, game.STEPS)
         assert len(way) > 5
-        told = [maze.move(direction) for direction in way]
-        assert told[-1].startswith("The cat eats the fish!")
+        reported = [maze.move(direction) for direction in way]
+        assert reported[-1].startswith("The cat eats the fish!")
         assert maze.steps == len(way)
         assert maze.next_board().startswith("A new board.")
     assert maze.level == 0
@@ -52,10 +52,10 @@ def test_boards_are_closed_by_walls(game: ModuleType) -> None:
 def test_wall_stops_the_cat_and_open_ways_are_listed(game: ModuleType) -> None:
     maze = game.Maze()
     before = maze.cat
-    told = maze.move("up")
-    assert told.startswith("A wall")
+    reported = maze.move("up")
+    assert reported.startswith("A wall")
     assert maze.cat == before
-    assert told.endswith("0 steps; open: right")
+    assert reported.endswith("0 steps; open: right")
 
 
 def test_next_board_requires_the_fish(game: ModuleType) -> None:
