@@ -25,7 +25,7 @@ from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
-from tests.mew_agent.conftest import Ear
+from tests.mew_agent.conftest import EnvelopeRecorder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and fork")
 
@@ -97,7 +97,7 @@ async def _lines(stream: anyio.abc.ByteReceiveStream) -> AsyncIterator[str]:
 @dataclass
 class Scene:
     ada: Participant
-    ear: Ear
+    recorder: EnvelopeRecorder
     agent: AgentProcesses
     model: RehearsalServer
     notes: Path
@@ -112,7 +112,7 @@ class Scene:
     @property
     def answers(self) -> Counter[str]:
         """How many answers each question has, by its id."""
-        return Counter(name for chat in self.ear.of("coder", "chat") for name in chat.correlation_ids)
+        return Counter(name for chat in self.recorder.sent_by("coder", "chat") for name in chat.correlation_ids)
 
     @property
     def unanswered(self) -> int:
@@ -152,13 +152,13 @@ async def scene(
             }
         ) as agent,
     ):
-        ear = Ear(ada)
+        recorder = EnvelopeRecorder(ada)
         await agent.start()
         with anyio.fail_after(30):
             while "coder" not in ada.peers:
                 await anyio.sleep(0.02)
-        await ear.first("coder", "participant/status")
-        yield Scene(ada, ear, agent, model, notes, Random(seed))
+        await recorder.first("coder", "participant/status")
+        yield Scene(ada, recorder, agent, model, notes, Random(seed))
 
 
 @pytest.mark.parametrize("seed", [SEED, SEED + 1])
@@ -171,23 +171,23 @@ async def test_every_question_to_a_killed_agent_is_answered_once(tmp_path: Path,
                 tool = f'call note with {{"word": "w{number}"}}' if s.random.random() < 0.4 else "What is water?"
                 await s.ask(f"Question {number}. {tool}")
             if s.random.random() < 0.7:  # else it may die before it has joined
-                await s.ear.until(lambda before=before: len(s.ear.of("coder")) > before)  # type: ignore[misc]
+                await s.recorder.until(lambda before=before: len(s.recorder.sent_by("coder")) > before)  # type: ignore[misc]
             await anyio.sleep(s.random.uniform(0.0, 0.6))
             await s.agent.kill()
             if s.random.random() < 0.3 and s.unanswered < MOST_UNANSWERED:
                 number += 1
                 await s.ask(f"Question {number}, while nobody is there?")
-            before = len(s.ear.of("coder"))
+            before = len(s.recorder.sent_by("coder"))
             await s.agent.start()
         await s.until_answered()
         await s.ask("Is anything left?")
         await s.until_answered()
         assert set(s.answers.values()) == {1}
         assert set(s.answers) == {question.id for question in s.questions}
-        started = [start.id for start in s.ear.of("coder", "reasoning/start")]
-        concluded = Counter(end.context for end in s.ear.of("coder", "reasoning/conclusion"))
+        started = [start.id for start in s.recorder.sent_by("coder", "reasoning/start")]
+        concluded = Counter(end.context for end in s.recorder.sent_by("coder", "reasoning/conclusion"))
         assert [one for one in started if concluded[one] != 1] == []
-        assert "restarted" in s.ear.words("coder")
+        assert "restarted" in s.recorder.words("coder")
 
 
 async def test_an_interrupted_tool_call_is_not_repeated_silently(tmp_path: Path) -> None:
@@ -196,13 +196,13 @@ async def test_an_interrupted_tool_call_is_not_repeated_silently(tmp_path: Path)
         await s.until(lambda: "hang" in s.notes.read_text())
         await s.agent.kill()
         await s.agent.start()
-        answer = await s.ear.first("coder", "chat", about=question)
+        answer = await s.recorder.first("coder", "chat", about=question)
         assert "The call may have had its effect" in answer.body["text"]
         assert s.notes.read_text().split() == ["hang"]
-        interrupted, concluded = s.ear.of("coder", "reasoning/conclusion", about=question)
+        interrupted, concluded = s.recorder.sent_by("coder", "reasoning/conclusion", about=question)
         assert interrupted.body["interrupted"] is True
         assert "interrupted" not in concluded.body
-        assert s.ear.words("coder", about=question) == ["restarted"]
+        assert s.recorder.words("coder", about=question) == ["restarted"]
 
 
 async def test_a_restarted_agent_answers_what_was_asked_and_obeys_no_old_control(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ async def test_a_restarted_agent_answers_what_was_asked_and_obeys_no_old_control
         await s.ask("Are you still there?")
         await s.until_answered()
         assert s.answers[cancelled.id] == 0
-        assert "shutting_down" not in s.ear.words("coder")
+        assert "shutting_down" not in s.recorder.words("coder")
 
 
 async def test_a_question_older_than_the_limit_is_declined_without_a_model_call(tmp_path: Path) -> None:
@@ -228,9 +228,9 @@ async def test_a_question_older_than_the_limit_is_declined_without_a_model_call(
         await s.ada.chat("Is anybody there?")
         await anyio.sleep(0.1)  # the age is what is tested
         await s.agent.start()
-        answer = await s.ear.first("coder", "chat", about=question)
+        answer = await s.recorder.first("coder", "chat", about=question)
         assert "reached me too late" in answer.body["text"]
         assert s.model.requests == []
         later = await s.ask("And now?")
-        await s.ear.first("coder", "chat", about=later)
+        await s.recorder.first("coder", "chat", about=later)
         assert "Is anybody there?" in str(s.model.requests[-1].body["messages"])
