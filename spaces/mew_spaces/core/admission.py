@@ -1,6 +1,6 @@
 """[pure] Checks before the capability check: how often a participant sends, and whether an envelope is well formed."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from mew_protocol import errors, kinds
 from mew_protocol.envelope import Draft
@@ -33,6 +33,10 @@ class TokenBucket:
         self._burst = float(burst)
         self._left = float(burst)
         self._at = now
+
+    def shift(self, by: timedelta) -> None:
+        """Follow a wall clock that was set, so that the jump adds no permits."""
+        self._at += by
 
     def try_spend(self, now: datetime) -> bool:
         """Spend one permit, and return whether there was one. A clock that goes back adds none."""

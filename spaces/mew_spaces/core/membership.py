@@ -202,6 +202,13 @@ class Membership:
         value = ActivePause(until=until, reason=pause.reason)
         return self._apply(*(PauseChange(key=name, value=value) for name in participants))
 
+    def shift_pauses(self, by: timedelta) -> Changes:
+        """Move the end of every pause: the wall clock was set, and the time that is left stays."""
+        limited = [(name, pause, pause.until) for name, pause in self.state.pauses.items() if pause.until is not None]
+        return self._apply(
+            *(PauseChange(key=name, value=pause.model_copy(update={"until": end + by})) for name, pause, end in limited)
+        )
+
     def resume(self, participants: Iterable[str]) -> Changes:
         """End the pauses of these participants."""
         paused = (name for name in participants if name in self.state.pauses)

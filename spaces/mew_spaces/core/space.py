@@ -218,6 +218,13 @@ class Space:
                 effects += stream_effects
         return (*state_changed(tuple(changes)), *effects)
 
+    def shift_deadlines(self, by: timedelta) -> tuple[Effect, ...]:
+        """Move everything that waits for a time: the wall clock was set by this much."""
+        self._absent_since = {name: since + by for name, since in self._absent_since.items()}
+        for bucket in self._buckets.values():
+            bucket.shift(by)
+        return state_changed(self.membership.shift_pauses(by))
+
     # Envelopes and stream frames
 
     def receive(

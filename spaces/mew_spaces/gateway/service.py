@@ -9,7 +9,7 @@ import logging
 import secrets
 import uuid
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import assert_never
 
@@ -43,6 +43,7 @@ from mew_spaces.core.space import Space
 from mew_spaces.core.system_messages import NewId
 from mew_spaces.gateway.audit import AuditLog, Recipients, Transport
 from mew_spaces.gateway.auth import TokenBook, generate_token, space_folder
+from mew_spaces.gateway.clock import WallClock, now_utc
 from mew_spaces.gateway.delivery import AcceptedEnvelopes, DeliverySessions, numbered
 from mew_spaces.gateway.delivery import receipt as receipt_envelope
 from mew_spaces.gateway.log_writer import LogWriter
@@ -56,11 +57,6 @@ from mew_spaces.log.memory import MemoryLog
 Clock = Callable[[], datetime]
 
 log = logging.getLogger("spaces")
-
-
-def now_utc() -> datetime:
-    """Return the time of the wall clock, with its time zone."""
-    return datetime.now(UTC)
 
 
 def new_uuid() -> str:
@@ -110,7 +106,8 @@ class SpaceService:
         self._audit = audit
         self._writer = writer
         self.started_at = clock()
-        self._clock = clock
+        # Only the real clock is set by others; a caller's own clock jumps when the caller wants it to.
+        self._clock = clock if clock is not now_utc else WallClock(self._shift_deadlines)
         self._new_id = new_id
         self._fanout = Fanout()
         self._sessions = DeliverySessions(self.log, self._fanout, self._notify_session)
@@ -260,6 +257,9 @@ class SpaceService:
         for participant in self.tokens.refresh():  # a token file changed, or its time is over
             self._close_all(participant, errors.CLOSE_UNAUTHORIZED, errors.UNAUTHORIZED)
         self._perform(self.space.expire(now=self._clock()))
+
+    def _shift_deadlines(self, by: timedelta) -> None:
+        self._perform(self.space.shift_deadlines(by))
 
     # Questions
 
