@@ -15,11 +15,11 @@ from tests.support.gateway_client import joined, opened
 
 
 @rule("http.health", "http.participants")
-async def test_open_routes_list_participants(gateway: RunningGateway, http: Http) -> None:
+async def test_a_token_lists_participants(gateway: RunningGateway, http: Http) -> None:
     async with joined(gateway, "bob"):
         health = (await http.get("/health")).json()
-        listed = (await http.get("/participants")).json()["participants"]
-        named = (await http.get("/participants?space=demo")).json()["participants"]
+        listed = (await http.get("/participants", "bob")).json()["participants"]
+        named = (await http.get("/participants?space=demo", "bob")).json()["participants"]
     assert (health["status"], health["spaces"], health["clients"]) == ("ok", 1, 1)
     assert health["features"] == ["capabilities", "context", "validation", "http-io"]
     assert isinstance(health["uptime"], float)

@@ -162,7 +162,7 @@ async def raw_socket(gateway: RunningGateway) -> sockets.socket:
 def _shake_hands(gateway: RunningGateway) -> sockets.socket:
     connection = sockets.create_connection((gateway.host, gateway.port))
     connection.sendall(
-        b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
     )
     answer = b""

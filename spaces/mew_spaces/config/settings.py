@@ -231,6 +231,12 @@ class Limits(_ConfigSection):
     """Interval between pings; 0 sends none. With the timeout it decides how soon a dead link is noticed."""
     ping_timeout_seconds: float = Field(default=6.0, gt=0)
     """Time in which a ping must be answered; then the socket is closed."""
+    failed_tokens_per_second: float = Field(default=5.0, gt=0)
+    """Rate of requests and joins with a wrong token from one address; a hundred may come at once."""
+    joins_per_second: float = Field(default=10.0, gt=0)
+    """Rate of joins of one participant, repeated ones included; two hundred may come at once."""
+    reads_per_second: float = Field(default=100.0, gt=0)
+    """Rate of reads over HTTP of one participant; five hundred may come at once."""
     history_envelopes: int = Field(default=10_000, ge=0)
     history_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     members: int = Field(default=4096, ge=1)
@@ -243,6 +249,17 @@ class Limits(_ConfigSection):
     envelopes_per_second: float = Field(default=5_000.0, gt=0)
     """Rate of one participant, stream frames included; `envelope_burst` may arrive at once."""
     envelope_burst: int = Field(default=10_000, ge=1)
+
+
+class GatewayOptions(_ConfigSection):
+    """From where the gateway may be used. Names of hosts have no port; origins look like `https://example.org`.
+
+    `localhost`, IP addresses and the host that the gateway listens on are always accepted, and so are pages that the
+    gateway itself serves.
+    """
+
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
 
 
 class HistoryOptions(_ConfigSection):
@@ -266,6 +283,7 @@ class SpaceConfig(_ConfigSection):
     control: ControlOptions = ControlOptions()
     limits: Limits = Limits()
     history: HistoryOptions = HistoryOptions()
+    gateway: GatewayOptions = GatewayOptions()
     models: dict[str, ModelFacts] = Field(default_factory=dict)
     gateway_logging: GatewayLogging = GatewayLogging()
 

@@ -41,13 +41,17 @@ _JOINED = _Phase.JOINED
 class Connection:
     """A client connection. No method waits."""
 
-    def __init__(self, registry: SpaceRegistry, *, bearer: str | None = None, space: str | None = None) -> None:
-        """`bearer` is the token in the handshake's Authorization header, `space` the `space` query parameter."""
+    def __init__(
+        self, registry: SpaceRegistry, *, bearer: str | None = None, space: str | None = None, address: str = ""
+    ) -> None:
+        """`bearer` is the token in the handshake's Authorization header, `space` the `space` query parameter, `address`
+        the client's IP address."""
         self._registry = registry
         self._service = registry.default
         self._limits = registry.default.config.limits
         self.id = self._service.new_connection()
         self._channel: OutboundChannel | None = None
+        self._address = address
         self._bearer = bearer
         self._space = space
         self._participant: ParticipantId | None = None
@@ -182,6 +186,12 @@ class Connection:
         home = self._registry.find(name, token)
         participant = (home or self._service).tokens.identify(token)
         if participant is None:
+            log.warning("join refused: invalid token from %s", self._address or "an unknown address")
+            if not self._registry.failed_tokens.try_spend(self._address):
+                self._end(
+                    errors.RATE_LIMITED, "too many joins with invalid tokens; try again later", errors.CLOSE_LIMIT
+                )
+                return
             claimed = f" for '{request.participant}'" if request.participant else ""
             text = f"the gateway {'refused this token' if token else 'needs a token'}{claimed}"
             self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
@@ -196,6 +206,12 @@ class Connection:
         elif self.is_joined and home is not self._service:
             text = f"this connection joined '{self._service.space.id}'; open another connection to join another space"
             self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
+        elif not self._registry.joins.try_spend(f"{home.space.id}/{participant}"):
+            text = f"'{participant}' joins too often; try again later"
+            if self.is_joined:
+                self._service.send_error(self.id, errors.RATE_LIMITED, text)
+            else:
+                self._end(errors.RATE_LIMITED, text, errors.CLOSE_LIMIT)
         else:
             self._move_to(home)
             self._participant = participant

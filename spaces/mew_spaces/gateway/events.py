@@ -36,16 +36,15 @@ async def event_stream(
         place = history.position
         yield _board(service, place)
     while not history.is_closed and (token is None or service.tokens.may_read(token)):
-        entries = history.since(place) if place is not None else None
+        entries = history.since(place, limit=_BATCH) if place is not None else None
         if entries is None or place is None:
             place = history.position
             is_from_earlier_run = False
             yield event("reset", b'{"reason":"history_gone"}') + _board(service, place)
         elif entries:
-            batch = entries[:_BATCH]
-            place = Position(history.epoch, batch[-1].sequence)
+            place = Position(history.epoch, entries[-1].sequence)
             yield b"".join(
-                event("envelope", entry.data, id=str(Position(history.epoch, entry.sequence))) for entry in batch
+                event("envelope", entry.data, id=str(Position(history.epoch, entry.sequence))) for entry in entries
             )
         elif is_from_earlier_run:
             is_from_earlier_run = False

@@ -38,6 +38,7 @@ from mew_spaces.gateway.log_budget import bounded_logs
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.protocol_choice import choose_protocol
 from mew_spaces.gateway.registry import SpaceRegistry
+from mew_spaces.gateway.request_guard import RequestGuard
 from mew_spaces.gateway.server import GatewayServer, bound_socket, in_url, server_config
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.gateway.websocket_endpoint import WebSocketEndpoint
@@ -60,8 +61,11 @@ class HostedSpace:
     tokens: TokenBook | None = None
 
 
-def create_app(registry: SpaceRegistry) -> Starlette:
-    """Return the gateway as an ASGI application."""
+def create_app(registry: SpaceRegistry, *, host: str | None = None) -> Starlette:
+    """Return the gateway as an ASGI application. `host` is the name it is reached by besides the configured ones."""
+    options = [service.config.gateway for service in registry]
+    hosts = [name for one in options for name in one.allowed_hosts]
+    origins = [name for one in options for name in one.allowed_origins]
     endpoint = WebSocketEndpoint(registry)
 
     @asynccontextmanager
@@ -82,7 +86,10 @@ def create_app(registry: SpaceRegistry) -> Starlette:
             *dashboard_routes(),
             WebSocketRoute("/{path:path}", endpoint.serve),
         ],
-        middleware=[Middleware(SecurityHeaders)],
+        middleware=[
+            Middleware(SecurityHeaders),
+            Middleware(RequestGuard, hosts=[*hosts, *([host] if host else [])], origins=origins),
+        ],
         exception_handlers={
             ApiError: respond_to_api_error,
             HTTPException: respond_to_http_exception,
@@ -149,7 +156,7 @@ async def serve_gateway(
     """
     first = service or _open_space(HostedSpace(config, state, tokens))
     registry = SpaceRegistry([first, *(_open_space(other) for other in others)])
-    app = create_app(registry)
+    app = create_app(registry, host=host)
     with _plain_errors(), bounded_logs(), bound_socket(host, port) as listener:
         port = listener.getsockname()[1]
         registry.set_connection_url(f"ws://{_public_host(host)}:{port}/")

@@ -5,6 +5,7 @@ and `/openapi.json` come from that. What a participant may do is decided where i
 a message that arrives over HTTP takes the same path.
 """
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -28,6 +29,8 @@ from mew_spaces.gateway.http_connection import STREAMING
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import NOT_STORED_MESSAGE, SpaceService
+
+log = logging.getLogger("spaces")
 
 FEATURES = ("capabilities", "context", "validation", "http-io")
 
@@ -130,7 +133,12 @@ _LIMIT = Parameter("limit", "How many messages to return at most", minimum=1, ma
 HEALTH = Operation("GET", "/health", "Health check", HealthAnswer)
 OPENAPI = Operation("GET", "/openapi.json", "This document")
 PARTICIPANTS = Operation(
-    "GET", "/participants", "List the participants of a space", ParticipantList, parameters=(_SPACE_QUERY,)
+    "GET",
+    "/participants",
+    "List the participants of a space",
+    ParticipantList,
+    parameters=(_SPACE_QUERY,),
+    errors=(401, 403, 404, 429),
 )
 POST_MESSAGE = Operation(
     "POST",
@@ -147,7 +155,7 @@ POLL_MESSAGES = Operation(
     "Read the messages after a position",
     MessagePage,
     parameters=(_PARTICIPANT, _SPACE_QUERY, Parameter("since", "The `next` of an earlier answer"), _LIMIT),
-    errors=(400, 401, 403, 404),
+    errors=(400, 401, 403, 404, 429),
 )
 CONTEXT = Operation(
     "GET",
@@ -155,7 +163,7 @@ CONTEXT = Operation(
     "Read the last status of every participant",
     Board,
     parameters=(_SPACE,),
-    errors=(401, 403, 404),
+    errors=(401, 403, 404, 429),
 )
 EVENTS = Operation(
     "GET",
@@ -163,7 +171,7 @@ EVENTS = Operation(
     "Follow a space: one `board` event, then each `envelope`",
     media_type="text/event-stream",
     parameters=(_SPACE, Parameter("since", "The last event seen; the header Last-Event-ID takes precedence")),
-    errors=(401, 403, 404),
+    errors=(401, 403, 404, 429),
 )
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -217,8 +225,8 @@ class HttpApi:
         return JSONResponse(self.document())
 
     async def _participants(self, request: Request) -> Response:
-        space = self._registry.find(request.query_params.get("space"), bearer_of(request.headers))
-        views = space.snapshot().participants if space is not None else ()
+        space, _ = self._authenticate(request, request.query_params.get("space"))
+        views = space.snapshot().participants
         listed = [
             {"id": view.id, "connected": view.connected, "capabilities": list(view.capabilities)} for view in views
         ]
@@ -251,11 +259,12 @@ class HttpApi:
         history = space.log
         since = request.query_params.get("since")
         wanted = history.start if since is None else Position.parse(since)
-        entries = history.since(wanted) if wanted is not None else None
+        # One more than wanted tells whether there are more.
+        entries = history.since(wanted, limit=limit + 1) if wanted is not None else None
         is_complete = entries is not None
         if entries is None or wanted is None:
             wanted = history.start
-            entries = history.since(wanted) or ()
+            entries = history.since(wanted, limit=limit + 1) or ()
         shown = entries[:limit]
         position = Position(history.epoch, shown[-1].sequence) if shown else wanted
         # Stored envelopes are JSON already: joining them costs nothing, parsing a thousand would block the loop.
@@ -292,7 +301,8 @@ class HttpApi:
         """Return the selected space and the participant that the token belongs to, None for an observer.
 
         With `is_owner`, that must be the participant in the path, so no observer. Raises `ApiError`: 401 without a
-        token, 403 if the token is unknown or another participant's, 404 if the gateway has no such space.
+        token, 403 if the token is unknown or another participant's, 404 if the gateway has no such space,
+        429 after too many reads or wrong tokens.
         """
         token = bearer_of(request.headers)
         if token is None:
@@ -304,10 +314,16 @@ class HttpApi:
         owner = _participant_in_path(request, checked) if is_owner else None
         is_allowed = participant == owner if is_owner else checked.tokens.may_read(token)
         if not is_allowed:
+            address = request.client.host if request.client is not None else ""
+            log.warning("request refused: invalid token from %s", address)
+            if not self._registry.failed_tokens.try_spend(address):
+                raise ApiError(429, errors.RATE_LIMITED, "too many requests with invalid tokens; try again later")
             expected = f"the token of '{owner}'" if is_owner else "the token of a participant or an observer"
             raise ApiError(403, errors.UNAUTHORIZED, f"invalid token for this space; expected {expected}")
         if found is None:
             raise ApiError(404, errors.SPACE_NOT_FOUND, f"no space '{space}' on this gateway")
+        if request.method == "GET" and not self._registry.reads.try_spend(f"{found.space.id}/{token}"):
+            raise ApiError(429, errors.RATE_LIMITED, "too many reads; try again later or follow the event stream")
         return found, participant
 
 

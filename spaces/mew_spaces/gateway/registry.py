@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from mew_spaces.errors import SpacesError
+from mew_spaces.gateway.attempts import AttemptLimit
+from mew_spaces.gateway.clock import now_utc
 from mew_spaces.gateway.service import SpaceService
 
 DEFAULT_NAME = "default"
@@ -19,6 +21,13 @@ class SpaceRegistry:
             names = ", ".join(service.space.id for service in services) or "no space"
             raise SpacesError(f"a gateway needs at least one space, each with its own name (given: {names})")
         self.default = services[0]
+        limits = self.default.config.limits
+        self.failed_tokens = AttemptLimit(per_second=limits.failed_tokens_per_second, burst=100, clock=now_utc)
+        """By address."""
+        self.joins = AttemptLimit(per_second=limits.joins_per_second, burst=200, clock=now_utc)
+        """By space and participant."""
+        self.reads = AttemptLimit(per_second=limits.reads_per_second, burst=500, clock=now_utc)
+        """By space and token: observers have no participant."""
 
     def __len__(self) -> int:
         return len(self._by_name)

@@ -33,6 +33,7 @@ class WebSocketEndpoint:
             self._registry,
             bearer=None if websocket.headers.get(JOIN_HEADER) == JOIN_BY_FRAME else bearer_of(websocket.headers),
             space=websocket.query_params.get("space"),
+            address=websocket.client.host if websocket.client is not None else "",
         )
         await websocket.accept()
         channel = websocket.scope.get("extensions", {}).get(EXTENSION)

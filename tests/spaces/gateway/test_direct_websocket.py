@@ -38,7 +38,7 @@ async def test_a_broken_handshake_is_refused(gateway: RunningGateway) -> None:
     with anyio.fail_after(5):
         stream = await anyio.connect_tcp(gateway.host, gateway.port)
         async with stream:
-            await stream.send(b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+            await stream.send(b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
             assert (await stream.receive()).startswith(b"HTTP/1.1 4")
     async with joined(gateway, "ada"):
         pass
@@ -58,7 +58,7 @@ async def test_a_broken_handshake_is_refused(gateway: RunningGateway) -> None:
 )
 async def test_invalid_frames_end_one_connection_only(gateway: RunningGateway, data: bytes) -> None:
     handshake = (
-        b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
     )
     with anyio.fail_after(10):

@@ -57,7 +57,10 @@ async def test_the_application_runs_under_any_asgi_server(config: SpaceConfig) -
     registry = SpaceRegistry([SpaceService(config, TokenBook.generate(config))])
     app = create_app(registry)
     transport = httpx2.ASGITransport(app=app)
-    async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=transport, base_url="http://x") as http:
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http,
+    ):
         assert (await http.get("/health")).json()["status"] == "ok"
     assert registry.default.log.is_closed
 
@@ -89,8 +92,9 @@ async def test_two_spaces_share_only_a_port(config: SpaceConfig) -> None:
         async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
             health = (await http.get("/health")).json()
             assert (health["spaces"], health["clients"]) == (2, 3)
-            for space, names in (("demo", 4), ("two", 2), ("", 4), ("none", 0)):
-                listed = (await http.get(f"/participants?space={space}")).json()["participants"]
+            for space, token, names in (("demo", gateway.token_of("bob"), 4), ("two", tokens.token_of("eve"), 2)):
+                known = {"authorization": f"Bearer {token}"}
+                listed = (await http.get(f"/participants?space={space}", headers=known)).json()["participants"]
                 assert len(listed) == names
             bearer = {"authorization": f"Bearer {tokens.token_of('eve')}"}
             body = {"kind": "chat", "payload": {"text": "by http"}}

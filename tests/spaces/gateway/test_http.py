@@ -51,7 +51,8 @@ async def test_participants_lists_configured_and_connected_ones(
     gateway: RunningGateway, http: httpx2.AsyncClient
 ) -> None:
     async with joined(gateway, "bob"):
-        listed = (await http.get("/participants?space=demo")).json()["participants"]
+        known = bearer(gateway, "bob")
+        listed = (await http.get("/participants?space=demo", headers=known)).json()["participants"]
     assert {one["id"]: one["connected"] for one in listed} == {
         "bob": True,
         "ada": False,
@@ -59,7 +60,8 @@ async def test_participants_lists_configured_and_connected_ones(
         "files": False,
     }
     assert listed[0]["capabilities"] == [{"kind": "chat"}, {"id": "mcp-response", "kind": "mcp/response"}]
-    assert (await http.get("/participants?space=other")).json() == {"participants": []}
+    assert (await http.get("/participants?space=other", headers=known)).status_code in (403, 404)
+    assert (await http.get("/participants?space=demo")).status_code == 401
 
 
 async def test_a_posted_message_reaches_every_member(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:

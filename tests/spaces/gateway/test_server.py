@@ -65,7 +65,7 @@ async def test_a_request_body_that_ends_early_logs_no_traceback(
 ) -> None:
     def send() -> None:
         with raw_socket(gateway) as connection:
-            head = "POST /participants/ada/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n"
+            head = "POST /participants/ada/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n"
             connection.sendall(f"{head}Authorization: Bearer {gateway.token_of('ada')}\r\n\r\n{{".encode())
 
     for _ in range(3):

@@ -281,7 +281,7 @@ MALFORMED = (
     b"GET /\xff HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
     HANDSHAKE.replace(b"GET / ", b"GET /\xe9 "),
     HANDSHAKE.replace(b"Version: 13", b"Version: 99"),
-    HANDSHAKE.replace(b"Host: x", b"Host: x\r\nSec-WebSocket-Protocol: \xff"),
+    HANDSHAKE.replace(b"Host: localhost", b"Host: localhost\r\nSec-WebSocket-Protocol: \xff"),
     HANDSHAKE + b"\xff" * 100,
     b"POST /participants/ada/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nab",
     os.urandom(2000),
