@@ -433,7 +433,7 @@ async def test_without_a_token_the_form_explains_where_it_is(gateway: RunningGat
     await page.get_by_label("Token").fill("wrong")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("alert")).to_have_text(
-        "Sign-in failed: invalid token for this space; expected a participant's token."
+        "Sign-in failed: invalid token for this space; expected the token of a participant or an observer."
     )
     await expect(page.get_by_label("Space", exact=True)).to_have_value("review")
     await page.get_by_label("Token").fill(gateway.token_of("ada"))
