@@ -1,8 +1,9 @@
 """The clock of a space, and the ids of its envelopes: what the pure core gets as arguments.
 
-The clock shows wall time and notices whenever it was set. Within a run, pauses, rate limits and the time that grants and streams wait for an absent participant must not change
-when someone sets the clock. A monotonic clock shows by how much it was set; the space then moves its deadlines by that
-much. Across a restart the wall clock is all there is. Does not know what depends on it.
+The clock shows wall time and notices whenever it was set. Within a run, pauses, rate limits and the time that grants
+and streams wait for an absent participant must not change when someone sets the clock. A monotonic clock shows by how
+much it was set; the space then moves its deadlines by that much. Across a restart the wall clock is all there is. Does
+not know what depends on it.
 """
 
 import time

@@ -7,7 +7,7 @@ effects as soon as the envelopes ahead of them are stored. Knows no sockets and 
 
 import logging
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import assert_never
@@ -92,7 +92,7 @@ class SpaceService:
         self.tokens = tokens
         bounds = Bounds(config.limits.history_envelopes, config.limits.history_bytes)
         self.log = space_log or MemoryLog(epoch=epoch or secrets.token_hex(4), bounds=bounds)
-        self.started_position = self.log.position  # of the last envelope of earlier runs
+        self.started_position = self.log.position
         self._store = MembershipStore(config, tokens, state, self.log)
         self.space = Space(config, new_id=new_id, new_token=new_token, state=self._store.state)
         self._folder = Path() if state is None else space_folder(state)
@@ -245,9 +245,8 @@ class SpaceService:
         """Send collected presences until cancelled, to the sessions that take them in batches."""
         while True:
             await anyio.sleep(self._sessions.presences.pause_seconds)
-            for connections, changes in self._sessions.presences.take():
-                data = self.space.compose_presence_batch(changes, now=self._clock()).encode()
-                self._send(frame_json(data), connections)
+            for to, changes in self._sessions.presences.take():
+                self._send(frame_json(self.space.compose_presence_batch(changes, now=self._clock()).encode()), to)
 
     def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
         """Handle a stream frame from a socket."""
@@ -287,8 +286,6 @@ class SpaceService:
         self._outbox.stop()
         if self._writer is not None:
             self._writer.close()
-
-    # Effects
 
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -345,8 +342,7 @@ class SpaceService:
         if sequence is not None and self._fanout.has_numbered:
             counted = frame_json(numbered(data, sequence))
         presences = self._sessions.presences
-        is_presence = effect.envelope.kind == kinds.SYSTEM_PRESENCE
-        if is_presence and presences.collects(is_replaying=self._sessions.is_replaying):
+        if presences.collects(effect.envelope, is_replaying=self._sessions.is_replaying):
             presences.add(effect.envelope.body, without=effect.without)
             self._fanout.write_to_others(frame_json(data), numbered=counted, without=effect.without, others=presences)
         else:
