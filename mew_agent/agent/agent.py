@@ -173,7 +173,7 @@ class Agent(Participant):
                 await self.conversation.load()
             position = await self._inbox.load()
             if position is not None:
-                self.session.client.first_delivery = DeliveryRequest(since=position)
+                self.session.client.first_delivery = DeliveryRequest(since=position, batches_presence=True)
             return await super().__aenter__()
         except BaseException:
             if self._resources is not None:

@@ -8,7 +8,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import anyio
@@ -26,7 +26,7 @@ from mew_protocol.errors import (
 )
 from mew_protocol.ids import GATEWAY
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER, DeliveryRequest, join_frame
-from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_WELCOME
+from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_PRESENCE_BATCH, SYSTEM_WELCOME
 from mew_protocol.position import Position
 from pydantic_core import to_json
 from websockets.asyncio.client import ClientConnection, connect
@@ -43,11 +43,12 @@ from mew_agent.errors import (
     TooLarge,
     Unauthorized,
 )
-from mew_agent.participant.delivery import UNCONFIRMED_KINDS, Arrival, Delivery, OutgoingEnvelope
+from mew_agent.participant.delivery import UNCONFIRMED_KINDS, Arrival, Delivery, OutgoingEnvelope, presences_in
 
 logger = logging.getLogger(__name__)
 
-JOIN_TIMEOUT_SECONDS = 10.0
+JOIN_TIMEOUT_SECONDS = 20.0
+"""Longer than a gateway waits for a join by default, so that the gateway is the one to decide."""
 CLOSE_TIMEOUT_SECONDS = 2.0
 SEND_TIMEOUT_SECONDS = 30.0
 HEARTBEAT_SECONDS = 4.0
@@ -55,13 +56,15 @@ HEARTBEAT_SECONDS = 4.0
 BACKOFF_FIRST_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 3.0
 NOT_STORED_FIRST_SECONDS = 0.25
+MAX_RETRY_AFTER_SECONDS = 60.0
+"""How long a gateway may have us wait before we try to join again."""
 INBOX_MESSAGES = 10_000
 """How many messages may wait to be processed before reading pauses."""
 _SHORTEST_ATTEMPT_SECONDS = 0.05
 _MESSAGE_TOO_BIG = 1009
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
-_NOTHING_PAST = DeliveryRequest()
+_NOTHING_PAST = DeliveryRequest(batches_presence=True)
 
 Receive = Callable[[Envelope | StreamFrame], Awaitable[None]]
 
@@ -93,6 +96,14 @@ class Credentials:
 
     def __repr__(self) -> str:
         return f"Credentials({self.gateway!r}, space={self.space!r}, participant={self.participant!r})"
+
+
+class _TryLaterError(OSError):
+    """The gateway admits no more members at the moment."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class Client:
@@ -272,6 +283,7 @@ class Client:
         while True:
             # All attempts before the first welcome share the caller's limit; each later attempt has its own.
             left = JOIN_TIMEOUT_SECONDS if self.joins else max(0.0, give_up_at - anyio.current_time())
+            retry_after: float | None = None
             try:
                 async with self._connected(min(left, JOIN_TIMEOUT_SECONDS)) as socket:
                     await self._join(socket, put, min(left, JOIN_TIMEOUT_SECONDS))
@@ -280,6 +292,7 @@ class Client:
                     self._last_cause = "the gateway closed the connection"
             except (OSError, TimeoutError, UnicodeError, WebSocketException) as error:
                 self._last_cause = _cause(error)
+                retry_after = error.seconds if isinstance(error, _TryLaterError) else None
                 self._raise_if_reconnecting_is_pointless(error)
                 if _code(error) == _MESSAGE_TOO_BIG:
                     self.delivery.refuse_largest()
@@ -288,7 +301,8 @@ class Client:
             if self._closing:
                 return
             attempt += 1
-            delay = backoff_seconds(attempt, random.random())  # noqa: S311 - no secret
+            jitter = random.random()  # noqa: S311 - no secret
+            delay = backoff_seconds(attempt, jitter) if retry_after is None else retry_after * (1 + 0.1 * jitter)
             if not self.joins:
                 left = give_up_at - anyio.current_time()
                 if left < _SHORTEST_ATTEMPT_SECONDS:
@@ -353,7 +367,7 @@ class Client:
 
     def _delivery_request(self) -> DeliveryRequest:
         reached = self.delivery.position
-        return DeliveryRequest(since=str(reached)) if reached is not None else self.first_delivery
+        return replace(self.first_delivery, since=str(reached)) if reached is not None else self.first_delivery
 
     async def _go_live(self, socket: ClientConnection, put: _PutArrived) -> None:
         """Everything missed has arrived: repeat what is undecided, in order, then let other envelopes pass."""
@@ -369,6 +383,9 @@ class Client:
         message = _read(await socket.recv())
         if isinstance(message, Envelope):
             self._raise_if_rejected(message)
+            seconds = message.body.get("retry_after_seconds")
+            if message.kind == SYSTEM_ERROR and message.sender == GATEWAY and isinstance(seconds, int | float):
+                raise _TryLaterError(str(message.body.get("message")), max(0.0, min(seconds, MAX_RETRY_AFTER_SECONDS)))
             if message.kind == SYSTEM_WELCOME and message.is_for(self.credentials.participant):
                 return message
         if message is not None:
@@ -388,6 +405,10 @@ class Client:
                     await self._go_live(socket, put)
                 is_past = arrival is Arrival.PASS_ON_AS_PAST
                 if arrival is not Arrival.PASS_ON and not is_past:
+                    continue
+                if message.kind == SYSTEM_PRESENCE_BATCH and message.sender == GATEWAY:
+                    for presence in presences_in(message):
+                        await put(Arrived(presence, self.delivery.position, is_past))
                     continue
             await put(Arrived(message, self.delivery.position, is_past))
 

@@ -4,13 +4,14 @@ Owns both, over all connections of a participant. Does not know the connection: 
 writes what is returned. `docs/reference/wire.md`, "Confirmed delivery", says what the gateway guarantees.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 import anyio
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
-from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_HEARTBEAT, SYSTEM_RECEIPT
+from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_HEARTBEAT, SYSTEM_PRESENCE, SYSTEM_RECEIPT
 from mew_protocol.position import Position
 
 from mew_agent.errors import MewAgentError, NotAccepted, TooLarge
@@ -47,6 +48,16 @@ class Arrival(Enum):
     """Pass it on as something that was said before this participant joined for the first time."""
     GO_LIVE = auto()
     """Skip it; everything missed has arrived."""
+
+
+def presences_in(batch: Envelope) -> Iterator[Envelope]:
+    """The presences in a `system/presence-batch`, as a connection without batches would have received them."""
+    changes = batch.body.get("changes")
+    for number, change in enumerate(changes if isinstance(changes, list) else ()):
+        if isinstance(change, dict):
+            yield Envelope.write(
+                SYSTEM_PRESENCE, id=f"{batch.id}-{number}", ts=batch.ts, sender=batch.sender, payload=change
+            )
 
 
 class Delivery:

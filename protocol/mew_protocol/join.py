@@ -19,10 +19,14 @@ then does not join it by its bearer header, without the requests in that frame."
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRequest:
-    """What a client wants delivered first: envelopes after `since`, else the newest `last` ones, else none."""
+    """What a client wants delivered first: envelopes after `since`, else the newest `last` ones, else none.
+
+    `batches_presence`: it takes several presences in one `system/presence-batch`.
+    """
 
     since: str | None = None
     last: int = 0
+    batches_presence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ def join_frame(*, space: str, participant: str, token: str, delivery: DeliveryRe
         "capabilities": [],
     }
     if delivery is not None:
-        wanted = {"since": delivery.since, "last": delivery.last}
+        presence = "batched" if delivery.batches_presence else None
+        wanted = {"since": delivery.since, "last": delivery.last, "presence": presence}
         frame["delivery"] = {key: value for key, value in wanted.items() if value}
     return frame
 
@@ -75,6 +80,7 @@ def _delivery(places: tuple[Mapping[str, Any], ...]) -> DeliveryRequest | None:
             return DeliveryRequest(
                 since=since if isinstance(since, str) else None,
                 last=last if isinstance(last, int) and not isinstance(last, bool) and last > 0 else 0,
+                batches_presence=asked.get("presence") == "batched",
             )
     return None
 

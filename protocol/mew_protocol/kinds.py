@@ -5,6 +5,7 @@ from typing import Final
 SYSTEM_JOIN: Final = "system/join"
 SYSTEM_WELCOME: Final = "system/welcome"
 SYSTEM_PRESENCE: Final = "system/presence"
+SYSTEM_PRESENCE_BATCH: Final = "system/presence-batch"
 SYSTEM_ERROR: Final = "system/error"
 SYSTEM_RECEIPT: Final = "system/receipt"
 SYSTEM_HEARTBEAT: Final = "system/heartbeat"

@@ -76,8 +76,17 @@ class Presence(Payload):
     reason: str | None = None
 
 
+class PresenceBatch(Payload):
+    """Several presences at once, in order, for a session that asked for `presence: batched` when it joined."""
+
+    changes: tuple[Presence, ...]
+
+
 class SystemError(Payload):  # noqa: A001 - the name on the wire
-    """Why an envelope was refused. `error` is a code of `mew_protocol.errors`, `message` is for people."""
+    """Why an envelope was refused. `error` is a code of `mew_protocol.errors`, `message` is for people.
+
+    `retry_after_seconds`: when to join again, if the gateway could not admit the connection now.
+    """
 
     error: str
     message: str | None = None
@@ -86,6 +95,7 @@ class SystemError(Payload):  # noqa: A001 - the name on the wire
     your_capabilities: tuple[Capability, ...] | None = None
     targets: tuple[str, ...] | None = None
     stream_id: str | None = None
+    retry_after_seconds: float | None = None
 
 
 class Join(Payload):
@@ -108,6 +118,7 @@ PAYLOADS: dict[str, type[Payload]] = {
     kinds.SYSTEM_JOIN: Join,
     kinds.SYSTEM_WELCOME: Welcome,
     kinds.SYSTEM_PRESENCE: Presence,
+    kinds.SYSTEM_PRESENCE_BATCH: PresenceBatch,
     kinds.SYSTEM_ERROR: SystemError,
     kinds.SYSTEM_RECEIPT: DeliveryReceipt,
     kinds.SYSTEM_HEARTBEAT: Heartbeat,

@@ -10,7 +10,7 @@ from typing import Any
 
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.participant import Board, BoardEntry, Status, is_whole_status
-from mew_protocol.payloads.system import ActiveStream, Member, Welcome
+from mew_protocol.payloads.system import ActiveStream
 from pydantic import ValidationError
 
 from mew_spaces.core.state import Change, ReportedStatus, SpaceState, StatusChange
@@ -22,6 +22,7 @@ class StatusBoard:
     def __init__(self, state: SpaceState) -> None:
         self._state = state
         self._parsed: dict[str, tuple[str, Status]] = {}
+        self._written: dict[str, dict[str, Any]] = {}
 
     def post(self, envelope: Envelope, *, at: datetime) -> tuple[Change, ...]:
         """Keep a `participant/status` of its sender, and return the changes; none if the board stays as it is.
@@ -39,6 +40,7 @@ class StatusBoard:
         change = StatusChange(key=envelope.sender, value=reported)
         self._state.apply(change)
         self._parsed[envelope.sender] = (envelope.id, status)
+        self._written.pop(envelope.sender, None)
         return (change,)
 
     @property
@@ -59,6 +61,21 @@ class StatusBoard:
             received_at=wire_timestamp(received.received_at),
             age_seconds=round(max(0.0, (now - received.received_at).total_seconds()), 3),
         )
+
+    def entry_json(self, participant: str, *, connected: bool, now: datetime) -> dict[str, Any] | None:
+        """Return the line of a participant with a status as JSON, or None. Much cheaper than `entry`.
+
+        Only keys that a status really had are written: a default of our model is not a statement of its sender.
+        """
+        received = self._state.statuses.get(participant)
+        if received is None:
+            return None
+        known = self._written.get(participant)
+        if known is None or known["status_id"] != received.envelope_id:
+            entry = self.entry(participant, connected=connected, now=now)
+            known = self._written[participant] = entry.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        age_seconds = round(max(0.0, (now - received.received_at).total_seconds()), 3)
+        return {**known, "connected": connected, "age_seconds": age_seconds}
 
     def _status_of(self, participant: str, received: ReportedStatus) -> Status:
         known = self._parsed.get(participant)
@@ -90,23 +107,6 @@ class SpaceSnapshot:
     participants: tuple[ParticipantView, ...]
     active_streams: tuple[ActiveStream, ...]
     board: tuple[BoardEntry, ...]
-
-    def welcome(self, participant: str, capabilities: tuple[dict[str, object], ...]) -> dict[str, Any]:
-        """Return the welcome payload: the joiner, the other members, open streams, and the last statuses.
-
-        Only keys that a status really had are written: a default of our model is not a statement of its sender.
-        """
-        welcome = Welcome(
-            you=Member(id=participant, capabilities=capabilities),
-            participants=tuple(
-                Member(id=view.id, capabilities=view.capabilities)
-                for view in self.participants
-                if view.connected and view.id != participant
-            ),
-            active_streams=self.active_streams,
-            board=tuple(entry for entry in self.board if entry.status is not None),
-        )
-        return welcome.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def as_board(self) -> Board:
         """Return the board as `GET /spaces/{id}/context` and the event stream send it."""

@@ -12,7 +12,9 @@ this rule: it neither supersedes nor is superseded.
 What the envelopes of one namespace do is decided in `membership_rules` and `streams`.
 """
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from mew_protocol import errors, kinds
 from mew_protocol.codec import StreamFrame
@@ -178,10 +180,17 @@ class Space:
         return (self._welcome(participant, connections, now=now),) if connections else ()
 
     def reject_connection(
-        self, connection: ConnectionId, error: str, message: str, code: int, *, now: datetime
+        self,
+        connection: ConnectionId,
+        error: str,
+        message: str,
+        code: int,
+        retry_after_seconds: float | None = None,
+        *,
+        now: datetime,
     ) -> tuple[Effect, ...]:
         """Send an error to a connection that may not join, then close it."""
-        error_message = self.compose_error(connection, error, message, now=now)
+        error_message = self.compose_error(connection, error, message, now=now, retry_after_seconds=retry_after_seconds)
         return error_message, CloseConnection(connection, code, error)
 
     def compose_error(
@@ -194,12 +203,23 @@ class Space:
         participant: str | None = None,
         code: str | None = None,
         envelope_id: str | None = None,
+        retry_after_seconds: float | None = None,
     ) -> Deliver:
         """Return an error for one connection, about something that is not an envelope of a member."""
         capabilities = () if error == errors.NOT_JOINED else None
-        payload = ErrorPayload(error=error, message=message, code=code, your_capabilities=capabilities)
+        payload = ErrorPayload(
+            error=error,
+            message=message,
+            code=code,
+            your_capabilities=capabilities,
+            retry_after_seconds=retry_after_seconds,
+        )
         envelope = self._messages.compose_error(payload, participant, now=now, envelope_id=envelope_id)
         return Deliver(envelope, (connection,))
+
+    def compose_presence_batch(self, changes: Sequence[Mapping[str, Any]], *, now: datetime) -> Envelope:
+        """Return several presences as one envelope; `changes` are their payloads."""
+        return self._messages.compose(kinds.SYSTEM_PRESENCE_BATCH, {"changes": changes}, now=now)
 
     def expire(self, *, now: datetime) -> tuple[Effect, ...]:
         """End what has expired: pauses, and the streams and grants of participants that did not come back."""
@@ -369,9 +389,26 @@ class Space:
         return None
 
     def _welcome(self, participant: ParticipantId, connections: tuple[ConnectionId, ...], *, now: datetime) -> Deliver:
-        payload = self.snapshot(now=now).welcome(participant, self.membership.permissions_of(participant).patterns)
+        # Written without models: when all members of a large space return at once, each of them gets all others.
+        others = (name for name in self.members if name != participant)
+        names = dict.fromkeys([*self.members, *self.membership.names, *self.board.participants])
+        entries = (
+            self.board.entry_json(name, connected=name in self.members, now=now)
+            for name in names
+            if name in self.state.statuses and name not in self.state.removed
+        )
+        streams = (stream.describe() for stream in self.state.streams.values())
+        payload = {
+            "you": self._describe(participant),
+            "participants": [self._describe(name) for name in others],
+            "active_streams": [one.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in streams],
+            "board": [entry for entry in entries if entry is not None],
+        }
         message = self._messages.compose(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,))
         return Deliver(message, connections)
+
+    def _describe(self, participant: str) -> dict[str, Any]:
+        return {"id": participant, "capabilities": list(self.membership.permissions_of(participant).patterns)}
 
     def _left(self, participant: ParticipantId, *, now: datetime) -> Broadcast:
         presence = {"event": "leave", "participant": {"id": participant}}

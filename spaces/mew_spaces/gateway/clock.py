@@ -1,11 +1,13 @@
-"""The clock of a space: wall time, with a notice whenever the wall clock was set.
+"""The clock of a space, and the ids of its envelopes: what the pure core gets as arguments.
 
-Within a run, pauses, rate limits and the time that grants and streams wait for an absent participant must not change
-when someone sets the clock. A monotonic clock shows by how much it was set; the space then moves its deadlines by that
-much. Across a restart the wall clock is all there is. Does not know what depends on it.
+The clock shows wall time and notices whenever it was set. Within a run, pauses, rate limits and the time that grants
+and streams wait for an absent participant must not change when someone sets the clock. A monotonic clock shows by how
+much it was set; the space then moves its deadlines by that much. Across a restart the wall clock is all there is. Does
+not know what depends on it.
 """
 
 import time
+import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -16,6 +18,11 @@ MIN_JUMP_SECONDS = 1.0
 def now_utc() -> datetime:
     """Return the time of the wall clock, with its time zone."""
     return datetime.now(UTC)
+
+
+def new_uuid() -> str:
+    """Return a new envelope id."""
+    return str(uuid.uuid4())
 
 
 def steady_seconds() -> float:

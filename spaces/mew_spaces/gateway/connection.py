@@ -212,6 +212,9 @@ class Connection:
                 self._service.send_error(self.id, errors.RATE_LIMITED, text)
             else:
                 self._end(errors.RATE_LIMITED, text, errors.CLOSE_LIMIT)
+        elif request.delivery is not None and not self.is_joined and (pause := home.join_pace.retry_after_seconds()):
+            text = f"many participants join at the moment; join again in {pause:.1f} seconds"
+            self._end(errors.RATE_LIMITED, text, errors.CLOSE_LIMIT, retry_after=pause)
         else:
             self._move_to(home)
             self._participant = participant
@@ -231,9 +234,9 @@ class Connection:
             if self._channel is not None:
                 self.attach(self._channel)
 
-    def _end(self, error: str, message: str, code: int) -> None:
+    def _end(self, error: str, message: str, code: int, *, retry_after: float | None = None) -> None:
         self._decide(_Phase.ENDED)
-        self._service.reject(self.id, error, message, code)
+        self._service.reject(self.id, error, message, code, retry_after)
 
     def _decide(self, phase: _Phase) -> None:
         self._phase = phase

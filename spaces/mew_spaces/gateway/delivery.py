@@ -18,6 +18,7 @@ from mew_protocol.join import DeliveryRequest
 from mew_protocol.position import Position
 
 from mew_spaces.core.effects import Broadcast, ConnectionId, Receipt
+from mew_spaces.gateway.join_storm import PresenceBatches
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json
 from mew_spaces.log.interface import Entry, SpaceLog
 
@@ -27,6 +28,9 @@ REPLAY_BATCH = 64
 REPLAY_BUFFER_BYTES = 256 * 1024
 """How much may wait for a session before its replay pauses; far below what makes a slow consumer."""
 
+
+_PRESENCE = b'"kind":"system/presence"'
+"""In what the gateway composes, no payload holds this text."""
 
 REMEMBERED_UNECHOED = 10_000
 """How many accepted envelopes that were not broadcast are recognised when they come twice."""
@@ -40,6 +44,7 @@ class DeliverySession:
     welcome: dict[str, Any] = field(default_factory=dict)
     """The `delivery` key of its welcome."""
     is_live: bool = False
+    batches_presence: bool = False
 
 
 def numbered(data: bytes, sequence: int) -> bytes:
@@ -120,6 +125,7 @@ class DeliverySessions:
         self._notify = notify
         self._sessions: dict[ConnectionId, DeliverySession] = {}
         self._replaying: dict[ConnectionId, OutboundChannel] = {}
+        self.presences = PresenceBatches()
 
     def __contains__(self, connection: object) -> bool:
         return connection in self._sessions
@@ -133,7 +139,7 @@ class DeliverySessions:
         """A connection asks for numbers. `next_sequence` is what the next envelope to be accepted will get."""
         log = self._log
         newest = next_sequence - 1
-        session = DeliverySession(newest)
+        session = DeliverySession(newest, batches_presence=request.batches_presence)
         gap: dict[str, str] | None = None
         if request.since is not None:
             since = Position.parse(request.since)
@@ -160,9 +166,9 @@ class DeliverySessions:
             session.welcome["gap"] = {**gap, "before": str(Position(log.epoch, session.reached + 1))}
         self._sessions[connection] = session
 
-    def welcome(self, connection: ConnectionId, envelope: Envelope) -> Envelope:
-        """The welcome of a session, with what it asked for; that of any other connection as it is."""
-        session = self._sessions.get(connection)
+    def welcome(self, connections: tuple[ConnectionId, ...], envelope: Envelope) -> Envelope:
+        """Add the start position of a session to its welcome. Other envelopes and connections: unchanged."""
+        session = self._sessions.get(connections[0]) if len(connections) == 1 else None
         if session is None or envelope.kind != kinds.SYSTEM_WELCOME:
             return envelope
         return envelope.model_copy(update={"payload": {**envelope.body, "delivery": session.welcome}})
@@ -170,6 +176,8 @@ class DeliverySessions:
     def admit(self, connection: ConnectionId, channel: OutboundChannel) -> None:
         """From now on a connection gets what is broadcast; a session that has to catch up gets that first."""
         session = self._sessions.get(connection)
+        if session is not None and session.batches_presence:
+            self.presences.begin(connection)
         if session is None:
             self._fanout.add(connection, channel)
         elif session.welcome["live"]:
@@ -180,11 +188,13 @@ class DeliverySessions:
 
     def end(self, connection: ConnectionId) -> None:
         """A connection is gone, or gets no more."""
+        self.presences.end(connection)
         self._sessions.pop(connection, None)
         self._replaying.pop(connection, None)
 
     def pause(self, connection: ConnectionId) -> None:
         """A connection stays open and gets no more broadcasts."""
+        self.presences.end(connection)
         self._replaying.pop(connection, None)
 
     def replay(self) -> None:
@@ -202,7 +212,7 @@ class DeliverySessions:
                     session.reached = self._log.start.sequence
                     self._notify(connection, "gap", self._log.start)
                 elif entries:
-                    session.reached = _write(channel, entries)
+                    session.reached = _write(channel, entries, without_presence=session.batches_presence)
                 else:
                     session.is_live = True
                     del self._replaying[connection]
@@ -211,9 +221,11 @@ class DeliverySessions:
                     break
 
 
-def _write(channel: OutboundChannel, entries: Sequence[Entry]) -> int:
+def _write(channel: OutboundChannel, entries: Sequence[Entry], *, without_presence: bool) -> int:
     """Write entries until the buffer is full enough; returns the number of the last one written."""
     for entry in entries:
+        if without_presence and entry.sender == GATEWAY and _PRESENCE in entry.data:
+            continue  # the welcome says who is here
         channel.write(frame_json(numbered(entry.data, entry.sequence)))
         if not channel.is_open or channel.waiting_bytes > REPLAY_BUFFER_BYTES:
             return entry.sequence

@@ -74,6 +74,7 @@ def create_app(registry: SpaceRegistry, *, host: str | None = None) -> Starlette
             tasks.start_soon(_check_timeouts, registry)
             for service in registry:
                 tasks.start_soon(service.keep_storing)
+                tasks.start_soon(service.keep_announcing)
             try:
                 yield
             finally:

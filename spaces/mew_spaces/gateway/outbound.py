@@ -7,7 +7,7 @@ Detects slow consumers and never waits for them. Does not know who should receiv
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, Protocol
 
 import anyio
@@ -148,6 +148,19 @@ class Fanout:
             framed = framed if numbered is None else numbered
             for write in counting:
                 write(framed)
+
+    def write_to_others(
+        self,
+        framed: bytes,
+        *,
+        numbered: bytes | None = None,
+        without: frozenset[ConnectionId],
+        others: Container[object],
+    ) -> None:
+        """Write one frame to every open channel that is neither in `without` nor in `others`."""
+        for connection, channel in self._channels.items():
+            if connection not in others and connection not in without and channel.is_open:
+                channel.write(numbered if numbered and connection in self._numbered else framed)
 
     def write_to(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         """Write one frame to these connections if they are open."""

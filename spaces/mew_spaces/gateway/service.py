@@ -7,12 +7,12 @@ effects as soon as the envelopes ahead of them are stored. Knows no sockets and 
 
 import logging
 import secrets
-import uuid
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import assert_never
 
+import anyio
 from mew_protocol import errors, kinds
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
@@ -43,9 +43,10 @@ from mew_spaces.core.space import Space
 from mew_spaces.core.system_messages import NewId
 from mew_spaces.gateway.audit import AuditLog, Recipients, Transport
 from mew_spaces.gateway.auth import TokenBook, generate_token, space_folder
-from mew_spaces.gateway.clock import WallClock, now_utc
+from mew_spaces.gateway.clock import WallClock, new_uuid, now_utc
 from mew_spaces.gateway.delivery import AcceptedEnvelopes, DeliverySessions, numbered
 from mew_spaces.gateway.delivery import receipt as receipt_envelope
+from mew_spaces.gateway.join_storm import JoinPace
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
@@ -54,14 +55,7 @@ from mew_spaces.gateway.virtual import FileChannel
 from mew_spaces.log.interface import Bounds, SpaceLog
 from mew_spaces.log.memory import MemoryLog
 
-Clock = Callable[[], datetime]
-
 log = logging.getLogger("spaces")
-
-
-def new_uuid() -> str:
-    """Return a new envelope id."""
-    return str(uuid.uuid4())
 
 
 ROSTER_ENTRY_BYTES = 4096
@@ -78,7 +72,7 @@ class SpaceService:
         config: SpaceConfig,
         tokens: TokenBook,
         *,
-        clock: Clock = now_utc,
+        clock: Callable[[], datetime] = now_utc,
         new_id: NewId = new_uuid,
         new_token: NewId = generate_token,
         epoch: str | None = None,
@@ -99,7 +93,6 @@ class SpaceService:
         bounds = Bounds(config.limits.history_envelopes, config.limits.history_bytes)
         self.log = space_log or MemoryLog(epoch=epoch or secrets.token_hex(4), bounds=bounds)
         self.started_position = self.log.position
-        """The position of the last envelope of earlier runs."""
         self._store = MembershipStore(config, tokens, state, self.log)
         self.space = Space(config, new_id=new_id, new_token=new_token, state=self._store.state)
         self._folder = Path() if state is None else space_folder(state)
@@ -119,6 +112,7 @@ class SpaceService:
         self._owners: dict[ConnectionId, ParticipantId] = {}
         self._virtual: dict[ParticipantId, ConnectionId] = {}
         self._slow: list[ConnectionId] = []
+        self.join_pace = JoinPace()
         self._last_connection = 0
 
     def set_connection_url(self, url: str) -> None:
@@ -145,9 +139,9 @@ class SpaceService:
             self._sessions.begin(connection, delivery, next_sequence=self.log.next_sequence)
         self._perform(self.space.join(connection, participant, now=self._clock()))
 
-    def reject(self, connection: ConnectionId, error: str, message: str, code: int) -> None:
-        """Send an error to a connection that may not join, then close it."""
-        self._perform(self.space.reject_connection(connection, error, message, code, now=self._clock()))
+    def reject(self, connection: ConnectionId, error: str, message: str, code: int, retry_after: float | None) -> None:
+        """Send an error to a connection that may not join, then close it. `retry_after` is in seconds."""
+        self._perform(self.space.reject_connection(connection, error, message, code, retry_after, now=self._clock()))
 
     def send_error(
         self,
@@ -247,6 +241,13 @@ class SpaceService:
         """Store accepted envelopes batch by batch until cancelled. A log in memory does not need this task."""
         await self._outbox.run()
 
+    async def keep_announcing(self) -> None:
+        """Send collected presences until cancelled, to the sessions that take them in batches."""
+        while True:
+            await anyio.sleep(self._sessions.presences.pause_seconds)
+            for to, changes in self._sessions.presences.take():
+                self._send(frame_json(self.space.compose_presence_batch(changes, now=self._clock()).encode()), to)
+
     def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
         """Handle a stream frame from a socket."""
         self._perform(self.space.relay(frame, sender=sender, connection=connection, now=self._clock()))
@@ -286,8 +287,6 @@ class SpaceService:
         if self._writer is not None:
             self._writer.close()
 
-    # Effects
-
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Broadcast):
@@ -320,7 +319,7 @@ class SpaceService:
             case Broadcast():  # numbered before it gets here
                 self._broadcast(effect, effect.envelope.encode(), self._clock())
             case Deliver(envelope, connections, is_secret):
-                data = self._for_session(envelope, connections).encode()
+                data = self._sessions.welcome(connections, envelope).encode()
                 self._send(frame_json(data), connections)
                 if self._audit is not None and not is_secret:
                     names = dict.fromkeys(self._owners[one] for one in connections if one in self._owners)
@@ -342,17 +341,18 @@ class SpaceService:
         counted = None
         if sequence is not None and self._fanout.has_numbered:
             counted = frame_json(numbered(data, sequence))
-        self._fanout.write_to_all(frame_json(data), numbered=counted, without=effect.without)
+        presences = self._sessions.presences
+        if presences.collects(effect.envelope, is_replaying=self._sessions.is_replaying):
+            presences.add(effect.envelope.body, without=effect.without)
+            self._fanout.write_to_others(frame_json(data), numbered=counted, without=effect.without, others=presences)
+        else:
+            self._fanout.write_to_all(frame_json(data), numbered=counted, without=effect.without)
         if self._audit is not None and not is_logged:
             recipients = self._recipients(self._audit, effect)
             about = {"source_participant": effect.envelope.sender}
             self._audit.log_delivered(effect.envelope, data, recipients, now=self._clock(), metadata=about)
 
     # Sessions
-
-    def _for_session(self, envelope: Envelope, connections: tuple[ConnectionId, ...]) -> Envelope:
-        """Add the start position of a session to its welcome."""
-        return self._sessions.welcome(connections[0], envelope) if len(connections) == 1 else envelope
 
     def _notify_session(self, connection: ConnectionId, status: str, position: Position) -> None:
         self._send_receipt(connection, self._owners[connection], None, status, position)

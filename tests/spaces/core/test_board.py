@@ -95,11 +95,20 @@ SNAPSHOT = SpaceSnapshot(
 )
 
 
-def test_a_welcome_lists_the_other_members_and_known_statuses() -> None:
-    welcome = SNAPSHOT.welcome("ada", ({"kind": "*"},))
-    assert welcome["you"] == {"id": "ada", "capabilities": [{"kind": "*"}]}
-    assert welcome["participants"] == [{"id": "coder", "capabilities": [{"kind": "chat", "payload": {"n": None}}]}]
-    assert welcome["board"] == [{"id": "coder", "connected": True, "status": {"messages_in_context": 1}}]
+def test_a_written_entry_has_the_keys_of_the_status_and_the_present_age() -> None:
+    board = StatusBoard(SpaceState())
+    board.post(status({"messages_in_context": 1}), at=NOW)
+    first = board.entry_json("coder", connected=True, now=NOW)
+    later = board.entry_json("coder", connected=False, now=NOW + timedelta(seconds=2))
+    assert first is not None
+    assert first == board.entry("coder", connected=True, now=NOW).model_dump(mode="json", exclude_unset=True)
+    assert first["status"] == {"messages_in_context": 1}
+    assert later == {**first, "connected": False, "age_seconds": 2.0}
+    board.post(status({"messages_in_context": 2}), at=NOW)
+    newer = board.entry_json("coder", connected=True, now=NOW)
+    assert newer is not None
+    assert newer["status"] == {"messages_in_context": 2}
+    assert board.entry_json("ada", connected=True, now=NOW) is None
 
 
 def test_a_board_has_an_entry_for_every_participant() -> None:

@@ -79,11 +79,11 @@ def test_refusals_are_not_in_the_history(service: SpaceService) -> None:
 def test_a_rejected_connection_gets_an_error_and_is_closed(service: SpaceService) -> None:
     connection, channel = service.new_connection(), RecordingChannel()
     service.attach(connection, channel)
-    service.reject(connection, "unauthorized", "no", 4401)
+    service.reject(connection, "unauthorized", "no", 4401, None)
     assert kinds(channel) == ["system/error"]
     assert channel.closed == (4401, "unauthorized")
     service.leave(connection)
-    service.reject(connection, "unauthorized", "nobody there", 4401)
+    service.reject(connection, "unauthorized", "nobody there", 4401, None)
 
 
 def test_frames_are_relayed_unchanged(service: SpaceService) -> None:
