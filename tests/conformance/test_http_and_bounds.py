@@ -143,7 +143,8 @@ async def events(
 
 
 @rule("http.virtual")
-async def test_an_output_log_receives_as_a_member(tmp_path: Path) -> None:
+async def test_an_output_log_receives_as_a_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a log may not leave the space's folder
     early, lazy = tmp_path / "early.log", tmp_path / "deep" / "lazy.log"
     config = parse_space(
         json.dumps(

@@ -30,6 +30,9 @@ def section(tmp_path: Path, agent: str, *, head: str = HEAD, **environ: str) -> 
 
 
 EVERY_SETTING = """
+  store_max_days: 30
+  store_max_megabytes: 100
+  max_question_age_seconds: 600
   name: Coder
   model: big
   base_url: http://here/v1
