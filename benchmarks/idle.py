@@ -106,7 +106,7 @@ def connect(port: int, index: int) -> socket.socket:
     """Open a connection with a token in its header and complete the handshake."""
     one = socket.create_connection(("127.0.0.1", port), timeout=30)
     one.sendall(
-        b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
         b"Authorization: Bearer t%d\r\n\r\n" % (index % PEOPLE)
     )
