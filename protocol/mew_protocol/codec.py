@@ -32,8 +32,10 @@ _COMPLETE_PREFIX = b'{"protocol":"%s","' % PROTOCOL.encode()
 
 _validate_complete = Envelope.__pydantic_validator__.validate_json
 
-_MAY_OVERFLOW = re.compile(rb"[0-9][eE]\+?[0-9]{3}|(?<![0-9])[0-9]{200}")
-"""Finds numbers that may exceed a double, which the parser reads as infinity: JSON has no infinity."""
+# Numbers that may exceed a double, which the parser reads as infinity: JSON has no infinity. These are two expressions
+# that each begin with one class, because `re` skips ahead to a class several times as fast as to an alternative.
+_large_exponent = re.compile(rb"[0-9][eE]\+?[0-9]{3}").search
+_many_digits = re.compile(rb"[0-9](?<![0-9][0-9])[0-9]{199}").search
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def _decode_complete(raw: bytes, max_depth: int) -> Envelope | None:
     # Searching one byte is several times as fast as searching a word or counting bytes.
     if b"null" in raw or (b"N" in raw and b"NaN" in raw) or (b"I" in raw and b"Infinity" in raw):
         return None
-    if _MAY_OVERFLOW.search(raw) is not None:
+    if _large_exponent(raw) or _many_digits(raw):
         return None
     if raw.count(b"{") + (raw.count(b"[") if b"[" in raw else 0) > max_depth:
         return None
@@ -113,7 +115,7 @@ def _decode_json(raw: bytes | str, max_depth: int) -> Draft:
             raise _too_deep(max_depth) from None
         raise DecodeError(INVALID_JSON, f"invalid JSON: {error}") from None
     text = raw.encode(errors="replace") if isinstance(raw, str) else raw
-    if _MAY_OVERFLOW.search(text) is not None and _has_infinity(value):
+    if (_large_exponent(text) or _many_digits(text)) and _has_infinity(value):
         raise DecodeError(INVALID_JSON, "invalid JSON: a number is too large")
     # Counting brackets is far cheaper than walking the value, and few messages have that many.
     brackets = (raw.count(b"[") + raw.count(b"{")) if isinstance(raw, bytes) else raw.count("[") + raw.count("{")
