@@ -8,7 +8,7 @@ A decision never raises and its cost is bounded. What cannot be decided is denie
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from mew_protocol.envelope import Draft
 from mew_protocol.jsonpath import JsonPath, descendants
 from mew_protocol.kinds import MCP_RESPONSE
 from mew_protocol.patterns import (
+    MAX_PATTERN_LENGTH,
     STEPS_PER_VALUE,
     Steps,
     TextTest,
@@ -32,6 +33,16 @@ BASELINE: Final[dict[str, Any]] = {"id": "mcp-response", "kind": MCP_RESPONSE}
 
 EVERY_KIND: Final = "*"
 EVERY_KIND_AT_ANY_DEPTH: Final = "**"
+
+MAX_PATTERNS: Final = 1_024
+"""How many patterns space.yaml, an invitation or all grants together may give one participant."""
+
+MAX_PATTERN_JSON: Final = 4_096
+"""How many characters the JSON text of one pattern may have."""
+
+_PATH_KEYS: Final = frozenset({"path", "uri", "url", "file", "filename", "folder", "directory"})
+_NAME_KEYS: Final = frozenset({"method", "name"})
+"""Keys whose values have slashes and name no file: `tools/*`, `resources/*`."""
 
 _MAX_REMEMBERED_KINDS = 1_024
 _MAX_REMEMBERED_KIND_LENGTH = 128
@@ -54,6 +65,53 @@ def normalise(patterns: Iterable[object]) -> tuple[dict[str, Any], ...]:
             seen.add(identity)
             found.append(dict(pattern))
     return tuple(found)
+
+
+def number_problem(patterns: Sequence[object]) -> str | None:
+    """Return why these are too many patterns for one participant, or None."""
+    return f"has {len(patterns):,} patterns; the limit is {MAX_PATTERNS:,}" if len(patterns) > MAX_PATTERNS else None
+
+
+def patterns_problem(patterns: Sequence[object]) -> tuple[int | None, str] | None:
+    """Return why these patterns cannot be given to a participant, with the index of the one at fault, or None.
+
+    The index is None if there are too many. Every way to give capabilities uses this check.
+    """
+    if (problem := number_problem(patterns)) is not None:
+        return None, problem
+    for index, pattern in enumerate(patterns):
+        try:
+            size = len(json.dumps(pattern, ensure_ascii=False))
+            longest = max(map(len, _texts_in(pattern)), default=0)
+        except (TypeError, ValueError, RecursionError):
+            return index, "a capability must be JSON"
+        if size > MAX_PATTERN_JSON:
+            return index, f"this pattern has {size:,} characters as JSON; the limit is {MAX_PATTERN_JSON:,}"
+        if longest > MAX_PATTERN_LENGTH:
+            return index, f"a text in this pattern has {longest:,} characters; the limit is {MAX_PATTERN_LENGTH:,}"
+    return None
+
+
+def stars_across_folders(pattern: CapabilityPattern) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    """Yield each payload text that looks like a path and ends in one star, with its place in the pattern.
+
+    Such a star crosses slashes, as at the TypeScript gateway. The writer may have meant one folder.
+    """
+
+    def walk(value: object, place: tuple[int | str, ...]) -> Iterator[tuple[tuple[int | str, ...], str]]:
+        if isinstance(value, Mapping):
+            for key, one in value.items():
+                yield from walk(one, (*place, str(key)))
+        elif isinstance(value, list | tuple):
+            for index, one in enumerate(value):
+                yield from walk(one, (*place, index))
+        elif isinstance(value, str) and value.endswith("*") and not value.endswith("**") and value[0] != "!":
+            key = next((str(step) for step in reversed(place) if isinstance(step, str)), "")
+            name = key.rpartition(".")[2].casefold()
+            if name in _PATH_KEYS or ("/" in value and name not in _NAME_KEYS):
+                yield place, value
+
+    return walk(pattern.get("payload"), ("payload",))
 
 
 def advertised(patterns: Iterable[CapabilityPattern]) -> tuple[dict[str, Any], ...]:
@@ -179,6 +237,19 @@ def _is_kind(kind: object) -> bool:
     if isinstance(kind, str):
         return bool(kind)
     return isinstance(kind, list | tuple) and bool(kind) and all(isinstance(one, str) and one for one in kind)
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    """Yield every text in a pattern, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _texts_in(key)
+            yield from _texts_in(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts_in(one)
 
 
 def _texts(value: object) -> tuple[str, ...]:

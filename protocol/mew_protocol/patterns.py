@@ -22,6 +22,7 @@ STEPS_PER_VALUE = 8
 """What looking at one value of a payload costs."""
 
 MAX_PATTERN_LENGTH = 1_000
+"""How many characters one text of a pattern may have."""
 
 
 class Undecidable(Exception):

@@ -243,6 +243,23 @@ COSTLY = "**a*b"
 """A glob that must follow all of its positions."""
 
 
+@pytest.mark.parametrize(
+    ("pattern", "uri", "verdict"),
+    [
+        ("/public/*", "/public/a/b", True),
+        ("/public/*", "/public/a\nb", False),
+        ("/public/*/x", "/public/a/b/x", False),
+        ("/public/**", "/public/a/b", True),
+        ("/^/public/[^/]*$/", "/public/a", True),
+        ("/^/public/[^/]*$/", "/public/a/b", False),
+    ],
+)
+def test_a_star_crosses_folders_only_at_the_end(pattern: str, uri: str, verdict: bool) -> None:
+    capability = {"kind": "x", "payload": {"uri": pattern}}
+    assert allows(capability, draft("x", {"uri": uri})) is verdict
+    assert allows({"kind": "x", "payload": {"m": "resources/*"}}, draft("x", {"m": "resources/templates/list"}))
+
+
 def test_all_patterns_of_an_envelope_share_one_budget() -> None:
     text = "a" * 2_000 + "b"
     first, second = ({"kind": "x", "payload": {"v": [COSTLY + end]}} for end in ("c", ""))

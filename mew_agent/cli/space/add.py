@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 
 import typer
 from mew_protocol import kinds
+from mew_protocol.capability import patterns_problem
 from mew_protocol.ids import id_problem
 from mew_spaces.config.loading import parse_space, with_participant
 from mew_spaces.launch.run_file import RunFile, read_run_file
@@ -167,6 +168,9 @@ def parse_capabilities(text: str | None) -> list[dict[str, Any]]:
     patterns = [{"kind": one} if isinstance(one, str) else one for one in value] if isinstance(value, list) else []
     if not patterns or not all(isinstance(one, dict) and "kind" in one for one in patterns):
         raise ConfigError("--capabilities", "is not a list of patterns", expected)
+    if (found := patterns_problem(patterns)) is not None:
+        index, problem = found
+        raise ConfigError("--capabilities", problem if index is None else f"pattern {index + 1}: {problem}")
     return patterns
 
 

@@ -80,7 +80,7 @@ def _files(folder: Path, state: Path, selection: _Selection) -> Iterator[Path]:
             yield from (path for path in _files_in(place, "*") if stat.S_ISFIFO(path.lstat().st_mode))
     if selection.everything:
         yield from _files_in(state / "sessions", "*")
-        yield from _files_in(state / "tokens", "*.token")
+        yield from _files_in(state / "tokens", "*.token", "*.token.expires")
         yield from _files_in(state, "history-*.sqlite3*", ROSTER_FILE_NAME)
         yield from (path for path in (run_file_path(state),) if path.exists())
 

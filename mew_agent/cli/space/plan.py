@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from mew_protocol.agent_settings import REHEARSAL
+from mew_protocol.capability import stars_across_folders
 from mew_spaces.config.loading import SpaceConfig, load_space, place_in
 from mew_spaces.errors import PortInUse
 from mew_spaces.gateway.auth import ensure_token, state_dir
@@ -168,7 +169,11 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] = os.envi
         state=state,
         model_port=model_port,
         model_arguments=("--of-space", *window_arguments(rehearsing)),
-        notices=(*(notice for agent in agents.values() for notice in agent.notices), *_unset_variables(launch, path)),
+        notices=(
+            *(notice for agent in agents.values() for notice in agent.notices),
+            *_unset_variables(launch, path),
+            *_stars_across_folders(config, path),
+        ),
         person=default_person(config),
     )
 
@@ -276,6 +281,19 @@ def _check_programs(programs: Sequence[Program], path: Path) -> None:
 def _unset_variables(launch: Launch, path: Path) -> Iterator[str]:
     for place, variable in launch.unset_variables():
         yield f"{place_in(path, place)}: {'.'.join(place)}: {variable} is not set; the program gets ${{{variable}}}"
+
+
+def _stars_across_folders(config: SpaceConfig, path: Path) -> Iterator[str]:
+    owners = {("participants", name): one.capabilities or () for name, one in config.participants.items()}
+    for owner, capabilities in (*owners.items(), (("defaults",), config.defaults.capabilities)):
+        for index, capability in enumerate(capabilities):
+            for inner, text in stars_across_folders(capability.pattern()):
+                place = (*owner, "capabilities", index, *inner)
+                where = f"{place_in(path, place)}: {'.'.join(map(str, place))}"
+                yield (
+                    f"{where}: '{text}' also matches what is in subfolders; "
+                    f"write '{text}*' if that is meant, else a regular expression with [^/]*"
+                )
 
 
 def _check_bridges(launch: Launch, names: Sequence[str], path: Path) -> None:

@@ -20,6 +20,7 @@ from mew_spaces.gateway.auth import (
     ensure_token,
     observer_path,
     read_token_file,
+    remove_token_file,
     state_dir,
     token_path,
     token_variable,
@@ -119,7 +120,7 @@ def revoke(
     path = space_config_path(config, space_dir)
     file = _existing_file(state_dir(path), participant, observer)
     try:
-        file.unlink()
+        remove_token_file(file)
     except OSError as error:
         raise TokenError(f"{file}: cannot be removed: {error}") from None
     terminal.print_line(f"{participant or observer}: token revoked")

@@ -6,6 +6,7 @@ Owns which keys and values are valid and what they mean. `loading` reads files a
 from typing import Annotated, Any, Literal, Self
 
 from mew_protocol.agent_settings import ModelFacts, WrittenAgentSettings
+from mew_protocol.capability import MAX_PATTERNS, number_problem, patterns_problem
 from mew_protocol.codec import DEFAULT_MAX_BYTES, DEFAULT_MAX_DEPTH
 from mew_protocol.ids import MAX_ID_LENGTH, id_problem
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -36,6 +37,13 @@ def _as_capability(value: object) -> object:
     return value
 
 
+def _check_number(value: object) -> object:
+    """Check the number before the patterns: a list of a million is refused at once."""
+    if isinstance(value, list | tuple) and (problem := number_problem(value)) is not None:
+        raise ValueError(problem)
+    return value
+
+
 def _nothing_as_empty(value: object) -> object:
     """Accept `ada:` alone: a person with the default capabilities."""
     return {} if value is None else value
@@ -57,10 +65,19 @@ class Capability(_ConfigSection):
         """Return the pattern as welcome and presence carry it."""
         return self.model_dump(mode="json", exclude_unset=True)
 
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        found = patterns_problem((self.pattern(),))
+        if found is not None:
+            raise ValueError(found[1])
+        return self
+
 
 Id = Annotated[str, AfterValidator(_checked_id)]
 Text = Annotated[str, BeforeValidator(_as_text)]
-Capabilities = tuple[Annotated[Capability, BeforeValidator(_as_capability)], ...]
+Capabilities = Annotated[
+    tuple[Annotated[Capability, BeforeValidator(_as_capability)], ...], BeforeValidator(_check_number)
+]
 
 
 class SpaceSection(_ConfigSection):
@@ -242,7 +259,7 @@ class Limits(_ConfigSection):
     members: int = Field(default=4096, ge=1)
     sockets_per_member: int = Field(default=64, ge=1)
     streams_per_member: int = Field(default=256, ge=1)
-    grants_per_member: int = Field(default=1024, ge=1)
+    grants_per_member: int = Field(default=MAX_PATTERNS, ge=1, le=MAX_PATTERNS)
     """Capability patterns granted to one participant."""
     kept_payload_bytes: int = Field(default=64 * 1024, ge=256)
     """Payload of an envelope that is kept for late joiners: a stream request, grant, invitation or status."""

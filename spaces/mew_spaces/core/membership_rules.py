@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from mew_protocol import errors, kinds
-from mew_protocol.capability import normalise
+from mew_protocol.capability import normalise, patterns_problem
 from mew_protocol.containment import may_pass_on
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
@@ -121,7 +121,9 @@ class MembershipRules:
 
     def _grant(self, envelope: Envelope, now: datetime) -> Receipt:
         payload = read_payload(envelope, Grant)
-        _check_patterns(envelope.kind, "capabilities", payload.capabilities)
+        refused = _invalid_patterns(envelope.kind, "capabilities", payload.capabilities)
+        if refused is not None:
+            return refused
         recipient = self._find(payload.recipient)
         if recipient is None:
             return _not_found(payload.recipient)
@@ -178,7 +180,9 @@ class MembershipRules:
         problem = id_problem(name, max_length=limits.name_chars)
         if problem:
             return refuse(errors.INVALID_REQUEST, f"space/invite: payload.participant_id: {problem}")
-        _check_patterns(envelope.kind, "initial_capabilities", capabilities)
+        refused = _invalid_patterns(envelope.kind, "initial_capabilities", capabilities)
+        if refused is not None:
+            return refused
         if self._find(name) is not None:
             return self._already_exists(envelope, name, reply_to, now)
         check_invites = self._config.capabilities.check_invites
@@ -318,9 +322,15 @@ def _not_found(name: str) -> Receipt:
     return refuse(errors.PARTICIPANT_NOT_FOUND, f"'{name}' is not a participant of this space")
 
 
-def _check_patterns(kind: str, field: str, patterns: tuple[dict[str, Any], ...]) -> None:
-    """Raise `PayloadError` for a capability without a valid form."""
+def _invalid_patterns(kind: str, field: str, patterns: tuple[dict[str, Any], ...]) -> Receipt | None:
+    """Refuse too many or too long patterns. Raises `PayloadError` for a capability without a valid form."""
+    found = patterns_problem(patterns)
+    if found is not None:
+        index, problem = found
+        place = field if index is None else f"{field}.{index}"
+        return refuse(errors.LIMIT_EXCEEDED, f"{kind}: payload.{place}: {problem}")
     for index, pattern in enumerate(patterns):
         # `normalise` always adds the baseline, so a malformed pattern leaves that one alone.
         if "kind" not in pattern or pattern not in normalise([pattern]):
             raise PayloadError(kind, f"payload.{field}.{index}", "a capability must be an object with a 'kind'")
+    return None

@@ -2,11 +2,14 @@
 
 Owns the sources of tokens (the environment, `<state>/tokens/<id>.token`, `tokens:` in space.yaml; for observers
 `<state>/tokens/<name>.observer`), the token files, and when a token ends: its file changed or is gone, or its time is
-over. Does not know what a participant may do.
+over. A token file holds the token alone; the expiry is next to it in `<file>.expires`. Does not know what a participant
+may do.
 """
 
+import contextlib
 import hashlib
 import hmac
+import json
 import logging
 import os
 import secrets
@@ -33,6 +36,8 @@ REFRESH_SECONDS = 0.25
 
 _READABLE_BY_OTHERS = 0o077
 _EXPIRES = "expires "
+"""Start of the second line of token files of version 0.1."""
+_EXPIRY_SUFFIX = ".expires"
 _OBSERVER_SUFFIX = ".observer"
 
 log = logging.getLogger("spaces")
@@ -90,13 +95,18 @@ def read_token(state: Path, participant: str, *, environ: Mapping[str, str] = os
 
 
 def read_token_file(path: Path) -> StoredToken | None:
-    """Read a token file: the token, then perhaps a line `expires <RFC 3339>`. None without a file.
+    """Read a token file and the expiry next to it. None without a file. Raises `TokenError`.
 
-    Raises `TokenError`.
+    Older versions wrote the expiry into the second line; such a file is split in two.
     """
     try:
-        token, _, rest = path.read_text(encoding="utf-8").strip().partition("\n")
-        expires = rest.strip().removeprefix(_EXPIRES)
+        text = path.read_text(encoding="utf-8")
+        while True:
+            token, _, second_line = (part.strip() for part in text.strip().partition("\n"))
+            expires = second_line.removeprefix(_EXPIRES) or _read_expiries(path).get(_digest(token).hex())
+            before, text = text, path.read_text(encoding="utf-8")
+            if text == before:
+                break  # else the token was replaced in between, and the expiry may be that of another
         expires_at = datetime.fromisoformat(expires).astimezone(UTC) if expires else None
     except FileNotFoundError:
         return None
@@ -104,7 +114,11 @@ def read_token_file(path: Path) -> StoredToken | None:
         raise TokenError(f"{path}: cannot be read: {error}") from None
     if not token:
         raise TokenError(f"{path}: is empty; delete it to get a new token")
-    return StoredToken(token.strip(), expires_at)
+    stored = StoredToken(token, expires_at)
+    if second_line:
+        with contextlib.suppress(OSError):  # a read-only folder keeps the older form
+            _write_token_file(path, stored)
+    return stored
 
 
 def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] = os.environ) -> str:
@@ -135,23 +149,52 @@ def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] = 
 
 def write_new_token(path: Path, expires_at: datetime | None = None) -> StoredToken:
     """Generate a token and store it in a file, in place of an older one. Raises `OSError`."""
-    token = generate_token()
-    _make_token_folder(path.parent)
-    expires = "" if expires_at is None else f"{_EXPIRES}{expires_at.astimezone(UTC).isoformat()}\n"
-    replace_private_file(path, f"{token}\n{expires}")
-    return StoredToken(token, expires_at)
+    stored = StoredToken(generate_token(), expires_at)
+    _write_token_file(path, stored)
+    return stored
 
 
 def store_token(state: Path, participant: str, token: str) -> None:
     """Store a token in its file, in place of an older one. Raises `OSError`."""
-    path = token_path(state, participant)
+    _write_token_file(token_path(state, participant), StoredToken(token))
+
+
+def remove_token_file(path: Path) -> None:
+    """Delete a token file and its expiry. Raises `OSError`."""
+    path.unlink(missing_ok=True)
+    _expiry_path(path).unlink(missing_ok=True)
+
+
+def _expiry_path(path: Path) -> Path:
+    return path.with_name(path.name + _EXPIRY_SUFFIX)
+
+
+def _read_expiries(path: Path) -> dict[str, str]:
+    """Return the expiries next to a token file, by the token's SHA-256. Raises `OSError` and `ValueError`."""
+    try:
+        found = json.loads(_expiry_path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
+        raise ValueError(f"{_expiry_path(path).name} must be an object of times")
+    return found
+
+
+def _write_token_file(path: Path, stored: StoredToken) -> None:
+    """Write a token and its expiry. The old token keeps its own: a crash in between leaves it in the file."""
     _make_token_folder(path.parent)
-    replace_private_file(path, token + "\n")
-
-
-def remove_token(state: Path, participant: str) -> None:
-    """Delete the token file of a participant. Raises `OSError`."""
-    token_path(state, participant).unlink(missing_ok=True)
+    expiry_path = _expiry_path(path)
+    if stored.expires_at is None:
+        replace_private_file(path, stored.token + "\n")
+        expiry_path.unlink(missing_ok=True)
+        return
+    new = {_digest(stored.token).hex(): stored.expires_at.astimezone(UTC).isoformat()}
+    try:
+        newest = [*_read_expiries(path).items()][-1:]
+    except ValueError:
+        newest = []
+    replace_private_file(expiry_path, json.dumps({**dict(newest), **new}) + "\n")
+    replace_private_file(path, stored.token + "\n")
 
 
 @dataclass(slots=True)

@@ -9,13 +9,15 @@ import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from mew_protocol.containment import may_pass_on
 from mew_protocol.ids import ParticipantId
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mew_spaces.config.settings import SpaceConfig
+from mew_spaces.core.membership import Membership
 from mew_spaces.core.state import Change, Invitation, SpaceState
 from mew_spaces.errors import SpacesError, TokenError
-from mew_spaces.gateway.auth import TokenBook, remove_token, store_token
+from mew_spaces.gateway.auth import TokenBook, remove_token_file, store_token, token_path, write_new_token
 from mew_spaces.log.interface import SpaceLog
 from mew_spaces.private_files import ReservedFile, replace_private_file
 
@@ -57,11 +59,39 @@ class MembershipStore:
             _restore(self.state, space_log.state())
         for participant in self.state.removed:
             tokens.remove(participant)
+        overridden = []
         for participant, invitation in self.state.invited.items():
-            is_in_force = invitation.above_configured or participant not in config.participants
-            if folder is not None and is_in_force:
+            if not invitation.above_configured and participant in config.participants:
+                overridden.append(participant)
+            elif folder is not None:
                 tokens.remove(participant)
                 tokens.load_token(participant, folder)
+        if folder is not None and overridden:
+            self._end_overridden(config, overridden, folder)
+
+    def _end_overridden(self, config: SpaceConfig, overridden: Iterable[str], folder: Path) -> None:
+        """End invitations of participants that are in space.yaml now. Raises `TokenError`.
+
+        The inviter knows the token that it got for the invited one. If space.yaml gives that participant more than
+        the inviter holds, the token is replaced: it would give the inviter more than its own.
+        """
+        membership = Membership(config, self.state)
+        for participant in overridden:
+            held = membership.permissions_of(self.state.invited[participant].invited_by).patterns
+            wanted = config.patterns_of(participant)
+            if not all(may_pass_on(held, one, ignore_to=config.capabilities.ignore_to) for one in wanted):
+                log.info("%s: new token, because its inviter holds less than space.yaml gives it", participant)
+                try:
+                    write_new_token(token_path(folder, participant))
+                except OSError as error:
+                    raise TokenError(f"the token of '{participant}' cannot be replaced: {error}") from None
+        self.tokens.refresh()
+        for participant in overridden:
+            del self.state.invited[participant]
+        try:
+            replace_private_file(folder / ROSTER_FILE_NAME, self._content())
+        except OSError as error:
+            log.error("%s: not written, so the next start replaces the same tokens again: %s", folder, error)
 
     def reserve(self, size_bytes: int) -> None:
         """Reserve disk space for one change of up to `size_bytes`, before it is made. Raises `OSError`."""
@@ -123,7 +153,7 @@ class MembershipStore:
         if self._folder is None:
             return
         try:
-            remove_token(self._folder, participant)
+            remove_token_file(token_path(self._folder, participant))
         except OSError as error:
             log.error("the token file of %s is not removed: %s", participant, error)
 

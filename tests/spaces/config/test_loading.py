@@ -70,6 +70,20 @@ def test_every_key_is_read() -> None:
     assert config.gateway_logging.capability_decisions.enabled is False
 
 
+def test_capabilities_are_limited_in_number_and_length() -> None:
+    head = "space: {id: a}\nparticipants:\n  ada:\n    capabilities:\n"
+    many = head + "      - {kind: chat}\n" * 1_025
+    expected = "space.yaml:5:7: participants.ada.capabilities: has 1,025 patterns; the limit is 1,024"
+    assert problem_of(many) == expected
+    assert len(parse_space(head + "      - {kind: chat}\n" * 1_024).patterns_of("ada")) == 1_024
+    for section in ("defaults: {capabilities: [\n%s]}", "participants: {ada: {capabilities: [\n%s]}}"):
+        written = "space: {id: a}\n" + section % ("{kind: chat},{kind: chat, payload: {text: '" + "*a" * 501 + "'}}")
+        assert problem_of(written) == (
+            f"space.yaml:3:14: {'defaults' if 'defaults' in section else 'participants.ada'}.capabilities.1: "
+            "a text in this pattern has 1,002 characters; the limit is 1,000"
+        )
+
+
 def test_participants_without_capabilities_get_the_defaults() -> None:
     config = parse_space(WHOLE)
     assert config.patterns_of("guest") == ({"kind": "chat"}, {"kind": "chat/*"})

@@ -76,6 +76,32 @@ def test_grants_accumulate_up_to_the_limit(driver: SpaceDriver) -> None:
     assert refused.error == errors.LIMIT_EXCEEDED
 
 
+TOO_LARGE = [
+    ([{"kind": f"x/{number}"} for number in range(1_025)], ": has 1,025 patterns; the limit is 1,024"),
+    ([{"kind": "chat"}, {"kind": "x" * 1_001}], ".1: a text in this pattern has 1,001 characters; the limit is 1,000"),
+    (
+        [{"kind": "chat"}, {"kind": "chat", "payload": {"t": ["x" * 900] * 5}}],
+        ".1: this pattern has 4,556 characters as JSON; the limit is 4,096",
+    ),
+]
+
+
+@pytest.mark.parametrize(("patterns", "problem"), TOO_LARGE)
+def test_grants_and_invitations_refuse_too_many_or_too_long_patterns(
+    driver: SpaceDriver, patterns: list[Any], problem: str
+) -> None:
+    granted = grant(driver, *patterns)
+    invite = {"participant_id": "eve", "initial_capabilities": patterns}
+    invited = driver.say(1, "ada", "space/invite", invite)
+    for kind, field, receipt in (
+        ("capability/grant", "capabilities", granted),
+        ("space/invite", "initial_capabilities", invited),
+    ):
+        assert receipt.refused is not None
+        assert receipt.refused.error == errors.LIMIT_EXCEEDED
+        assert receipt.refused.message == f"{kind}: payload.{field}{problem}"
+
+
 @pytest.mark.parametrize(
     ("capability", "verdict"),
     [

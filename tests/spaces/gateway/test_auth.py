@@ -1,6 +1,7 @@
 """Tokens and their files."""
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -8,10 +9,12 @@ import pytest
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.errors import TokenError
 from mew_spaces.gateway.auth import (
+    StoredToken,
     TokenBook,
     ensure_token,
     observer_path,
     read_token,
+    read_token_file,
     space_folder,
     state_dir,
     token_path,
@@ -166,6 +169,40 @@ def test_no_clock_change_prolongs_a_token(tmp_path: Path, wall: int, elapsed: in
     clocks.wall = datetime.now(UTC) - timedelta(days=9)
     assert book.identify(token) is None
     assert book.identify(token) is None
+
+
+def test_an_expiry_in_the_second_line_moves_to_its_own_file(tmp_path: Path) -> None:
+    clocks, path = Clocks(), token_path(tmp_path, "ada")
+    path.parent.mkdir()
+    path.write_text(f"old-token\nexpires {(clocks.wall + timedelta(hours=1)).isoformat()}\n")
+    book = clocks.book(tmp_path)
+    assert path.read_text() == "old-token\n"
+    assert path.with_name("ada.token.expires").stat().st_mode & 0o077 == 0
+    assert book.identify("old-token") == clocks.book(tmp_path).identify("old-token") == "ada"
+    clocks.wall += timedelta(hours=2)
+    assert book.identify("old-token") is None
+    path.write_text("ended-token\nexpires 2020-01-01T00:00:00+00:00\n")
+    assert (
+        read_token_file(path) == read_token_file(path) == StoredToken("ended-token", datetime(2020, 1, 1, tzinfo=UTC))
+    )
+    assert path.read_text() == "ended-token\n"
+
+
+def test_a_reader_never_sees_an_expiring_token_without_its_expiry(tmp_path: Path) -> None:
+    path, expires_at = token_path(tmp_path, "ada"), datetime.now(UTC) + timedelta(hours=1)
+    write_new_token(path, expires_at)
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(lambda: [write_new_token(path, expires_at) for _ in range(50)])
+        read = 0
+        while not writer.done():
+            stored = read_token_file(path)
+            assert stored is not None
+            assert stored.expires_at == expires_at
+            read += 1
+    assert (writer.result()[-1], read > 1) == (read_token_file(path), True)
+    path.with_name("ada.token.expires").write_text("[1]")
+    with pytest.raises(TokenError, match="must be an object of times"):
+        read_token_file(path)
 
 
 def test_an_expired_token_is_replaced_when_a_gateway_starts(tmp_path: Path) -> None:

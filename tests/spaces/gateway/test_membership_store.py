@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import ParticipantId
-from mew_spaces.config.loading import SpaceConfig
+from mew_spaces.config.loading import ParticipantConfig, SpaceConfig
 from mew_spaces.core.membership import Membership
 from mew_spaces.core.state import Invitation, SpaceState
 from mew_spaces.errors import SpacesError
@@ -41,6 +41,25 @@ def test_invitations_and_removals_survive_a_restart(config: SpaceConfig, tmp_pat
     assert second.tokens.identify("token-of-eve") == EVE
     assert not second.tokens.knows(ADA)
     assert second.state == SpaceState(invited={EVE: INVITATION}, removed={ADA})
+
+
+@pytest.mark.parametrize(("inviter", "is_replaced"), [("ada", False), ("bob", True), ("gone", True)])
+def test_space_yaml_gives_no_inviter_more_than_it_holds(
+    config: SpaceConfig, tmp_path: Path, inviter: str, is_replaced: bool
+) -> None:
+    store = open_store(config, tmp_path)
+    invitation = INVITATION.model_copy(update={"invited_by": inviter})
+    store.store(Membership(config, store.state).invite(EVE, invitation))
+    store.add_token(EVE, "token-of-eve")
+    eve = ParticipantConfig.model_validate({"capabilities": [{"kind": "chat"}, {"kind": "space/kick"}]})
+    later = config.model_copy(update={"participants": {**config.participants, EVE: eve}})
+    restarted = open_store(later, tmp_path)
+    assert restarted.tokens.identify("token-of-eve") == (None if is_replaced else EVE)
+    token = restarted.tokens.token_of(EVE)
+    assert restarted.tokens.identify(token) == EVE
+    again = open_store(later, tmp_path)
+    assert again.tokens.identify(token) == EVE
+    assert again.state == SpaceState()
 
 
 def test_without_a_folder_membership_ends_with_the_run(config: SpaceConfig) -> None:

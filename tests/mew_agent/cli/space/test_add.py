@@ -111,6 +111,8 @@ def test_capabilities_are_kinds_or_patterns() -> None:
     assert parse_capabilities('["chat", {"kind": "mcp/*"}]') == [{"kind": "chat"}, {"kind": "mcp/*"}]
     with pytest.raises(ConfigError, match="is not a list of patterns"):
         parse_capabilities('"chat"')
+    with pytest.raises(ConfigError, match="pattern 2: a text in this pattern has 1,001 characters; the limit is 1,000"):
+        parse_capabilities(json.dumps(["chat", "*" * 1_001]))
 
 
 async def test_token_create_invites_into_the_running_space(config: Path, tmp_path: Path) -> None:

@@ -178,6 +178,23 @@ def test_unset_variable_is_reported_with_its_position(tmp_path: Path) -> None:
     )
 
 
+def test_star_that_crosses_folders_gives_a_notice(tmp_path: Path) -> None:
+    payload = (
+        '{method: "resources/*", params: {uri: ["/a/*", "/b/**", "!/c/*", "/^/d/[^/]*$/"], name: "fs/*"}, path: "x*"}'
+    )
+    path = tmp_path / "space.yaml"
+    path.write_text(
+        "space: {id: a}\nparticipants:\n  ada:\n    capabilities:\n      - {kind: '*'}\n"
+        f"      - kind: mcp/request\n        payload: {payload}\n"
+    )
+    under, meant = "participants.ada.capabilities.1.payload", "also matches what is in subfolders; write"
+    other = "if that is meant, else a regular expression with [^/]*"
+    assert make_launch_plan(StartOptions(folder=tmp_path), {}).notices == (
+        f"{path}:7:57: {under}.params.uri.0: '/a/*' {meant} '/a/**' {other}",
+        f"{path}:7:121: {under}.path: 'x*' {meant} 'x**' {other}",
+    )
+
+
 def test_bridge_is_one_of_the_programs(tmp_path: Path) -> None:
     bridge = f"  files: {{type: mcp-bridge, mcp_server: {{command: '{sys.executable}'}}, auto_start: true}}\n"
     plan = plan_of(tmp_path, SPACE + bridge)

@@ -67,6 +67,9 @@ async def test_expiry_is_stored_and_listed(tmp_path: Path) -> None:
     assert "ada  participant  expires " in shown
     assert token not in shown
     assert (await mew("token", "create", "-p", "ada")).out.strip() == token
+    assert (tmp_path / ".mew/tokens/ada.token").read_text() == token + "\n"
+    await mew("token", "revoke", "-p", "ada")
+    assert not list((tmp_path / ".mew/tokens").glob("ada.*"))
     wrong = await mew("token", "create", "-p", "ada", "--expires", "soon")
     assert wrong.code == 2
     assert "such as 8h" in wrong.err
