@@ -13,8 +13,8 @@ def _command(summary: str, implementation: str, *, passes_options: bool = False)
     return CommandEntry(summary, f"mew_agent.cli.{implementation}", passes_options)
 
 
-_UP: Final = _command("Start a space: its gateway and its participants.", "space.commands:up")
-_DOWN: Final = _command("Stop the running space of this folder.", "space.commands:down")
+_UP: Final = _command("Start a space: its gateway and its participants.", "space.up:up")
+_DOWN: Final = _command("Stop the running space of this folder.", "space.up:down")
 _STATUS: Final = _command("Show how full each agent's context window is.", "remote.status:show_status")
 
 COMMANDS: Final[Sections] = {
@@ -67,16 +67,10 @@ COMMANDS: Final[Sections] = {
         "sessions": GroupEntry(
             "Look at stored conversations, and shorten them.",
             {
-                "list": CommandEntry(
-                    "List the stored conversations of this space.", "mew_agent.cli.space.sessions:list_sessions"
-                ),
-                "show": CommandEntry("Print the newest items of a conversation.", "mew_agent.cli.space.sessions:show"),
-                "export": CommandEntry(
-                    "Export a whole conversation as JSON Lines.", "mew_agent.cli.space.sessions:export"
-                ),
-                "prune": CommandEntry(
-                    "Remove old parts of stored conversations.", "mew_agent.cli.space.sessions:prune"
-                ),
+                "list": _command("List the stored conversations of this space.", "space.sessions:list_sessions"),
+                "show": _command("Print the newest items of a conversation.", "space.sessions:show"),
+                "export": _command("Export a whole conversation as JSON Lines.", "space.sessions:export"),
+                "prune": _command("Remove old parts of stored conversations.", "space.sessions:prune"),
             },
         ),
         "bridge": GroupEntry(

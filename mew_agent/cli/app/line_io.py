@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, Protocol, TextIO
+from typing import Final, TextIO
 
 import anyio
 import anyio.from_thread
@@ -31,11 +31,8 @@ _FULL_SECONDS: Final = 0.01
 _EMPTY_SECONDS: Final = 0.01
 
 
-class LineWriter(Protocol):
-    """A destination of lines."""
-
-    def write(self, line: str) -> None:
-        """Write a line without waiting for a reader."""
+WriteLine = Callable[[str], None]
+"""Writes a line without waiting for a reader."""
 
 
 @asynccontextmanager
@@ -136,53 +133,46 @@ def make_fifo(path: Path) -> None:
         raise ConfigError(str(path), f"cannot create a FIFO: {getattr(error, 'strerror', None) or error}") from None
 
 
-class StandardOutputWriter:
-    """Writes lines to standard output."""
+def file_writer(path: Path) -> WriteLine:
+    """Append lines to a file. Raises `ConfigError` if it cannot be written."""
 
-    def write(self, line: str) -> None:
-        """Print the line."""
-        print(line, file=sys.stdout, flush=True)
+    def write(line: str) -> None:
+        # Opened for each line, because other programs may empty or move the file.
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line)
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write("")
+    except OSError as error:
+        raise ConfigError(str(path), f"cannot be written: {error.strerror or error}") from None
+    return lambda line: write(f"{line}\n")
 
 
-class FileWriter:
-    """Appends lines to a file. Opens it for each line, because other programs may empty or move it."""
+def fifo_writer(path: Path, *, on_full: Callable[[], None]) -> WriteLine:
+    """Write lines to a FIFO; they are buffered until a reader comes. `on_full` is called for the first dropped line.
 
-    def __init__(self, path: Path) -> None:
-        """Raises `ConfigError` if the file cannot be written."""
-        self._path = path
+    Creates the FIFO if the path does not exist. Raises `ConfigError`.
+    """
+    make_fifo(path)
+    waiting: queue.Queue[str] = queue.Queue(MAX_WAITING_LINES)
+    is_reported = False
+
+    def write(line: str) -> None:
+        nonlocal is_reported
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.open("a").close()
-        except OSError as error:
-            raise ConfigError(str(path), f"cannot be written: {error.strerror or error}") from None
-
-    def write(self, line: str) -> None:
-        """Append the line."""
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-
-
-class FifoWriter:
-    """Writes lines to a FIFO. They are buffered until a reader comes; `on_full` is called for each dropped line."""
-
-    def __init__(self, path: Path, *, on_full: Callable[[], None] = lambda: None) -> None:
-        """Creates the FIFO if the path does not exist. Raises `ConfigError`."""
-        make_fifo(path)
-        self._path = path
-        self._on_full = on_full
-        self._waiting: queue.Queue[str] = queue.Queue(MAX_WAITING_LINES)
-        threading.Thread(target=self._run, name="fifo", daemon=True).start()
-
-    def write(self, line: str) -> None:
-        """Buffer the line."""
-        try:
-            self._waiting.put_nowait(line)
+            waiting.put_nowait(line)
         except queue.Full:
-            self._on_full()
+            if not is_reported:
+                is_reported = True
+                on_full()
 
-    def _run(self) -> None:
+    def run() -> None:
         # Opened for both directions, it does not wait for a reader, and a reader that closes it breaks nothing.
-        with os.fdopen(os.open(self._path, os.O_RDWR), "w", encoding="utf-8", closefd=True) as fifo:
+        with os.fdopen(os.open(path, os.O_RDWR), "w", encoding="utf-8", closefd=True) as fifo:
             while True:
-                fifo.write(self._waiting.get() + "\n")
+                fifo.write(waiting.get() + "\n")
                 fifo.flush()
+
+    threading.Thread(target=run, name="fifo", daemon=True).start()
+    return write

@@ -1,8 +1,12 @@
-"""Options that several commands share, so that they read and behave the same everywhere."""
+"""Options that several commands share, so that they read and behave the same everywhere.
+
+A group of options is a dataclass whose fields are annotated with `option`. A command under `with_option_groups` takes
+the group as one parameter.
+"""
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -32,15 +36,10 @@ def option(usage: str, text: str = "", **settings: Any) -> Any:
     return typer.Option(*words, metavar=name, help=text, **settings)
 
 
-ParticipantOption = Annotated[
-    str | None, option("--participant ID", "Participant to act as (default: the space's person).")
-]
-TokenOption = Annotated[str | None, option("--token TOKEN", "That participant's token (default: from .mew/tokens).")]
-GatewayOption = Annotated[str | None, option("--gateway, -g URL", "Gateway (default: the running space's).")]
-SpaceOption = Annotated[str | None, option("--space, -s ID", "Space id (default: the running space's).")]
 FolderOption = Annotated[
     Path | None, option("--space-dir, -d FOLDER", "Folder of the space (default: this one or a parent).")
 ]
+ConfigFileOption = Annotated[Path | None, option("--config FILE", "Path of space.yaml (default: found in the folder).")]
 
 # The next three belong to programs that join a space themselves. They read the environment too.
 OwnGatewayOption = Annotated[
@@ -53,7 +52,7 @@ OwnTokenOption = Annotated[
     str | None, option("--token, -t TOKEN", "Token; MEW_TOKEN keeps it out of the process list.")
 ]
 
-ConfigFileOption = Annotated[Path | None, option("--config FILE", "Path of space.yaml (default: found in the folder).")]
+JsonOption = Annotated[bool, option("--json", "Print JSON.")]
 TimeoutOption = Annotated[float, option("--timeout SECONDS", "Time to wait for the answer.", min=0.1)]
 LogLevelOption = Annotated[LogLevel, option("--log-level, -l LEVEL", "Log at debug, info, warning or error.")]
 HostOption = Annotated[str, option("--host ADDRESS", "Address to listen on.")]
@@ -62,40 +61,50 @@ PortOption = Annotated[int, option("--port, -p PORT", "Port to listen on; 0 pick
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
 
-_CONNECTION_OPTIONS: Final = {
-    "participant": ParticipantOption,
-    "token": TokenOption,
-    "gateway": GatewayOption,
-    "space": SpaceOption,
-    "folder": FolderOption,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
     """The participant to act as, and its space, as given on the command line. None means: look elsewhere."""
 
-    participant: str | None = None
-    token: str | None = None
-    gateway: str | None = None
-    space: str | None = None
-    folder: Path | None = None
+    participant: Annotated[
+        str | None, option("--participant ID", "Participant to act as (default: the space's person).")
+    ] = None
+    token: Annotated[str | None, option("--token TOKEN", "That participant's token (default: from .mew/tokens).")] = (
+        None
+    )
+    gateway: Annotated[str | None, option("--gateway, -g URL", "Gateway (default: the running space's).")] = None
+    space: Annotated[str | None, option("--space, -s ID", "Space id (default: the running space's).")] = None
+    folder: FolderOption = None
 
 
-def with_connection_options(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
-    """Give a command that takes `connection: ConnectionOptions` one option for each of its fields."""
+@dataclass(frozen=True, slots=True)
+class SpaceFileOptions:
+    """Where the space.yaml is, as given on the command line."""
+
+    folder: FolderOption = None
+    config: ConfigFileOption = None
+
+
+def with_option_groups(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
+    """Replace each parameter of a command that is a dataclass by one option for each field of that class."""
+    own = inspect.signature(command, eval_str=True).parameters
+    groups: dict[str, Any] = {
+        name: parameter.annotation for name, parameter in own.items() if is_dataclass(parameter.annotation)
+    }
 
     @wraps(command)
     def run(**given: Any) -> CommandResult:
-        connection = ConnectionOptions(**{name: given.pop(name) for name in _CONNECTION_OPTIONS})
-        return command(connection=connection, **given)
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        return command(**given)
 
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    parameters = [parameter.replace(kind=keyword) for parameter in own if parameter.name != "connection"]
-    parameters += [
-        inspect.Parameter(name, keyword, default=None, annotation=option)
-        for name, option in _CONNECTION_OPTIONS.items()
+    # Keyword-only, because options with a default may come before arguments that have none.
+    parameters = [
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in own.items()
+        for one in (
+            inspect.signature(groups[name], eval_str=True).parameters.values() if name in groups else (parameter,)
+        )
     ]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads the signature
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

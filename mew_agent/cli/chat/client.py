@@ -5,6 +5,7 @@ Owns the translation between lines and messages. Joining and reconnecting is `me
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -14,15 +15,7 @@ from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.line_io import (
-    FifoWriter,
-    FileWriter,
-    LineWriter,
-    StandardOutputWriter,
-    lines_of_fifo,
-    lines_of_stdin,
-    read_lines,
-)
+from mew_agent.cli.app.line_io import WriteLine, fifo_writer, file_writer, lines_of_fifo, lines_of_stdin, read_lines
 from mew_agent.cli.app.options import ConnectionOptions, OwnGatewayOption, OwnSpaceOption, OwnTokenOption, option
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
@@ -53,21 +46,21 @@ def connect(
     """
     who = find_identity(ConnectionOptions(participant, token, gateway, space), token="")
     credentials = Credentials(who.ws_url, who.space, who.participant, who.token)
-    output: LineWriter = StandardOutputWriter()
+    write: WriteLine = partial(print, flush=True)
     if output_file is not None:
-        output = FileWriter(output_file)
+        write = file_writer(output_file)
     elif fifo_out is not None:
-        output = FifoWriter(fifo_out, on_full=_WarnOnce(f"{fifo_out} has no reader; dropping lines"))
+        write = fifo_writer(fifo_out, on_full=lambda: terminal.warn(f"{fifo_out} has no reader; dropping lines"))
     source = lines_of_stdin() if fifo_in is None else lines_of_fifo(fifo_in)
-    run_until_terminated(lambda: exchange_lines(Client(credentials), source, output))
+    run_until_terminated(lambda: exchange_lines(Client(credentials), source, write))
 
 
-async def exchange_lines(client: Client, source: Callable[[], Iterator[str]], output: LineWriter) -> None:
+async def exchange_lines(client: Client, source: Callable[[], Iterator[str]], write_line: WriteLine) -> None:
     """Carry lines both ways until `quit` or the end of the connection. Raises the `GatewayError` that ended it."""
     failure: GatewayError | None = None
 
     async def write(message: Envelope | StreamFrame) -> None:
-        output.write(_line_of(message))
+        write_line(_line_of(message))
 
     async with read_lines(source) as lines, anyio.create_task_group() as tasks:
         tasks.start_soon(_send_lines, client, lines)
@@ -105,15 +98,3 @@ def _line_of(message: Envelope | StreamFrame) -> str:
         return message.encode().decode()
     data = message.data if isinstance(message.data, str) else message.data.decode(errors="replace")
     return json.dumps({"type": "frame", "stream_id": message.stream_id, "data": data}, ensure_ascii=False)
-
-
-class _WarnOnce:
-    """Prints a warning the first time it is called."""
-
-    def __init__(self, text: str) -> None:
-        self._text: str | None = text
-
-    def __call__(self) -> None:
-        text, self._text = self._text, None
-        if text is not None:
-            terminal.warn(text)

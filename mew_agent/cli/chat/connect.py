@@ -16,7 +16,7 @@ from mew_spaces.config.loading import SpaceConfig
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
-from mew_agent.cli.app.options import ConnectionOptions, with_connection_options
+from mew_agent.cli.app.options import ConnectionOptions, with_option_groups
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.board import words
 from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope
@@ -31,7 +31,7 @@ TypedLines = AbstractAsyncContextManager[MemoryObjectReceiveStream[str]]
 _GOODBYE_SECONDS: Final = 3.0
 
 
-@with_connection_options
+@with_option_groups
 def connect(connection: ConnectionOptions) -> int:
     """Join the running space from this terminal.
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,8 +28,8 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import option
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.demo.story import CompactionCheck, DemoFailed, DemoStory
-from mew_agent.cli.demo.texts import TextPart, repeat_parts, split_text
-from mew_agent.cli.demo.view import DemoView, LiveTable, view_for
+from mew_agent.cli.demo.texts import TextPart, split_text
+from mew_agent.cli.demo.view import Show, cause_of, print_json, shown
 from mew_agent.cli.space.add import AGENT_CAPABILITIES
 from mew_agent.errors import ConfigError
 from mew_agent.participant.participant import Participant
@@ -68,40 +69,32 @@ def demo(
     model.
     """
     readings = [read_text_file(path) for path in files or default_files()]
-    view = view_for(as_json=as_json, names=(BY_ITSELF, ON_REQUEST))
+    agents = [BY_ITSELF, ON_REQUEST]
     started = time.monotonic()
     with interrupt_on_termination(), running_space(keep=keep) as (run, folder, model):
-        with view:
-            view.show(
-                {
-                    "event": "started",
-                    "model": model,
-                    "agents": [BY_ITSELF, ON_REQUEST],
-                    "files": [reading.path.name for reading in readings],
-                    "gateway": run.gateway,
-                }
-            )
-            checks = anyio.run(play, run, folder, readings, view)
-            view.show(summary_event(checks, time.monotonic() - started))
+        with shown(as_json=as_json, names=(BY_ITSELF, ON_REQUEST)) as show:
+            files_read = [reading.path.name for reading in readings]
+            show({"event": "started", "model": model, "agents": agents, "files": files_read, "gateway": run.gateway})
+            pace_seconds = PACE_SECONDS if terminal.is_terminal(sys.stdout) and not as_json else 0.0
+            checks = anyio.run(play, run, folder, readings, show, pace_seconds)
+            seconds = time.monotonic() - started
+            outcome = [check.as_event() for check in checks]
+            show({"event": "summary", "seconds": round(seconds, 1), "checks": outcome})
         if not as_json:
-            width = terminal.style_of(sys.stdout).width
-            terminal.print_lines(summary_lines(checks, time.monotonic() - started, width=width))
+            terminal.print_lines(summary_lines(checks, seconds, width=terminal.style_of(sys.stdout).width))
         if keep:
-            print_kept(view, run, folder, as_json=as_json)
+            print_kept(run, folder, as_json=as_json)
     return terminal.DONE
 
 
-async def play(run: RunFile, folder: Path, readings: list[DemoFile], view: DemoView) -> list[CompactionCheck]:
+async def play(
+    run: RunFile, folder: Path, readings: list[DemoFile], show: Show, pace_seconds: float
+) -> list[CompactionCheck]:
     """Join the running space as its person and play the story. Raises `DemoFailed` at the timeout."""
-
-    async def show(event: dict[str, Any]) -> None:
-        view.show(event)
-
     token = read_token(folder / ".mew", YOU, environ={}) or ""
     with anyio.move_on_after(LIMIT_SECONDS):
         async with Participant(run.ws, space=run.space, id=YOU, token=token) as me:
-            pace = PACE_SECONDS if isinstance(view, LiveTable) else 0.0
-            story = DemoStory(me, by_itself=BY_ITSELF, on_request=ON_REQUEST, emit=show, pace_seconds=pace)
+            story = DemoStory(me, by_itself=BY_ITSELF, on_request=ON_REQUEST, show=show, pace_seconds=pace_seconds)
             return await story.play(parts_by_agent(readings))
     raise DemoFailed(f"the demo did not end within {LIMIT_SECONDS:g} seconds; the model may be too slow")
 
@@ -110,7 +103,10 @@ def parts_by_agent(readings: list[DemoFile]) -> dict[str, Iterator[TextPart]]:
     """All texts for each agent; the second one starts with another text."""
     first = [part for reading in readings for part in reading.parts]
     second = [part for reading in (*readings[1:], *readings[:1]) for part in reading.parts]
-    return {BY_ITSELF: repeat_parts(first), ON_REQUEST: repeat_parts(second)}
+    return {
+        BY_ITSELF: cycle(first),
+        ON_REQUEST: cycle(second),
+    }  # over and over, so that a short text fills a window too
 
 
 # -- the texts -----------------------------------------------------------------------------------------------
@@ -213,18 +209,13 @@ def run_mew(*arguments: str, check: bool = True) -> None:
 # -- the end -------------------------------------------------------------------------------------------------
 
 
-def summary_event(checks: list[CompactionCheck], seconds: float) -> dict[str, Any]:
-    """The outcome as an event."""
-    return {"event": "summary", "seconds": round(seconds, 1), "checks": [check.as_event() for check in checks]}
-
-
 def summary_lines(checks: list[CompactionCheck], seconds: float, *, width: int) -> list[str]:
     """The outcome as a table if it fits: the announced tokens freed, and those that the model then reported."""
     rows = [("COMPACTED", "WHY", "ANNOUNCED", "MODEL REPORTED", "OFF BY")]
     rows += [
         (
             check.participant,
-            "on request" if check.trigger == "requested" else f"by itself ({check.trigger})",
+            cause_of(check.trigger),
             f"{check.announced_tokens:,}",
             f"{check.reported_tokens:,}",
             f"{abs(check.off_tokens):,} ({abs(check.off_tokens) / max(1, check.reported_tokens):.1%})",
@@ -237,12 +228,12 @@ def summary_lines(checks: list[CompactionCheck], seconds: float, *, width: int) 
     return [*table, "", f"done in {seconds:.1f} s"]
 
 
-def print_kept(view: DemoView, run: RunFile, folder: Path, *, as_json: bool) -> None:
+def print_kept(run: RunFile, folder: Path, *, as_json: bool) -> None:
     """Print the next commands for the space that keeps running."""
     token = read_token(folder / ".mew", YOU, environ={}) or ""
     page = f"{run.gateway}/dashboard#token={token}&space={run.space}&participant={YOU}"
     if as_json:
-        view.show({"event": "kept", "folder": str(folder), "gateway": run.gateway, "dashboard": page})
+        print_json({"event": "kept", "folder": str(folder), "gateway": run.gateway, "dashboard": page})
         return
     terminal.print_line(f"the space keeps running in {folder}")
     terminal.print_line(f"  watch it   mew status --watch --space-dir {folder}")

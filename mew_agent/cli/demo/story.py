@@ -4,7 +4,7 @@ Acts as the third participant of the space, sees only what any peer sees, and em
 space was started or how events are shown.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -31,9 +31,6 @@ MAX_PARTS = 200
 ANSWER_TIMEOUT_SECONDS = 60.0
 FOLLOW_UP = "Thank you. In one short sentence: what should I remember?"
 
-Emit = Callable[[dict[str, Any]], Awaitable[None]]
-"""Receives the events of the demo."""
-
 
 @dataclass(frozen=True, slots=True)
 class CompactionCheck:
@@ -50,7 +47,6 @@ class CompactionCheck:
         return self.announced_tokens - self.reported_tokens
 
     def as_event(self) -> dict[str, Any]:
-        """The check as an event."""
         return {
             "event": "check",
             "participant": self.participant,
@@ -72,7 +68,8 @@ class DemoStory:
     me: Participant
     by_itself: str
     on_request: str
-    emit: Emit
+    show: Callable[[dict[str, Any]], None]
+    """Receives the events of the demo."""
     pace_seconds: float = 0.0
     checks: list[CompactionCheck] = field(default_factory=list)
     _open: dict[str, LastCompaction] = field(default_factory=dict)
@@ -83,7 +80,7 @@ class DemoStory:
         """Feed both agents until each has compacted and its model has reported a prompt since. Returns the checks."""
         self.me.on_context(self._record_report)
         for agent in (self.by_itself, self.on_request):
-            await self._wait_for(partial(self._has_reported, agent), f"'{agent}' did not join")
+            await self._wait_for(partial(self._context, agent), f"'{agent}' did not join")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._read_until_it_compacts, self.by_itself, texts[self.by_itself])
             tasks.start_soon(self._read_until_we_ask, self.on_request, texts[self.on_request])
@@ -92,7 +89,9 @@ class DemoStory:
     async def _read_until_it_compacts(self, agent: str, parts: Iterator[TextPart]) -> None:
         for _ in range(MAX_PARTS):
             await self._send_part(agent, next(parts))
-            await self._wait_for_compaction(agent)
+            context = self._context(agent)
+            if context is not None and context.severity >= 2:
+                await self._wait_for(lambda: self._compactions(agent), f"'{agent}' is full but does not compact")
             if self._compactions(agent):
                 await self._follow_up(agent)
                 return
@@ -106,9 +105,9 @@ class DemoStory:
             if context is None or context.tokens is None or context.max_tokens is None:
                 continue
             if context.tokens * denominator >= context.max_tokens * numerator:
-                await self.emit({"event": "ask", "participant": agent, "kind": kinds.PARTICIPANT_COMPACT})
+                self.show({"event": "ask", "participant": agent, "kind": kinds.PARTICIPANT_COMPACT})
                 done = await self.me.compact(agent, reason="demo", timeout_seconds=ANSWER_TIMEOUT_SECONDS)
-                await self.emit(
+                self.show(
                     {"event": "compact-done", "participant": agent, **done.model_dump(mode="json", exclude_none=True)}
                 )
                 if done.skipped:
@@ -119,7 +118,7 @@ class DemoStory:
 
     async def _send_part(self, agent: str, part: TextPart) -> None:
         await anyio.sleep(self.pace_seconds)
-        await self.emit({"event": "part", "participant": agent, "source": part.source, "number": part.number})
+        self.show({"event": "part", "participant": agent, "source": part.source, "number": part.number})
         text = self._fitting(agent, part.text)
         await self._chat(
             agent, f"{part.source}, part {part.number}:\n\n{text}\n\nIn one short sentence: what is it about?"
@@ -141,7 +140,7 @@ class DemoStory:
 
     async def _follow_up(self, agent: str) -> None:
         """Ask one more short question: its reported prompt shows what the compaction really freed."""
-        await self._wait_for(lambda: self._compactions(agent) > 0, f"'{agent}' did not report its compaction")
+        await self._wait_for(lambda: self._compactions(agent), f"'{agent}' did not report its compaction")
         if not self._is_checked(agent):
             await self._chat(agent, FOLLOW_UP)
         await self._wait_for(lambda: self._is_checked(agent), f"the model of '{agent}' reported no usage")
@@ -150,22 +149,16 @@ class DemoStory:
         answer = await self.me.ask(
             kinds.CHAT, {"text": text}, to=agent, answer=kinds.CHAT, timeout_seconds=ANSWER_TIMEOUT_SECONDS
         )
-        await self.emit({"event": "answer", "participant": agent, "text": answer.body.get("text")})
+        self.show({"event": "answer", "participant": agent, "text": answer.body.get("text")})
         context = self._context(agent)
         if context is not None and (context.status or "").startswith("model_"):
             raise DemoFailed(f"'{agent}' answered: {answer.body.get('text')}")
-
-    async def _wait_for_compaction(self, agent: str) -> None:
-        """Wait for the compaction that follows an answer at the threshold."""
-        context = self._context(agent)
-        if context is not None and context.severity >= 2 and not self._compactions(agent):
-            await self._wait_for(lambda: bool(self._compactions(agent)), f"'{agent}' is full but does not compact")
 
     # -- reports of the agents ---------------------------------------------------------------------------
 
     async def _record_report(self, peer: Peer, context: PeerContext) -> None:
         report = context.report
-        await self.emit(
+        self.show(
             {
                 "event": "status",
                 "participant": peer.id,
@@ -185,7 +178,7 @@ class DemoStory:
             # Drift is predicted minus reported: by how much the prompt is smaller than announced.
             check = CompactionCheck(peer.id, done.trigger, done.freed_tokens, done.freed_tokens + report.drift_tokens)
             self.checks.append(check)
-            await self.emit(check.as_event())
+            self.show(check.as_event())
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
@@ -196,14 +189,11 @@ class DemoStory:
     def _is_checked(self, agent: str) -> bool:
         return any(check.participant == agent for check in self.checks)
 
-    def _has_reported(self, agent: str) -> bool:
-        return self._context(agent) is not None
-
     def _compactions(self, agent: str) -> int:
         context = self._context(agent)
         return context.report.compactions if context and context.report else 0
 
-    async def _wait_for(self, condition: Callable[[], bool], problem: str) -> None:
+    async def _wait_for(self, condition: Callable[[], object], problem: str) -> None:
         with anyio.move_on_after(ANSWER_TIMEOUT_SECONDS):
             while not condition():
                 await self._changed.wait()

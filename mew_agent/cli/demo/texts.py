@@ -1,9 +1,8 @@
 """[pure] Cuts the demo's files into parts that fit into a chat."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import cycle
 from pathlib import PurePath
 
 PART_CHARS = 900
@@ -27,11 +26,6 @@ def split_text(source: PurePath, text: str, *, part_chars: int = PART_CHARS) -> 
         else:
             parts.append(piece)
     return [TextPart(source.name, number, part) for number, part in enumerate(parts, start=1)]
-
-
-def repeat_parts(parts: Sequence[TextPart]) -> Iterator[TextPart]:
-    """The parts in order, over and over, so that a short text fills a window too."""
-    return cycle(parts)
 
 
 def _pieces(text: str, part_chars: int) -> Iterable[str]:

@@ -6,10 +6,10 @@ Each view receives the events of the demo one by one. Knows neither the gateway 
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any
 
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
 
@@ -17,122 +17,77 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.board.words import clean
 
-if TYPE_CHECKING:
+DemoEvent = Mapping[str, Any]
+Show = Callable[[DemoEvent], None]
+
+
+@contextmanager
+def shown(*, as_json: bool, names: tuple[str, ...]) -> Iterator[Show]:
+    """Show events on standard output within the block. `names` are the agents, in the order of their rows."""
+    if as_json:
+        yield print_json
+    elif terminal.is_terminal(sys.stdout):
+        with live_table(names) as show:
+            yield show
+    else:
+        yield print_plainly
+
+
+def print_json(event: DemoEvent) -> None:
+    """Print an event as one JSON object."""
+    sys.stdout.write(json.dumps(event, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def print_plainly(event: DemoEvent) -> None:
+    """Print a line for an event that matters in a log."""
+    if event["event"] == "status":
+        terminal.print_line(board_line(entry_from(event), now=_now()))
+    elif (line := line_for(event)) is not None:
+        terminal.print_line(f"{_now():%H:%M:%S}  {line}")
+
+
+@contextmanager
+def live_table(names: tuple[str, ...]) -> Iterator[Show]:
+    """Redraw the board in place, and print the most important events above it."""
+    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-DemoEvent = Mapping[str, Any]
+    present = {"you": True, **dict.fromkeys(names, False)}
+    entries = {name: BoardEntry(id=name, connected=is_present) for name, is_present in present.items()}
+    last_line = "starting ..."
 
+    def draw() -> Text:
+        board = Board(space="demo", at=_now().isoformat(), participants=tuple(entries.values()))
+        style = terminal.style_of(sys.stdout)
+        lines = board_lines(board, now=_now(), style=style, launched=names, agents=names, detail=True)
+        text = "\n".join(["", *lines, *(("", last_line) if last_line else ())])
+        return Text.from_ansi(text, no_wrap=True, overflow="crop")
 
-class DemoView(Protocol):
-    """A way to show events."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def show(self, event: DemoEvent) -> None:
-        """Show one event."""
-        ...
-
-
-def view_for(*, as_json: bool, names: tuple[str, ...]) -> DemoView:
-    """Choose the view for standard output. `names` are the agents, in the order of their rows."""
-    if as_json:
-        return JsonLines()
-    if terminal.is_terminal(sys.stdout):
-        return LiveTable(names)
-    return PlainLines()
-
-
-class _Lines:
-    """A view without resources to close."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-
-class JsonLines(_Lines):
-    """Prints one JSON object per event."""
-
-    def show(self, event: DemoEvent) -> None:
-        sys.stdout.write(json.dumps(event, ensure_ascii=False) + "\n")
-        sys.stdout.flush()
-
-
-class PlainLines(_Lines):
-    """Prints one line per event that matters in a log."""
-
-    def show(self, event: DemoEvent) -> None:
-        if event["event"] == "status":
-            terminal.print_line(board_line(entry_from(event), now=_now()))
-        elif (line := line_for(event)) is not None:
-            terminal.print_line(f"{_now():%H:%M:%S}  {line}")
-
-
-class LiveTable:
-    """Redraws the board in place, and prints the most important events above it."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._board = Board(
-            space="demo",
-            at=_now().isoformat(),
-            participants=(
-                BoardEntry(id="you", connected=True),
-                *(BoardEntry(id=name, connected=False) for name in names),
-            ),
-        )
-        self._names = names
-        self._now_line = "starting ..."
-        self._live: Live | None = None
-
-    def __enter__(self) -> Self:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._live = Live(
-            get_renderable=self._draw, console=Console(highlight=False), refresh_per_second=4, redirect_stdout=False
-        )
-        self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._now_line = "" if error is None else "stopped"
-            self._live.refresh()
-            self._live.__exit__(kind, error, trace)
-
-    def show(self, event: DemoEvent) -> None:
+    def show(event: DemoEvent) -> None:
+        nonlocal last_line
         match event["event"]:
             case "status":
-                entry = entry_from(event)
-                others = [e if e.id != entry.id else entry for e in self._board.participants]
-                self._board = self._board.model_copy(update={"participants": tuple(others)})
+                entries[event["participant"]] = entry_from(event)
             case "part":
-                self._now_line = line_for(event) or ""
+                last_line = line_for(event) or ""
             case _:
-                if (line := line_for(event)) is not None and self._live is not None:
-                    for piece in wrap(line, terminal.style_of(sys.stdout).width):
-                        self._live.console.print(piece, markup=False, soft_wrap=True)
-        if self._live is not None:
-            self._live.refresh()
+                for piece in wrap(line_for(event) or "", terminal.style_of(sys.stdout).width):
+                    live.console.print(piece, markup=False, soft_wrap=True)
+        live.refresh()
 
-    def _draw(self) -> "Text":
-        from rich.text import Text
-
-        style = terminal.style_of(sys.stdout)
-        lines = board_lines(self._board, now=_now(), style=style, launched=self._names, agents=self._names, detail=True)
-        text = "\n".join(["", *lines, *(("", self._now_line) if self._now_line else ())])
-        return Text.from_ansi(text, no_wrap=True, overflow="crop")
+    console = Console(highlight=False)
+    with Live(get_renderable=draw, console=console, refresh_per_second=4, redirect_stdout=False) as live:
+        try:
+            yield show
+        except BaseException:
+            last_line = "stopped"
+            raise
+        else:
+            last_line = ""
+        finally:
+            live.refresh()
 
 
 def entry_from(event: DemoEvent) -> BoardEntry:
@@ -154,18 +109,6 @@ def wrap(line: str, width: int) -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def _started(event: DemoEvent) -> str:
-    return f"{', '.join(event['agents'])} use {event['model']} and read {', '.join(event['files'])}"
-
-
-def _part(event: DemoEvent) -> str:
-    return f"{event['participant']} reads {event['source']}, part {event['number']}"
-
-
-def _ask(event: DemoEvent) -> str:
-    return f"you ask {event['participant']} to compact ({event['kind']})"
-
-
 def _done(event: DemoEvent) -> str:
     if event.get("skipped"):
         return f"{event['participant']} skipped the compaction: {event.get('reason')}"
@@ -174,26 +117,26 @@ def _done(event: DemoEvent) -> str:
 
 
 def _check(event: DemoEvent) -> str:
-    why = "on request" if event["trigger"] == "requested" else f"by itself ({event['trigger']})"
     announced, reported = event["announced_freed_tokens"], event["reported_freed_tokens"]
-    share = abs(event["off_tokens"]) / max(1, reported)
     return (
-        f"{event['participant']} compacted {why}: announced {announced:,} tokens freed, its model then reported"
-        f" {reported:,} (off by {abs(event['off_tokens']):,}, {share:.1%})"
+        f"{event['participant']} compacted {cause_of(event['trigger'])}: announced {announced:,} tokens freed,"
+        f" its model then reported {reported:,}"
+        f" (off by {abs(event['off_tokens']):,}, {abs(event['off_tokens']) / max(1, reported):.1%})"
     )
 
 
-def _kept(event: DemoEvent) -> str:
-    return f"the space keeps running in {event['folder']}"
+def cause_of(trigger: str) -> str:
+    """Why a compaction was made."""
+    return "on request" if trigger == "requested" else f"by itself ({trigger})"
 
 
 _SENTENCES: dict[str, Callable[[DemoEvent], str]] = {
-    "started": _started,
-    "part": _part,
-    "ask": _ask,
+    "started": lambda event: f"{', '.join(event['agents'])} use {event['model']} and read {', '.join(event['files'])}",
+    "part": lambda event: f"{event['participant']} reads {event['source']}, part {event['number']}",
+    "ask": lambda event: f"you ask {event['participant']} to compact ({event['kind']})",
     "compact-done": _done,
     "check": _check,
-    "kept": _kept,
+    "kept": lambda event: f"the space keeps running in {event['folder']}",
 }
 
 

@@ -4,18 +4,19 @@ from typing import Annotated
 
 from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import ConnectionOptions, option, with_connection_options
+from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.actions import GatewayActions
 from mew_agent.cli.remote.session import find_identity
 
 
-@with_connection_options
+@with_option_groups
 def serve(
-    connection: ConnectionOptions,
+    *,
     http: Annotated[
         int | None, option("--http PORT", "Serve HTTP on this loopback port; 0 picks a free port.", min=0, max=65535)
     ] = None,
+    connection: ConnectionOptions,
 ) -> None:
     """Run an MCP server that acts in a space.
 

@@ -12,16 +12,16 @@ from typing import Annotated
 
 import typer
 
-from mew_agent.cli.app.options import ConnectionOptions, with_connection_options
+from mew_agent.cli.app.options import ConnectionOptions, with_option_groups
 from mew_agent.cli.remote.session import Identity, find_identity
 from mew_agent.cli.space.plan import INTERPRETER
 from mew_agent.errors import ConfigError
 
 
-@with_connection_options
+@with_option_groups
 def run_program(
-    connection: ConnectionOptions,
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="Program and its arguments.")],
+    connection: ConnectionOptions,
 ) -> None:
     """Run your own program as a participant.
 

@@ -16,7 +16,7 @@ from mew_agent.cli.app.options import (
     LogLevelOption,
     PortOption,
     option,
-    with_connection_options,
+    with_option_groups,
 )
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
@@ -40,9 +40,8 @@ class NoticePlacement(StrEnum):
     OFF = "off"
 
 
-@with_connection_options
+@with_option_groups
 def serve(
-    connection: ConnectionOptions,
     *,
     port: PortOption = DEFAULT_SERVE_PORT,
     host: HostOption = DEFAULT_HOST,
@@ -64,6 +63,7 @@ def serve(
         list[str] | None, option("--allow-origin URL", "Allow browser requests from this origin; repeatable.")
     ] = None,
     log_level: LogLevelOption = LogLevel.WARNING,
+    connection: ConnectionOptions,
 ) -> int:
     """Offer the agents as models to OpenAI clients.
 

@@ -50,7 +50,7 @@ class GatewayActions:
             return {"id": self._broadcast(text), "to": None, "answer": None}
         bound = min(wait_seconds, MAX_WAIT_SECONDS)
         with send_request(self.connection, to, kinds.CHAT, Chat(text=text), bound) as request:
-            outcome: dict[str, Any] = {"id": request.id, "to": to, "answer": None}
+            outcome: dict[str, Any] = {"id": request.sent.id, "to": to, "answer": None}
             if bound > 0:
                 try:
                     _, body = next(request.answers(kinds.CHAT, accept_uncorrelated=True))

@@ -15,7 +15,7 @@ from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Forge
 from pydantic import BaseModel, ValidationError
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import ConnectionOptions, TimeoutOption, option, with_connection_options
+from mew_agent.cli.app.options import ConnectionOptions, TimeoutOption, option, with_option_groups
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.request import SentRequest, send_request
 from mew_agent.errors import ConfigError, NotConnected, PeerError, PeerTimeout
@@ -26,20 +26,19 @@ STATUS_SECONDS: Final = 30.0
 _LAST_STATUS_SECONDS: Final = 3.0
 """How long to wait for the status that follows a compaction and carries the new figures."""
 
-_ANSWERS: Final = (kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE)
-
 P = TypeVar("P", bound=BaseModel)
 
 TargetArgument = Annotated[str, typer.Argument(metavar="PARTICIPANT", help="Id of the participant.")]
 ReasonOption = Annotated[str | None, option("--reason TEXT", "Reason to send to the participant.")]
 
 
-@with_connection_options
+@with_option_groups
 def chat(
-    connection: ConnectionOptions,
     target: TargetArgument,
     words_typed: Annotated[list[str], typer.Argument(metavar="TEXT", help="Message; `-` reads standard input.")],
     timeout: TimeoutOption = ANSWER_SECONDS,
+    *,
+    connection: ConnectionOptions,
 ) -> int:
     """Send a message and print the answer."""
     text = " ".join(words_typed)
@@ -50,15 +49,13 @@ def chat(
     with send_request(connection, target, kinds.CHAT, Chat(text=text), timeout) as request:
         if request.is_paused:
             terminal.warn(f"'{target}' is paused and answers later; {request.resume_hint}")
-        for _, body in request.answers(kinds.CHAT, accept_uncorrelated=True):
-            terminal.print_line(str(body.get("text") or ""))
-            return terminal.DONE
-    raise AssertionError("answers() returns an answer or raises")
+        _, body = next(request.answers(kinds.CHAT, accept_uncorrelated=True))
+        terminal.print_line(str(body.get("text") or ""))
+    return terminal.DONE
 
 
-@with_connection_options
+@with_option_groups
 def compact(
-    connection: ConnectionOptions,
     target: TargetArgument,
     target_tokens: Annotated[
         int | None,
@@ -66,6 +63,8 @@ def compact(
     ] = None,
     reason: ReasonOption = None,
     timeout: TimeoutOption = ANSWER_SECONDS,
+    *,
+    connection: ConnectionOptions,
 ) -> int:
     """Compact a participant's context and report the tokens freed.
 
@@ -74,7 +73,7 @@ def compact(
     payload = Compact(target_tokens=target_tokens, reason=reason)
     with send_request(connection, target, kinds.PARTICIPANT_COMPACT, payload, timeout) as request:
         announced = False
-        for kind, body in request.answers(*_ANSWERS):
+        for kind, body in request.answers(kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE):
             if kind == kinds.PARTICIPANT_COMPACT_DONE:
                 return _print_compaction(request, _parse(CompactDone, body), target_tokens)
             status = _parse(Status, body)
@@ -90,12 +89,11 @@ def compact(
                     f"{target}: compacted; tokens freed unknown (it lacks the capability participant/compact-done)"
                 )
                 return terminal.FAILED
-    raise AssertionError("answers() returns an answer or raises")
+    raise AssertionError("`answers` ends by raising only")
 
 
-@with_connection_options
+@with_option_groups
 def forget(
-    connection: ConnectionOptions,
     target: TargetArgument,
     *,
     newest: Annotated[bool, option("--newest/--oldest", "Drop the newest or the oldest messages.")] = False,
@@ -103,12 +101,12 @@ def forget(
         int | None, option("--entries, -n N", "Number of messages to drop (default: half of them).", min=1)
     ] = None,
     timeout: TimeoutOption = STATUS_SECONDS,
+    connection: ConnectionOptions,
 ) -> int:
     """Drop messages from one end of a participant's history."""
     payload = Forget(direction="newest" if newest else "oldest", entries=entries)
     with send_request(connection, target, kinds.PARTICIPANT_FORGET, payload, timeout) as request:
-        entry = request.entry
-        before = entry.status.messages_in_context if entry is not None and entry.status is not None else None
+        before = request.last_status.messages_in_context if request.last_status is not None else None
         status = _next_status(request, passing=("compacting",))
         word = status.status or "answered"
         if word == "compacted" and before is not None:
@@ -118,38 +116,41 @@ def forget(
         return _print_status(target, word, status)
 
 
-@with_connection_options
+@with_option_groups
 def clear(
-    connection: ConnectionOptions,
     target: TargetArgument,
     reason: ReasonOption = None,
     timeout: TimeoutOption = STATUS_SECONDS,
+    *,
+    connection: ConnectionOptions,
 ) -> int:
     """Clear a participant's history."""
     return _control(connection, target, kinds.PARTICIPANT_CLEAR, Clear(reason=reason), timeout)
 
 
-@with_connection_options
+@with_option_groups
 def pause(
-    connection: ConnectionOptions,
     target: TargetArgument,
     seconds: Annotated[
         float | None, option("--seconds SECONDS", "Resume after this time (default: stay paused).", min=0)
     ] = None,
     reason: ReasonOption = None,
     timeout: TimeoutOption = STATUS_SECONDS,
+    *,
+    connection: ConnectionOptions,
 ) -> int:
     """Pause a participant."""
     payload = Pause(timeout_seconds=seconds, reason=reason)
     return _control(connection, target, kinds.PARTICIPANT_PAUSE, payload, timeout)
 
 
-@with_connection_options
+@with_option_groups
 def resume(
-    connection: ConnectionOptions,
     target: TargetArgument,
     reason: ReasonOption = None,
     timeout: TimeoutOption = STATUS_SECONDS,
+    *,
+    connection: ConnectionOptions,
 ) -> int:
     """Resume a paused participant."""
     return _control(connection, target, kinds.PARTICIPANT_RESUME, Resume(reason=reason), timeout)
@@ -166,11 +167,8 @@ def _control(
 
 def _next_status(request: SentRequest, *, passing: tuple[str, ...] = ()) -> Status:
     """The status that answers. Statuses named in `passing` come before the answer and are skipped."""
-    for kind, body in request.answers(*_ANSWERS):
-        status = _parse(Status, body)
-        if kind == kinds.PARTICIPANT_STATUS and status.status not in passing:
-            return status
-    raise AssertionError("answers() returns an answer or raises")
+    statuses = (_parse(Status, body) for _, body in request.answers(kinds.PARTICIPANT_STATUS))
+    return next(status for status in statuses if status.status not in passing)
 
 
 def _print_status(participant: str, word: str, status: Status) -> int:
@@ -196,8 +194,7 @@ def _why_skipped(request: SentRequest, done: CompactDone, target_tokens: int | N
     reason = done.reason or "no reason given"
     if reason != "already_below_target" or target_tokens is None:
         return words.skipped(reason)
-    entry = request.entry
-    size = f" ({words.tokens(entry.status)})" if entry is not None and entry.status is not None else ""
+    size = f" ({words.tokens(request.last_status)})" if request.last_status is not None else ""
     return f"already below {target_tokens:,}{size}"
 
 
@@ -205,12 +202,9 @@ def _following_status(request: SentRequest) -> Status | None:
     """The status that announces the end of the compaction, or None if it does not come soon."""
     request.deadline = min(request.deadline, time.monotonic() + _LAST_STATUS_SECONDS)
     try:
-        for kind, body in request.answers(*_ANSWERS):
-            if kind == kinds.PARTICIPANT_STATUS:
-                return _parse(Status, body)
+        return _next_status(request)
     except (PeerTimeout, NotConnected):
-        pass
-    return None
+        return None
 
 
 def _figures(status: Status) -> str:

@@ -7,13 +7,13 @@ decide what to send and which kinds answer it.
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.participant import Board, BoardEntry
+from mew_protocol.payloads.participant import Board, Status
 from pydantic import BaseModel
 
 from mew_agent.cli.app.options import ConnectionOptions
@@ -41,18 +41,14 @@ class ParticipantOffline(NotConnected):
 class SentRequest:
     """An envelope that was sent, and the events that follow it."""
 
-    sender: str
+    sent: Envelope
     participant: str
-    kind: str
-    id: str
-    board: Board | None
+    board: Board
     events: EventStream
     gateway: str
     timeout_seconds: float
-    deadline: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.deadline = time.monotonic() + self.timeout_seconds
+    deadline: float
+    """When to give up, as a time of `time.monotonic()`."""
 
     def answers(self, *kinds: str, accept_uncorrelated: bool = False) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Kind and payload of each answer of these kinds from the participant.
@@ -65,27 +61,28 @@ class SentRequest:
                 event = self.events.next(deadline=self.deadline)
             except TimeoutError:
                 detail = f"it is paused; {self.resume_hint}" if self.is_paused else ""
-                raise PeerTimeout(self.participant, self.kind, self.timeout_seconds, detail) from None
-            self.board, changed = apply_event(self.board, event.name, event.body)
+                raise PeerTimeout(self.participant, self.sent.kind, self.timeout_seconds, detail) from None
+            board, changed = apply_event(self.board, event.name, event.body)
+            self.board = board or self.board
             body = event.body if event.name == "envelope" and isinstance(event.body, Mapping) else {}
             if body.get("from") == self.participant and self._is_answered_by(
                 body, accept_uncorrelated=accept_uncorrelated
             ):
                 if body.get("kind") in kinds:
                     yield str(body["kind"]), body.get("payload") or {}
-            elif changed == self.participant and not (self.entry is not None and self.entry.connected):
+            elif changed == self.participant and not _is_connected(self.board, self.participant):
                 raise ParticipantOffline(self.gateway, f"'{self.participant}' left before it answered")
 
     @property
-    def entry(self) -> BoardEntry | None:
-        """The participant's entry on the board."""
-        return entry_of(self.board, self.participant) if self.board else None
+    def last_status(self) -> Status | None:
+        """The participant's last status."""
+        entry = entry_of(self.board, self.participant)
+        return entry.status if entry is not None else None
 
     @property
     def is_paused(self) -> bool:
         """Whether the participant last reported that it is paused; it answers after it is resumed."""
-        entry = self.entry
-        return entry is not None and entry.status is not None and entry.status.status == "paused"
+        return self.last_status is not None and self.last_status.status == "paused"
 
     @property
     def resume_hint(self) -> str:
@@ -94,9 +91,8 @@ class SentRequest:
 
     def _is_answered_by(self, body: Mapping[str, Any], *, accept_uncorrelated: bool) -> bool:
         correlated = body.get("correlation_id") or ()
-        return self.id in correlated or (
-            accept_uncorrelated and not correlated and self.sender in (body.get("to") or ())
-        )
+        is_to_sender = self.sent.sender in (body.get("to") or ())
+        return self.sent.id in correlated or (accept_uncorrelated and not correlated and is_to_sender)
 
 
 @contextmanager
@@ -106,20 +102,14 @@ def send_request(
     """Send an envelope to one participant. Raises `NoSuchParticipant` or `ParticipantOffline` before sending it."""
     session = open_session(connection)
     with session.api.events() as events:
-        board, _ = apply_event(None, "board", _first_board(events))
+        while (event := events.next()).name != "board":
+            pass
+        board = Board.model_validate(event.body)
         _check_member(session, board, participant)
-        envelope = new_envelope(session, kind, payload, participant)
-        request = SentRequest(
-            session.api.participant,
-            participant,
-            kind,
-            envelope.id,
-            board,
-            events,
-            session.api.gateway,
-            timeout_seconds,
-        )
-        session.api.send(envelope.as_dict())
+        sent = new_envelope(session, kind, payload, participant)
+        deadline = time.monotonic() + timeout_seconds
+        request = SentRequest(sent, participant, board, events, session.api.gateway, timeout_seconds, deadline)
+        session.api.send(sent.as_dict())
         yield request
 
 
@@ -135,18 +125,15 @@ def new_envelope(session: ApiSession, kind: str, payload: BaseModel, *to: str) -
     )
 
 
-def _first_board(events: EventStream) -> Any:
-    while True:
-        event = events.next()
-        if event.name == "board":
-            return event.body
-
-
-def _check_member(session: ApiSession, board: Board | None, participant: str) -> None:
-    entry = entry_of(board, participant) if board else None
+def _check_member(session: ApiSession, board: Board, participant: str) -> None:
     space = session.api.space
-    if entry is None:
-        members = ", ".join(sorted(one.id for one in board.participants)) if board else "none"
+    if entry_of(board, participant) is None:
+        members = ", ".join(sorted(one.id for one in board.participants)) or "none"
         raise NoSuchParticipant(participant, f"no participant '{participant}' in space '{space}'", members)
-    if not entry.connected:
+    if not _is_connected(board, participant):
         raise ParticipantOffline(session.api.gateway, f"'{participant}' is not connected to space '{space}'")
+
+
+def _is_connected(board: Board, participant: str) -> bool:
+    entry = entry_of(board, participant)
+    return entry is not None and entry.connected

@@ -4,75 +4,66 @@ Owns where the board comes from and how often it is drawn. Its layout is `board.
 """
 
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import ConnectionOptions, option, with_connection_options
-from mew_agent.cli.board.live_board import apply_event, entry_of
+from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
+from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.board.table import board_line, board_lines
+from mew_agent.cli.remote.http_api import EventStream
 from mew_agent.cli.remote.session import ApiSession, configuration_at, open_session
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 
-@with_connection_options
+@with_option_groups
 def show_status(
-    connection: ConnectionOptions,
     *,
     watch: Annotated[bool, option("--watch, -w", "Keep running, and redraw on each report.")] = False,
     as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per participant.")] = False,
-) -> int:
+    connection: ConnectionOptions,
+) -> None:
     """Show how full each agent's context window is.
 
     KNOWN says where a figure comes from; `~` marks an estimate, `?` an unknown figure.
     """
     session = open_session(connection)
-    _warn_if_unsupervised(session)
-    if watch:
-        return _watch(session, as_json=as_json)
-    board = Board.model_validate(session.api.board())
-    if as_json:
-        for entry in board.participants:
-            _print_json(entry)
-    else:
-        terminal.print_lines(_lines(board, session, _agents(session)))
-    return terminal.DONE
-
-
-def _warn_if_unsupervised(session: ApiSession) -> None:
     run = session.run()
     if run is not None and run.pids.supervisor is not None and not run.is_running(run.pids.supervisor):
         terminal.warn("`mew up` of this space was killed, so programs are not restarted; `mew down` stops the rest")
+    if watch and not as_json and terminal.is_terminal(sys.stdout):
+        _redraw(session)
+    elif watch:
+        _print_changes(session, as_json=as_json)
+    elif as_json:
+        for entry in Board.model_validate(session.api.board()).participants:
+            _print_json(entry)
+    else:
+        board = Board.model_validate(session.api.board())
+        terminal.print_lines(_lines(board, session, _agents(session)))
 
 
-def _watch(session: ApiSession, *, as_json: bool) -> int:
-    if as_json or not terminal.is_terminal(sys.stdout):
-        return _print_changes(session, as_json=as_json)
-    return _redraw(session)
-
-
-def _print_changes(session: ApiSession, *, as_json: bool) -> int:
+def _print_changes(session: ApiSession, *, as_json: bool) -> None:
     """Print a line for each participant that has reported, then a line for each change."""
-    board: Board | None = None
     with session.api.events() as events:
-        while True:
-            event = events.next()
-            board, changed = apply_event(board, event.name, event.body)
-            if board is None or (changed is None and event.name != "board"):
-                continue
-            shown = board.participants if changed is None else (entry_of(board, changed),)
-            for entry in shown:
-                if entry is not None and as_json:
+        for board, changed in _boards(events):
+            for entry in board.participants:
+                if changed not in (None, entry.id):
+                    continue
+                if as_json:
                     _print_json(entry)
-                elif entry is not None and entry.status is not None:
-                    terminal.print_line(board_line(entry, now=_now(), fault=_faults(session).get(entry.id)))
+                elif entry.status is not None:
+                    run = session.run()
+                    fault = run.faults().get(entry.id) if run else None
+                    terminal.print_line(board_line(entry, now=_now(), fault=fault))
 
 
-def _redraw(session: ApiSession) -> int:
+def _redraw(session: ApiSession) -> None:
     """Draw the table in place. It is redrawn twice a second, because ages grow without any event."""
     from rich.console import Console
     from rich.live import Live
@@ -85,19 +76,21 @@ def _redraw(session: ApiSession) -> int:
         text = "\n".join(_lines(latest[-1], session, agents)) if latest else "waiting for the board ..."
         return Text.from_ansi(text, no_wrap=True, overflow="crop")
 
-    with (
-        session.api.events() as events,
-        Live(
-            get_renderable=draw, console=Console(highlight=False), refresh_per_second=2, redirect_stdout=False
-        ) as live,
-    ):
-        board: Board | None = None
-        while True:
-            event = events.next()
-            board, changed = apply_event(board, event.name, event.body)
-            if board is not None and (changed is not None or event.name == "board"):
-                latest[:] = [board]
-                live.refresh()
+    live = Live(get_renderable=draw, console=Console(highlight=False), refresh_per_second=2, redirect_stdout=False)
+    with session.api.events() as events, live:
+        for board, _ in _boards(events):
+            latest[:] = [board]
+            live.refresh()
+
+
+def _boards(events: EventStream) -> Iterator[tuple[Board, str | None]]:
+    """The board after each change, with the participant that changed; None for all of them. Never ends."""
+    board: Board | None = None
+    while True:
+        event = events.next()
+        board, changed = apply_event(board, event.name, event.body)
+        if board is not None and (changed is not None or event.name == "board"):
+            yield board, changed
 
 
 def _lines(board: Board, session: ApiSession, agents: frozenset[str]) -> list[str]:
@@ -113,11 +106,6 @@ def _agents(session: ApiSession) -> frozenset[str]:
     config = configuration_at(session.run_path)
     participants = config.participants if config else {}
     return frozenset(name for name, one in participants.items() if one.agent is not None)
-
-
-def _faults(session: ApiSession) -> dict[str, str]:
-    run = session.run()
-    return run.faults() if run else {}
 
 
 def _print_json(entry: BoardEntry) -> None:

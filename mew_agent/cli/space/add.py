@@ -22,7 +22,7 @@ from mew_spaces.launch.run_file import RunFile, read_run_file
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import find_run, space_config_path, space_folder
-from mew_agent.cli.app.options import ConfigFileOption, ConnectionOptions, FolderOption, option
+from mew_agent.cli.app.options import ConnectionOptions, SpaceFileOptions, option, with_option_groups
 from mew_agent.cli.remote.session import open_session
 from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.up import RELOAD_SIGNAL
@@ -46,14 +46,16 @@ _POLL_SECONDS: Final = 0.05
 class NewParticipant:
     """A participant to add, as given on the command line. Without `command` and `is_person` it is an agent."""
 
-    name: str
-    model: str | None = None
-    base_url: str | None = None
-    system_prompt: str | None = None
-    command: str | None = None
-    capabilities: str | None = None
-    is_person: bool = False
-    starts: bool = True
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Id of the new participant.")]
+    model: Annotated[str | None, option("--model, -m NAME", "Model (default: OPENAI_MODEL).")] = None
+    base_url: Annotated[str | None, option("--base-url URL", "Model server (default: OPENAI_BASE_URL).")] = None
+    system_prompt: Annotated[str | None, option("--prompt TEXT", "System prompt.")] = None
+    command: Annotated[str | None, option("--command COMMAND", "Run this program instead of an agent.")] = None
+    is_person: Annotated[bool, option("--person", "Add a person; starts no program.")] = False
+    capabilities: Annotated[
+        str | None, option("--capabilities, -c JSON", "List of patterns or kinds (default: those it needs to work).")
+    ] = None
+    starts: Annotated[bool, option("--start/--no-start", "Start it now, and with the space.")] = True
 
     def settings(self) -> dict[str, Any]:
         """The participant's section of space.yaml. Raises `ConfigError`."""
@@ -73,44 +75,17 @@ class NewParticipant:
         return {**section, "auto_start": self.starts, "capabilities": capabilities}
 
 
-def add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Id of the new participant.")],
-    *,
-    model: Annotated[str | None, option("--model, -m NAME", "Model (default: OPENAI_MODEL).")] = None,
-    base_url: Annotated[str | None, option("--base-url URL", "Model server (default: OPENAI_BASE_URL).")] = None,
-    prompt: Annotated[str | None, option("--prompt TEXT", "System prompt.")] = None,
-    command: Annotated[str | None, option("--command COMMAND", "Run this program instead of an agent.")] = None,
-    person: Annotated[bool, option("--person", "Add a person; starts no program.")] = False,
-    capabilities: Annotated[
-        str | None, option("--capabilities, -c JSON", "List of patterns or kinds (default: those it needs to work).")
-    ] = None,
-    start_now: Annotated[bool, option("--start/--no-start", "Start it now, and with the space.")] = True,
-    space_dir: FolderOption = None,
-    config: ConfigFileOption = None,
-) -> int:
+@with_option_groups
+def add(newcomer: NewParticipant, place: SpaceFileOptions) -> int:
     """Add a participant, even while the space runs.
 
     No restart needed.
     """
-    newcomer = NewParticipant(
-        name,
-        model=model,
-        base_url=base_url,
-        system_prompt=prompt,
-        command=command,
-        capabilities=capabilities,
-        is_person=person,
-        starts=start_now,
-    )
-    return add_participant(newcomer, space_dir, config)
-
-
-def add_participant(newcomer: NewParticipant, folder: Path | None, config: Path | None) -> int:
-    """Add a participant. Returns the exit code. Checks everything before it changes anything."""
+    # Everything is checked before anything is changed.
     problem = id_problem(newcomer.name)
     if problem:
         raise ConfigError("NAME", problem)
-    path = space_config_path(config, folder)
+    path = space_config_path(place.config, place.folder)
     settings = newcomer.settings()
     changed = with_participant(path.read_text(encoding="utf-8"), newcomer.name, settings, path=path)
     run_path, run = _running_space(path)

@@ -17,30 +17,29 @@ from mew_spaces.launch.run_file import run_file_path
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import find_run, relative_to, space_config_path, space_folder
-from mew_agent.cli.app.options import FolderOption, option
+from mew_agent.cli.app.options import FolderOption, option, with_option_groups
 from mew_agent.errors import ConfigError
 
 _KEPT = ".gitignore"
 
 
 @dataclass(frozen=True, slots=True)
-class _Selection:
+class CleanSelection:
     """What to remove. Without `logs`, `fifos` and `everything` it means logs and FIFOs."""
 
-    logs: bool = False
-    fifos: bool = False
-    everything: bool = False
+    logs: Annotated[bool, option("--logs", "Remove logs only.")] = False
+    fifos: Annotated[bool, option("--fifos", "Remove FIFOs only.")] = False
+    everything: Annotated[bool, option("--all", "Remove tokens, history and conversations too.")] = False
 
     @property
     def is_default(self) -> bool:
         return not (self.logs or self.fifos or self.everything)
 
 
+@with_option_groups
 def clean(
+    selection: CleanSelection,
     *,
-    logs: Annotated[bool, option("--logs", "Remove logs only.")] = False,
-    fifos: Annotated[bool, option("--fifos", "Remove FIFOs only.")] = False,
-    everything: Annotated[bool, option("--all", "Remove tokens, history and conversations too.")] = False,
     force: Annotated[bool, option("--force", "Do not ask; empty the logs of a running space.")] = False,
     dry_run: Annotated[bool, option("--dry-run", "List the files without removing them.")] = False,
     space_dir: FolderOption = None,
@@ -49,7 +48,6 @@ def clean(
 
     Keeps space.yaml and agents/.
     """
-    selection = _Selection(logs, fifos, everything)
     config = space_config_path(None, space_dir)
     folder, state = space_folder(config), state_dir(config)
     found = find_run(folder)
@@ -60,18 +58,18 @@ def clean(
             terminal.print_line(f"would {'empty' if is_running else 'remove'} {relative_to(folder, path)}")
         terminal.print_line(_count(files, "to clean"))
         return terminal.DONE
-    if is_running and everything:
+    if is_running and selection.everything:
         raise ConfigError(str(folder), "the space is running; stop it with `mew down` before --all")
     if is_running and not force:
         raise ConfigError(str(folder), "the space is running; --force empties its logs and keeps its FIFOs")
-    if files and everything and not force and not _is_confirmed(files):
+    if files and selection.everything and not force and not _is_confirmed(files):
         return terminal.DONE
     cleaned = [path for path in files if _remove(path, is_running=is_running)]
     terminal.print_line(_count(cleaned, "cleaned"))
     return terminal.DONE
 
 
-def _files(folder: Path, state: Path, selection: _Selection) -> Iterator[Path]:
+def _files(folder: Path, state: Path, selection: CleanSelection) -> Iterator[Path]:
     if selection.logs or selection.everything or selection.is_default:
         for place in (folder / "logs", state / "logs"):
             yield from _files_in(place, "*.log*", "*.jsonl*")

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 from mew_protocol.agent_settings import REHEARSAL
@@ -31,6 +31,15 @@ from pydantic import TypeAdapter
 
 from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.app.locate import default_person, place_of, space_config_path, space_folder, which_person
+from mew_agent.cli.app.options import (
+    DEFAULT_HOST,
+    DEFAULT_PORT,
+    HostOption,
+    LogLevel,
+    LogLevelOption,
+    PortOption,
+    option,
+)
 from mew_agent.cli.space.agent_sections import check_rehearsal, process_settings, read_section, window_arguments
 from mew_agent.errors import ConfigError
 
@@ -45,13 +54,17 @@ INTERPRETER: Final = "MEW_PYTHON"
 class StartOptions:
     """What `mew up` was asked for. With `joins`, the user also wants to join as `participant`, or as the person."""
 
-    config: Path | None = None
-    folder: Path | None = None
-    host: str = "127.0.0.1"
-    port: int = 0
-    log_level: str = "info"
-    joins: bool = False
-    participant: str | None = None
+    joins: Annotated[bool, option("--interactive, -i", "Run in the background and join from this terminal.")] = False
+    participant: Annotated[
+        str | None, option("--participant ID", "With -i: participant to act as (default: the space's person).")
+    ] = None
+    port: PortOption = DEFAULT_PORT
+    config: Annotated[
+        Path | None, option("--config, -c FILE", "Path of space.yaml (default: found in the folder).")
+    ] = None
+    folder: Annotated[Path | None, option("--space-dir, -d FOLDER", "Folder of the space (default: this one).")] = None
+    host: HostOption = DEFAULT_HOST
+    log_level: LogLevelOption = LogLevel.INFO
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +184,10 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] = os.envi
         model_arguments=("--of-space", *window_arguments(rehearsing)),
         notices=(
             *(notice for agent in agents.values() for notice in agent.notices),
-            *_unset_variables(launch, path),
+            *(
+                f"{place_in(path, place)}: {'.'.join(place)}: {name} is not set; the program gets ${{{name}}}"
+                for place, name in launch.unset_variables()
+            ),
             *_stars_across_folders(config, path),
         ),
         person=default_person(config),
@@ -276,11 +292,6 @@ def _check_programs(programs: Sequence[Program], path: Path) -> None:
             raise ConfigError(place_of(path, program.name, "command"), f"program '{name}' not found")
         if not program.folder.is_dir():
             raise ConfigError(place_of(path, program.name, "cwd"), f"folder '{program.folder}' not found")
-
-
-def _unset_variables(launch: Launch, path: Path) -> Iterator[str]:
-    for place, variable in launch.unset_variables():
-        yield f"{place_in(path, place)}: {'.'.join(place)}: {variable} is not set; the program gets ${{{variable}}}"
 
 
 def _stars_across_folders(config: SpaceConfig, path: Path) -> Iterator[str]:

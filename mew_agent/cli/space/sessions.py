@@ -4,9 +4,10 @@ Owns how they are listed, printed and exported. What a session file holds is dec
 """
 
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import anyio
 import typer
@@ -14,39 +15,31 @@ from mew_spaces.gateway.auth import state_dir
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import relative_to, space_config_path, space_folder
-from mew_agent.cli.app.options import FolderOption, option
-from mew_agent.context.history import Item
-from mew_agent.context.sqlite_schema import Pruned, StoreLimits
-from mew_agent.context.sqlite_store import SessionOverview, SqliteStore
+from mew_agent.cli.app.options import FolderOption, JsonOption, option
+from mew_agent.context.sqlite_schema import StoreLimits
+from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.errors import ConfigError, did_you_mean
+
+T = TypeVar("T")
 
 _COLUMNS = "{:<16}  {:>10}  {:>10}  {:>7}  {:>7}  {:>9}  {}"
 AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="Id of the agent.")]
 
 
-def list_sessions(
-    *, as_json: Annotated[bool, option("--json", "Print JSON.")] = False, space_dir: FolderOption = None
-) -> None:
+def list_sessions(*, as_json: JsonOption = False, space_dir: FolderOption = None) -> None:
     """List the stored conversations of this space.
 
     Shows the items in context, those that a compaction removed, the model calls, the chats without an answer, and the
     size.
     """
-    rows = [(path, anyio.run(_overview, path)) for path in _files(space_dir)]
+    rows = [(path, _ask(path, SqliteStore.overview)) for path in _files(space_dir)]
     if as_json:
         terminal.print_line(json.dumps([{"agent": path.stem, "file": str(path), **asdict(row)} for path, row in rows]))
         return
     terminal.print_line(_COLUMNS.format("AGENT", "IN CONTEXT", "REMOVED", "CALLS", "OPEN", "KILOBYTES", "LAST"))
     for path, row in rows:
-        figures = (
-            row.items,
-            row.evicted,
-            row.calls,
-            row.open_chats,
-            f"{row.size_bytes // 1024:,}",
-            row.newest_at or "-",
-        )
-        terminal.print_line(_COLUMNS.format(path.stem, *figures))
+        counts = (row.items, row.evicted, row.calls, row.open_chats)
+        terminal.print_line(_COLUMNS.format(path.stem, *counts, f"{row.size_bytes // 1024:,}", row.newest_at or "-"))
 
 
 def show(
@@ -59,7 +52,7 @@ def show(
 
     Includes what a compaction removed from the context.
     """
-    for item in anyio.run(_items, _file(agent, space_dir), last):
+    for item in _ask(_file(agent, space_dir), lambda store: store.items(last)):
         who = f"{item.role} ({item.name})" if item.name else item.role
         calls = "".join(f" [calls {call.name} {call.arguments}]" for call in item.tool_calls)
         terminal.print_line(f"{item.at}  {who}: {item.content}{calls}")
@@ -75,7 +68,7 @@ def export(
 
     Writes one item a line, oldest first, including what a compaction removed from the context.
     """
-    lines = [json.dumps(asdict(item)) for item in anyio.run(_items, _file(agent, space_dir), None)]
+    lines = [json.dumps(asdict(item)) for item in _ask(_file(agent, space_dir), lambda store: store.items(None))]
     if output is None:
         terminal.print_lines(lines)
         return
@@ -103,7 +96,7 @@ def prune(
         raise ConfigError("mew sessions prune", "nothing to do", "--days N, --megabytes N, or both")
     limits = StoreLimits(days, None if megabytes is None else megabytes * 1024 * 1024)
     for path in _files(space_dir) if agent is None else [_file(agent, space_dir)]:
-        done = anyio.run(_prune, path, limits)
+        done = _ask(path, lambda store: store.prune(limits))
         freed = (done.bytes_before - done.bytes_after) // 1024
         terminal.print_line(f"{path.stem}: removed {done.items:,} items and {done.calls:,} calls, {freed:,} kilobytes")
 
@@ -121,25 +114,12 @@ def _file(agent: str, space_dir: Path | None) -> Path:
     return known[agent]
 
 
-async def _overview(path: Path) -> SessionOverview:
-    store = SqliteStore(path)
-    try:
-        return await store.overview()
-    finally:
-        await store.aclose()
+def _ask(path: Path, question: Callable[[SqliteStore], Awaitable[T]]) -> T:
+    async def ask() -> T:
+        store = SqliteStore(path)
+        try:
+            return await question(store)
+        finally:
+            await store.aclose()
 
-
-async def _items(path: Path, newest: int | None) -> list[Item]:
-    store = SqliteStore(path)
-    try:
-        return await store.items(newest)
-    finally:
-        await store.aclose()
-
-
-async def _prune(path: Path, limits: StoreLimits) -> Pruned:
-    store = SqliteStore(path)
-    try:
-        return await store.prune(limits)
-    finally:
-        await store.aclose()
+    return anyio.run(ask)

@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -29,7 +30,7 @@ from mew_spaces.gateway.auth import (
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import space_config_path
-from mew_agent.cli.app.options import ConfigFileOption, FolderOption, option
+from mew_agent.cli.app.options import SpaceFileOptions, option, with_option_groups
 from mew_agent.cli.space.add import admit_to_running_space, parse_capabilities
 from mew_agent.errors import ConfigError, did_you_mean
 
@@ -45,21 +46,42 @@ class TokenFormat(StrEnum):
     ENV = "env"
 
 
-ParticipantChoice = Annotated[str | None, option("--participant, -p ID", "Id of a participant in space.yaml.")]
-ObserverChoice = Annotated[
-    str | None, option("--observer NAME", "Name of an observer: it reads board and history, sends nothing.")
-]
+@dataclass(frozen=True, slots=True)
+class TokenHolder:
+    """The participant or the observer that a token belongs to, as given on the command line."""
+
+    participant: Annotated[str | None, option("--participant, -p ID", "Id of a participant in space.yaml.")] = None
+    observer: Annotated[
+        str | None, option("--observer NAME", "Name of an observer: it reads board and history, sends nothing.")
+    ] = None
+
+    @property
+    def id(self) -> str:
+        """The id that was given."""
+        return self.participant or str(self.observer)
+
+    def file(self, state: Path, *, must_exist: bool = True) -> Path:
+        """The token's file in a state folder. Raises `ConfigError`, and `TokenError` if a token is missing."""
+        if (self.participant is None) == (self.observer is None):
+            raise ConfigError("--participant", "give either --participant or --observer")
+        if problem := id_problem(self.id):
+            raise ConfigError("--observer" if self.participant is None else "--participant", problem)
+        file = observer_path(state, self.id) if self.participant is None else token_path(state, self.id)
+        if must_exist and not file.exists():
+            raise TokenError(f"{file}: no such token; `mew token list` shows those of this space")
+        return file
+
+
 OutputOption = Annotated[TokenFormat, option("--output, -o FORMAT", "Print text, json, or env for a shell.")]
 ExpiresOption = Annotated[str | None, option("--expires TIME", "Create a token for this time, such as 30m, 8h or 7d.")]
 
 
+@with_option_groups
 def create(
-    participant: ParticipantChoice = None,
-    observer: ObserverChoice = None,
+    holder: TokenHolder,
+    place: SpaceFileOptions,
     output: OutputOption = TokenFormat.TEXT,
     expires: ExpiresOption = None,
-    space_dir: FolderOption = None,
-    config: ConfigFileOption = None,
     capabilities: Annotated[
         str | None, option("--capabilities, -c JSON", "Invite a new participant with this list of capabilities.")
     ] = None,
@@ -70,9 +92,9 @@ def create(
     --expires a new token replaces the old one. With --capabilities the participant need not be in space.yaml: it is
     invited into the running space.
     """
-    path = space_config_path(config, space_dir)
+    path = space_config_path(place.config, place.folder)
     space, state, expires_at = load_space(path), state_dir(path), _read_expiry(expires)
-    file = _token_file(state, participant, observer)
+    file, participant = holder.file(state, must_exist=False), holder.participant
     if participant is not None:
         _admit(space, participant, capabilities, path)
     elif capabilities is not None:
@@ -84,57 +106,51 @@ def create(
     else:
         stored = read_token_file(file)
         token = _write(file) if stored is None or stored.has_expired(datetime.now(UTC)) else stored.token
-    _print_token(participant or str(observer), space, token, output)
+    _print_token(holder.id, space, token, output)
 
 
+@with_option_groups
 def rotate(
-    participant: ParticipantChoice = None,
-    observer: ObserverChoice = None,
+    holder: TokenHolder,
+    place: SpaceFileOptions,
     output: OutputOption = TokenFormat.TEXT,
     expires: ExpiresOption = None,
-    space_dir: FolderOption = None,
-    config: ConfigFileOption = None,
 ) -> None:
     """Replace a token by a new one and print it.
 
     The old token stops working at once, and a running space closes the connections of its holder. Start programs
     again that got the old token.
     """
-    path = space_config_path(config, space_dir)
-    space = load_space(path)
-    file = _existing_file(state_dir(path), participant, observer)
-    _print_token(participant or str(observer), space, _write(file, _read_expiry(expires)), output)
+    path = space_config_path(place.config, place.folder)
+    space, file = load_space(path), holder.file(state_dir(path))
+    _print_token(holder.id, space, _write(file, _read_expiry(expires)), output)
 
 
-def revoke(
-    participant: ParticipantChoice = None,
-    observer: ObserverChoice = None,
-    space_dir: FolderOption = None,
-    config: ConfigFileOption = None,
-) -> None:
+@with_option_groups
+def revoke(holder: TokenHolder, place: SpaceFileOptions) -> None:
     """Delete a token.
 
     It stops working at once, and a running space closes the connections of its holder. A participant of space.yaml
     gets a new token from `mew token create`, or when the gateway starts next.
     """
-    path = space_config_path(config, space_dir)
-    file = _existing_file(state_dir(path), participant, observer)
+    path, participant = space_config_path(place.config, place.folder), holder.participant
+    file = holder.file(state_dir(path))
     try:
         remove_token_file(file)
     except OSError as error:
         raise TokenError(f"{file}: cannot be removed: {error}") from None
-    terminal.print_line(f"{participant or observer}: token revoked")
+    terminal.print_line(f"{holder.id}: token revoked")
     if participant is not None and (others := load_space(path).participants.get(participant)) and others.tokens:
         terminal.print_line(f"{participant}: its tokens in {path} stay valid; remove them there")
 
 
+@with_option_groups
 def list_tokens(
+    place: SpaceFileOptions,
     output: Annotated[TokenFormat, option("--output, -o FORMAT", "Print text or json.")] = TokenFormat.TEXT,
-    space_dir: FolderOption = None,
-    config: ConfigFileOption = None,
 ) -> None:
     """List the token files of a space, without the tokens."""
-    path = space_config_path(config, space_dir)
+    path = space_config_path(place.config, place.folder)
     load_space(path)
     now = datetime.now(UTC)
     rows = []
@@ -165,22 +181,6 @@ def _admit(space: SpaceConfig, participant: str, capabilities: str | None, path:
     is_person = not known or space.is_person(participant)
     if not admit_to_running_space(participant, wanted, path, is_person=is_person) and not known:
         raise ConfigError("--capabilities", "requires a running space; `mew up` starts it")
-
-
-def _token_file(state: Path, participant: str | None, observer: str | None) -> Path:
-    if (participant is None) == (observer is None):
-        raise ConfigError("--participant", "give either --participant or --observer")
-    option = "--participant" if participant is not None else "--observer"
-    if problem := id_problem(participant or observer or ""):
-        raise ConfigError(option, problem)
-    return token_path(state, participant) if participant is not None else observer_path(state, str(observer))
-
-
-def _existing_file(state: Path, participant: str | None, observer: str | None) -> Path:
-    file = _token_file(state, participant, observer)
-    if not file.exists():
-        raise TokenError(f"{file}: no such token; `mew token list` shows those of this space")
-    return file
 
 
 def _write(file: Path, expires_at: datetime | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Starts a space in the foreground or in the background, and prints where it is.
+"""`mew up` and `mew down`: start and stop a whole space from its space.yaml.
 
 Owns what is printed meanwhile, and the signals that end a space. What to start is in `plan`; programs are supervised by
 `mew_spaces.launch.supervisor`.
@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import anyio
 from mew_spaces.errors import SpacesError
@@ -21,11 +21,12 @@ from mew_spaces.launch.run_file import RunFile, claim_run_file, read_run_file
 from mew_spaces.launch.supervisor import SELF, ProgramFailed, Supervisor, stop_space
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import relative_to
+from mew_agent.cli.app.locate import find_run, relative_to
+from mew_agent.cli.app.options import ConnectionOptions, FolderOption, option, with_option_groups
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.board.words import clean
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.cli.space.plan import MEW, LaunchPlan, add_new_participants
+from mew_agent.cli.space.plan import MEW, LaunchPlan, StartOptions, add_new_participants, make_launch_plan
 from mew_agent.errors import ConfigError, MewAgentError, NotConnected
 
 READY_SECONDS: Final = 40.0
@@ -42,6 +43,52 @@ RELOAD_SIGNAL: Final = signal.SIGUSR1 if sys.platform != "win32" else signal.SIG
 
 _POLL_SECONDS: Final = 0.03
 _COLOURS: Final = ("36", "35", "33", "32", "34", "31")
+
+
+@with_option_groups
+def up(
+    start: StartOptions,
+    *,
+    detach: Annotated[bool, option("--detach", "Run in the background.")] = False,
+    plan_from_stdin: Annotated[bool, option("--plan-from-stdin", hidden=True)] = False,
+) -> int:
+    """Start a space: its gateway and its participants.
+
+    Starts every participant with `auto_start`; Ctrl-C stops them all. An agent with `base_url: rehearsal` uses a
+    built-in rehearsal model, so you can try things out without a provider.
+    """
+    if sys.platform == "win32":
+        raise ConfigError("mew up", "needs a POSIX system; run `mew gateway start` and `mew agent run` by hand")
+    if plan_from_stdin:
+        return start_here(LaunchPlan.from_json(sys.stdin.buffer.read()), is_background=True)
+    if start.participant is not None and not start.joins:
+        raise ConfigError("--participant", "requires --interactive")
+    plan = make_launch_plan(start)
+    if not start.joins:
+        return start_detached(plan) if detach else start_here(plan)
+    from mew_agent.cli.chat.connect import join_space
+
+    start_detached(plan)
+    try:
+        connection = ConnectionOptions(participant=start.participant, folder=plan.launch.folder)
+        return join_space(connection, plan.launch.config)
+    finally:  # also after Ctrl-C
+        terminal.print_line("the space keeps running; `mew down` stops it")
+
+
+def down(space_dir: FolderOption = None) -> int:
+    """Stop the running space of this folder.
+
+    Stops everything that `mew up` started.
+    """
+    found = find_run(space_dir)
+    if found is None:
+        terminal.print_line("no space is running here")
+        return terminal.DONE
+    path, run = found
+    stopped = stop_space(path, run)
+    terminal.print_line(f"{run.space}: stopped" if stopped else f"{run.space}: had already ended; cleaned up")
+    return terminal.DONE
 
 
 def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:

@@ -14,15 +14,7 @@ import anyio.to_thread
 import pytest
 
 from mew_agent.cli.app import line_io
-from mew_agent.cli.app.line_io import (
-    FifoWriter,
-    FileWriter,
-    StandardOutputWriter,
-    lines_of,
-    lines_of_fifo,
-    make_fifo,
-    read_lines,
-)
+from mew_agent.cli.app.line_io import fifo_writer, file_writer, lines_of, lines_of_fifo, make_fifo, read_lines
 from mew_agent.errors import ConfigError
 
 fifos = pytest.mark.skipif(sys.platform == "win32", reason="there are no FIFOs")
@@ -99,23 +91,18 @@ async def test_plain_file_is_read_once(tmp_path: Path) -> None:
     assert list(lines_of_fifo(path)()) == ["one\n", "two\n"]
 
 
-def test_lines_are_printed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    StandardOutputWriter().write("é")
-    assert capsys.readouterr().out == "é\n"
-
-
 def test_emptied_file_is_written_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "out.jsonl"
-    output = FileWriter(path)
-    output.write("one")
+    write = file_writer(path)
+    write("one")
     path.write_text("")
-    output.write("two")
+    write("two")
     assert path.read_text() == "two\n"
 
 
 def test_unwritable_file_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
-        FileWriter(tmp_path)
+        file_writer(tmp_path)
 
 
 @fifos
@@ -125,13 +112,15 @@ async def test_fifo_buffers_lines_and_drops_the_newest_when_full(
     monkeypatch.setattr(line_io, "MAX_WAITING_LINES", 2)
     path = tmp_path / "out"
     dropped: list[int] = []
-    output = FifoWriter(path, on_full=lambda: dropped.append(1))
+    write = fifo_writer(path, on_full=lambda: dropped.append(1))
     long = "x" * 200_000  # more than a pipe holds, so the writer stands still with it
-    output.write(long)
+    write(long)
     with anyio.fail_after(PATIENCE_SECONDS):
         while not dropped:
-            output.write("next")
+            write("next")
             await anyio.sleep(0)
+    write("dropped, too")
+    assert dropped == [1]
     with path.open() as reader:
         first = await anyio.to_thread.run_sync(reader.readline)
         second = await anyio.to_thread.run_sync(reader.readline)

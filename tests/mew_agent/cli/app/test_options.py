@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from mew_agent.cli.app.options import ConnectionOptions, LogLevel, with_connection_options
+from mew_agent.cli.app.options import ConnectionOptions, LogLevel, with_option_groups
 
 
 @pytest.mark.parametrize("level", list(LogLevel))
@@ -26,8 +26,8 @@ def app(requested: list[tuple[ConnectionOptions, str, int]]) -> typer.Typer:
     app = typer.Typer()
 
     @app.command()
-    @with_connection_options
-    def ask(connection: ConnectionOptions, target: str, *, often: int = 1) -> None:
+    @with_option_groups
+    def ask(target: str, *, often: int = 1, connection: ConnectionOptions) -> None:
         """Ask somebody."""
         requested.append((connection, target, often))
 

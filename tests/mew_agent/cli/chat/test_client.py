@@ -13,7 +13,7 @@ from anyio.streams.text import TextReceiveStream
 from mew_protocol.codec import StreamFrame
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.cli.chat.client import _line_of, _WarnOnce, exchange_lines
+from mew_agent.cli.chat.client import _line_of, exchange_lines
 from mew_agent.errors import GatewayError, Unauthorized
 from mew_agent.participant.client import Client, Credentials
 from tests.support.cli import mew, seat
@@ -54,7 +54,7 @@ async def test_lines_are_sent_and_messages_printed(gateway: RunningGateway, caps
         return source
 
     async with joined(gateway, "guest") as guest, anyio.create_task_group() as tasks:
-        tasks.start_soon(exchange_lines, client_of(gateway, "ada"), lines, output)
+        tasks.start_soon(exchange_lines, client_of(gateway, "ada"), lines, output.write)
         await output.until(lambda line: line["kind"] == "system/welcome")
         for line in ("oops\n", "[1]\n", "\n", '{"kind":"chat","payload":{"text":"grüezi"}}\n'):
             typed.put(line)
@@ -73,7 +73,7 @@ async def test_end_of_input_keeps_the_connection_open(gateway: RunningGateway) -
     output = Kept()
     client = client_of(gateway, "ada")
     async with joined(gateway, "guest") as guest, anyio.create_task_group() as tasks:
-        tasks.start_soon(exchange_lines, client, lambda: iter(()), output)
+        tasks.start_soon(exchange_lines, client, lambda: iter(()), output.write)
         await output.until(lambda line: line["kind"] == "system/welcome")
         await guest.chat("still there?")
         await output.until(lambda line: line["kind"] == "chat")
@@ -82,19 +82,12 @@ async def test_end_of_input_keeps_the_connection_open(gateway: RunningGateway) -
 
 async def test_refused_token_raises_unauthorized(gateway: RunningGateway) -> None:
     with pytest.raises(Unauthorized):
-        await exchange_lines(client_of(gateway, "ada", "wrong"), lambda: iter(()), Kept())
+        await exchange_lines(client_of(gateway, "ada", "wrong"), lambda: iter(()), Kept().write)
 
 
 async def test_frame_is_printed_with_its_stream() -> None:
     line = _line_of(StreamFrame("stream-1", b"#stream-1#caf\xc3\xa9 #2"))
     assert json.loads(line) == {"type": "frame", "stream_id": "stream-1", "data": "café #2"}
-
-
-def test_warning_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    warn = _WarnOnce("no reader")
-    warn()
-    warn()
-    assert capsys.readouterr().err == "mew: no reader\n"
 
 
 async def test_missing_options_are_reported_before_connecting() -> None:
@@ -132,7 +125,7 @@ async def test_superseding_connection_ends_the_client(gateway: RunningGateway) -
 
     async def listen() -> None:
         try:
-            await exchange_lines(client_of(gateway, "coder"), lambda: iter(()), output)
+            await exchange_lines(client_of(gateway, "coder"), lambda: iter(()), output.write)
         except GatewayError as error:
             failures.append(error)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import cycle
 from pathlib import PurePath
 from typing import Any
 
@@ -12,7 +13,7 @@ from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.agent.agent import Agent
 from mew_agent.cli.demo.story import DemoFailed, DemoStory
-from mew_agent.cli.demo.texts import repeat_parts, split_text
+from mew_agent.cli.demo.texts import split_text
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
@@ -39,10 +40,6 @@ TEXT = "\n\n".join(
 async def stage(options: RehearsalOptions) -> AsyncIterator[tuple[DemoStory, list[dict[str, Any]]]]:
     """Gateway, model and two agents; the story about to be played, and the events it will have told."""
     events: list[dict[str, Any]] = []
-
-    async def tell(event: dict[str, Any]) -> None:
-        events.append(event)
-
     async with (
         serve_gateway(parse_space(SPACE)) as gateway,
         serve_rehearsal(options) as server,
@@ -62,13 +59,13 @@ async def stage(options: RehearsalOptions) -> AsyncIterator[tuple[DemoStory, lis
         ):
             for agent in agents:
                 tasks.start_soon(agent.run)
-            yield DemoStory(me, by_itself="reader", on_request="editor", emit=tell), events
+            yield DemoStory(me, by_itself="reader", on_request="editor", show=events.append), events
             tasks.cancel_scope.cancel()
 
 
 def all_texts() -> dict[str, Any]:
     parts = split_text(PurePath("notes.txt"), TEXT, part_chars=400)
-    return {name: repeat_parts(parts) for name in ("reader", "editor")}
+    return {name: cycle(parts) for name in ("reader", "editor")}
 
 
 async def test_one_agent_compacts_by_itself_the_other_on_request() -> None:

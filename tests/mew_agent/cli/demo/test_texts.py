@@ -1,12 +1,11 @@
 """Cutting the demo's texts into parts."""
 
-from itertools import islice
 from pathlib import PurePath
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.cli.demo.texts import PART_CHARS, repeat_parts, split_text
+from mew_agent.cli.demo.texts import PART_CHARS, split_text
 
 NOTES = PurePath("notes.txt")
 
@@ -29,8 +28,3 @@ def test_parts_are_bounded_and_lose_only_white_space(text: str) -> None:
     parts = split_text(NOTES, text)
     assert all(0 < len(part.text) <= PART_CHARS for part in parts)
     assert "".join("".join(part.text for part in parts).split()) == "".join(text.split())
-
-
-def test_short_text_is_repeated() -> None:
-    parts = split_text(NOTES, "only this")
-    assert [part.number for part in islice(repeat_parts(parts), 3)] == [1, 1, 1]

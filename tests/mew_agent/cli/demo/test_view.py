@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.cli.demo.view import JsonLines, LiveTable, PlainLines, line_for, view_for, wrap
+from mew_agent.cli.demo.view import line_for, live_table, print_json, print_plainly, shown, wrap
 
 STATUS: dict[str, Any] = {
     "event": "status",
@@ -29,9 +29,8 @@ CHECK: dict[str, Any] = {
 
 
 def test_json_view_prints_one_object_per_event(capsys: pytest.CaptureFixture[str]) -> None:
-    with JsonLines() as view:
-        view.show(STATUS)
-        view.show(CHECK)
+    print_json(STATUS)
+    print_json(CHECK)
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line) for line in lines] == [STATUS, CHECK]
 
@@ -39,11 +38,10 @@ def test_json_view_prints_one_object_per_event(capsys: pytest.CaptureFixture[str
 def test_plain_view_prints_figures_basis_and_checks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with PlainLines() as view:
-        view.show(STATUS)
-        view.show({**STATUS, "tokens": None, "context": {**STATUS["context"], "basis": "unknown", "reason": "cleared"}})
-        view.show(CHECK)
-        view.show({"event": "answer", "participant": "reader", "text": "not shown"})
+    print_plainly(STATUS)
+    print_plainly({**STATUS, "tokens": None, "context": {**STATUS["context"], "basis": "unknown", "reason": "cleared"}})
+    print_plainly(CHECK)
+    print_plainly({"event": "answer", "participant": "reader", "text": "not shown"})
     out = capsys.readouterr().out
     assert "reader  1,234 of 4,096  30% reported" in out
     assert "reader  ? of 4,096  unknown: cleared" in out
@@ -57,9 +55,9 @@ def test_live_table_shows_level_and_messages(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("COLUMNS", "130")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with LiveTable(("reader", "editor")) as view:
-        view.show(STATUS)
-        view.show(CHECK)
+    with live_table(("reader", "editor")) as show:
+        show(STATUS)
+        show(CHECK)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert "LEVEL" in text
     assert "MESSAGES" in text
@@ -80,5 +78,6 @@ def test_answers_cannot_control_the_terminal() -> None:
 
 def test_view_is_plain_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", io.StringIO())
-    assert isinstance(view_for(as_json=False, names=("a",)), PlainLines)
-    assert isinstance(view_for(as_json=True, names=("a",)), JsonLines)
+    for as_json, expected in ((False, print_plainly), (True, print_json)):
+        with shown(as_json=as_json, names=("a",)) as show:
+            assert show is expected

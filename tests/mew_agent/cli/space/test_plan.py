@@ -42,7 +42,7 @@ KEY = {"OPENAI_API_KEY": "sk-test", "PATH": os.environ.get("PATH", ""), "KEY": "
 
 def plan_of(folder: Path, text: str = SPACE, environ: dict[str, str] = KEY, **more: object) -> LaunchPlan:
     (folder / "space.yaml").write_text(text)
-    return make_launch_plan(StartOptions(folder=folder, **more), environ)  # type: ignore[arg-type]
+    return make_launch_plan(StartOptions(port=0, folder=folder, **more), environ)  # type: ignore[arg-type]
 
 
 def settings_of(plan: LaunchPlan, name: str) -> dict[str, object]:
@@ -94,7 +94,7 @@ def test_window_of_a_model_applies_to_its_agents(tmp_path: Path, models: str, ag
 def test_space_in_the_state_folder_belongs_to_its_parent(tmp_path: Path) -> None:
     (tmp_path / ".mew").mkdir()
     (tmp_path / ".mew" / "space.yaml").write_text(SPACE)
-    plan = make_launch_plan(StartOptions(folder=tmp_path), KEY)
+    plan = make_launch_plan(StartOptions(port=0, folder=tmp_path), KEY)
     assert plan.launch.folder == tmp_path
     assert plan.state == tmp_path / ".mew"
 
@@ -235,7 +235,7 @@ def test_mistake_in_the_file_has_line_and_column(tmp_path: Path) -> None:
 
 def test_folder_without_a_space_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no space\.yaml here"):
-        make_launch_plan(StartOptions(folder=tmp_path), {})
+        make_launch_plan(StartOptions(port=0, folder=tmp_path), {})
 
 
 def test_missing_program_is_named(tmp_path: Path) -> None:

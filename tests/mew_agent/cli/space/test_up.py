@@ -22,7 +22,7 @@ participants:
 @pytest.fixture
 def plan(tmp_path: Path) -> LaunchPlan:
     (tmp_path / "space.yaml").write_text(SPACE)
-    return make_launch_plan(StartOptions(folder=tmp_path), {"PATH": os.environ["PATH"]})
+    return make_launch_plan(StartOptions(port=0, folder=tmp_path), {"PATH": os.environ["PATH"]})
 
 
 def test_summary_lists_participants_and_next_commands(plan: LaunchPlan, capsys: pytest.CaptureFixture[str]) -> None:
