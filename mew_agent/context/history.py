@@ -1,13 +1,13 @@
 """[pure] The history of an agent: items in order, call/result pairs, turns, pins and the summary.
 
-An item is a user message, an assistant message or a tool result. Items are only appended, except by `evict`, `stub`
-and `clear`, each of which raises `revision`. `request_messages` builds what the model is sent. Does not know tokens,
+Items are only appended, except by `evict`, `stub` and `clear`, each of which raises `revision`. Does not know tokens,
 models or time; ids and timestamps come as arguments.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from itertools import takewhile
+from typing import Literal, Required, TypedDict, Unpack
 
 from mew_agent.model.interface import Message, ToolCall
 
@@ -19,32 +19,39 @@ CLEARED_RESULT = "[Tool result cleared to save context; it is kept as {id}]"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One entry of the history. `seq` grows by one per item and is never reused.
+    """One entry of the history."""
 
-    `envelope_id` is the envelope that carried it, so that a summary can cite it. `turn` groups a question, the work on
-    it and the answer. `known_tokens` is the reported size of a text that a model wrote. `notice` marks a prompt of the
-    agent's own in the role of a user.
-    """
-
-    seq: int
+    seq: int  # grows by one per item and is never reused
     role: ItemRole
     content: str
-    turn: int
+    turn: int  # groups a question, the work on it and the answer
     id: str
     at: str
     name: str | None = None
-    envelope_id: str | None = None
+    envelope_id: str | None = None  # the envelope that carried it, so that a summary can cite it
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
-    known_tokens: int | None = None
+    known_tokens: int | None = None  # the reported size of a text that a model wrote
     thinking: bool = False
     stubbed: bool = False
-    notice: bool = False
+    notice: bool = False  # a prompt of the agent's own in the role of a user
 
     def text(self) -> str:
         """All text of the item that a model reads, for counting."""
         calls = "".join(f"{call.name}{call.arguments}" for call in self.tool_calls)
         return f"{self.content}{calls}"
+
+
+class _ItemFields(TypedDict, total=False):
+    id: Required[str]
+    at: Required[str]
+    name: str | None
+    envelope_id: str | None
+    tool_calls: tuple[ToolCall, ...]
+    tool_call_id: str | None
+    known_tokens: int | None
+    thinking: bool
+    notice: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,37 +96,13 @@ class History:
         self.turn += 1
         return self.turn
 
-    def append(
-        self,
-        role: ItemRole,
-        content: str,
-        *,
-        id: str,  # noqa: A002 - the wire's word
-        at: str,
-        name: str | None = None,
-        envelope_id: str | None = None,
-        tool_calls: Sequence[ToolCall] = (),
-        tool_call_id: str | None = None,
-        known_tokens: int | None = None,
-        thinking: bool = False,
-        notice: bool = False,
-    ) -> Item:
+    def items_after(self, seq: int) -> list[Item]:
+        """The items newer than this one. Costs as much as there are of them."""
+        return list(takewhile(lambda item: item.seq > seq, reversed(self.items)))[::-1]
+
+    def append(self, role: ItemRole, content: str, **fields: Unpack[_ItemFields]) -> Item:
         """Add an item to the current turn."""
-        item = Item(
-            seq=self.next_seq,
-            role=role,
-            content=content,
-            turn=self.turn,
-            id=id,
-            at=at,
-            name=name,
-            envelope_id=envelope_id,
-            tool_calls=tuple(tool_calls),
-            tool_call_id=tool_call_id,
-            known_tokens=known_tokens,
-            thinking=thinking,
-            notice=notice,
-        )
+        item = Item(self.next_seq, role, content, self.turn, **fields)
         self.next_seq += 1
         self.items.append(item)
         return item

@@ -1,9 +1,7 @@
 """[pure] The items that reported calls have sent, in intervals from call to call, and the price of each interval.
 
 An interval is `exact` (the difference of two reports, beyond doubt), `measured` (such a difference, in doubt) or a
-`lump` (projected). Owns prices and sums. Recording a call costs the same however long the conversation is: a change to
-all intervals of a kind is noted once, and applied when single intervals are read. Does not know prefix, summary, the
-unsent tail, or why an interval is in doubt.
+`lump` (projected). Does not know prefix, summary, the unsent tail, or why an interval is in doubt.
 """
 
 from bisect import bisect_left, bisect_right
@@ -24,41 +22,38 @@ _FINE = 1024
 _SCALES = (1e-6, 1e6)
 
 
-@dataclass(slots=True)
-class Interval:
-    """Items first_seq..last_seq take `message_tokens` and `tool_tokens` (for tool results) together.
-
-    `message_scale` and `tool_scale` are the scales of its pool when the interval joined it.
-    """
-
-    first_seq: int
-    last_seq: int
-    message_tokens: int
-    tool_tokens: int
-    kind: Kind
-    message_scale: float = 1.0
-    tool_scale: float = 1.0
-
-    @property
-    def tokens(self) -> int:
-        """Message and tool tokens together."""
-        return self.message_tokens + self.tool_tokens
-
-
-@dataclass(slots=True)
-class Pool:
-    """Sums of all intervals of one kind. Resizing the pool resizes each interval in proportion, later."""
+@dataclass(slots=True, kw_only=True)
+class _Amount:
+    """Tokens of messages and of tool results."""
 
     message_tokens: int = 0
     tool_tokens: int = 0
     message_scale: float = 1.0
     tool_scale: float = 1.0
-    resized: bool = False
 
     @property
     def tokens(self) -> int:
         """Message and tool tokens together."""
         return self.message_tokens + self.tool_tokens
+
+
+@dataclass(slots=True)
+class Interval(_Amount):
+    """The items first_seq..last_seq. Its scales are those of its pool when the interval joined it."""
+
+    first_seq: int
+    last_seq: int
+    kind: Kind
+
+
+@dataclass(slots=True)
+class Pool(_Amount):
+    """Sums of all intervals of one kind. Resizing the pool resizes each interval in proportion, later.
+
+    Recording a call then costs the same however long the conversation is.
+    """
+
+    resized: bool = False
 
     def resize(self, message_tokens: int, tool_tokens: int) -> bool:
         """Set the sums. Returns whether the intervals must be resized now, before the scales lose precision."""
@@ -186,7 +181,11 @@ class Intervals:
         # A list, not a generator: this runs after every call, and most intervals have no tool result.
         if True in [measure.tool_result for measure in measures]:
             tool_tokens = _tool_tokens(split(tokens, measures, calibration))
-        self._join(Interval(measures[0].seq, measures[-1].seq, tokens - tool_tokens, tool_tokens, kind))
+        self._join(
+            Interval(
+                measures[0].seq, measures[-1].seq, kind, message_tokens=tokens - tool_tokens, tool_tokens=tool_tokens
+            )
+        )
         self.items.extend(measures)
         self._count(units)
         if kind == "lump":
@@ -223,10 +222,7 @@ class Intervals:
         self._rebuild(kept, self.items[:first] + self.items[last:], calibration)
 
     def replace(self, new: Mapping[int, Measure], freed: Mapping[int, int], calibration: Calibration) -> None:
-        """Replace items by others of the same seq that take `freed` tokens less each, in one pass.
-
-        Their intervals become lumps.
-        """
+        """Replace items by others of the same seq that take `freed` tokens less each. Their intervals become lumps."""
         waiting = sorted(seq for seq in new if self.items and seq <= self.items[-1].seq)
         at = 0
         for interval in self:
@@ -315,7 +311,9 @@ class Intervals:
         for side in ([s for s in shares if s[0] < first_seq], [s for s in shares if s[0] > last_seq]):
             if side:
                 tokens, tool_tokens = sum(share for _, share, _ in side), _tool_tokens(side)
-                yield Interval(side[0][0], side[-1][0], tokens - tool_tokens, tool_tokens, "lump")
+                yield Interval(
+                    side[0][0], side[-1][0], "lump", message_tokens=tokens - tool_tokens, tool_tokens=tool_tokens
+                )
 
     def _rebuild(self, intervals: Iterable[Interval], items: list[Measure], calibration: Calibration) -> None:
         """Start again from these intervals and items. Pending changes must have been applied."""
@@ -345,14 +343,12 @@ def _tool_tokens(shares: Iterable[tuple[int, int, bool]]) -> int:
 
 
 def split(tokens: int, measures: Sequence[Measure], calibration: Calibration) -> list[tuple[int, int, bool]]:
-    """Share a reported figure among its items, as (seq, tokens, is tool result).
-
-    Texts whose size was reported or counted keep it; the others share the rest by their features.
-    """
+    """Share a reported figure among its items, as (seq, tokens, is tool result)."""
     wanted = [measure.project(calibration) for measure in measures]
     sized = [measure.sized_tokens(calibration) is not None for measure in measures]
     known = sum([size for size, is_sized in zip(wanted, sized, strict=True) if is_sized])
     unknown = [size for size, is_sized in zip(wanted, sized, strict=True) if not is_sized]
+    # Texts whose size was reported or counted keep it; the others share the rest by their features.
     if unknown and known < tokens:
         rest = iter(apportion(tokens - known, unknown))
         shares = [size if is_sized else next(rest) for size, is_sized in zip(wanted, sized, strict=True)]
@@ -376,14 +372,12 @@ def apportion(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def fit(total: int, wanted: Sequence[int]) -> list[int]:
-    """Correct projections so that they sum to `total`, each by the square of its size.
-
-    Large projections have large errors, so most of the difference belongs to them. If a correction exceeds its part,
-    all parts are scaled alike instead.
-    """
+    """Correct projections so that they sum to `total`."""
     missing, squares = total - sum(wanted), sum(size * size for size in wanted)
     if not squares:
         return apportion(total, wanted)
+    # Large projections have large errors, so most of the difference belongs to them: each is corrected by the square of
+    # its size. If a correction exceeds its part, all parts are scaled alike instead.
     corrected = [size + missing * size * size // squares for size in wanted]
     return apportion(total, corrected if min(corrected) >= 0 else wanted)
 

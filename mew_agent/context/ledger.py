@@ -39,10 +39,7 @@ class Price:
 
 
 class PromptParts(NamedTuple):
-    """The last reported prompt by parts, in tokens, which sum to it; `unsent` comes in addition.
-
-    `items_exact` says whether messages and tool results together are exact.
-    """
+    """The last reported prompt by parts, in tokens, which sum to it; `unsent` comes in addition."""
 
     prefix: int
     summary: int
@@ -50,7 +47,7 @@ class PromptParts(NamedTuple):
     messages: int
     tool_results: int
     unsent: int
-    items_exact: bool
+    items_exact: bool  # messages and tool results together are exact
 
 
 @dataclass
@@ -152,10 +149,7 @@ class Ledger:
         self._unsteady_items += measure.is_unsteady
 
     def describe_prefix(self, prefix_features: float, pins_features: float = 0.0) -> None:
-        """Set the features of what is sent besides the items: the prefix (system prompt, tools) and the pins.
-
-        A change affects the projection of the next prompt at once, and the books with the next report.
-        """
+        """Set the features of the prefix (system prompt, tools) and the pins, which changes the next projection."""
         self.prefix_features, self.pins_features = prefix_features, pins_features
         if self.prompt_tokens is None:
             self.prefix_tokens = self.calibration.project(prefix_features) if prefix_features else 0
@@ -256,13 +250,9 @@ class Ledger:
         )
 
     def resume(self, anchor: PromptAnchor, served_model: str | None) -> None:
-        """Continue from a prompt that an earlier process recorded: its items become one lump.
-
-        Assumes the same prefix and pins until `describe_prefix` is called. Ignores an anchor with other features, which
-        comes from another version.
-        """
+        """Continue from a prompt that an earlier process recorded: its items become one lump."""
         if len(anchor.prefix_counts) != FEATURES:
-            return
+            return  # another version stored it, whose features mean something else
         pins = Units.from_counts(anchor.pins_counts) if anchor.pins_counts else 0.0
         self.describe_prefix(Units.from_counts(anchor.prefix_counts), pins)
         self._sent_prefix_features, self._sent_pins_features = self.prefix_features, self.pins_features
@@ -350,15 +340,8 @@ class Ledger:
     def parts(self) -> PromptParts:
         """The last reported prompt by parts, and the unsent tail."""
         intervals = self._intervals
-        return PromptParts(
-            self.prefix_tokens,
-            self.summary_tokens,
-            self.pins_tokens,
-            intervals.message_tokens,
-            intervals.tool_tokens,
-            self._tail.tokens,
-            intervals.are_exact,
-        )
+        items = intervals.message_tokens, intervals.tool_tokens, self._tail.tokens, intervals.are_exact
+        return PromptParts(self.prefix_tokens, self.summary_tokens, self.pins_tokens, *items)
 
     @property
     def unsent_tokens(self) -> int:
@@ -391,10 +374,7 @@ class Ledger:
         return Price(tokens, "exact" if exact and tokens else "projected"), kind
 
     def _review_lumps(self) -> None:
-        """Divide again what was reported as one lump (a first prompt, a prompt after a cut).
-
-        The reported total stays. The first few intervals of a model teach most about how it divides.
-        """
+        """Divide lumps again within their reported total: the first intervals of a model teach how they divide."""
         if not self._lump_reviews_left:
             return
         self._lump_reviews_left -= 1

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, get_args
 
-from mew_agent.context.message_counts import Role
 from mew_agent.context.policy import NO_FLAGS, GenerationFlags
+from mew_agent.model.interface import Role
 
 StepKind = Literal["usage", "pre_request", "tool_result", "stream", "message", "clear", "set_limit"]
 
@@ -38,20 +38,15 @@ class BadStep(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line of a log. Counts are in tokens; `flags` describe the next generation.
-
-    `tokens` is the size of the next prompt, of the tool result, of the context during a stream, of the added message,
-    or of the new window, by kind. `usage` is the provider's object; None if the call reported none. `at_seconds` is an
-    absolute time; None if the log has none.
-    """
+    """One line of a log. Counts are in tokens."""
 
     kind: StepKind
-    tokens: int | None = None
+    tokens: int | None = None  # of the next prompt, tool result, streamed context, added message or new window, by kind
     current_tokens: int | None = None
-    usage: Mapping[str, Any] | None = None
+    usage: Mapping[str, Any] | None = None  # the provider's object; None if the call reported none
     role: Role | None = None
-    flags: GenerationFlags = NO_FLAGS
-    at_seconds: float | None = None
+    flags: GenerationFlags = NO_FLAGS  # of the next generation
+    at_seconds: float | None = None  # an absolute time; None if the log has none
 
 
 def read_step(line: str) -> Step:

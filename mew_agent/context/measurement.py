@@ -1,7 +1,6 @@
-"""[pure] The newest measured size of a context: what was reported, when, for which items, and how it grows by turns.
+"""[pure] The newest measured size of a context: what was reported, when, for which items, and how it grows.
 
-Owns the transitions of `tokens` and its basis: reported, projected after a cut, unknown with a reason. Does not know
-prices of items or policies.
+Owns the transitions of `tokens` and its basis. Does not know prices of items or policies.
 """
 
 from bisect import bisect_left, bisect_right

@@ -12,25 +12,19 @@ _THINKING_TAG = "</think>"
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What the ledger knows of one history item.
-
-    `known_tokens` is the reported size of a text that a model wrote (a kept reply, a summary); `counted_tokens` is what
-    a tokenizer counted in its text. Neither includes the template's overhead. `thinking` marks a reply whose thinking
-    may be sent again or removed, `tool_calls` a reply that asked for tools: templates may write either in another way
-    once it is older, which changes prompts that contained it for long.
-    """
+    """What the ledger knows of one history item. Token figures are without the template's overhead."""
 
     seq: int
     features: float
-    known_tokens: int | None = None
+    known_tokens: int | None = None  # the reported size of a text that a model wrote (a kept reply, a summary)
     tool_result: bool = False
-    thinking: bool = False
-    tool_calls: bool = False
-    counted_tokens: int | None = None
+    thinking: bool = False  # a reply whose thinking may be sent again or removed
+    tool_calls: bool = False  # a reply that asked for tools
+    counted_tokens: int | None = None  # what a tokenizer counted
 
     @property
     def is_unsteady(self) -> bool:
-        """Whether a template may give it another size later."""
+        """Whether a template may write it in another size once it is older."""
         return self.thinking or self.tool_calls
 
     def sized_tokens(self, calibration: Calibration) -> int | None:
@@ -46,12 +40,12 @@ class Measure:
 
 
 def measure_of(item: Item, counted_tokens: int | None = None, units: Units | None = None) -> Measure:
-    """Measure an item. `counted_tokens` is what a tokenizer counted in `item.text()`, `units` its features if known.
-
-    Ignores a reported size that the text cannot have: it included something that is not sent again.
-    """
+    """Measure an item. `units` are its features if known. Ignores a reported size that the text cannot have."""
     units, known = features(item.text()) if units is None else units, item.known_tokens
-    if known is not None and known > (most_tokens(units) if counted_tokens is None else _most_reported(counted_tokens)):
+    # With another tokenizer or with tool calls in it, a text takes at most twice its count. A larger figure includes
+    # something that is not sent again.
+    most = most_tokens(units) if counted_tokens is None else 2 * counted_tokens + 64
+    if known is not None and known > most:
         known = None
     return Measure(
         seq=item.seq,
@@ -64,11 +58,6 @@ def measure_of(item: Item, counted_tokens: int | None = None, units: Units | Non
     )
 
 
-def _most_reported(counted_tokens: int) -> int:
-    """The most that a provider reports for a text, even with another tokenizer or with tool calls in it."""
-    return 2 * counted_tokens + 64
-
-
 def measure_of_summary(summary: Summary, calibration: Calibration) -> Measure:
     """Measure a summary as it is sent: under its heading."""
     known = summary.known_tokens
@@ -78,15 +67,13 @@ def measure_of_summary(summary: Summary, calibration: Calibration) -> Measure:
 
 
 def kept_reply_tokens(usage: Usage | None, *, thinking_seen: bool) -> int | None:
-    """Tokens a reply takes when it is sent again, from the usage of its call; None if unknown.
-
-    Reasoning counted within the completion is not sent again. If it is counted outside (prompt + completion < total),
-    the completion is the reply. If thinking was seen but not counted, the size is unknown.
-    """
+    """Tokens a reply takes when it is sent again, from the usage of its call; None if unknown."""
     if usage is None:
         return None
+    # Reasoning that is counted outside the completion leaves the completion as the reply.
     if usage.prompt_tokens + usage.completion_tokens < usage.total_tokens:
         return usage.completion_tokens
+    # Thinking that was seen but not counted is somewhere in the completion.
     if usage.reasoning_tokens is None:
         return None if thinking_seen else usage.completion_tokens
     return max(0, usage.completion_tokens - usage.reasoning_tokens)
@@ -94,16 +81,12 @@ def kept_reply_tokens(usage: Usage | None, *, thinking_seen: bool) -> int | None
 
 @dataclass
 class KeptReply:
-    """The reply of the newest kept call: part of its reported total, though no prompt has contained it yet.
+    """The reply of the newest kept call: part of its reported total, but of no prompt yet."""
 
-    `tokens` is its share of the total, `hidden_tokens` the reasoning in it that is not sent again, `seq` its item.
-    """
-
-    tokens: int = 0
-    hidden_tokens: int = 0
+    tokens: int = 0  # its share of the total
+    hidden_tokens: int = 0  # reasoning in it that is not sent again
     seq: int | None = None
-    is_awaited: bool = False
-    """Whether its call was kept but its item has not been added yet."""
+    is_awaited: bool = False  # its call was kept, its item not added yet
 
     def expect(self, usage: Usage) -> None:
         """Expect the item of a call with this usage."""

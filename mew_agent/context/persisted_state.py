@@ -1,28 +1,22 @@
 """[pure] State that survives a restart besides the history: accounts, reminders and planned policy actions."""
 
-from dataclasses import dataclass
-
 from mew_protocol.context_report import Injection, LastCompaction, LastReported
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict
 
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import Reminder
 
 
 class PromptAnchor(BaseModel):
-    """A reported prompt minus later cuts, from which a restarted process projects.
-
-    It contains the items up to `last_seq`. The counts are the features of prefix and pins (see `projection`). `model`
-    is the configured model; for another model the figure means nothing.
-    """
+    """A reported prompt minus later cuts, from which a restarted process projects."""
 
     model_config = ConfigDict(frozen=True)
 
     prompt_tokens: int
-    last_seq: int
-    prefix_counts: tuple[int, ...]
+    last_seq: int  # the newest item in it
+    prefix_counts: tuple[int, ...]  # features of prefix and pins, see `projection`
     pins_counts: tuple[int, ...]
-    model: str
+    model: str  # the configured model; for another one the figure means nothing
 
 
 class SavedContext(BaseModel):
@@ -43,33 +37,14 @@ class SavedContext(BaseModel):
     anchor: PromptAnchor | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PersistedState:
-    """Reminders, and policy actions that were decided but not performed yet.
+class PersistedState(BaseModel):
+    """Reminders, and what the policy named `policy` decided that was not performed yet."""
 
-    `pending_prompts` are texts that enter the history before the next generation. `planned_clear` is the reason for
-    clearing the context before it. `injection` is the prompt or countdown now in force, as the report shows it. All
-    three belong to the policy named `policy`.
-    """
+    model_config = ConfigDict(frozen=True)
 
     reminders: tuple[Reminder, ...] = ()
     reminders_made: int = 0
-    pending_prompts: tuple[str, ...] = ()
-    planned_clear: str | None = None
-    injection: Injection | None = None
+    pending_prompts: tuple[str, ...] = ()  # enter the history before the next generation
+    planned_clear: str | None = None  # why the context is cleared before the next generation
+    injection: Injection | None = None  # the prompt or countdown in force, as the report shows it
     policy: str | None = None
-
-
-NOTHING = PersistedState()
-
-_JSON = TypeAdapter(PersistedState)
-
-
-def persisted_state_json(state: PersistedState) -> str:
-    """Encode as JSON; `persisted_state_from_json` decodes it."""
-    return _JSON.dump_json(state, exclude_defaults=True).decode()
-
-
-def persisted_state_from_json(text: str) -> PersistedState:
-    """Decode from JSON. Raises pydantic's `ValidationError` if the text is invalid."""
-    return _JSON.validate_json(text)

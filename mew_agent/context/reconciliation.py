@@ -1,7 +1,6 @@
 """[pure] What a reported prompt teaches: the drift of our prediction, doubts about an interval, and calibration.
 
-Owns the bounds for drift, doubt and truncation by the server, and what each kind of report teaches the calibration.
-Keeps no books; see `ledger`.
+Owns the bounds of drift, doubt and truncation by the server. Keeps no books; see `ledger`.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""[pure] Reminders: notes of an agent that survive clears and compactions.
-
-A reminder has a text of the agent's own, or an owner that renders it whenever it is shown, so that its figures are
-current. Owns the list, its ids and its text form. Does not know policies, stores or models.
-"""
+"""[pure] Reminders: notes of an agent that survive clears and compactions. Does not know policies or stores."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

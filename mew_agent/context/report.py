@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from mew_agent.context.tracker import Tracker
 
 
-def report_of(tracker: "Tracker") -> ContextReport:
-    """Build the report of this moment.
+_USAGE = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cached_tokens")
 
-    Under a policy with the measure `cumulative` it contains `spent_tokens`, and `budget_tokens` if the policy compares
-    the spend. Neither is part of the window, so it has no `compact_at_tokens` then.
-    """
+
+def report_of(tracker: "Tracker") -> ContextReport:
+    """Build the report of this moment."""
     snapshot, policy, measurement = tracker.snapshot(), tracker.policy, tracker.measurement
     basis, reason = tracker.shown_basis
     level, severity = level_of(policy, snapshot)
@@ -40,9 +39,9 @@ def report_of(tracker: "Tracker") -> ContextReport:
         "injection": tracker.injection,
         "model": tracker.model,
     }
-    if basis == "reported":
-        _add_usage(known, tracker)
-    else:
+    if basis == "reported" and measurement.usage is not None:
+        known.update((name, getattr(measurement.usage, name)) for name in _USAGE)
+    elif basis != "reported":
         known["reason"], known["last_reported"] = reason, measurement.last_reported
     if snapshot.next_prompt_tokens:
         known["next_prompt_tokens"] = snapshot.next_prompt_tokens
@@ -59,16 +58,10 @@ def report_of(tracker: "Tracker") -> ContextReport:
     return ContextReport.model_validate(known)
 
 
-def _add_usage(known: dict[str, Any], tracker: "Tracker") -> None:
-    usage = tracker.measurement.usage
-    if usage is not None:
-        known["prompt_tokens"], known["completion_tokens"] = usage.prompt_tokens, usage.completion_tokens
-        known["reasoning_tokens"], known["cached_tokens"] = usage.reasoning_tokens, usage.cached_tokens
-
-
 def _add_outlook(known: dict[str, Any], tracker: "Tracker", snapshot: "ContextSnapshot") -> None:
     """The spend and its budget, or the trend and the next compaction."""
     used_tokens = snapshot.used_tokens
+    # A spend is no part of the window, so no compaction can lower it.
     if tracker.policy.measure == "cumulative":
         spend = {"spent_tokens": used_tokens, "budget_tokens": _budget_tokens(tracker.policy)}
         known.update((key, tokens) for key, tokens in spend.items() if tokens is not None)

@@ -1,7 +1,6 @@
 """[pure] Replays a context log through a policy, to tune thresholds on real conversations.
 
-Owns the figures between steps. Actions do not change later steps: the log stays as it is. Opens no file, prints
-nothing.
+Actions do not change later steps: the log stays as it is. Opens no file, prints nothing.
 """
 
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,6 @@ from mew_protocol.context_report import Basis, UnknownReason
 
 from mew_agent.context.log_steps import Step
 from mew_agent.context.measures import kept_reply_tokens
-from mew_agent.context.message_counts import CountedConversation
 from mew_agent.context.policy import (
     Action,
     CompactAction,
@@ -26,7 +24,7 @@ from mew_agent.context.policy import (
     decide,
     level_of,
 )
-from mew_agent.context.policy.rules import SuggestRule
+from mew_agent.context.suggestions import CountedConversation
 from mew_agent.model.usage import Usage, normalise
 
 
@@ -43,13 +41,10 @@ class StepOutcome:
 
     def as_json(self) -> dict[str, Any]:
         """The line of output; unknown figures are left out."""
-        shown: dict[str, Any] = {"step": self.step, "level": self.level, "basis": self.basis}
-        if self.used_tokens is not None:
-            shown["used_tokens"] = self.used_tokens
-        if self.limit_tokens is not None:
-            shown["limit_tokens"] = self.limit_tokens
-        shown["actions"] = [action_json(action) for action in self.actions]
-        return shown
+        figures = {"used_tokens": self.used_tokens, "limit_tokens": self.limit_tokens}
+        known = {name: tokens for name, tokens in figures.items() if tokens is not None}
+        shown = {"step": self.step, "level": self.level, "basis": self.basis, **known}
+        return {**shown, "actions": [action_json(action) for action in self.actions]}
 
 
 @dataclass
@@ -70,11 +65,9 @@ class Simulation:
     _spent_tokens: int = 0
     _at_seconds: float | None = None
     _conversation: CountedConversation = field(init=False)
-    _suggests: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self._conversation = CountedConversation(self.policy, self.limit_tokens or 1)
-        self._suggests = any(isinstance(rule, SuggestRule) for rule in self.policy.rules)
         if self.policy.counts_messages:
             self._set_size(0, "projected")
 
@@ -162,8 +155,7 @@ class Simulation:
 
     def _message(self, step: Step) -> Decision:
         added = step.tokens or 0
-        if self._suggests:
-            self._conversation.add(added, step.role)
+        self._conversation.add(added, step.role)
         if self._next_prompt_tokens is not None:
             self._next_prompt_tokens += added
         if self._used_tokens is not None:
@@ -206,5 +198,5 @@ class Simulation:
             next_prompt_tokens=self._next_prompt_tokens,
             at_seconds=self._at_seconds,
             call_id=f"call-{self._calls}" if self._calls else None,
-            suggestions=self._conversation.suggestions() if self._suggests and self.limit_tokens is not None else (),
+            suggestions=() if self.limit_tokens is None else self._conversation.suggestions(),
         )

@@ -5,34 +5,27 @@ Owns the migrations from every earlier version. Does not know what the rows mean
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 from mew_agent.context.store import StoreDamaged, StoreUnusable
 
 SCHEMA_VERSION: Final = 2
+"""Version 2 added the inbox to version 1, the version of files that name none. Creating the tables that are missing is
+the whole migration, so each file gets them when it is opened."""
 
-_TABLES_OF_VERSION_1: Final = """
+_TABLES: Final = """
 CREATE TABLE IF NOT EXISTS items (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, original TEXT NOT NULL, present TEXT, left_at_revision INTEGER);
 CREATE INDEX IF NOT EXISTS items_by_id ON items (id);
 CREATE TABLE IF NOT EXISTS calls (number INTEGER PRIMARY KEY AUTOINCREMENT, role TEXT NOT NULL, record TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS inbox (number INTEGER PRIMARY KEY, chat TEXT NOT NULL);
 """
-_INBOX: Final = "CREATE TABLE IF NOT EXISTS inbox (number INTEGER PRIMARY KEY, chat TEXT NOT NULL)"
-
-
-def _add_inbox(connection: sqlite3.Connection) -> None:
-    connection.execute(_INBOX)
-
-
-_MIGRATIONS: Final[Mapping[int, Callable[[sqlite3.Connection], None]]] = MappingProxyType({1: _add_inbox})
-"""For each version, the step to the next one. A file without a version is of version 1."""
 
 _RESCUED: Final = {"items": "seq", "calls": "number", "inbox": "number", "state": "key"}
 _PRUNED_PARTS: Final = 8
@@ -84,15 +77,15 @@ def _create(path: Path) -> None:
     new.unlink(missing_ok=True)
     # SQLite gives its extra files the mode of this one, so it must be private before it is opened.
     os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    with closing(sqlite3.connect(new)) as connection, connection:
-        _write_tables(connection)
+    with closing(sqlite3.connect(new)) as connection:
+        connection.executescript(_TABLES)
+        _write_version(connection)
     new.replace(path)
 
 
-def _write_tables(connection: sqlite3.Connection) -> None:
-    connection.executescript(_TABLES_OF_VERSION_1)
-    connection.execute(_INBOX)
-    connection.execute("INSERT OR REPLACE INTO state VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
+def _write_version(connection: sqlite3.Connection) -> None:
+    with connection:
+        connection.execute("INSERT OR REPLACE INTO state VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
@@ -106,23 +99,16 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     version = int(row[0]) if row is not None and row[0].isdigit() else 1
     if version > SCHEMA_VERSION:
         raise StoreUnusable(path, f"its version is {version}, expected {SCHEMA_VERSION} at most; update mew-agent")
-    connection.executescript(_TABLES_OF_VERSION_1)
+    connection.executescript(_TABLES)
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise StoreDamaged(path, str(verdict))
     if version < SCHEMA_VERSION:
-        with connection:
-            connection.execute("BEGIN IMMEDIATE")
-            for step in range(version, SCHEMA_VERSION):
-                _MIGRATIONS[step](connection)
-            connection.execute("INSERT OR REPLACE INTO state VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
+        _write_version(connection)
 
 
 def set_aside(path: Path, now: datetime) -> tuple[Path, dict[str, int]]:
-    """Rename a damaged file, and save what can be read of it into a new file at `path`.
-
-    Returns the damaged file's new name, and the number of rows saved by table.
-    """
+    """Rename a damaged file and save what is readable into a new one. Returns its new name and rows saved by table."""
     aside = path.with_name(f"{path.name}.damaged-{now.strftime('%Y%m%dT%H%M%S')}")
     number = 0
     while aside.exists():

@@ -1,7 +1,6 @@
-"""A session in an SQLite file.
+"""A session in an SQLite file: the tables, the transactions and how values are written.
 
-Owns the tables, the transactions and how values are written. Which form the tables have, and how older forms become the
-present one, is decided in `sqlite_schema`; what is stored is defined in `store`.
+`sqlite_schema` decides the form of the tables; what is stored is defined in `store`.
 """
 
 import json
@@ -19,7 +18,7 @@ from mew_protocol.envelope import Envelope
 from pydantic import TypeAdapter, ValidationError
 
 from mew_agent.context.history import Item, Summary
-from mew_agent.context.persisted_state import SavedContext, persisted_state_from_json, persisted_state_json
+from mew_agent.context.persisted_state import PersistedState, SavedContext
 from mew_agent.context.sqlite_schema import Pruned, StoreLimits, open_session_file, prune, set_aside
 from mew_agent.context.store import (
     UNCHANGED,
@@ -219,7 +218,7 @@ class SqliteStore:
             next_seq=state["next_seq"],
             turn=state["turn"],
             context=SavedContext.model_validate(state["context"]),
-            persisted=persisted_state_from_json(json.dumps(state.get("persisted", {}))),
+            persisted=PersistedState.model_validate(state.get("persisted", {})),
         )
 
     @staticmethod
@@ -267,7 +266,7 @@ class SqliteStore:
             "next_seq": session.next_seq,
             "turn": session.turn,
             "context": session.context.model_dump(mode="json"),
-            "persisted": json.loads(persisted_state_json(session.persisted)),
+            "persisted": session.persisted.model_dump(mode="json", exclude_defaults=True),
         }
         db.execute("INSERT OR REPLACE INTO state VALUES ('session', ?)", (json.dumps(state),))
 

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 from mew_protocol.envelope import Envelope
 
 from mew_agent.context.history import Item, Summary
-from mew_agent.context.persisted_state import NOTHING, PersistedState, SavedContext
+from mew_agent.context.persisted_state import PersistedState, SavedContext
 from mew_agent.errors import MewAgentError
 from mew_agent.model.usage import Usage
 
@@ -67,7 +67,7 @@ class Session:
     next_seq: int = 0
     turn: int = 0
     context: SavedContext = field(default_factory=SavedContext)
-    persisted: PersistedState = NOTHING
+    persisted: PersistedState = field(default_factory=PersistedState)
 
 
 @dataclass(frozen=True, slots=True)

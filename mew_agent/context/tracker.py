@@ -1,11 +1,11 @@
 """[pure] The accounts of one agent's context window, and the report of it at any moment.
 
-Combines the measurement (how full), the ledger (prices), the next prompt, the window (limit) and the policy
-(decisions). Owns the order in which an event changes them. Does not know the clock, the transport or the model.
+Owns the order in which an event changes measurement, ledger, next prompt, window and policy state. Does not know the
+clock, the transport or the model.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from mew_protocol.context_report import Basis, ContextReport, Injection, LastCompaction, PartBasis, UnknownReason
 from mew_protocol.payloads.participant import Status
@@ -57,17 +57,7 @@ class CutOutcome:
 
     def as_last_compaction(self, at: str) -> LastCompaction:
         """The outcome as the report shows it, for a compaction that ended at this time."""
-        return LastCompaction(
-            at=at,
-            trigger=self.trigger,
-            tokens_before=self.tokens_before,
-            tokens_after=self.tokens_after,
-            freed_tokens=self.freed_tokens,
-            freed_gross_tokens=self.freed_gross_tokens,
-            summary_tokens=self.summary_tokens,
-            freed_messages=self.freed_messages,
-            basis=self.basis,
-        )
+        return LastCompaction(at=at, **asdict(self))
 
 
 @dataclass
@@ -97,11 +87,7 @@ class Tracker:
     # -- events ------------------------------------------------------------------------------------------
 
     def item_added(self, item: Item, counted_tokens: int | None = None, units: Units | None = None) -> None:
-        """An item entered the history that no reported call has sent yet.
-
-        `counted_tokens` is what the model's tokenizer counted in `item.text()`, if there is one; `units` are its
-        features, if known.
-        """
+        """An item entered the history. `counted_tokens` is a tokenizer's count of its text, `units` its features."""
         self.ledger.add(measure_of(item, counted_tokens, units))
 
     def call_kept(
@@ -115,16 +101,13 @@ class Tracker:
         served_model: str,
         fingerprint: str,
     ) -> None:
-        """A main call ended well. It sent the items up to `last_seq` of this `revision` of the history.
-
-        If the history has changed since, the call counts only towards the spent tokens.
-        """
+        """A main call that sent the items up to `last_seq` of this `revision` of the history ended well."""
         measurement = self.measurement
         measurement.reply.is_awaited = False
         if usage is not None:
             measurement.spent_tokens += usage.total_tokens
         if revision != self.history.revision:
-            return
+            return  # it measured a history that is gone, so it counts towards the spent tokens only
         measurement.is_undecided = usage is None
         measurement.reply.forget()
         if usage is None:
@@ -156,16 +139,10 @@ class Tracker:
         if self.measurement.reply.is_in(first_seq, last_seq):
             self.measurement.reply.forget()
         freed = self._record_freed(held, next_before)
-        return CutOutcome(
-            trigger,
-            before,
-            self.tokens,
-            freed,
-            freed + summary_tokens,
-            summary_tokens,
-            freed_messages,
-            "exact" if price.basis == "exact" and not is_resummarised else "projected",
-        )
+        # The size of a new summary is not reported yet, so what it leaves free is a projection.
+        basis: PartBasis = "exact" if price.basis == "exact" and not is_resummarised else "projected"
+        gross = freed + summary_tokens
+        return CutOutcome(trigger, before, self.tokens, freed, gross, summary_tokens, freed_messages, basis)
 
     def stubbed(self, items: list[Item], *, trigger: str, counted: Mapping[int, int] = NOTHING_COUNTED) -> CutOutcome:
         """The history replaced tool results by these stubs. `counted` holds their tokens by seq, where counted."""

@@ -1,8 +1,4 @@
-"""[pure] The context window: how large it is, and how full.
-
-Trust in sizes, highest first: configured by the user, reported by the server's running instance, the model's trained
-maximum, the default. A limit named in an overflow error is enforced by the running instance, so it counts as loaded.
-"""
+"""[pure] The context window: how large it is, and how full."""
 
 from dataclasses import dataclass
 
@@ -30,10 +26,7 @@ def resolve_window(configured_tokens: int | None = None, discovered: Window | No
 
 
 def learn_from_overflow(current: Window, limit_tokens: int | None) -> Window:
-    """The window after an overflow error that names a limit: the limit, if it is smaller or better known.
-
-    A configured window that is smaller than the server's is kept: it may be intended.
-    """
+    """The window after an overflow error that names a limit: the limit, if it is smaller or better known."""
     if limit_tokens is None or limit_tokens <= 0:
         return current
     is_better_known = _TRUST.index(current.basis) < _TRUST.index("loaded")

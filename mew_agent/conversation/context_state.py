@@ -28,10 +28,10 @@ from mew_agent.context.policy import (
 )
 from mew_agent.context.reminders import Reminders
 from mew_agent.context.store import UNCHANGED, CallRecord, InboxChange, Session, Store
+from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation import texts
 from mew_agent.conversation.events import ConversationEvents, ItemAdded
-from mew_agent.conversation.suggestions import SavingSuggestions
 from mew_agent.model.interface import ModelReply, ToolCall, Window
 from mew_agent.participant.messenger import timestamp
 from mew_agent.tokens.sizes import INLINE_CHARS, Size, Sizes, in_thread
@@ -108,7 +108,7 @@ class ContextState:
         """Restore what the policy decided; after a change of policy only the agent's own reminders remain."""
         if persisted.policy not in (None, self.tracker.policy.name):
             own = tuple(reminder for reminder in persisted.reminders if reminder.owner is None)
-            persisted = PersistedState(own, persisted.reminders_made)
+            persisted = PersistedState(reminders=own, reminders_made=persisted.reminders_made)
             self.tracker.policy_state = PolicyState()
         self.reminders = Reminders(persisted.reminders, persisted.reminders_made)
         self.pending_prompts, self.planned_clear = persisted.pending_prompts, persisted.planned_clear

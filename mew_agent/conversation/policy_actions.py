@@ -9,22 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from mew_agent.context.policy import (
-    AbortAction,
-    Action,
-    ApproachingRedlineAction,
-    ClearAction,
-    CompactAction,
-    ErrorAction,
-    InjectAction,
-    NearLimitAction,
-    RedlinedAction,
-    RemindAction,
-    RestartAction,
-    StateChangedAction,
-    SuggestAction,
-    UnremindAction,
-)
+from mew_agent.context.policy import actions as acts
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.events import RedlineApproached, RedlineCrossed, SavingSuggested
 from mew_agent.participant.messenger import timestamp
@@ -37,12 +22,12 @@ class PendingActions:
     """What remains of a decision: status words to announce, in order, and at most one intervention."""
 
     words: list[str] = field(default_factory=list)
-    compact: CompactAction | None = None
-    restart: RestartAction | None = None
-    stop: AbortAction | ErrorAction | None = None
+    compact: acts.CompactAction | None = None
+    restart: acts.RestartAction | None = None
+    stop: acts.AbortAction | acts.ErrorAction | None = None
 
 
-async def carry_out(actions: Sequence[Action], state: ContextState) -> PendingActions:
+async def carry_out(actions: Sequence[acts.Action], state: ContextState) -> PendingActions:
     """Change reminders, prompts and plans, emit events, and return what remains to be done."""
     pending = PendingActions()
     for action in actions:
@@ -52,36 +37,36 @@ async def carry_out(actions: Sequence[Action], state: ContextState) -> PendingAc
 
 
 async def _carry_out(  # noqa: C901 - one case for each action
-    action: Action, state: ContextState, pending: PendingActions
+    action: acts.Action, state: ContextState, pending: PendingActions
 ) -> None:
     usage = state.context_usage
     match action:
-        case NearLimitAction():
+        case acts.NearLimitAction():
             pending.words.append("near_limit")
-        case CompactAction():
+        case acts.CompactAction():
             pending.compact = action
-        case RemindAction(owner):
+        case acts.RemindAction(owner):
             state.reminders.remind(owner, at=timestamp())
-        case UnremindAction(owner):
+        case acts.UnremindAction(owner):
             state.reminders.unremind(owner)
-        case InjectAction(level, remaining):
+        case acts.InjectAction(level, remaining):
             state.queue_prompt(level, remaining)
-        case ClearAction(reason):
+        case acts.ClearAction(reason):
             state.plan_clear(reason)
-        case RestartAction(attempt, most):
+        case acts.RestartAction(attempt, most):
             logger.info("the reply starts over (attempt %d of %d)", attempt, most)
             pending.restart = action
-        case AbortAction() | ErrorAction():
+        case acts.AbortAction() | acts.ErrorAction():
             pending.stop = action
-        case StateChangedAction(before, after):
+        case acts.StateChangedAction(before, after):
             pending.words.append(f"state_changed:{before} -> {after}")
-        case ApproachingRedlineAction():
+        case acts.ApproachingRedlineAction():
             pending.words.append("approaching_redline")
             await state.events.emit(RedlineApproached(usage.used_tokens, usage.limit_tokens))
-        case RedlinedAction():
+        case acts.RedlinedAction():
             pending.words.append("redlined")
             await state.events.emit(RedlineCrossed(usage.used_tokens, usage.limit_tokens))
-        case SuggestAction(suggestion):
+        case acts.SuggestAction(suggestion):
             await state.events.emit(SavingSuggested(suggestion))
         case _:
             assert_never(action)

@@ -1,7 +1,8 @@
 """[pure] Actions that a policy can decide on, and their JSON form for `mew context simulate`."""
 
+import re
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import Any
 
 from mew_agent.context.policy.rules import CompactionMethod, Impact
 
@@ -122,46 +123,22 @@ Action = (
     | SuggestAction
 )
 
-_NAMES: dict[type[Action], str] = {
-    NearLimitAction: "near_limit",
-    CompactAction: "compact",
-    RemindAction: "remind",
-    UnremindAction: "unremind",
-    InjectAction: "inject",
-    ClearAction: "clear",
-    RestartAction: "restart",
-    AbortAction: "abort",
-    ErrorAction: "error",
-    StateChangedAction: "state_changed",
-    ApproachingRedlineAction: "approaching_redline",
-    RedlinedAction: "redlined",
-    SuggestAction: "suggest",
-}
-
 
 def action_json(action: Action) -> dict[str, Any]:
-    """The action as a JSON object: its `type` and the fields of that type."""
-    shown: dict[str, Any] = {"type": _NAMES[type(action)]}
+    """The action as a JSON object: its `type` and the fields that a log shows."""
+    name = type(action).__name__.removesuffix("Action")
+    shown: dict[str, Any] = {"type": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()}
     match action:
         case CompactAction():
             shown["target_tokens"] = action.target_tokens
-        case InjectAction():
-            if action.remaining is not None:
-                shown["remaining"] = action.remaining
+        case InjectAction(remaining=int()):
+            shown["remaining"] = action.remaining
         case ErrorAction():
             shown["message"] = action.problem
         case StateChangedAction():
             shown |= {"from": action.before, "to": action.after}
         case SuggestAction(suggestion):
-            shown |= {
-                "text": suggestion.text,
-                "impact": suggestion.impact,
-                "tokens_saved": suggestion.tokens_saved,
-            }
-        case NearLimitAction() | RemindAction() | UnremindAction() | ClearAction() | RestartAction() | AbortAction():
-            pass
-        case ApproachingRedlineAction() | RedlinedAction():
-            pass
+            shown |= {"text": suggestion.text, "impact": suggestion.impact, "tokens_saved": suggestion.tokens_saved}
         case _:
-            assert_never(action)
+            pass
     return shown

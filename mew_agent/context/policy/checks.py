@@ -1,7 +1,4 @@
-"""[pure] Checks for contradictions in a policy, made when it is created.
-
-Each check raises `ValueError` that names the contradicting part.
-"""
+"""[pure] Checks for contradictions in a policy, made when it is created."""
 
 from itertools import pairwise
 from typing import TYPE_CHECKING

@@ -4,38 +4,12 @@ One engine for all policies. Actions come in this order: announcements, reminder
 intervention (a compaction, or a stop). Does not read a clock, know the texts of prompts, or perform actions.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from mew_agent.context.policy.actions import (
-    AbortAction,
-    Action,
-    ApproachingRedlineAction,
-    ClearAction,
-    CompactAction,
-    ErrorAction,
-    InjectAction,
-    NearLimitAction,
-    RedlinedAction,
-    RemindAction,
-    RestartAction,
-    StateChangedAction,
-    SuggestAction,
-    UnremindAction,
-)
-from mew_agent.context.policy.rules import (
-    Cadence,
-    CompactRule,
-    Countdown,
-    EntryRule,
-    Flag,
-    InjectRule,
-    Intervention,
-    NearLimitRule,
-    Phase,
-    StateChangedRule,
-    StopRule,
-)
+from mew_agent.context.policy import actions as acts
+from mew_agent.context.policy import rules as r
 from mew_agent.context.policy.state import NO_FLAGS, ContextSnapshot, GenerationFlags, PolicyState
 from mew_agent.context.policy.threshold import Condition
 
@@ -49,38 +23,23 @@ class Decision(NamedTuple):
     """The new state, and the actions in the order to perform them."""
 
     state: PolicyState
-    actions: tuple[Action, ...] = ()
+    actions: tuple[acts.Action, ...] = ()
 
 
 def decide(
-    policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, phase: Phase, flags: GenerationFlags = NO_FLAGS
+    policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, phase: r.Phase, flags: GenerationFlags = NO_FLAGS
 ) -> Decision:
-    """Decide what to do now. Of the interventions, only the first rule that holds acts.
-
-    Compactions that did not help stop further ones until a call is below every level again.
-    """
+    """Decide what to do now. Of the interventions, only the first rule that holds acts."""
     if snapshot.limit_tokens is None and policy.limit_missing == "error":
-        return Decision(state, (ErrorAction(f"{policy.name} cannot work without a known context window"),))
-    snapshot = _trusted(policy, snapshot)
-    state = _begin_request(state, phase, flags)
+        return Decision(state, (acts.ErrorAction(f"{policy.name} cannot work without a known context window"),))
+    deciding = _Deciding(policy, _begin_request(state, phase, flags), _trusted(policy, snapshot), phase)
     if phase == "after_call" and policy.on_missing != "unknown" and snapshot.reason == "usage_unavailable":
-        return _decide_without_usage(policy, state, flags)
-    level = _level(policy, snapshot)[0]
-    actions: list[Action] = []
-    state = _announce(policy, state, snapshot, phase, level, actions)
-    rules = policy.rule_index
-    if phase in rules.reminders:
-        state = _update_reminders(policy, state, snapshot, phase, actions)
-    if rules.prompts and phase == "after_call":
-        state, prompts = inject_prompts(rules.prompts, state, level, snapshot.call_id, flags)
-        actions += prompts
-    rule = _first_intervention(policy, snapshot, phase)
-    if rule is not None:
-        state = _intervene(policy, state, snapshot, rule, actions)
-    # Only a call proves that a compaction helped: the size after a cut is a projection.
-    elif phase == "after_call" and state.stalls and _is_low_call(policy, snapshot, level):
-        state = replace(state, stalls=0)
-    return Decision(_end_request(state, flags), tuple(actions))
+        if policy.on_missing == "error":
+            deciding.actions.append(acts.ErrorAction(f"{policy.name} cannot work without reported usage"))
+            return Decision(deciding.state, tuple(deciding.actions))
+    else:
+        deciding.apply_rules(flags)
+    return Decision(_end_request(deciding.state, flags), tuple(deciding.actions))
 
 
 def level_of(policy: "Policy", snapshot: ContextSnapshot) -> tuple[str, int | None]:
@@ -99,18 +58,12 @@ def is_stalled(policy: "Policy", state: PolicyState) -> bool:
 
 
 def withholds_tool_result(policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, size_bytes: int) -> bool:
-    """Whether to replace a tool result of `size_bytes` by a notice before it enters the history.
-
-    Depends on the level of the snapshot, or on the last known level if that is unknown.
-    """
+    """Whether to replace a tool result of this size by a notice, at the snapshot's or else the last known level."""
     large = policy.large_results
     if large is None or large.above_bytes is None or size_bytes <= large.above_bytes:
         return False
     level = level_of(policy, snapshot)[0]
     return (state.level if level == _UNKNOWN else level) in large.levels
-
-
-# -- levels and figures ----------------------------------------------------------------------------------
 
 
 def _trusted(policy: "Policy", snapshot: ContextSnapshot) -> ContextSnapshot:
@@ -133,8 +86,6 @@ def _level(policy: "Policy", snapshot: ContextSnapshot) -> tuple[str, int | None
 
 
 def _holds(policy: "Policy", condition: Condition, snapshot: ContextSnapshot) -> bool:
-    if condition.figure == "used":
-        return condition.holds(snapshot.used_tokens, snapshot.limit_tokens)
     value, limit = snapshot.figure(condition.figure), snapshot.limit_tokens
     if condition.figure == "next_prompt_and_reserve":
         if value is None or limit is None:
@@ -144,21 +95,8 @@ def _holds(policy: "Policy", condition: Condition, snapshot: ContextSnapshot) ->
     return condition.holds(value, limit)
 
 
-def _all_hold(policy: "Policy", conditions: tuple[Condition, ...], snapshot: ContextSnapshot) -> bool:
-    for condition in conditions:  # noqa: SIM110 - runs after every call, and a generator costs twice as much
-        if not _holds(policy, condition, snapshot):
-            return False
-    return True
-
-
-# -- requests --------------------------------------------------------------------------------------------
-
-
-def _begin_request(state: PolicyState, phase: Phase, flags: GenerationFlags) -> PolicyState:
-    """Reset the count of restarts at the start of a request.
-
-    A restart and a continuation after tool calls belong to the request before.
-    """
+def _begin_request(state: PolicyState, phase: r.Phase, flags: GenerationFlags) -> PolicyState:
+    # A restart and a continuation after tool calls belong to the request before.
     if phase == "pre_request" and state.restarts and not state.restarting and not flags.user_chain:
         return replace(state, restarts=0)
     if phase == "after_call" and state.restarting:
@@ -167,63 +105,157 @@ def _begin_request(state: PolicyState, phase: Phase, flags: GenerationFlags) -> 
 
 
 def _end_request(state: PolicyState, flags: GenerationFlags) -> PolicyState:
-    """Reset the count of restarts if the next generation answers a person, which makes it a request of its own."""
+    # If the next generation answers a person, it is a request of its own.
     return replace(state, restarts=0, restarting=False) if flags.user_prompt and state.restarts else state
 
 
-def _decide_without_usage(policy: "Policy", state: PolicyState, flags: GenerationFlags) -> Decision:
-    if policy.on_missing == "error":
-        return Decision(state, (ErrorAction(f"{policy.name} cannot work without reported usage"),))
-    return Decision(_end_request(state, flags))
+class _Deciding:
+    """A decision in the making: `state` and `actions` change rule by rule."""
+
+    __slots__ = ("_phase", "_policy", "_rules", "_snapshot", "actions", "state")
+
+    def __init__(self, policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, phase: r.Phase) -> None:
+        self._policy, self._snapshot, self._phase = policy, snapshot, phase
+        self._rules = policy.rule_index
+        self.state = state
+        self.actions: list[acts.Action] = []
+
+    def apply_rules(self, flags: GenerationFlags) -> None:
+        level = _level(self._policy, self._snapshot)[0]
+        self._announce(level)
+        if self._phase in self._rules.reminders:
+            self._update_reminders()
+        if self._rules.prompts and self._phase == "after_call":
+            self.state, prompts = inject_prompts(self._rules.prompts, self.state, level, self._snapshot.call_id, flags)
+            self.actions += prompts
+        rule = self._first_intervention()
+        if rule is not None:
+            self._intervene(rule)
+        # Only a call proves that a compaction helped: the size after a cut is a projection.
+        elif self._phase == "after_call" and self.state.stalls and self._is_low_call(level):
+            self.state = replace(self.state, stalls=0)
+
+    def _all_hold(self, conditions: tuple[Condition, ...]) -> bool:
+        for condition in conditions:  # noqa: SIM110 - runs after every call, and a generator costs twice as much
+            if not _holds(self._policy, condition, self._snapshot):
+                return False
+        return True
+
+    # -- announcements -----------------------------------------------------------------------------------
+
+    def _announce(self, level: str) -> None:
+        offered, state = self._snapshot.suggestions, self.state
+        if self._phase in self._policy.phases and level != _UNKNOWN:
+            if level != state.level:
+                self._announce_level(level)
+            if offered or state.suggested:
+                self.actions += [acts.SuggestAction(one) for one in offered if one.key not in state.suggested]
+                self.state = replace(self.state, suggested=tuple(one.key for one in offered))
+        if self._phase in self._rules.near_limit and self._snapshot.used_tokens is not None:
+            self._announce_near_limit(self._snapshot.used_tokens)
+
+    def _announce_level(self, level: str) -> None:
+        before, announced = self.state.level, self.state.announced_entries
+        for rule in self._rules.announcements:
+            if isinstance(rule, r.StateChangedRule):
+                # The first known level is not a change.
+                self.actions += [] if before is None else [acts.StateChangedAction(before, level)]
+            elif rule.level == level and (rule.repeat == "every_entry" or rule.action not in announced):
+                redlined = rule.action == "redlined"
+                self.actions.append(acts.RedlinedAction() if redlined else acts.ApproachingRedlineAction())
+                announced = announced if rule.action in announced else (*announced, rule.action)
+        self.state = replace(self.state, level=level, announced_entries=announced)
+
+    def _announce_near_limit(self, used_tokens: int) -> None:
+        limit, at_seconds = self._snapshot.limit_tokens, self._snapshot.at_seconds
+        for rule in self._rules.near_limit[self._phase]:
+            if not self.state.armed and limit is not None and rule.rearm_below.exceeds(used_tokens, limit):
+                self.state = replace(self.state, armed=True)
+            if self.state.armed and _has_cooled(rule, self.state, at_seconds) and self._all_hold(rule.when):
+                self.actions.append(acts.NearLimitAction())
+                self.state = replace(self.state, armed=False, announced_at_seconds=at_seconds)
+
+    def _update_reminders(self) -> None:
+        if self._snapshot.limit_tokens is None:
+            return
+        for rule in self._rules.reminders[self._phase]:
+            owners = self.state.reminders
+            if rule.owner not in owners and any(_holds(self._policy, c, self._snapshot) for c in rule.when_any):
+                self.actions.append(acts.RemindAction(rule.owner))
+                owners = (*owners, rule.owner)
+            if rule.owner in owners and self._all_hold(rule.until):
+                self.actions.append(acts.UnremindAction(rule.owner))
+                owners = tuple(owner for owner in owners if owner != rule.owner)
+            if owners is not self.state.reminders:
+                self.state = replace(self.state, reminders=owners)
+
+    # -- interventions -----------------------------------------------------------------------------------
+
+    def _first_intervention(self) -> r.Intervention | None:
+        used = self._snapshot.used_tokens
+        marks = self._rules.marks(self._snapshot.limit_tokens)
+        for rule, never_below in marks.interventions.get(self._phase, ()):
+            # Most calls end here, without evaluating a condition.
+            if never_below and (used is None or used < never_below):
+                continue
+            if self._fits_call(rule) and self._all_hold(rule.when):
+                return rule
+        return None
+
+    def _fits_call(self, rule: r.Intervention) -> bool:
+        """Whether a rule for calls with usage meets one, and a rule for calls without meets such a call."""
+        if rule.action != "compact" or rule.phase != "after_call":
+            return True
+        unavailable = self._snapshot.basis == "unknown" and self._snapshot.reason == "usage_unavailable"
+        return unavailable == (rule.known == "unavailable")
+
+    def _intervene(self, rule: r.Intervention) -> None:
+        policy, state, limit = self._policy, self.state, self._snapshot.limit_tokens
+        if isinstance(rule, r.StopRule):
+            self.actions.append(_STOPS[rule.action](rule.reason))
+        elif self._holds_when_empty(rule):
+            # No compaction could help, and the policy would demand one before every request.
+            problem = f"a window of {limit} tokens has no room beyond the output reserve of {policy.name}"
+            self.actions.append(acts.ErrorAction(problem))
+        elif not rule.restart:
+            self.actions += [] if is_stalled(policy, state) else [self._compaction(rule)]
+        elif state.restarts >= policy.max_restarts_per_request:
+            problem = f"still over the limit after {policy.max_restarts_per_request} restarts of this request"
+            self.actions.append(acts.ErrorAction(problem))
+            self.state = replace(state, restarting=False)
+        else:
+            restart = acts.RestartAction(state.restarts + 1, policy.max_restarts_per_request)
+            self.actions += [self._compaction(rule), restart]
+            self.state = replace(state, restarts=restart.attempt, restarting=True)
+
+    def _compaction(self, rule: r.CompactRule) -> acts.CompactAction:
+        limit = self._snapshot.limit_tokens or 0
+        base = limit if rule.target_of == "window" else self._snapshot.figure(rule.when[0].figure) or 0
+        target = min(rule.target.floor_of(base), self._policy.ceiling.floor_of(limit))
+        return acts.CompactAction(rule.trigger, target, rule.method)
+
+    def _holds_when_empty(self, rule: r.CompactRule) -> bool:
+        """Whether the rule would compact even an empty conversation, because the window is smaller than the reserve."""
+        if not any(condition.figure == "next_prompt_and_reserve" for condition in rule.when):
+            return False
+        empty = self._snapshot._replace(next_prompt_tokens=0)
+        return all(_holds(self._policy, condition, empty) for condition in rule.when)
+
+    def _is_low_call(self, level: str) -> bool:
+        """Whether a call, not a restart or a cut, was measured below every level."""
+        if self._snapshot.basis == "reported":
+            return level == self._policy.healthy
+        return self._snapshot.reason == "usage_unavailable"
 
 
-# -- announcements ---------------------------------------------------------------------------------------
+_STOPS: Mapping[str, Callable[[str], acts.Action]] = {
+    "abort": acts.AbortAction,
+    "error": acts.ErrorAction,
+    "clear": acts.ClearAction,
+}
 
 
-def _announce(
-    policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, phase: Phase, level: str, actions: list[Action]
-) -> PolicyState:
-    if phase in policy.phases and level != _UNKNOWN:
-        if level != state.level:
-            state = _announce_level(policy, state, level, actions)
-        if snapshot.suggestions or state.suggested:
-            actions += [SuggestAction(one) for one in snapshot.suggestions if one.key not in state.suggested]
-            state = replace(state, suggested=tuple(one.key for one in snapshot.suggestions))
-    if phase in policy.rule_index.near_limit and snapshot.used_tokens is not None:
-        state = _announce_near_limit(policy, state, snapshot, phase, actions)
-    return state
-
-
-def _announce_level(policy: "Policy", state: PolicyState, level: str, actions: list[Action]) -> PolicyState:
-    before, announced = state.level, state.announced_entries
-    for rule in policy.rule_index.announcements:
-        if isinstance(rule, StateChangedRule):
-            # The first known level is not a change.
-            actions += [] if before is None else [StateChangedAction(before, level)]
-        elif _announces_entry(rule, level, announced):
-            actions.append(RedlinedAction() if rule.action == "redlined" else ApproachingRedlineAction())
-            announced = announced if rule.action in announced else (*announced, rule.action)
-    return replace(state, level=level, announced_entries=announced)
-
-
-def _announces_entry(rule: EntryRule, level: str, announced: tuple[str, ...]) -> bool:
-    return rule.level == level and (rule.repeat == "every_entry" or rule.action not in announced)
-
-
-def _announce_near_limit(
-    policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, phase: Phase, actions: list[Action]
-) -> PolicyState:
-    used, limit = snapshot.used_tokens or 0, snapshot.limit_tokens
-    for rule in policy.rule_index.near_limit[phase]:
-        if not state.armed and limit is not None and rule.rearm_below.exceeds(used, limit):
-            state = replace(state, armed=True)
-        if state.armed and _has_cooled(rule, state, snapshot.at_seconds) and _all_hold(policy, rule.when, snapshot):
-            actions.append(NearLimitAction())
-            state = replace(state, armed=False, announced_at_seconds=snapshot.at_seconds)
-    return state
-
-
-def _has_cooled(rule: NearLimitRule, state: PolicyState, at_seconds: float | None) -> bool:
+def _has_cooled(rule: r.NearLimitRule, state: PolicyState, at_seconds: float | None) -> bool:
     """Whether the cooldown is over. A clock that was set back ends it, or it would last as long as the step back."""
     if state.announced_at_seconds is None or at_seconds is None:
         return True
@@ -231,32 +263,14 @@ def _has_cooled(rule: NearLimitRule, state: PolicyState, at_seconds: float | Non
     return passed_seconds < 0 or passed_seconds > rule.cooldown_seconds
 
 
-# -- reminders and prompts -------------------------------------------------------------------------------
-
-
-def _update_reminders(
-    policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, phase: Phase, actions: list[Action]
-) -> PolicyState:
-    if snapshot.limit_tokens is None:
-        return state
-    for rule in policy.rule_index.reminders[phase]:
-        if rule.owner not in state.reminders and any(_holds(policy, c, snapshot) for c in rule.when_any):
-            actions.append(RemindAction(rule.owner))
-            state = replace(state, reminders=(*state.reminders, rule.owner))
-        if rule.owner in state.reminders and _all_hold(policy, rule.until, snapshot):
-            actions.append(UnremindAction(rule.owner))
-            state = replace(state, reminders=tuple(owner for owner in state.reminders if owner != rule.owner))
-    return state
+# -- prompts ---------------------------------------------------------------------------------------------
 
 
 def inject_prompts(
-    rules: tuple[InjectRule, ...], state: PolicyState, level: str, call_id: str | None, flags: GenerationFlags
-) -> tuple[PolicyState, tuple[Action, ...]]:
-    """Decide which prompt precedes the generation after a call at this level, which may be `unknown`.
-
-    Counts generations by `call_id`, so that deciding twice about one call changes nothing. Leaving a level, also for
-    an unknown one, ends its cadence or countdown.
-    """
+    rules: tuple[r.InjectRule, ...], state: PolicyState, level: str, call_id: str | None, flags: GenerationFlags
+) -> tuple[PolicyState, tuple[acts.Action, ...]]:
+    """Decide which prompt precedes the generation after a call at this level, which may be `unknown`."""
+    # Generations are counted by their call, so that deciding twice about one call changes nothing.
     is_new = call_id is None or call_id != state.generation
     prompted = state.prompted and not is_new
     rule = next((rule for rule in rules if rule.level == level), None)
@@ -264,123 +278,38 @@ def inject_prompts(
         return _without_prompts(state, call_id, prompted=prompted), ()
     entering = state.prompting != level
     if entering:
-        remaining = rule.repeat.steps if isinstance(rule.repeat, Countdown) else None
+        remaining = rule.repeat.steps if isinstance(rule.repeat, r.Countdown) else None
         state = replace(state, prompting=level, due=True, counted=0, remaining=remaining)
     state = replace(state, generation=call_id, prompted=prompted)
     if _is_set(flags, rule.silent_for) and not flags.user_prompt:
         # Another message of a person ends the silence, also between the tool calls of an answer.
         return state, ()
     withheld = prompted or _is_set(flags, rule.withheld_by)
-    if isinstance(rule.repeat, Countdown):
+    if isinstance(rule.repeat, r.Countdown):
         return _count_down(state, rule, withheld=withheld)
-    return _continue_cadence(state, rule.level, rule.repeat, counts=is_new and not entering, withheld=withheld)
-
-
-def _continue_cadence(
-    state: PolicyState, level: str, cadence: Cadence, *, counts: bool, withheld: bool
-) -> tuple[PolicyState, tuple[Action, ...]]:
-    """`counts`: the generation counts towards the next prompt. While a prompt is due, none do."""
-    if counts and not state.due:
-        counted = state.counted + 1
-        state = replace(state, counted=counted, due=counted >= cadence.generations)
+    if is_new and not entering and not state.due:  # while a prompt is due, no generation counts towards the next one
+        state = replace(state, counted=state.counted + 1, due=state.counted + 1 >= rule.repeat.generations)
     if withheld or not state.due:
         return state, ()
-    return replace(state, due=False, counted=0, prompted=True), (InjectAction(level),)
+    return replace(state, due=False, counted=0, prompted=True), (acts.InjectAction(level),)
 
 
-def _count_down(state: PolicyState, rule: InjectRule, *, withheld: bool) -> tuple[PolicyState, tuple[Action, ...]]:
+def _count_down(
+    state: PolicyState, rule: r.InjectRule, *, withheld: bool
+) -> tuple[PolicyState, tuple[acts.Action, ...]]:
     remaining = state.remaining or 0
     if remaining == 0 and not state.prompted:
         # A waiting prompt does not prevent the clear; it enters the cleared context.
-        action = ClearAction(f"countdown at {rule.level} ended")
+        action = acts.ClearAction(f"countdown at {rule.level} ended")
         return _without_prompts(state, state.generation, prompted=True), (action,)
     if withheld:
         return state, ()
-    return replace(state, remaining=remaining - 1, prompted=True), (InjectAction(rule.level, remaining - 1),)
+    return replace(state, remaining=remaining - 1, prompted=True), (acts.InjectAction(rule.level, remaining - 1),)
 
 
 def _without_prompts(state: PolicyState, call_id: str | None, *, prompted: bool) -> PolicyState:
     return replace(state, generation=call_id, prompted=prompted, prompting=None, due=False, counted=0, remaining=None)
 
 
-def _is_set(flags: GenerationFlags, names: tuple[Flag, ...]) -> bool:
+def _is_set(flags: GenerationFlags, names: tuple[r.Flag, ...]) -> bool:
     return any(getattr(flags, name) for name in names)
-
-
-# -- interventions ---------------------------------------------------------------------------------------
-
-
-def _first_intervention(policy: "Policy", snapshot: ContextSnapshot, phase: Phase) -> Intervention | None:
-    used = snapshot.used_tokens
-    for rule, never_below in policy.rule_index.marks(snapshot.limit_tokens).interventions.get(phase, ()):
-        # Most calls end here, without evaluating a condition.
-        if never_below and (used is None or used < never_below):
-            continue
-        if _applies(policy, rule, snapshot):
-            return rule
-    return None
-
-
-def _applies(policy: "Policy", rule: Intervention, snapshot: ContextSnapshot) -> bool:
-    if rule.action == "compact" and rule.phase == "after_call":
-        unavailable = snapshot.basis == "unknown" and snapshot.reason == "usage_unavailable"
-        if unavailable != (rule.known == "unavailable"):
-            return False
-    return _all_hold(policy, rule.when, snapshot)
-
-
-def _intervene(
-    policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, rule: Intervention, actions: list[Action]
-) -> PolicyState:
-    if isinstance(rule, StopRule):
-        actions.append(_stop(rule))
-        return state
-    # No compaction could help, and the policy would demand one before every request.
-    if _holds_when_empty(policy, rule, snapshot):
-        actions.append(
-            ErrorAction(
-                f"a window of {snapshot.limit_tokens} tokens has no room beyond the output reserve of {policy.name}"
-            )
-        )
-        return state
-    compact = _compaction(policy, rule, snapshot)
-    if not rule.restart:
-        actions += [] if is_stalled(policy, state) else [compact]
-        return state
-    most = policy.max_restarts_per_request
-    if state.restarts >= most:
-        actions.append(ErrorAction(f"still over the limit after {most} restarts of this request"))
-        return replace(state, restarting=False)
-    actions += [compact, RestartAction(state.restarts + 1, most)]
-    return replace(state, restarts=state.restarts + 1, restarting=True)
-
-
-def _stop(rule: StopRule) -> Action:
-    match rule.action:
-        case "abort":
-            return AbortAction(rule.reason)
-        case "error":
-            return ErrorAction(rule.reason)
-        case "clear":
-            return ClearAction(rule.reason)
-
-
-def _compaction(policy: "Policy", rule: CompactRule, snapshot: ContextSnapshot) -> CompactAction:
-    limit = snapshot.limit_tokens or 0
-    base = limit if rule.target_of == "window" else snapshot.figure(rule.when[0].figure) or 0
-    target = min(rule.target.floor_of(base), policy.ceiling.floor_of(limit))
-    return CompactAction(rule.trigger, target, rule.method)
-
-
-def _holds_when_empty(policy: "Policy", rule: CompactRule, snapshot: ContextSnapshot) -> bool:
-    """Whether the rule would compact even an empty conversation, because the window is smaller than the reserve."""
-    if not any(condition.figure == "next_prompt_and_reserve" for condition in rule.when):
-        return False
-    return _all_hold(policy, rule.when, snapshot._replace(next_prompt_tokens=0))
-
-
-def _is_low_call(policy: "Policy", snapshot: ContextSnapshot, level: str) -> bool:
-    """Whether a call, not a restart or a cut, was measured below every level."""
-    if snapshot.basis == "reported":
-        return level == policy.healthy
-    return snapshot.reason == "usage_unavailable"

@@ -41,23 +41,16 @@ class LargeResults(PolicyPart):
 
 
 class Policy(PolicyPart):
-    """A policy as data. Levels are ordered from mild to severe; the last one that holds is the level.
-
-    - `bases`: bases of the measured figure that it trusts
-    - `on_missing`: what to do after a call without usage
-    - `phases`: phases whose figure moves the level
-    - `limit_missing`: what to do if the window is unknown; `limit_keys` are settings that contain its size
-    - `scope`: the only provider that it is for
-    """
+    """A policy as data. Levels are ordered from mild to severe; the last one that holds is the level."""
 
     name: str = Field(min_length=1)
     measure: Measure = "total"
-    bases: tuple[Basis, ...] = ("reported", "projected")
-    on_missing: Literal["unknown", "keep_last", "error"] = "unknown"
-    phases: tuple[Phase, ...] = ("after_call",)
-    limit_missing: Literal["assume", "unknown", "error"] = "assume"
-    limit_keys: tuple[str, ...] = ()
-    scope: str | None = None
+    bases: tuple[Basis, ...] = ("reported", "projected")  # bases of the measured figure that it trusts
+    on_missing: Literal["unknown", "keep_last", "error"] = "unknown"  # after a call without usage
+    phases: tuple[Phase, ...] = ("after_call",)  # whose figure moves the level
+    limit_missing: Literal["assume", "unknown", "error"] = "assume"  # if the window is unknown
+    limit_keys: tuple[str, ...] = ()  # settings that contain the window's size
+    scope: str | None = None  # the only provider that it is for
     healthy: str = "healthy"
     levels: tuple[Level, ...] = ()
     rules: tuple[Rule, ...] = ()
@@ -114,10 +107,7 @@ class Policy(PolicyPart):
         return tuple(dict.fromkeys(name for name in (*names, *self.limit_keys) if name))
 
     def with_canonical_names(self, settings: Settings) -> dict[str, float]:
-        """The settings with every alias replaced by its canonical name.
-
-        Raises `ValueError` if one setting is given under two names.
-        """
+        """The settings by canonical names. Raises `ValueError` if one setting is given under two names."""
         first = {
             alias: rule.repeat.override
             for rule in self.rules
@@ -130,11 +120,7 @@ class Policy(PolicyPart):
         return {first.get(name, name): value for name, value in settings.items()}
 
     def configured(self, settings: Settings) -> "Policy":
-        """A copy with values for one model in place of the defaults.
-
-        Values are rounded down; a value below 1 keeps the default. If settings make a level unreachable (`critical`
-        below `optimal`), the more severe level wins.
-        """
+        """A copy with one model's values: rounded down, and below 1 the default."""
         large = self.large_results
         above = None if large is None else whole_count(settings.get(large.override))
         changes = {

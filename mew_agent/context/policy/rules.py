@@ -1,11 +1,7 @@
-"""[pure] Levels and rules: the parts of a policy, as data.
+"""[pure] Levels and rules: the parts of a policy, as data, and `RuleIndex`, which sorts them for the decision."""
 
-A rule names its phase, its conditions, its action and how often it acts. `RuleIndex` sorts the rules for the decision.
-Holds no state; `decision` applies the rules.
-"""
-
-from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -42,10 +38,7 @@ class NearLimitRule(PolicyPart):
 
 
 class RemindRule(PolicyPart):
-    """Add a reminder of `owner` if any of `when_any` holds; remove it if all of `until` hold.
-
-    One decision may add and then remove it.
-    """
+    """Add a reminder of `owner` if any of `when_any` holds; remove it if all of `until` hold."""
 
     action: Literal["remind"] = "remind"
     phase: Phase = "after_call"
@@ -77,18 +70,14 @@ class Countdown(PolicyPart):
 
 
 class InjectRule(PolicyPart):
-    """Insert a prompt before the next generation while at `level`.
-
-    While a flag of `withheld_by` is set, the prompt waits. While a flag of `silent_for` is set, nothing is injected and
-    no countdown advances, unless the generation also carries a person's message.
-    """
+    """Insert a prompt before the next generation while at `level`."""
 
     action: Literal["inject"] = "inject"
     phase: Literal["after_call"] = "after_call"
     level: str
     repeat: Annotated[Cadence | Countdown, Field(discriminator="kind")]
-    withheld_by: tuple[Flag, ...] = ()
-    silent_for: tuple[Flag, ...] = ()
+    withheld_by: tuple[Flag, ...] = ()  # flags that make the prompt wait
+    silent_for: tuple[Flag, ...] = ()  # flags without injection and countdown, unless a person's message comes too
 
 
 class StateChangedRule(PolicyPart):
@@ -106,18 +95,14 @@ class EntryRule(PolicyPart):
 
 
 class SuggestRule(PolicyPart):
-    """Suggest a way to save tokens when it becomes available.
-
-    Either remove old messages of a role that has more than `more_than_messages`, except the newest `keep_newest`. Or
-    summarise a role that takes more than `more_than` of the window, which saves the fraction `saves` of it.
-    """
+    """Suggest to remove old messages of a role, or to summarise a role, when that becomes worth it."""
 
     action: Literal["suggest"] = "suggest"
     role: Literal["user", "assistant"]
     impact: Impact
-    more_than_messages: int | None = Field(default=None, ge=0)
+    more_than_messages: int | None = Field(default=None, ge=0)  # remove if there are more, except the `keep_newest`
     keep_newest: int | None = Field(default=None, ge=0)
-    more_than: Fraction | None = None
+    more_than: Fraction | None = None  # summarise above this part of the window; saves the fraction `saves` of it
     saves: Fraction | None = None
 
     @model_validator(mode="after")
@@ -130,12 +115,7 @@ class SuggestRule(PolicyPart):
 
 
 class CompactRule(PolicyPart):
-    """Compact to `target` if all conditions hold.
-
-    `target` is a fraction of the window, or of the figure that the first condition compares (`target_of`). A rule with
-    `known: unavailable` is for calls without usage. With `restart` the reply starts again afterwards, at most
-    `max_restarts_per_request` times.
-    """
+    """Compact to `target` if all conditions hold."""
 
     action: Literal["compact"] = "compact"
     phase: Phase
@@ -143,9 +123,9 @@ class CompactRule(PolicyPart):
     trigger: str
     target: Fraction
     target_of: Literal["window", "used"] = "window"
-    known: Known = "reported_or_projected"
+    known: Known = "reported_or_projected"  # `unavailable`: for calls without usage
     method: CompactionMethod = "staged"
-    restart: bool = False
+    restart: bool = False  # the reply then starts again, within `max_restarts_per_request`
 
 
 class StopRule(PolicyPart):
@@ -167,31 +147,15 @@ Rule = Annotated[
 
 
 class Marks(NamedTuple):
-    """Thresholds of a policy in a window of one size, in tokens.
-
-    `levels` holds each level and where it begins; None if that depends on another figure or on the window.
-    `compact_at_tokens` is where the policy compacts after a call. `interventions` holds each rule by phase and the
-    measured figure below which it cannot hold; 0 if there is none.
-    """
+    """Thresholds of a policy in a window of one size, in tokens."""
 
     levels: tuple[tuple[Level, int | None], ...]
-    compact_at_tokens: int | None
+    compact_at_tokens: int | None  # where it compacts after a call
     interventions: dict[Phase, tuple[tuple[Intervention, int], ...]]
 
 
 class RuleIndex:
     """A policy's rules by kind and phase, so that a decision looks at few."""
-
-    __slots__ = (
-        "_levels",
-        "_marks",
-        "announcements",
-        "compact_at",
-        "interventions",
-        "near_limit",
-        "prompts",
-        "reminders",
-    )
 
     def __init__(self, rules: tuple[Rule, ...], levels: tuple[Level, ...] = ()) -> None:
         self._levels = levels
@@ -204,36 +168,31 @@ class RuleIndex:
             [rule for rule in rules if isinstance(rule, CompactRule | StopRule)]
         )
         compacting = [rule for rule in rules if isinstance(rule, CompactRule) and rule.phase == "after_call"]
-        self.compact_at = tuple(c for rule in compacting for c in rule.when if c.figure == "used")
+        self.compact_at = tuple(condition for rule in compacting for condition in rule.when)
 
     def marks(self, limit_tokens: int | None) -> Marks:
         """The thresholds in a window of this size; computed again only when the size changes."""
         if self._marks is None or self._marks[0] != limit_tokens:
-            found = [condition.first_tokens(limit_tokens) for condition in self.compact_at]
             levels = tuple(
                 (level, level.at.first_tokens(limit_tokens) if level.at.figure == "used" else None)
                 for level in self._levels
             )
             interventions = {
-                phase: tuple((rule, _never_below(rule, limit_tokens)) for rule in rules)
+                phase: tuple((rule, max(_first_tokens(rule.when, limit_tokens), default=0)) for rule in rules)
                 for phase, rules in self.interventions.items()
             }
-            compact_at = min((tokens for tokens in found if tokens is not None), default=None)
+            compact_at = min(_first_tokens(self.compact_at, limit_tokens), default=None)
             self._marks = limit_tokens, Marks(levels, compact_at, interventions)
         return self._marks[1]
 
 
-def _never_below(rule: Intervention, limit_tokens: int | None) -> int:
-    marks = [condition.first_tokens(limit_tokens) for condition in rule.when if condition.figure == "used"]
-    return max((tokens for tokens in marks if tokens is not None), default=0)
+def _first_tokens(conditions: Iterable[Condition], limit_tokens: int | None) -> list[int]:
+    """Where the conditions on the measured figure begin to hold, where that is known."""
+    found = [condition.first_tokens(limit_tokens) for condition in conditions if condition.figure == "used"]
+    return [tokens for tokens in found if tokens is not None]
 
 
-class _HasPhase(Protocol):
-    @property
-    def phase(self) -> Phase: ...
-
-
-_Kind = TypeVar("_Kind", bound=_HasPhase)
+_Kind = TypeVar("_Kind", bound=NearLimitRule | RemindRule | CompactRule | StopRule)
 
 
 def _by_phase(rules: Sequence[_Kind]) -> dict[Phase, tuple[_Kind, ...]]:

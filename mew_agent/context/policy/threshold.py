@@ -1,7 +1,4 @@
-"""[pure] Exact comparisons of token counts: fractions of a window, output reserves, conditions.
-
-Compares integers by cross-multiplication, so that rounding never moves a threshold. Does not know policies.
-"""
+"""[pure] Exact comparisons of token counts: fractions of a window, output reserves, conditions."""
 
 from collections.abc import Mapping
 from math import isfinite

@@ -387,7 +387,7 @@ def test_a_call_leaves_with_all_its_results(direction: str, gone: list[int]) -> 
 
 def test_a_late_result_leaves_with_its_call() -> None:
     history = History()
-    history.append("assistant", "", id="a", at="t", tool_calls=[ToolCall("c", "read", "{}")])
+    history.append("assistant", "", id="a", at="t", tool_calls=(ToolCall("c", "read", "{}"),))
     history.append("user", "while it runs", id="u", at="t")
     history.append("tool", "late", id="r", at="t", tool_call_id="c")
     history.append("user", "next", id="v", at="t")
@@ -398,7 +398,7 @@ def test_a_late_result_leaves_with_its_call() -> None:
 def test_a_repeated_call_id_binds_to_the_call_before() -> None:
     history = History()
     for number in range(2):
-        history.append("assistant", "", id=f"a{number}", at="t", tool_calls=[ToolCall("call_0", "read", "{}")])
+        history.append("assistant", "", id=f"a{number}", at="t", tool_calls=(ToolCall("call_0", "read", "{}"),))
         history.append("tool", "text", id=f"r{number}", at="t", tool_call_id="call_0")
     assert forgotten(history, "oldest", 1) == [0, 1]
 

@@ -85,7 +85,16 @@ def test_clearing_leaves_the_pins_and_says_how_many_items_left() -> None:
 def test_calls_without_a_result_are_open_until_it_comes() -> None:
     history = history_of([MadeTurn((1,))])
     assert history.open_calls() == frozenset()
-    history.append("assistant", "", id="a", at="t", tool_calls=[ToolCall("x", "f", ""), ToolCall("y", "f", "")])
+    history.append(
+        "assistant",
+        "",
+        id="a",
+        at="t",
+        tool_calls=(
+            ToolCall("x", "f", ""),
+            ToolCall("y", "f", ""),
+        ),
+    )
     assert history.open_calls() == {"x", "y"}
     history.append("tool", "done", id="r", at="t", tool_call_id="y")
     assert history.open_calls() == {"x"}
@@ -94,7 +103,7 @@ def test_calls_without_a_result_are_open_until_it_comes() -> None:
 def test_a_call_id_used_again_is_open_again() -> None:
     history = History()
     for number in range(2):
-        history.append("assistant", "", id=f"a{number}", at="t", tool_calls=[ToolCall("call_0", "f", "")])
+        history.append("assistant", "", id=f"a{number}", at="t", tool_calls=(ToolCall("call_0", "f", ""),))
         assert history.open_calls() == {"call_0"}
         if number == 0:
             history.append("tool", "done", id="r", at="t", tool_call_id="call_0")
@@ -105,7 +114,7 @@ def test_a_call_id_used_again_is_open_again() -> None:
 def test_a_result_whose_call_is_gone_is_not_sent(left: str) -> None:
     history = History()
     if left != "never there":
-        history.append("assistant", "", id="a", at="t", tool_calls=[ToolCall("c", "f", "")])
+        history.append("assistant", "", id="a", at="t", tool_calls=(ToolCall("c", "f", ""),))
         if left == "cleared":
             history.clear()
         else:
@@ -128,7 +137,7 @@ def test_whatever_is_cut_no_result_is_sent_without_its_call(turns: list[MadeTurn
 
 def test_the_counted_text_of_an_item_holds_its_calls() -> None:
     history = History()
-    item = history.append("assistant", "I look.", id="a", at="t", tool_calls=[ToolCall("c", "read", '{"path": "x"}')])
+    item = history.append("assistant", "I look.", id="a", at="t", tool_calls=(ToolCall("c", "read", '{"path": "x"}'),))
     assert item.text() == 'I look.read{"path": "x"}'
 
 

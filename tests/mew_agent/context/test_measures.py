@@ -29,7 +29,7 @@ def test_the_size_of_a_kept_reply_follows_from_its_usage(
 def test_a_measure_has_the_kind_of_its_item() -> None:
     history = History()
     call = ToolCall("c1", "look_up", '{"q": "pumps"}')
-    requested = measure_of(history.append("assistant", "", id="a", at="t", tool_calls=[call]))
+    requested = measure_of(history.append("assistant", "", id="a", at="t", tool_calls=(call,)))
     result = measure_of(history.append("tool", "three pumps", id="b", at="t", tool_call_id="c1"))
     assert requested.tool_calls
     assert requested.features > 0

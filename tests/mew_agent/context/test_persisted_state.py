@@ -4,14 +4,7 @@ import pytest
 from mew_protocol.context_report import Injection, LastReported
 from pydantic import ValidationError
 
-from mew_agent.context.persisted_state import (
-    NOTHING,
-    PersistedState,
-    PromptAnchor,
-    SavedContext,
-    persisted_state_from_json,
-    persisted_state_json,
-)
+from mew_agent.context.persisted_state import PersistedState, PromptAnchor, SavedContext
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import ContinuationPackage, Reminder
 from mew_agent.context.tracker import CutOutcome
@@ -28,18 +21,14 @@ FULL = PersistedState(
 )
 
 
-@pytest.mark.parametrize("standing", [NOTHING, FULL])
-def test_it_is_read_back(standing: PersistedState) -> None:
-    assert persisted_state_from_json(persisted_state_json(standing)) == standing
+@pytest.mark.parametrize("state", [PersistedState(), FULL])
+def test_the_state_is_read_back(state: PersistedState) -> None:
+    assert PersistedState.model_validate_json(state.model_dump_json(exclude_defaults=True)) == state
 
 
-def test_nothing_is_kept_as_nothing() -> None:
-    assert persisted_state_json(NOTHING) == "{}"
-
-
-def test_anything_else_is_refused() -> None:
+def test_another_type_is_refused() -> None:
     with pytest.raises(ValidationError):
-        persisted_state_from_json('{"pending_prompts": 3}')
+        PersistedState.model_validate_json('{"pending_prompts": 3}')
 
 
 def test_saved_accounts_are_read_back() -> None:

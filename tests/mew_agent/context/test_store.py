@@ -15,7 +15,7 @@ from mew_protocol.context_report import LastCompaction, LastReported
 from mew_protocol.envelope import Envelope
 
 from mew_agent.context.history import History, Item, Summary
-from mew_agent.context.persisted_state import NOTHING, PersistedState, SavedContext
+from mew_agent.context.persisted_state import PersistedState, SavedContext
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import Reminder
 from mew_agent.context.sqlite_schema import StoreLimits
@@ -85,7 +85,7 @@ async def test_a_stored_session_is_loaded_unchanged(store: Store) -> None:
         "",
         id="a",
         at="t",
-        tool_calls=[ToolCall("c", "read", '{"path": "é"}'), ToolCall("d", "read", "{}")],
+        tool_calls=(ToolCall("c", "read", '{"path": "é"}'), ToolCall("d", "read", "{}")),
         known_tokens=17,
         thinking=True,
     )
@@ -117,7 +117,7 @@ async def test_an_evicted_item_leaves_the_session_and_can_be_recalled(store: Sto
 
 async def test_a_note_replaces_its_item_and_the_original_can_be_recalled(store: Store) -> None:
     history = History()
-    history.append("assistant", "", id="a", at="t", tool_calls=[ToolCall("c", "read", "{}")])
+    history.append("assistant", "", id="a", at="t", tool_calls=(ToolCall("c", "read", "{}"),))
     original = history.append("tool", "a long text", id="r", at="t", tool_call_id="c")
     await store.keep(Session(), added=history.items)
     stubs = history.stub([1])
@@ -402,7 +402,7 @@ async def test_a_session_of_an_earlier_version_has_no_persisted_state(tmp_path: 
     store = SqliteStore(path)
     loaded = await store.load()
     assert loaded is not None
-    assert loaded.persisted == NOTHING
+    assert loaded.persisted == PersistedState()
     await store.aclose()
 
 

@@ -292,7 +292,7 @@ async def test_a_new_reminder_makes_prices_projected(talking: Talking, text: Cal
 def test_repeated_ids_of_tool_calls_are_replaced() -> None:
     history = History()
     call = ToolCall("0", "look", "{}")
-    history.append("assistant", "", id="a", at="t", tool_calls=[call])
+    history.append("assistant", "", id="a", at="t", tool_calls=(call,))
     reply = with_unique_call_ids(ModelReply("", (call, ToolCall("1", "look", "{}")), "tool_calls", None, "m"), history)
     assert reply.tool_calls[0].id.startswith("call_")
     assert reply.tool_calls[1].id == "1"

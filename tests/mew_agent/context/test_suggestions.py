@@ -2,9 +2,9 @@
 
 from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, TACHIKOMA, Policy
+from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
-from mew_agent.conversation.suggestions import SavingSuggestions
 
 
 def filled(messages: int, role: str = "user", *, policy: Policy = TACHIKOMA, limit: int = 10_000) -> Tracker:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mew_agent.context.message_counts import CountedConversation
 from mew_agent.context.policy import MEW, TACHIKOMA, Policy
+from mew_agent.context.suggestions import CountedConversation
 
 ROLES = {"S": "system", "U": "user", "A": "assistant", "T": "tool"}
 

@@ -1,0 +1,91 @@
+"""[pure] What a policy suggests in order to save tokens, from message sizes by role."""
+
+from dataclasses import dataclass, field
+
+from mew_agent.context.measures import measure_of
+from mew_agent.context.policy import Policy, Suggestion
+from mew_agent.context.policy.rules import SuggestRule
+from mew_agent.context.tracker import Tracker
+from mew_agent.model.interface import Role
+
+
+@dataclass
+class CountedConversation:
+    """The message sizes of a context. Adding costs the same however many there are."""
+
+    policy: Policy
+    limit_tokens: int
+
+    _rules: tuple[SuggestRule, ...] = field(init=False)
+    _sizes: dict[Role | None, list[int]] = field(default_factory=dict)
+    _sums: dict[Role | None, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._rules = tuple(rule for rule in self.policy.rules if isinstance(rule, SuggestRule))
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether the policy suggests anything; otherwise messages need not be counted."""
+        return bool(self._rules)
+
+    def add(self, tokens: int, role: Role | None = None) -> None:
+        """Count a message."""
+        if self._rules:
+            self._sizes.setdefault(role, []).append(tokens)
+            self._sums[role] = self._sums.get(role, 0) + tokens
+
+    def clear(self) -> None:
+        """Forget all messages."""
+        self._sizes, self._sums = {}, {}
+
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """The savings that the policy suggests now."""
+        return tuple(found for rule in self._rules if (found := self._suggestion(rule)) is not None)
+
+    def _suggestion(self, rule: SuggestRule) -> Suggestion | None:
+        if rule.more_than_messages is not None and rule.keep_newest is not None:
+            sizes = self._sizes.get(rule.role, [])
+            old = len(sizes) - rule.keep_newest
+            if len(sizes) <= rule.more_than_messages or old <= 0:
+                return None
+            text = f"remove the {old} oldest {rule.role} messages"
+            return Suggestion(f"remove_{rule.role}", text, self._sums[rule.role] - sum(sizes[old:]), rule.impact)
+        if rule.more_than is None or rule.saves is None:
+            return None
+        tokens = self._sums.get(rule.role, 0)
+        if tokens <= rule.more_than.floor_of(self.limit_tokens):
+            return None
+        text = f"summarise the {rule.role} messages"
+        return Suggestion(f"summarise_{rule.role}", text, rule.saves.floor_of(tokens), rule.impact)
+
+
+class SavingSuggestions:
+    """The suggestions for one agent's history. The cost of a refresh does not grow with the history."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+        self._counted = CountedConversation(tracker.policy, 1)
+        self._revision = -1
+        self._last_seq = -1
+
+    def refresh(self) -> tuple[Suggestion, ...]:
+        """Count what entered or left since the last time. Returns what is suggested now."""
+        if not self._counted.is_counting:
+            return ()
+        self._count_new_items()
+        self._counted.limit_tokens = self._tracker.limit_tokens or self._tracker.window.max_tokens
+        return self._counted.suggestions()
+
+    def _count_new_items(self) -> None:
+        history, ledger = self._tracker.history, self._tracker.ledger
+        if history.revision != self._revision:  # something left: the sums start over
+            self._counted.clear()
+            self._revision, self._last_seq = history.revision, -1
+        if history.last_seq <= self._last_seq:
+            return
+        prices = ledger.item_prices() if self._last_seq < 0 else {}
+        for item in history.items_after(self._last_seq):
+            tokens = prices.get(item.seq)
+            role = None if item.notice else item.role  # the policy's own prompts are not a participant's messages
+            self._counted.add(measure_of(item).project(ledger.calibration) if tokens is None else tokens, role)
+        self._last_seq = history.last_seq
