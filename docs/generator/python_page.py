@@ -27,7 +27,8 @@ HEADINGS = {
 }
 """Modules or packages of each heading; the longest that fits a name counts."""
 
-OPTIONS = {"Participant": "{inherited_members: true}", "AgentConfig": "{members: false}"}
+_WITH_INHERITED = ("Participant", "ContextReported", "PeerLevelChanged")
+OPTIONS = {**dict.fromkeys(_WITH_INHERITED, "{inherited_members: true}"), "AgentConfig": "{members: false}"}
 
 
 def python_page() -> str:

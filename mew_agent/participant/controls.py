@@ -91,12 +91,7 @@ class Control(Subscriber):
     """Answers `participant/*` for one participant."""
 
     def __init__(
-        self,
-        messenger: Messenger,
-        events: EventReader,
-        *,
-        hooks: Hooks,
-        conversation: Controllable | None = None,
+        self, messenger: Messenger, events: EventReader, *, hooks: Hooks, conversation: Controllable | None = None
     ) -> None:
         """`events` reports changes of the participant's own level."""
         self._messenger = messenger
@@ -126,7 +121,7 @@ class Control(Subscriber):
         except PayloadError as error:
             logger.warning("ignored a control from '%s': %s", envelope.sender, error)
             if envelope.kind == kinds.PARTICIPANT_COMPACT:
-                await self._done(envelope, _skipped(str(error)))
+                await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, _skipped(str(error)))
             else:
                 await self.announce(f"refused:{error.field}: {error.problem}", (envelope.id,), to=(envelope.sender,))
         except GatewayError as error:
@@ -137,20 +132,27 @@ class Control(Subscriber):
             case Pause():
                 await self._pause(envelope, request)
             case Resume():
-                await self._resume(envelope)
+                self._messenger.resume()
+                await self.announce("active", (envelope.id,))
             case RequestStatus():
-                await self._request_status(envelope, request)
+                await self._answer(envelope, kinds.PARTICIPANT_STATUS, narrowed(self.status(), request.fields))
             case Compact():
                 await self._compact(envelope, request)
             case Forget():
-                await self._forget(envelope, request)
+                await self.announce("compacting", (envelope.id,))
+                await self.conversation.forget(request)
+                await self.announce("compacted", (envelope.id,))
             case Clear():
-                await self._clear(envelope, "cleared", request.reason)
+                await self.conversation.clear()
+                await self.announce(_with_reason("cleared", request.reason), (envelope.id,))
             case Restart():
                 await self._hooks.close_streams("restart")
-                await self._clear(envelope, "restarted")
+                await self.conversation.clear()
+                await self.announce("restarted", (envelope.id,))
             case Shutdown():
-                await self._shutdown(envelope, request)
+                await self.announce(_with_reason("shutting_down", request.reason), (envelope.id,))
+                await self._hooks.close_streams("shutdown")
+                await self._messenger.session.client.aclose()
             case _:
                 assert_never(request)
 
@@ -197,16 +199,9 @@ class Control(Subscriber):
             await self.announce("active", (envelope.id,))
             await self._answer(envelope, kinds.PARTICIPANT_RESUME, Resume(reason="timeout"))
 
-    async def _resume(self, envelope: Envelope) -> None:
-        self._messenger.resume()
-        await self.announce("active", (envelope.id,))
-
-    async def _request_status(self, envelope: Envelope, request: RequestStatus) -> None:
-        await self._answer(envelope, kinds.PARTICIPANT_STATUS, narrowed(self.status(), request.fields))
-
     async def _compact(self, envelope: Envelope, request: Compact) -> None:
         if self.conversation.is_compacting:
-            await self._done(envelope, _skipped("compaction_in_progress"))
+            await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, _skipped("compaction_in_progress"))
             return
         await self.announce("compacting", (envelope.id,))
         try:
@@ -214,33 +209,16 @@ class Control(Subscriber):
         except Exception as error:  # the sender waits for an answer, whatever failed
             logger.exception("compaction for '%s' failed", envelope.sender)
             done = _skipped(f"{type(error).__name__}: {error}")
-        await self._done(envelope, done)
+        await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, done)
         if done.skipped and done.reason not in NOTHING_TO_DO:
             await self.announce(f"compaction_failed:{done.reason}", (envelope.id,))
         elif not self.conversation.is_compacting:  # otherwise the running compaction sends its own status
             await self.announce("compacted", (envelope.id,))
 
-    async def _done(self, envelope: Envelope, done: CompactDone) -> None:
-        await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, done)
-
     async def _answer(self, envelope: Envelope, kind: str, payload: BaseModel | dict[str, Any]) -> None:
         """Answer the sender of a control, if our capabilities allow it."""
         with suppress(NotPermitted):
             await self._messenger.send(kind, payload, to=(envelope.sender,), correlation_id=(envelope.id,))
-
-    async def _forget(self, envelope: Envelope, request: Forget) -> None:
-        await self.announce("compacting", (envelope.id,))
-        await self.conversation.forget(request)
-        await self.announce("compacted", (envelope.id,))
-
-    async def _clear(self, envelope: Envelope, word: str, reason: str | None = None) -> None:
-        await self.conversation.clear()
-        await self.announce(_with_reason(word, reason), (envelope.id,))
-
-    async def _shutdown(self, envelope: Envelope, request: Shutdown) -> None:
-        await self.announce(_with_reason("shutting_down", request.reason), (envelope.id,))
-        await self._hooks.close_streams("shutdown")
-        await self._messenger.session.client.aclose()
 
 
 def _with_reason(word: str, reason: str | None) -> str:

@@ -86,9 +86,7 @@ class PeerLeft(SpaceEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class ContextReported(SpaceEvent):
-    """A peer reported how full its context window is; `before` is its report before this one."""
-
+class _Report(SpaceEvent):
     peer: Peer
     before: PeerContext
 
@@ -98,17 +96,16 @@ class ContextReported(SpaceEvent):
         return self.peer.context
 
 
-@dataclass(frozen=True, slots=True)
-class PeerLevelChanged(SpaceEvent):
+class ContextReported(_Report):
+    """A peer reported how full its context window is; `before` is its report before this one."""
+
+    __slots__ = ()
+
+
+class PeerLevelChanged(_Report):
     """A report has another level than `before`. For our own reports, `peer.id` is our id."""
 
-    peer: Peer
-    before: PeerContext
-
-    @property
-    def context(self) -> PeerContext:
-        """The report with the new level."""
-        return self.peer.context
+    __slots__ = ()
 
     @property
     def is_low(self) -> bool:

@@ -64,7 +64,7 @@ class PendingProposal(PendingRequest):
 
     def receive(self, envelope: Envelope) -> str | None:
         """See `PendingRequest.receive`. The answer may refer to the fulfilling request, so its id is followed."""
-        if envelope.kind == kinds.MCP_REQUEST and self._is_fulfilment(envelope):
+        if envelope.kind == kinds.MCP_REQUEST and self._may_decide(envelope) and fulfils(envelope, self.sent):
             self.is_fulfilled = True
             self.decided.set()
             return envelope.id
@@ -77,9 +77,6 @@ class PendingProposal(PendingRequest):
     def _complete(self, reply: Envelope | None = None, failure: PeerError | None = None) -> None:
         super()._complete(reply, failure)
         self.decided.set()
-
-    def _is_fulfilment(self, request: Envelope) -> bool:
-        return self._may_decide(request) and fulfils(request, self.sent)
 
     def _may_decide(self, envelope: Envelope) -> bool:
         is_named = self._fulfillers is None or envelope.sender in self._fulfillers
@@ -181,17 +178,11 @@ class McpClient:
     # -- internal ----------------------------------------------------------------------------------------
 
     async def _send_request(
-        self,
-        peer: str,
-        method: str,
-        params: Mapping[str, Any] | None,
-        limits: Timeouts,
-        headers: dict[str, Any],
+        self, peer: str, method: str, params: Mapping[str, Any] | None, limits: Timeouts, headers: dict[str, Any]
     ) -> Any:
         payload = {"jsonrpc": "2.0", "id": next(self._numbers), **_payload(method, params)}
-        request = PendingRequest(
-            self._messenger.draft(kinds.MCP_REQUEST, payload, to=(peer,), **headers), peer, kinds.MCP_RESPONSE
-        )
+        sent = self._messenger.draft(kinds.MCP_REQUEST, payload, to=(peer,), **headers)
+        request = PendingRequest(sent, peer, kinds.MCP_RESPONSE)
         reason = "no_longer_needed"
         async with self._messenger.sent_request(request):
             try:

@@ -20,14 +20,7 @@ from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.mcp_client import CANCELLED
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import PeerChanges
-from mew_agent.tools.catalog import (
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    UNAVAILABLE,
-    LocalOffers,
-    Offers,
-    RequestFailed,
-)
+from mew_agent.tools.catalog import INTERNAL_ERROR, INVALID_REQUEST, UNAVAILABLE, LocalOffers, Offers, RequestFailed
 from mew_agent.tools.results import well_formed
 
 logger = logging.getLogger(__name__)

@@ -118,10 +118,6 @@ class Messenger:
         client = self.session.client
         await (client.send if confirm else client.send_unconfirmed)(envelope, wait_seconds=wait_seconds)
 
-    async def send_frame(self, frame: bytes | str, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
-        """Send a stream frame; see `Participant.send_frame`."""
-        await self.session.client.send_unconfirmed(frame, wait_seconds=wait_seconds)
-
     async def ask(
         self, kind: str, payload: BaseModel | Mapping[str, Any] | None, *, to: str, answer: str, timeout_seconds: float
     ) -> Envelope:

@@ -96,12 +96,8 @@ class Participant:
         self.mcp_server = McpServer(self.messenger, offers or own)
         self.discovery = Discovery(self.messenger, self.mcp, is_on=discover)
         self.answers = AgentAnswers(self.messenger)
-        self.dispatcher = Dispatcher(
-            self.messenger,
-            (self.control, self.mcp_server, self.discovery, self.answers),
-            hooks=self,
-            events=self.events,
-        )
+        parts = (self.control, self.mcp_server, self.discovery, self.answers)
+        self.dispatcher = Dispatcher(self.messenger, parts, hooks=self, events=self.events)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
@@ -113,11 +109,8 @@ class Participant:
         values = os.environ if environ is None else environ
         missing = [name for name in ENVIRONMENT if not values.get(name)]
         if missing:
-            raise ConfigError(
-                "environment",
-                f"{', '.join(missing)} not set",
-                "`mew up` sets them for its programs, `mew run COMMAND` for yours",
-            )
+            expected = "`mew up` sets them for its programs, `mew run COMMAND` for yours"
+            raise ConfigError("environment", f"{', '.join(missing)} not set", expected)
         gateway, space, name, token = (values[variable] for variable in ENVIRONMENT)
         return cls(gateway, space=space, id=name, token=token)
 
@@ -326,7 +319,7 @@ class Participant:
 
     async def send_frame(self, frame: bytes | str, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
         """Send a stream frame made by `mew_protocol.codec.encode_frame`. Raises `NotConnected` after `wait_seconds`."""
-        await self.messenger.send_frame(frame, wait_seconds=wait_seconds)
+        await self.session.client.send_unconfirmed(frame, wait_seconds=wait_seconds)
 
     async def chat(
         self, text: str, *, to: tuple[str, ...] | list[str] | str = (), correlation_id: tuple[str, ...] = ()

@@ -4,13 +4,14 @@ Reads welcomes, presences and statuses, and stores what discovery found out. Sen
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import Basis, ContextReport
 from mew_protocol.envelope import Draft, Envelope
-from mew_protocol.kinds import PARTICIPANT_STATUS, SYSTEM_PRESENCE, SYSTEM_WELCOME
 from mew_protocol.payloads.participant import Status, is_whole_status
 from mew_protocol.payloads.system import Presence, Welcome
 from pydantic import ValidationError
@@ -36,14 +37,8 @@ class PeerContext:
     @staticmethod
     def from_status(status: Status, at: str) -> "PeerContext":
         """Read a status that was sent at the time `at`."""
-        return PeerContext(
-            tokens=status.tokens,
-            max_tokens=status.max_tokens,
-            messages=status.messages_in_context,
-            status=status.status or "",
-            report=status.context,
-            at=at,
-        )
+        count, word = status.messages_in_context, status.status or ""
+        return PeerContext(status.tokens, status.max_tokens, count, word, status.context, at)
 
     @property
     def basis(self) -> Basis | None:
@@ -112,15 +107,13 @@ class PeerChanges:
     """That peer's context before the report."""
 
 
-NO_CHANGES = PeerChanges()
-
 REMEMBERED_CONTEXTS = 10_000
 """How many participants' last contexts are kept, those of absent ones included."""
 
 
-@dataclass
-class Peers:
-    """Everyone else in the space, by id. Read it like a dictionary.
+@dataclass(eq=False)
+class Peers(Mapping[str, Peer]):
+    """Everyone else in the space, by id.
 
     A peer that returns has its last context again, as on the gateway's board: it sends no status only because its
     connection was lost.
@@ -133,18 +126,11 @@ class Peers:
     def __getitem__(self, participant: str) -> Peer:
         return self._by_id[participant]
 
-    def __contains__(self, participant: object) -> bool:
-        return participant in self._by_id
-
     def __len__(self) -> int:
         return len(self._by_id)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_id)
-
-    def get(self, participant: str) -> Peer | None:
-        """The peer, or None."""
-        return self._by_id.get(participant)
 
     def snapshot(self) -> dict[str, Peer]:
         """A copy of everyone known now, by id."""
@@ -157,19 +143,15 @@ class Peers:
 
     def receive(self, envelope: Envelope) -> PeerChanges:
         """Read an envelope and return what it changed. An unreadable one changes nothing."""
-        try:
+        with suppress(ValidationError):
             match envelope.kind:
-                case kind if kind in (SYSTEM_WELCOME, SYSTEM_PRESENCE) and not envelope.is_for(self.me):
-                    return NO_CHANGES
-                case kind if kind == SYSTEM_WELCOME:
+                case kinds.SYSTEM_WELCOME if envelope.is_for(self.me):
                     return self._receive_welcome(Welcome.model_validate(envelope.body))
-                case kind if kind == SYSTEM_PRESENCE:
+                case kinds.SYSTEM_PRESENCE if envelope.is_for(self.me):
                     return self._receive_presence(Presence.model_validate(envelope.body))
-                case kind if kind == PARTICIPANT_STATUS and envelope.sender != self.me and is_whole_status(envelope):
+                case kinds.PARTICIPANT_STATUS if envelope.sender != self.me and is_whole_status(envelope):
                     return self._receive_status(envelope.sender, Status.model_validate(envelope.body), envelope.ts)
-        except ValidationError:
-            return NO_CHANGES
-        return NO_CHANGES
+        return PeerChanges()
 
     def _receive_welcome(self, welcome: Welcome) -> PeerChanges:
         known = self._by_id
@@ -193,16 +175,15 @@ class Peers:
         member = presence.participant
         known = self._by_id.get(member.id)
         if member.id == self.me:
-            return NO_CHANGES
+            return PeerChanges()
         if presence.event == "join":
-            peer = self._by_id[member.id] = replace(
-                known or self._returned(member.id), capabilities=member.capabilities
-            )
+            peer = replace(known or self._returned(member.id), capabilities=member.capabilities)
+            self._by_id[member.id] = peer
             return PeerChanges(joined=(peer,)) if known is None else PeerChanges(rejoined=(peer,))
         if presence.event == "leave" and known is not None:
             del self._by_id[member.id]
             return PeerChanges(left=(known,))
-        return NO_CHANGES
+        return PeerChanges()
 
     def _receive_status(self, participant: str, status: Status, at: str) -> PeerChanges:
         known = self._by_id.get(participant) or self._returned(participant)

@@ -124,15 +124,16 @@ class PendingRequests:
         if envelope.sender == self._me and envelope.id in self._by_id:
             self._by_id[envelope.id].is_echoed = True
         for name in envelope.correlation_ids:
-            request = self._by_id.get(name)
-            followed = request.receive(envelope) if request is not None else None
-            if request is not None and followed is not None:
+            waiting = self._by_id.get(name)
+            if waiting is not None and (followed := waiting.receive(envelope)) is not None:
                 # A peer chooses the id: it must not redirect the answers to another request of ours.
-                self._by_id.setdefault(followed, request)
+                self._by_id.setdefault(followed, waiting)
         # A welcome after a lost connection lists who is back already; the others get some time, see `fail_absent`.
         if envelope.kind == kinds.SYSTEM_PRESENCE:
-            for peer in changes.left:
-                self._fail_all_to(peer.id)
+            gone = {peer.id for peer in changes.left}
+            for request in self._open():
+                if request.peer in gone:
+                    request.fail(PeerAbsent(request.peer, had_been_asked=True))
 
     def connected(self) -> None:
         """Fail what was sent on an earlier connection and not relayed by the gateway: it may be lost."""
@@ -149,11 +150,6 @@ class PendingRequests:
     def to_peers(self) -> tuple[PendingRequest, ...]:
         """The open requests that a peer, not the gateway, has to answer."""
         return tuple(one for one in self._open() if one.peer not in (GATEWAY, STREAM_GATEWAY))
-
-    def _fail_all_to(self, peer: str) -> None:
-        for request in self._open():
-            if request.peer == peer:
-                request.fail(PeerAbsent(peer, had_been_asked=True))
 
     def _open(self) -> tuple[PendingRequest, ...]:
         return tuple(dict.fromkeys(self._by_id.values()))

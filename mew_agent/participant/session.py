@@ -99,9 +99,7 @@ class SpaceSession:
         assert self._tasks is not None
         self._tasks.start_soon(self._run_logging_failures, function, args)
 
-    async def _run_logging_failures(
-        self, function: Callable[..., Coroutine[Any, Any, None]], args: tuple[Any, ...]
-    ) -> None:
+    async def _run_logging_failures(self, function: Callable[..., Coroutine[Any, Any, None]], args: Any) -> None:
         try:
             await function(*args)
         except MewAgentError as error:

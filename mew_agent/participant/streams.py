@@ -94,6 +94,7 @@ class ReasoningStream:
 
     async def _send_frame(self, stream_id: str, text: str) -> None:
         try:
-            await self._messenger.send_frame(encode_frame(stream_id, text), wait_seconds=FRAME_TIMEOUT_SECONDS)
+            send = self._messenger.session.client.send_unconfirmed
+            await send(encode_frame(stream_id, text), wait_seconds=FRAME_TIMEOUT_SECONDS)
         except GatewayError:
             self._closed = True

@@ -127,7 +127,8 @@ class AnswerBuilder:
         events = self._reason_line(text.strip()) if is_new else []
         if self._placement == "events":
             return [*events, ToolCalled(name, arguments)]
-        return [*events, *self._reason_line(_call_line(name, arguments))]
+        shown = arguments if len(arguments) <= _LONGEST_ARGUMENTS else f"{arguments[:_LONGEST_ARGUMENTS]}..."
+        return [*events, *self._reason_line(f"→ {name} {shown}".rstrip())]
 
     def add_notice(self, text: str) -> list[AnswerEvent]:
         """Add a text about the agent's context. In the answer it is a paragraph of its own and splits no word."""
@@ -155,7 +156,8 @@ class AnswerBuilder:
         self.text = text
         events = self._show_notices()
         shown = self._shown
-        if _is_same_text(shown + self._held, text):
+        streamed = shown + self._held
+        if streamed and streamed.strip() == text.strip():
             events += self._release()
         elif shown and shown.strip() and shown.strip().endswith(text.strip()):
             pass  # the call was made twice, and the second text is the answer
@@ -207,9 +209,7 @@ class AnswerBuilder:
     def _show_notices(self) -> list[AnswerEvent]:
         waiting, self._waiting_notices = self._waiting_notices, []
         return [
-            event
-            for text in waiting
-            for event in self._write(f"{_paragraph_break_after(self._content_end)}> {text}\n\n")
+            one for text in waiting for one in self._write(f"{_paragraph_break_after(self._content_end)}> {text}\n\n")
         ]
 
     def _write(self, text: str) -> list[AnswerEvent]:
@@ -227,16 +227,9 @@ class AnswerBuilder:
         return [Thinking(text)]
 
 
-def _is_same_text(shown: str, text: str) -> bool:
-    return shown.strip() == text.strip() and bool(shown)
-
-
 def _length_of_prefix(shown: str, text: str) -> int | None:
     """How much of `text` was shown; None if something else was shown."""
-    for start in (shown, shown.lstrip(), shown.strip()):
-        if text.startswith(start):
-            return len(start)
-    return None
+    return next((len(start) for start in (shown, shown.lstrip(), shown.strip()) if text.startswith(start)), None)
 
 
 def _paragraph_break_after(end: str) -> str:
@@ -244,8 +237,3 @@ def _paragraph_break_after(end: str) -> str:
     if not end or end == "\n\n":
         return ""
     return "\n" if end.endswith("\n") else "\n\n"
-
-
-def _call_line(name: str, arguments: str) -> str:
-    shown = arguments if len(arguments) <= _LONGEST_ARGUMENTS else f"{arguments[:_LONGEST_ARGUMENTS]}..."
-    return f"→ {name} {shown}".rstrip()

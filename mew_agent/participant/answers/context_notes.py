@@ -6,9 +6,11 @@ are left out, never 0, and a figure that the provider did not report is labelled
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from mew_agent.participant.peers import PeerContext
+
+PAUSED_TEXT: Final = "paused; the answer comes after the agent is resumed"
 
 Stage = Literal["begun", "ended", "paused"]
 
@@ -49,9 +51,10 @@ class ContextNotes:
                 return ContextNote("ended", _ended_text(before, context))
             case "compaction_failed" | "compaction_stalled":
                 self.is_compacting = False
-                return ContextNote("ended", f"{word.replace('_', ' ')}: {_line(detail) or 'no reason given'}")
+                why = " ".join(detail.split()) or "no reason given"
+                return ContextNote("ended", f"{word.replace('_', ' ')}: {why}")
             case "paused":
-                return None if before.is_paused else ContextNote("paused", self.paused_text())
+                return None if before.is_paused else ContextNote("paused", PAUSED_TEXT)
             case _:
                 return None
 
@@ -62,38 +65,30 @@ class ContextNotes:
 
     def compacting_text(self) -> str:
         """The notice that a compaction began, with the size of the context if it is known."""
-        size = _size(self._context)
-        return f"compacting {size} ..." if size else "compacting ..."
-
-    @staticmethod
-    def paused_text() -> str:
-        """The notice that the agent is paused."""
-        return "paused; the answer comes after the agent is resumed"
+        context = self._context
+        size = "" if context.tokens is None else f" {context.tokens:,} tokens{_label(context)}"
+        return f"compacting{size} ..."
 
 
 class CallUsage:
     """The usage of the newest main call since an agent began to work on an answer."""
 
     def __init__(self, before: PeerContext) -> None:
-        self._call_before = _call_id(before)
-        self._usage: dict[str, Any] | None = None
+        self.begin(before)
 
     def begin(self, context: PeerContext) -> None:
         """Begin now; the call in `context` was made for something else."""
-        self._call_before, self._usage = _call_id(context), None
+        self._call_before = context.report.call_id if context.report else None
+        self.usage: dict[str, Any] | None = None
+        """OpenAI's `usage`; None if the provider did not report it."""
 
     def update(self, context: PeerContext) -> None:
         """Read a status of the agent."""
         report = context.report
         if report is None or report.reason == "usage_unavailable":
-            self._usage = None
+            self.usage = None
         elif report.call_id is not None and report.call_id != self._call_before and report.basis == "reported":
-            self._usage = openai_usage(context)
-
-    @property
-    def usage(self) -> dict[str, Any] | None:
-        """OpenAI's `usage`; None if the provider did not report it."""
-        return self._usage
+            self.usage = openai_usage(context)
 
 
 def openai_usage(context: PeerContext) -> dict[str, Any] | None:
@@ -130,10 +125,6 @@ def context_key(
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _call_id(context: PeerContext) -> str | None:
-    return context.report.call_id if context.report else None
-
-
 def _ended_text(before: PeerContext, after: PeerContext) -> str:
     """What a compaction freed, and the size after it."""
     last = after.report.last_compaction if after.report else None
@@ -154,15 +145,6 @@ def _now(context: PeerContext) -> str:
     return f"; now {context.tokens:,}{window}{_label(context)}"
 
 
-def _size(context: PeerContext) -> str:
-    """The size, with its basis unless the provider reported it; empty if it is unknown."""
-    return "" if context.tokens is None else f"{context.tokens:,} tokens{_label(context)}"
-
-
 def _label(context: PeerContext) -> str:
     """How the size is known; empty if the provider reported it."""
     return {"reported": "", None: " (unlabelled)"}.get(context.basis, f" ({context.basis})")
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

@@ -52,7 +52,9 @@ class Exchange:
             changed = self._changed
             remaining = self.deadline - anyio.current_time()
             if remaining <= 0:
-                self.fail(self._inactivity(), needs_cancel=True)
+                why = " (it is paused)" if self.context.is_paused else ""
+                problem = f"'{self.agent}' showed no activity for {self.inactivity_seconds:g} seconds{why}"
+                self.fail(NoAnswer(self.agent, "agent_silent", problem), needs_cancel=True)
                 continue
             with anyio.move_on_after(remaining):
                 await changed.wait()
@@ -92,8 +94,3 @@ class Exchange:
     def extend_deadline(self) -> None:
         """Restart the inactivity timeout: the agent shows activity."""
         self.deadline = anyio.current_time() + self.inactivity_seconds
-
-    def _inactivity(self) -> NoAnswer:
-        why = " (it is paused)" if self.context.is_paused else ""
-        seconds = f"{self.inactivity_seconds:g} seconds"
-        return NoAnswer(self.agent, "agent_silent", f"'{self.agent}' showed no activity for {seconds}{why}")

@@ -14,7 +14,7 @@ from mew_protocol.payloads.participant import is_whole_status
 
 from mew_agent.errors import NoAnswer
 from mew_agent.participant.answers.builder import AnswerBuilder, AnswerEvent
-from mew_agent.participant.answers.context_notes import ContextNote, ContextNotes
+from mew_agent.participant.answers.context_notes import PAUSED_TEXT, ContextNote, ContextNotes
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.peers import PeerContext, Peers
 from mew_agent.participant.requests import is_from_gateway
@@ -53,7 +53,7 @@ class AnswerRouter:
         elif missed is not None and missed.stage == "ended":
             exchange.add(exchange.answer.add_notice(f"meanwhile: {missed.text}"))
         if notes.is_paused:
-            exchange.add(exchange.answer.add_notice(notes.paused_text()))
+            exchange.add(exchange.answer.add_notice(PAUSED_TEXT))
 
     def abandon(self, exchange: Exchange) -> None:
         """Remember a question whose sender stopped waiting before the agent began; see `receive`."""

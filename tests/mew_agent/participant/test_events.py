@@ -20,7 +20,7 @@ from mew_agent.participant.events import (
 )
 from mew_agent.participant.listeners import Listeners
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.peers import NO_CHANGES, Peer, PeerChanges, PeerContext
+from mew_agent.participant.peers import Peer, PeerChanges, PeerContext
 
 
 def peer(level: str, severity: int | str) -> Peer:
@@ -205,7 +205,7 @@ def test_proposals_close_when_their_proposer_leaves() -> None:
     (made,) = told(PROPOSAL, reader=reader)
     assert isinstance(made, ProposalMade)
     bob = Peer("bob")
-    assert list(reader.events_in(PRESENCE, NO_CHANGES)) == []
+    assert list(reader.events_in(PRESENCE, PeerChanges())) == []
     left = list(reader.events_in(PRESENCE, PeerChanges(left=(bob,))))
     assert left == [PeerLeft(bob), ProposalClosed(made, "left", "bob")]
     assert not made.is_open

@@ -20,7 +20,7 @@ from mew_agent.errors import (
 )
 from mew_agent.participant.mcp_client import PendingProposal, Timeouts
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.peers import NO_CHANGES
+from mew_agent.participant.peers import PeerChanges
 from mew_agent.participant.requests import PendingRequest, PendingRequests
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.peers import SOON, Join, space_of_peers, with_tools
@@ -337,10 +337,10 @@ FORGED = _answer("mcp/response", "eve", "r", result=999)
 def test_only_the_proposed_peer_answers_whatever_the_gateway_relays(attack: tuple[Envelope, ...]) -> None:
     with _proposed() as (proposal, pending):
         for envelope in attack:
-            pending.receive(envelope, NO_CHANGES)
+            pending.receive(envelope, PeerChanges())
         assert proposal.reply is None
-        pending.receive(_request("ada", "tools", name="real"), NO_CHANGES)
-        pending.receive(_answer("mcp/response", "tools", "real", result=5), NO_CHANGES)
+        pending.receive(_request("ada", "tools", name="real"), PeerChanges())
+        pending.receive(_answer("mcp/response", "tools", "real", result=5), PeerChanges())
     reply: Envelope | None = proposal.reply
     assert reply is not None
     assert reply.body["result"] == 5
@@ -349,18 +349,18 @@ def test_only_the_proposed_peer_answers_whatever_the_gateway_relays(attack: tupl
 def test_fulfilment_cannot_redirect_the_answers_to_another_request() -> None:
     request = PendingRequest(Envelope.write("mcp/request", id="mine", ts="t", sender="me"), "tools", "mcp/response")
     with _proposed() as (proposal, pending), pending.tracking(request):
-        pending.receive(_request("eve", "tools", name="mine"), NO_CHANGES)
-        pending.receive(_answer("mcp/response", "tools", "mine", result=1), NO_CHANGES)
+        pending.receive(_request("eve", "tools", name="mine"), PeerChanges())
+        pending.receive(_answer("mcp/response", "tools", "mine", result=1), PeerChanges())
     assert proposal.reply is None
     assert request.reply is not None
 
 
 def test_only_named_fulfillers_decide() -> None:
     with _proposed(("ada",)) as (proposal, pending):
-        pending.receive(_request("eve", "tools"), NO_CHANGES)
-        pending.receive(_answer("mcp/reject", "eve", "p", reason="no"), NO_CHANGES)
+        pending.receive(_request("eve", "tools"), PeerChanges())
+        pending.receive(_answer("mcp/reject", "eve", "p", reason="no"), PeerChanges())
         assert not proposal.decided.is_set()
-        pending.receive(_request("ada", "tools"), NO_CHANGES)
+        pending.receive(_request("ada", "tools"), PeerChanges())
         assert proposal.decided.is_set()
 
 

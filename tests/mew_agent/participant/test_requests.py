@@ -6,7 +6,7 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import AnswerLost, PeerAbsent, PeerTimeout, Refused
-from mew_agent.participant.peers import NO_CHANGES, Peer, PeerChanges
+from mew_agent.participant.peers import Peer, PeerChanges
 from mew_agent.participant.requests import PendingRequest, PendingRequests
 
 
@@ -25,12 +25,12 @@ def requested(peer: str = "bob") -> tuple[PendingRequests, PendingRequest]:
 def test_only_the_first_answer_of_the_peer_counts() -> None:
     requests, request = requested()
     with requests.tracking(request):
-        requests.receive(envelope("mcp/response", "eve", "q"), NO_CHANGES)
-        requests.receive(envelope("chat", "bob", "q"), NO_CHANGES)
+        requests.receive(envelope("mcp/response", "eve", "q"), PeerChanges())
+        requests.receive(envelope("chat", "bob", "q"), PeerChanges())
         assert not request.done.is_set()
         first = envelope("mcp/response", "bob", "other", "q", name="1")
-        requests.receive(first, NO_CHANGES)
-        requests.receive(envelope("mcp/response", "bob", "q", name="2"), NO_CHANGES)
+        requests.receive(first, PeerChanges())
+        requests.receive(envelope("mcp/response", "bob", "q", name="2"), PeerChanges())
     assert request.reply_or_raise(1.0) is first
 
 
@@ -38,9 +38,9 @@ def test_only_the_gateway_refuses_a_request() -> None:
     requests, request = requested()
     refusal = {"error": "capability_violation", "message": "no"}
     with requests.tracking(request):
-        requests.receive(envelope("system/error", "eve", "q", payload=refusal), NO_CHANGES)
+        requests.receive(envelope("system/error", "eve", "q", payload=refusal), PeerChanges())
         assert not request.done.is_set()
-        requests.receive(envelope("system/error", "system:gateway", "q", payload=refusal), NO_CHANGES)
+        requests.receive(envelope("system/error", "system:gateway", "q", payload=refusal), PeerChanges())
     with pytest.raises(Refused, match="capability_violation"):
         request.reply_or_raise(1.0)
 
@@ -67,7 +67,7 @@ def test_unrelayed_requests_are_lost_with_their_connection(is_sent: int, is_echo
     with requests.tracking(request):
         request.is_sent = bool(is_sent)
         if is_echoed:
-            requests.receive(request.sent, NO_CHANGES)
+            requests.receive(request.sent, PeerChanges())
         requests.connected()
     assert isinstance(request.failure, AnswerLost) == bool(is_lost)
 
@@ -95,5 +95,5 @@ def test_closed_request_receives_nothing() -> None:
     requests, request = requested()
     with requests.tracking(request):
         pass
-    requests.receive(envelope("mcp/response", "bob", "q"), NO_CHANGES)
+    requests.receive(envelope("mcp/response", "bob", "q"), PeerChanges())
     assert request.reply is None
