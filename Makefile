@@ -4,7 +4,12 @@ VENV := .venv
 LOWEST := .venv-lowest
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+# Tests wait for processes and sockets much of their time, so that more workers than cores pay.
+WORKERS ?= 4
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# The tests start hundreds of processes; without their bytecode each would compile its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-lowest test-llama dist check lint types coverage schema docs bench clean faults
 
@@ -19,7 +24,7 @@ test-lowest: $(STAMP)
 	$(PYTHON) -m venv $(LOWEST)
 	$(BIN)/python -m tests.lowest > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt -e '.[test]'
-	$(LOWEST)/bin/python -m pytest -n 2 --dist worksteal
+	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal
 
 # The wheel and the source distribution, in dist/.
 dist: $(STAMP)
@@ -48,7 +53,7 @@ types: $(STAMP)
 
 coverage: $(STAMP)
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 2 --dist worksteal
+	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 

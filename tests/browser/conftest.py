@@ -16,7 +16,8 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright, expect
 from websockets.asyncio.client import ClientConnection, connect
 
-PATIENCE_SECONDS = 20.0
+from tests.support.waiting import PATIENCE_SECONDS
+
 expect.set_options(timeout=PATIENCE_SECONDS * 1000)
 
 HOSTILE = "<img src=x onerror=document.title='owned'>"
@@ -162,7 +163,8 @@ def join(gateway: RunningGateway) -> Join:
 
     @asynccontextmanager
     async def joined(participant: str) -> AsyncIterator[Member]:
-        async with connect(gateway.ws_url) as socket:
+        # Members read little: with a bounded queue each would wait ten seconds for the gateway's close frame.
+        async with connect(gateway.ws_url, max_queue=None) as socket:
             frame = join_frame(space="review", participant=participant, token=gateway.token_of(participant))
             await socket.send(json.dumps(frame))
             member = Member(socket)

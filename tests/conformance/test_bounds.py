@@ -16,6 +16,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from tests.conformance.rules import rule
 from tests.support.gateway_client import joined, opened
 from tests.support.raw_socket import frame, messages, raw_socket, shake_hands
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @asynccontextmanager
@@ -138,7 +139,7 @@ async def test_a_slow_consumer_is_disconnected() -> None:
                 await anyio.to_thread.run_sync(shake_hands, connection)
                 connection.sendall(frame(json.dumps(join).encode()))
                 assert (await ada.until("system/presence"))["payload"]["event"] == "join"
-                with anyio.fail_after(30):
+                with anyio.fail_after(PATIENCE_SECONDS):
                     while "bob" in gateway.service.space.members:
                         await ada.chat("x" * 60_000)
                         await ada.until("chat")

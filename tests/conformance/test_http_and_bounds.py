@@ -12,6 +12,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from tests.conformance.conftest import Http
 from tests.conformance.rules import rule
 from tests.support.gateway_client import joined, opened
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @rule("http.health", "http.participants")
@@ -129,7 +130,7 @@ async def events(
     """The first server-sent events that bob is told."""
     headers = {"authorization": f"Bearer {gateway.token_of('bob')}", **({"last-event-id": seen} if seen else {})}
     found: list[dict[str, Any]] = [{}]
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with http.client.stream("GET", f"/spaces/demo/events{query}", headers=headers) as answer:
             async for line in answer.aiter_lines():
                 if line:
@@ -179,7 +180,7 @@ async def gateway_says(gateway: RunningGateway, name: str, text: str) -> None:
 
 async def lines(path: Path, count: int) -> list[dict[str, Any]]:
     """A log's lines, once there are so many."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         while True:
             texts = path.read_text().splitlines() if path.exists() else []
             if len(texts) >= count:
@@ -228,7 +229,7 @@ async def test_logs_have_the_form_of_the_typescript_gateway(gateway: RunningGate
         await bob.until("capability/grant")
     history = state / "logs" / "envelope-history.jsonl"
     decisions = state / "logs" / "capability-decisions.jsonl"
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         while '"event":"capability_grant"' not in (decisions.read_text() if decisions.exists() else ""):
             await anyio.sleep(0.01)
         while '"id":"grant"' not in history.read_text():

@@ -10,6 +10,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 from tests.conformance.conftest import Http
 from tests.conformance.rules import rule
 from tests.support.gateway_client import Client, joined, opened
+from tests.support.waiting import PATIENCE_SECONDS
 
 CALL = {"kind": "mcp/request", "payload": {"method": "tools/call"}}
 
@@ -166,7 +167,7 @@ async def test_a_pause_is_enforced(gateway: RunningGateway) -> None:
         assert await may(coder, "chat", {"text": "again"})
         await ada.say("participant/pause", {"timeout_seconds": 0.01}, to=["coder"])
         await coder.until("participant/pause")
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while True:
                 await coder.chat("until it is over")
                 if (await coder.next())["kind"] == "chat":

@@ -11,6 +11,7 @@ from mew_spaces.gateway.gateway import HostedSpace, RunningGateway, serve_gatewa
 
 from tests.conformance.rules import rule
 from tests.support.gateway_client import Client, opened
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def space(name: str) -> SpaceConfig:
@@ -76,7 +77,7 @@ async def test_output_logs_are_in_the_folder_of_their_space(gateway: RunningGate
             await one.until("chat")
     for name in ("red", "blue"):
         log = tmp_path / name / "logs" / "heard.log"
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while "only" not in log.read_text():
                 await anyio.sleep(0.01)
         said = [json.loads(line)["payload"] for line in log.read_text().splitlines() if '"kind":"chat"' in line]

@@ -10,7 +10,8 @@ import pytest
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from tests.support.gateway_client import PATIENCE_SECONDS, Client, joined, opened
+from tests.support.gateway_client import Client, joined, opened
+from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """
 space: {id: demo}

@@ -21,6 +21,7 @@ from tests.faults import fuzz_inputs
 from tests.faults.fuzz_inputs import FUZZER, TOKEN
 from tests.faults.gateway_process import GatewayProcess
 from tests.support.raw_socket import HANDSHAKE
+from tests.support.waiting import PATIENCE_SECONDS
 
 BATCH = 50
 """How many messages one connection sends in one write."""
@@ -133,7 +134,7 @@ class FuzzRun:
                     tasks.cancel_scope.cancel()
                 seconds = anyio.current_time() - started
                 await witness.chat("the last one")
-                with anyio.fail_after(60):
+                with anyio.fail_after(PATIENCE_SECONDS):
                     while "the last one" not in listener.texts:
                         await anyio.sleep(0.01)
                 rss_after = self.gateway.rss_bytes

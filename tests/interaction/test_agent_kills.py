@@ -26,6 +26,7 @@ from mew_spaces.gateway.gateway import serve_gateway
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and fork")
 
@@ -154,7 +155,7 @@ async def scene(
     ):
         recorder = EnvelopeRecorder(ada)
         await agent.start()
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while "coder" not in ada.peers:
                 await anyio.sleep(0.02)
         await recorder.first("coder", "participant/status")

@@ -18,11 +18,11 @@ from anyio.abc import Process
 from mew_spaces.launch.processes import left_behind
 from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 
+from tests.support.waiting import PATIENCE_SECONDS, until
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 
 MEW = (sys.executable, "-P", "-m", "mew_agent")
-PATIENCE_SECONDS = 120
-"""More than a start may take by its own bounds: only what hangs comes this far."""
 
 SPACE = """
 space: {id: review, name: Review room}
@@ -83,12 +83,6 @@ class Folder:
 def environment() -> dict[str, str]:
     """Ours, without anything that would speak for the space under test."""
     return {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(PATIENCE_SECONDS):
-        while not condition():
-            await anyio.sleep(0.01)
 
 
 async def ended(process: Process) -> int:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,12 @@ import pytest
 import mew_agent.participant.events
 from mew_agent import ChatReceived, ContextReported, Participant
 from mew_agent.rehearsal.tokenizer import count
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
-PATIENCE_SECONDS = 30
 WINDOW_TOKENS = 4096
 
 
@@ -205,9 +205,3 @@ def numbers(tokens: int) -> str:
 def log_of(examples: Examples, name: str) -> str:
     path = examples.folder / "logs" / f"{name}.log"
     return path.read_text(encoding="utf-8") if path.exists() else ""
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """What other processes do is seen by looking again."""
-    while not condition():
-        await anyio.sleep(0.02)

@@ -21,8 +21,7 @@ from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.mew_agent.conftest import EnvelopeRecorder, running_agent
 from tests.support.peers import QUICK
-
-PATIENCE_SECONDS = 20.0
+from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = parse_space("""
 space: {id: demo}

@@ -16,11 +16,11 @@ from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 
 from mew_agent.participant.events import ChatReceived, HistoryGap
 from mew_agent.participant.participant import Participant
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 
 MEW = (sys.executable, "-P", "-m", "mew_agent")
-PATIENCE_SECONDS = 120
 KILLS = 4
 SPACE = """
 space: {id: review}
@@ -94,12 +94,6 @@ class RunningSpace:
 
 def environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(PATIENCE_SECONDS):
-        while not condition():
-            await anyio.sleep(0.01)
 
 
 @pytest.fixture

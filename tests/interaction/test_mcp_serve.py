@@ -17,7 +17,8 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mew_spaces.gateway.auth import read_token
 
-from tests.interaction.test_cli_processes import MEW, PATIENCE_SECONDS, Folder, environment, until
+from tests.interaction.test_cli_processes import MEW, Folder, environment
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 

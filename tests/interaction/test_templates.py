@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 
 MEW = (sys.executable, "-P", "-m", "mew_agent")
-PATIENCE_SECONDS = 120
 
 Mew = Callable[..., str]
 

@@ -22,8 +22,7 @@ from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.support.talk import Talking, made_talks
-
-PATIENCE_SECONDS = 15.0
+from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """
 space: {id: demo, name: Demo}

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-PATIENCE_SECONDS = 25
+from tests.support.waiting import PATIENCE_SECONDS
 
 HEAD = """
 import anyio

@@ -12,6 +12,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.cli.main import run
 from tests.support.gateway_client import Client, Message, joined
+from tests.support.waiting import PATIENCE_SECONDS
 
 REPORT: Message = {
     "basis": "reported",
@@ -56,7 +57,7 @@ async def mew(*arguments: str, output: Output | None = None) -> Outcome:
         with redirect_stdout(kept.out), redirect_stderr(kept.err):
             return run(arguments)
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_SECONDS):
         code = await anyio.to_thread.run_sync(call)
     return Outcome(code, kept.text(kept.out), kept.text(kept.err))
 
@@ -96,6 +97,6 @@ async def status(client: Client, word: str = "active", *, to: Message | None = N
 
 async def board_shows(gateway: RunningGateway, condition: Callable[[dict[str, Any]], bool]) -> None:
     """Wait until the gateway's board, by participant, is as the condition wants it."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         while not condition({entry.id: entry for entry in gateway.board().participants}):
             await anyio.sleep(0.005)

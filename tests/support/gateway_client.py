@@ -10,8 +10,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-PATIENCE_SECONDS = 10
-"""How long a test waits for something that must happen before it fails."""
+from tests.support.waiting import PATIENCE_SECONDS
 
 Message = dict[str, Any]
 

@@ -3,11 +3,14 @@
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from mew_spaces.gateway.gateway import RunningGateway
 
-PATIENCE_SECONDS = 10
+from tests.support.waiting import PATIENCE_SECONDS
+
+CLOSE = 8
+"""Opcode of a close frame."""
 
 HANDSHAKE = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -48,12 +51,15 @@ def frame(data: bytes, *, opcode: int = 1, final: bool = True, mask: bytes | Non
 
 
 def messages(connection: socket.socket) -> Iterator[tuple[int, bytes]]:
-    """The server's frames as (opcode, data), until it closes."""
+    """The server's frames as (opcode, data), until it closes. Answers a close frame, as each client must."""
     buffer = b""
     while True:
         while (parsed := _first(buffer)) is not None:
             opcode, data, buffer = parsed
             yield opcode, data
+            if opcode == CLOSE:
+                with suppress(OSError):
+                    connection.sendall(frame(data[:2], opcode=CLOSE))
         try:
             chunk = connection.recv(1 << 16)
         except ConnectionError:

@@ -22,6 +22,7 @@ from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from mew_agent.rehearsal.tokenizer import count_message
 from mew_agent.tokens.tokenizers import TextCounter
+from tests.support.waiting import PATIENCE_SECONDS
 
 TOOL = ToolSpec("look_up", "Looks something up.", {"type": "object", "properties": {"q": {"type": "string"}}})
 
@@ -124,7 +125,7 @@ def made_talks() -> Talking:
             talk = Talk(server, conversation, tools)
             conversation.events.subscribe(talk.record_status)
             try:
-                with anyio.fail_after(30):
+                with anyio.fail_after(PATIENCE_SECONDS):
                     yield talk
             finally:
                 await model.aclose()

@@ -8,6 +8,7 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.agent.address_filter import MAX_CHARS, AddressFilter, AnswerBroadcasts
 from tests.support.talk import TOOL, Talk, Talking
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def chat(text: str, *, to: tuple[str, ...] = (), correlation_id: tuple[str, ...] = ()) -> Envelope:
@@ -91,7 +92,7 @@ async def test_without_an_answer_of_the_model_the_rules_decide(
 
 async def test_a_slow_classification_times_out(talking: Talking) -> None:
     async with talking(chunk_delay_seconds=60.0) as talk:
-        with anyio.fail_after(15):
+        with anyio.fail_after(PATIENCE_SECONDS):
             assert await address_filter(talk, ask_seconds=1.5).is_for_us(chat("Who is there?"))
         calls = await talk.conversation.state.store.calls()
         assert [(call.role, call.failed) for call in calls] == [("classification", "cancelled")]

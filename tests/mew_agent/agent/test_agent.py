@@ -27,6 +27,7 @@ from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.peers import Peer, PeerContext
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from mew_agent.rehearsal.tokenizer import count_message
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 Staged = Callable[..., Any]
 """`stage(...)` of the conftest."""
@@ -200,10 +201,10 @@ async def test_the_example_in_the_documentation_works(stage: Staged, text: Calla
                 for _ in range(4):
                     await s.ask(text(100))
                 await s.recorder.until(lambda: len(s.reported) == 4)
-                await eventually(lambda: me.peers["coder"].context.tokens == 2060)
+                await until(lambda: me.peers["coder"].context.tokens == 2060)
                 assert me.peers["coder"].context.basis == "reported"
                 tasks.start_soon(s.say, text(100))
-                with anyio.fail_after(15):
+                with anyio.fail_after(PATIENCE_SECONDS):
                     await me.run_forever()
         assert s.agent.conversation.tracker.compactions == 1
         assert freed == [s.agent.conversation.tracker.last_compaction.freed_tokens]
@@ -328,7 +329,7 @@ async def test_after_a_rejoin_the_agent_sends_its_status_and_continues(space: Sp
             task_status.started(gateway)
             await stop.wait()
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with rehearsing() as (server, model), anyio.create_task_group() as gateways:
             stop, end = anyio.Event(), anyio.Event()
             first: RunningGateway = await gateways.start(host, 0, stop)
@@ -342,7 +343,7 @@ async def test_after_a_rejoin_the_agent_sends_its_status_and_continues(space: Sp
                 tokens_then = ada.peers["coder"].context.tokens
                 assert tokens_then is not None
                 stop.set()
-                await eventually(lambda: not agent.is_joined and not ada.is_joined)
+                await until(lambda: not agent.is_joined and not ada.is_joined)
                 second: RunningGateway = await gateways.start(host, first.port, end)
 
                 def on_the_board() -> int | None:
@@ -350,17 +351,11 @@ async def test_after_a_rejoin_the_agent_sends_its_status_and_continues(space: Sp
                     status = statuses["coder"]
                     return status.tokens if status else None
 
-                await eventually(lambda: on_the_board() == tokens_then)
+                await until(lambda: on_the_board() == tokens_then)
                 answer = await ada.ask("chat", {"text": "Two?"}, to="coder", answer="chat", timeout_seconds=10)
                 assert answer.body["text"]
                 tasks.cancel_scope.cancel()
             end.set()
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(15):
-        while not condition():
-            await anyio.wait_all_tasks_blocked()
 
 
 def joined_at(gateway: RunningGateway) -> Participant:
@@ -370,18 +365,18 @@ def joined_at(gateway: RunningGateway) -> Participant:
 async def test_a_superseded_agent_stops_with_the_reason(gateway: RunningGateway) -> None:
     newer = Participant(gateway.ws_url, space="demo", id="coder", token=gateway.token_of("coder"))
     async with rehearsing() as (server, model), Agent(config(gateway, server.base_url), model) as agent, newer:
-        with anyio.fail_after(10), pytest.raises(Superseded):
+        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(Superseded):
             await agent.run()
 
 
 async def test_a_refused_agent_ends_with_the_reason(gateway: RunningGateway, tmp_path: Path, free_port: int) -> None:
     nowhere = f"http://127.0.0.1:{free_port}/v1"
     wrong = config(gateway, nowhere, token="wrong", store=tmp_path / "s" / "x.sqlite")
-    with anyio.fail_after(10), pytest.raises(Unauthorized):
+    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(Unauthorized):
         await run_agent(wrong)
     alone = config(gateway, nowhere).model_copy(update={"gateway": f"ws://127.0.0.1:{free_port}"})
     model = OpenAIModel("rehearsal", nowhere, "key")
-    with anyio.fail_after(10), pytest.raises(NotConnected):
+    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(NotConnected):
         async with Agent(alone, model, first_connect_seconds=0.2):
             pass
 
@@ -395,7 +390,7 @@ async def test_an_agent_runs_until_a_shutdown(gateway: RunningGateway, joined: J
             ended.set()
 
         tasks.start_soon(run)
-        with anyio.fail_after(15):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while "coder" not in ada.peers:
                 await anyio.wait_all_tasks_blocked()
             answer = await ada.ask("chat", {"text": "Hello?"}, to="coder", answer="chat", timeout_seconds=10)
@@ -431,7 +426,7 @@ async def test_a_restart_closes_a_tool_call_without_result(stage: Staged, tmp_pa
 
     async with stage(store=SqliteStore(path), tools=[wait_for_ever]) as s:
         await s.say("call wait_for_ever with {}")
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await begun.wait()
         copy = tmp_path / "copy.sqlite"
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:

@@ -14,8 +14,9 @@ from mew_agent.agent.agent import Agent
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
 from mew_agent.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
-from tests.mew_agent.conftest import PATIENCE_SECONDS, EnvelopeRecorder, Staged, running_agent
+from tests.mew_agent.conftest import EnvelopeRecorder, Staged, running_agent
 from tests.support.peers import QUICK, with_tools
+from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """
 space: {id: demo}
@@ -147,7 +148,7 @@ async def test_a_turn_past_its_time_limit_is_stopped_and_reported() -> None:
         conclusions = s.recorder.sent_by("coder", "reasoning/conclusion")
         assert len(conclusions) == 1
         assert "cancelled" not in conclusions[0].body
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await s.server.wait_until(lambda: s.server.requests[0].is_disconnected)
 
 

@@ -17,6 +17,7 @@ from mew_agent.conversation.options import ConversationOptions
 from mew_agent.model.interface import ModelEvent
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from tests.support.waiting import PATIENCE_SECONDS
 
 Staged = Callable[..., Any]
 """`stage(...)` of the conftest."""
@@ -52,7 +53,7 @@ async def test_mew_reference_warns_and_compacts_at_its_own_marks(
         options = ConversationOptions(system_prompt="You keep records.")
         conversation = Conversation(model, tracker, MemoryStore(), options)
         conversation.events.subscribe(record)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_SECONDS):
             for number in range(len(usage)):
                 await conversation.begin_turn()
 

@@ -17,6 +17,7 @@ from mew_agent.participant.controls import Controllable
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
 from mew_agent.tools.sources import CallContext
+from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """
 space: {id: demo}
@@ -91,7 +92,7 @@ async def scene(
                 return (await tools.run(ToolCall("1", tool, arguments), CONTEXT)).prompt_text
 
             await coder.control.announce()
-            with anyio.fail_after(5):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 while "coder" not in me.peers or me.peers["coder"].context.tokens is None:
                     await anyio.sleep(0.005)
             yield tools, call, coder, made
@@ -141,7 +142,7 @@ async def test_an_unknown_peer_and_a_missing_capability_are_errors() -> None:
 
 async def test_a_peer_that_cannot_answer_is_not_waited_for() -> None:
     async with scene("boss", "mute") as (_, call, *_rest):
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             reported = await call("request_compaction", '{"peer": "mute"}')
         assert reported.startswith("Error: 'mute' reports no context of its own")
 

@@ -20,6 +20,7 @@ from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
 from mew_agent.rehearsal.tokenizer import count_request
 from mew_agent.tokens.projection import features
+from tests.support.waiting import PATIENCE_SECONDS
 
 SYSTEM = "You keep records."
 TEXT = base64.b64encode(random.Random(7).randbytes(2400)).decode()
@@ -48,7 +49,7 @@ async def ask(window_tokens: int, **options: Any) -> tuple[list[str | None], Tra
         conversation = Conversation(model, tracker, MemoryStore(), ConversationOptions(system_prompt=SYSTEM))
         conversation.events.subscribe(record)
         await conversation.begin_turn()
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await conversation.call(ignore, prepare)
         await model.aclose()
     return words, tracker

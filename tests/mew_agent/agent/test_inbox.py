@@ -10,6 +10,7 @@ from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.inbox import MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS, Inbox, is_about
 from mew_agent.context.store import MemoryStore
 from tests.support.talk import Talk, Talking
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def chat(text: Any, *, to: tuple[str, ...] = ("coder",), name: str = "q", sender: str = "ada") -> Envelope:
@@ -70,7 +71,7 @@ async def test_a_chat_cancelled_during_a_pause_is_not_returned(talking: Talking)
         async def give() -> None:
             given.append((await box.next(active.wait)).envelope.id)
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(give)
                 await anyio.wait_all_tasks_blocked()

@@ -22,6 +22,7 @@ from mew_agent.errors import ConfigError
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from tests.support.waiting import PATIENCE_SECONDS
 
 Staged = Callable[..., Any]
 """`stage(...)` of the conftest."""
@@ -51,7 +52,7 @@ class Viewer(Participant):
 
     async def concluded(self) -> None:
         """Wait until a reasoning has ended."""
-        with anyio.fail_after(15):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while not any(frame.get("event") == "conclusion" for frame in self.frames):
                 await self._changed.wait()
 
@@ -322,7 +323,7 @@ async def test_another_model_on_another_server_writes_the_summaries(
         config = configured(gateway, server.base_url, policy_scope="any", api_key="key", summariser=summariser)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run_agent, config)
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 while "coder" not in ada.peers:
                     await anyio.lowlevel.checkpoint()
                 for _ in usage:

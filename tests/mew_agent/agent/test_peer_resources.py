@@ -1,10 +1,9 @@
 """Resources of peers for a model: when they are offered, listed and read, and which errors occur."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
 import pytest
 
 from mew_agent.agent.peer_resources import NothingToRead, ResourceTools, contents_text
@@ -13,14 +12,9 @@ from mew_agent.participant.participant import Participant
 from mew_agent.tools.sources import CallContext
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.peers import Join, space_of_peers
+from tests.support.waiting import until
 
 CONTEXT = CallContext("chat-1")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(5):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 def library(me: Participant) -> Participant:

@@ -1,9 +1,8 @@
 """Tools of peers for a model: which are offered, how they are called, and their results."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import anyio
 import pytest
 
 from mew_agent.agent.peer_tools import PeerTools
@@ -13,14 +12,9 @@ from mew_agent.tools.functions import Tool, Toolbox
 from mew_agent.tools.sources import AgentTools, CallContext, OwnTools
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.peers import Join, space_of_peers, with_tools
+from tests.support.waiting import until
 
 CONTEXT = CallContext("chat-1", "reasoning-1")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(5):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal.server import EmbeddedRehearsal
 from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.waiting import PATIENCE_SECONDS
 
 Joined = Callable[..., Participant]
 
@@ -56,7 +57,7 @@ async def test_an_agent_from_the_environment_answers_with_its_own_tools(
         """Roll one die."""
         return sides
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with joined("ada") as ada, anyio.create_task_group() as tasks:
             tasks.start_soon(agent.take_part)
             while "coder" not in ada.peers:
@@ -76,7 +77,7 @@ async def test_handlers_receive_events_of_the_agents_own_context(
     async def tell(change: LevelChanged) -> None:
         await agent.chat(f"{change.before} -> {change.after}", to="ada")
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with joined("ada") as ada, anyio.create_task_group() as tasks:
             recorder = EnvelopeRecorder(ada)
             tasks.start_soon(agent.take_part)
@@ -90,7 +91,7 @@ async def test_handlers_receive_events_of_the_agents_own_context(
 
 async def test_a_left_or_refused_agent_closes_its_resources(gateway: RunningGateway, tmp_path: Path) -> None:
     refused = Agent.from_config(config(gateway=gateway.ws_url, base_url="rehearsal", store=tmp_path / "s.db"))
-    with anyio.fail_after(10), pytest.raises(Unauthorized):
+    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(Unauthorized):
         await refused.take_part()
     (tmp_path / "s.db").rename(tmp_path / "t.db")  # possible only if the agent closed it
     place = environment(gateway)

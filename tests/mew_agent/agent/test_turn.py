@@ -12,6 +12,7 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.participant.participant import Participant
+from tests.support.waiting import PATIENCE_SECONDS
 
 Staged = Callable[..., Any]
 """`stage(...)` of the conftest."""
@@ -191,7 +192,7 @@ async def test_cancelling_stops_the_call_at_the_server_with_one_conclusion(stage
         assert conclusion.body["cancelled"] is True
         assert conclusion.body["reason"] == "never mind"
         assert conclusion.context == start.id
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await s.server.wait_until(lambda: s.server.requests[0].is_disconnected)
         closed = await s.recorder.first("coder", "stream/close")
         assert closed.body["reason"] == "cancelled"
@@ -235,7 +236,7 @@ async def test_cancelling_between_tools_closes_their_calls(stage: Staged) -> Non
     async with stage(tools=[wait_for_ever, look_up]) as s:
         question = await s.say('call look_up with {"word": "water"}, and call wait_for_ever with {}')
         start = await s.recorder.first("coder", "reasoning/start", about=question)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await begun.wait()
         await s.ada.send("reasoning/cancel", {}, context=start.id)
         conclusion = await s.recorder.first("coder", "reasoning/conclusion", about=question)

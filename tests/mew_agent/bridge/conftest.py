@@ -14,8 +14,8 @@ import uvicorn
 from mew_agent.bridge.settings import BridgeSettings
 from mew_agent.bridge.supervisor import Bridge
 from tests.mew_agent.bridge.workshop import make_server
+from tests.support.waiting import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 20.0
 WORKSHOP = Path(__file__).with_name("workshop.py")
 
 Running = Callable[..., AbstractAsyncContextManager[Bridge]]

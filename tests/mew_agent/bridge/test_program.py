@@ -9,8 +9,7 @@ import pytest
 
 from mew_agent.bridge.program import MAX_LINE_BYTES, ServerFailed, running_program
 from mew_agent.bridge.settings import StdioServer
-
-PATIENCE_SECONDS = 15.0
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def python(body: str, **more: object) -> StdioServer:
@@ -55,7 +54,7 @@ async def test_a_line_without_end_is_an_error() -> None:
         f"import sys\nsys.stdout.write('x' * {MAX_LINE_BYTES + 100_000})\nsys.stdout.flush()\nsys.stdin.read()"
     )
     async with running_program(endless, os.environ) as program:
-        with anyio.fail_after(60), pytest.raises(ServerFailed, match="wrote a line of more than"):
+        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(ServerFailed, match="wrote a line of more than"):
             await anext(program.lines())
 
 
@@ -93,7 +92,7 @@ async def test_a_server_ends_with_all_its_children(behaviour: str) -> None:
         "print(os.getpid(), child.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with running_program(stubborn, os.environ) as program:
             pids = [int(pid) for pid in (await anext(program.lines())).split()]
             assert all(runs(pid) for pid in pids)

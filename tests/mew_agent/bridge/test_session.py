@@ -15,6 +15,7 @@ from mew_agent.bridge.settings import BridgeSettings
 from mew_agent.bridge.supervisor import Bridge
 from mew_agent.tools.catalog import INVALID_PARAMS, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed
 from tests.mew_agent.bridge.conftest import Recorder, call, running, script, settings, workshop, workshop_over_http
+from tests.support.waiting import PATIENCE_SECONDS
 
 BIN = Path(sys.executable).parent
 
@@ -65,7 +66,7 @@ async def test_requests_run_concurrently() -> None:
         assert (await call(bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
         assert answers == []
         await call(bridge, "open_gate")
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while len(answers) < 5:
                 await anyio.lowlevel.checkpoint()
         assert answers == ["through"] * 5
@@ -84,11 +85,11 @@ async def test_cancelling_a_call_stops_it_in_the_server(caplog: pytest.LogCaptur
     async with running(workshop()) as bridge:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call, bridge, "work")
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 while "took the tools out" not in caplog.text:
                     await anyio.sleep(0.01)
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while "put the tools away" not in caplog.text:
                 await anyio.sleep(0.01)
         assert (await call(bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
@@ -99,7 +100,7 @@ async def test_progress_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     params = {"name": "work", "arguments": {}, "_meta": {"progressToken": "mine"}}
     async with running(workshop()) as bridge, anyio.create_task_group() as tasks:
         tasks.start_soon(bridge.request, "tools/call", params)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while "half done" not in caplog.text:
                 await anyio.sleep(0.01)
         tasks.cancel_scope.cancel()

@@ -19,7 +19,6 @@ from mew_agent.errors import Unauthorized
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.catalog import UNAVAILABLE, RequestFailed
 from tests.mew_agent.bridge.conftest import (
-    PATIENCE_SECONDS,
     Recorder,
     call,
     running,
@@ -28,6 +27,7 @@ from tests.mew_agent.bridge.conftest import (
     workshop,
     workshop_over_http,
 )
+from tests.support.waiting import PATIENCE_SECONDS
 
 STARTS = "open(sys.argv[-1], 'a').write('.')\nhello()\n"
 

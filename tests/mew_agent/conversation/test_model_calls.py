@@ -31,6 +31,7 @@ from mew_agent.model.interface import (
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.support.talk import Talk, Talking, ignore
+from tests.support.waiting import PATIENCE_SECONDS
 
 Staged = Callable[..., Any]
 """`stage(...)` of the conftest."""
@@ -53,7 +54,7 @@ async def calling(
     async with serve_rehearsal(RehearsalOptions(**options)) as server:
         model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
         try:
-            with anyio.fail_after(15):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 yield calls_of(model, call_bound_seconds=call_bound_seconds), server
         finally:
             await model.aclose()
@@ -147,7 +148,7 @@ async def test_after_a_failed_call_the_next_one_works() -> None:
 async def test_a_missing_server_raises_its_own_error(free_port: int) -> None:
     model = OpenAIModel("m", f"http://127.0.0.1:{free_port}/v1", max_retries=0)
     try:
-        with anyio.fail_after(10), pytest.raises(ModelUnreachable):
+        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(ModelUnreachable):
             await calls_of(model).main(ignore)
     finally:
         await model.aclose()
@@ -184,7 +185,7 @@ async def test_a_change_waits_for_the_running_call() -> None:
             await anyio.lowlevel.checkpoint()
             order.append("called")
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
             await holds.wait()

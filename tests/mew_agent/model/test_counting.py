@@ -13,6 +13,7 @@ from mew_agent.model.counting import PromptCounter, read_count
 from mew_agent.model.interface import Message, ModelReply, ModelRequest, ToolCall, ToolSpec
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from tests.support.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from tests.mew_agent.model.conftest import RawProvider
@@ -34,7 +35,6 @@ ASK = ModelRequest(
     max_output_tokens=50,
     response_format={"type": "text"},
 )
-WAIT_SECONDS = 10
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ async def model(provider: RawProvider) -> AsyncIterator[OpenAIModel]:
 
 
 async def count(model: OpenAIModel, request: ModelRequest = ASK) -> int | None:
-    with anyio.fail_after(WAIT_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         return await model.count_prompt(request)
 
 

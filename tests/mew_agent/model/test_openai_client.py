@@ -31,6 +31,7 @@ from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.usage import Usage
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.support.sdk_transport import transport
+from tests.support.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from tests.mew_agent.model.conftest import RawProvider
@@ -42,7 +43,6 @@ ASK = ModelRequest(
     (Message("user", "The Elbe is 1094 km long. Hamburg lies at it."), Message("user", "How long is the Elbe?"))
 )
 USAGE = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
-WAIT_SECONDS = 10
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def rehearsal() -> AsyncIterator[RehearsalServer]:
 
 
 async def events_of(model: OpenAIModel, request: ModelRequest = ASK) -> list[ModelEvent]:
-    with anyio.fail_after(WAIT_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with aclosing(model.stream(request)) as events:
             return [event async for event in events]
 
@@ -375,7 +375,7 @@ async def test_a_stream_without_chunks_times_out(provider: RawProvider) -> None:
     error = await error_of(provider.base_url, first_chunk_timeout_seconds=0.5)
     assert isinstance(error, ModelStreamCut)
     assert error.detail == "no data for 0.5 s"
-    with anyio.fail_after(WAIT_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         await provider.client_left.wait()
 
 
@@ -384,7 +384,7 @@ async def test_a_server_that_sends_nothing_is_unreachable(provider: RawProvider)
     error = await error_of(provider.base_url, first_chunk_timeout_seconds=0.5)
     assert isinstance(error, ModelUnreachable)
     assert error.detail == "no answer in 0.5 s"
-    with anyio.fail_after(WAIT_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         await provider.client_left.wait()
 
 
@@ -406,7 +406,7 @@ async def test_silence_between_chunks_ends_the_request(provider: RawProvider, ch
     error = await error_of(provider.base_url, idle_timeout_seconds=0.05)
     assert isinstance(error, ModelStreamCut)
     assert error.chunks == 1
-    with anyio.fail_after(WAIT_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         await provider.client_left.wait()
 
 
@@ -428,7 +428,7 @@ async def test_cancelling_between_chunks_ends_the_request_at_the_server(
     rehearsal: RehearsalServer, connect: Client
 ) -> None:
     rehearsal.change(chunk_delay_seconds=600)
-    with anyio.fail_after(WAIT_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(events_of, connect(rehearsal.base_url))
             await rehearsal.wait_until(lambda: any(request.chunks_sent for request in rehearsal.requests))
@@ -445,7 +445,7 @@ async def test_leaving_after_the_first_delta_ends_the_request(
         provider.events(chunk("y", finish="stop")),
     ]
     model = connect(provider.base_url)
-    with anyio.fail_after(WAIT_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with aclosing(model.stream(ASK)) as events:
             assert await anext(events) == TextDelta("x")
         await provider.client_left.wait()
@@ -457,12 +457,12 @@ async def test_cancelling_the_caller_ends_the_request(
 ) -> None:
     provider.answers = [provider.events(chunk("x"), end="open", then="hang")]
     model = connect(provider.base_url)
-    with anyio.fail_after(WAIT_SECONDS), anyio.CancelScope() as scope:
+    with anyio.fail_after(PATIENCE_SECONDS), anyio.CancelScope() as scope:
         async with aclosing(model.stream(ASK)) as events:
             async for _ in events:
                 scope.cancel()
     assert scope.cancelled_caught
-    with anyio.fail_after(WAIT_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         await provider.client_left.wait()
 
 

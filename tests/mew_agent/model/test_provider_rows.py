@@ -18,13 +18,13 @@ from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
 from mew_agent.model.interface import Message, ModelReply, ModelRequest, Window
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.usage import Usage
+from tests.support.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from tests.mew_agent.model.conftest import Answer, RawProvider
 else:
     Answer = RawProvider = Any
 
-WAIT_SECONDS = 10
 ASK = ModelRequest((Message("user", "How long is the Elbe?"),))
 COUNTS = {"prompt_tokens": 900, "completion_tokens": 100, "total_tokens": 1000}
 ZEROS = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
@@ -326,7 +326,7 @@ def url(provider: RawProvider, row: Row) -> str:
 
 
 async def reply_of(model: OpenAIModel) -> ModelReply:
-    with anyio.fail_after(WAIT_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with aclosing(model.stream(ASK)) as events:
             *_, reply = [event async for event in events]
     assert isinstance(reply, ModelReply)

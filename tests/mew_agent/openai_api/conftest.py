@@ -14,7 +14,8 @@ from openai import AsyncOpenAI
 
 from mew_agent.openai_api.app import create_app, serve_app
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
-from tests.mew_agent.conftest import PATIENCE_SECONDS, Stage, Staged
+from tests.mew_agent.conftest import Stage, Staged
+from tests.support.waiting import PATIENCE_SECONDS
 
 KEY = "the-key"
 

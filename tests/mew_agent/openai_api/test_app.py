@@ -20,8 +20,9 @@ from mew_agent.openai_api.app import create_app, serve_app
 from mew_agent.openai_api.chat_participant import ChatParticipant
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import ScriptedReply, ScriptedToolCall
-from tests.mew_agent.conftest import PATIENCE_SECONDS, EnvelopeRecorder
+from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.mew_agent.openai_api.conftest import KEY, ChatStaged, content, reasoning
+from tests.support.waiting import PATIENCE_SECONDS
 
 Connected = Callable[..., ChatParticipant]
 ASK = "What do the harbour records say about the tide gauge at the northern pier?"

@@ -15,8 +15,9 @@ from mew_agent.openai_api.format import OpenAIApiError
 from mew_agent.participant.answers.builder import Writing
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.participant import Participant
-from tests.mew_agent.conftest import PATIENCE_SECONDS, EnvelopeRecorder, Staged
+from tests.mew_agent.conftest import EnvelopeRecorder, Staged
 from tests.mew_agent.openai_api.conftest import knows
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]
 Connected = Callable[..., ChatParticipant]
@@ -29,12 +30,6 @@ async def answer_of(exchange: Exchange) -> str:
         while (piece := await exchange.next_event()) is not None:
             text += piece.text if isinstance(piece, Writing) else ""
     return text
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(PATIENCE_SECONDS):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 async def test_agents_are_reporting_or_configured_participants(

@@ -28,6 +28,7 @@ from mew_agent.participant.client import (
     Credentials,
     backoff_seconds,
 )
+from tests.support.waiting import PATIENCE_SECONDS
 
 WELCOME = (
     '{"protocol":"mew/v0.4","id":"w","ts":"2026-01-01T00:00:00Z","from":"system:gateway","to":["ada"],'
@@ -52,7 +53,7 @@ class Inbox:
         return [m.kind if isinstance(m, Envelope) else "frame" for m in self.messages]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while not condition():
                 await self._changed.wait()
 
@@ -68,7 +69,7 @@ def chat(text: str, number: int = 1) -> Envelope:
 @asynccontextmanager
 async def running(client: Client, inbox: Inbox) -> AsyncIterator[None]:
     """Run a client while the block runs. It must end after it is closed."""
-    with anyio.fail_after(15):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.run, inbox.receive)
             yield
@@ -104,7 +105,7 @@ async def test_client_joins_then_receives_and_sends(gateway: RunningGateway) -> 
 
 async def test_wrong_token_is_refused_without_a_retry(gateway: RunningGateway) -> None:
     client = Client(address(gateway.ws_url, "wrong"))
-    with anyio.fail_after(5), pytest.raises(Unauthorized, match="refused this token for 'ada'"):
+    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(Unauthorized, match="refused this token for 'ada'"):
         await client.run(Inbox().receive)
     assert client.joins == 0
 
@@ -118,7 +119,7 @@ async def test_refusal_by_close_code_alone_is_not_retried() -> None:
         await connection.close(4401, "unauthorized")
 
     async with foreign_gateway(refuse) as url:
-        with anyio.fail_after(5), pytest.raises(Unauthorized):
+        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(Unauthorized):
             await Client(address(url)).run(Inbox().receive)
     assert connections == 1
 
@@ -132,13 +133,13 @@ async def test_refusal_at_the_upgrade_counts_as_a_refused_token() -> None:
 
     async with serve(handle, "127.0.0.1", 0, process_request=refuse) as server:
         port = server.sockets[0].getsockname()[1]
-        with anyio.fail_after(5), pytest.raises(Unauthorized):
+        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(Unauthorized):
             await Client(address(f"ws://127.0.0.1:{port}")).run(Inbox().receive)
 
 
 async def test_unknown_space_ends_the_client_with_the_gateways_message(gateway: RunningGateway) -> None:
     client = Client(Credentials(gateway.ws_url, "elsewhere", "ada", gateway.token_of("ada")))
-    with anyio.fail_after(5), pytest.raises(GatewayError, match="no space 'elsewhere'"):
+    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(GatewayError, match="no space 'elsewhere'"):
         await client.run(Inbox().receive)
 
 
@@ -151,7 +152,7 @@ async def test_older_of_two_connections_of_an_agent_ends(gateway: RunningGateway
             await older.run(inbox.receive)
         stopped.set()
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(be_pushed_out)
             await inbox.until(lambda: older.is_joined)
@@ -163,7 +164,10 @@ async def test_older_of_two_connections_of_an_agent_ends(gateway: RunningGateway
 
 async def test_missing_gateway_raises_not_connected_in_time(free_port: int) -> None:
     client = Client(address(f"ws://127.0.0.1:{free_port}"), first_connect_seconds=0.4)
-    with anyio.fail_after(5), pytest.raises(NotConnected, match=r"not connected .*\(connection refused\)"):
+    with (
+        anyio.fail_after(PATIENCE_SECONDS),
+        pytest.raises(NotConnected, match=r"not connected .*\(connection refused\)"),
+    ):
         await client.run(Inbox().receive)
 
 
@@ -180,7 +184,7 @@ async def test_gateway_that_never_answers_is_given_up_in_time() -> None:
     async with server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         client = Client(address(url), first_connect_seconds=0.4)
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_SECONDS):
             with pytest.raises(NotConnected, match="no answer in time"):
                 await client.run(Inbox().receive)
             await left.wait()
@@ -193,7 +197,7 @@ async def test_gateway_that_never_welcomes_is_given_up_in_time() -> None:
 
     async with foreign_gateway(chatter) as url:
         client = Client(address(url), first_connect_seconds=0.4)
-        with anyio.fail_after(5), pytest.raises(NotConnected, match="no answer in time"):
+        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(NotConnected, match="no answer in time"):
             await client.run(Inbox().receive)
 
 
@@ -283,7 +287,7 @@ async def test_message_that_the_gateway_finds_too_large_is_not_resent_forever(
         client, inbox = Client(address(gateway.ws_url, gateway.token_of("ada"))), Inbox()
         async with running(client, inbox):
             await inbox.until(lambda: "system/welcome" in inbox.kinds)
-            with anyio.fail_after(10), pytest.raises(TooLarge, match="exceeds the gateway's limit"):
+            with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(TooLarge, match="exceeds the gateway's limit"):
                 await client.send(chat("x" * 15_000_000))  # more than the buffers of the sockets hold
             await client.send(chat("shorter"))
             await inbox.until(lambda: "chat" in inbox.kinds)
@@ -291,7 +295,7 @@ async def test_message_that_the_gateway_finds_too_large_is_not_resent_forever(
 
 async def test_waiting_senders_fail_at_once_when_the_client_ends(gateway: RunningGateway) -> None:
     client = Client(address(gateway.ws_url, "wrong"))
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
 
             async def be_refused() -> None:
@@ -308,7 +312,7 @@ async def test_waiting_senders_fail_at_once_when_the_client_ends(gateway: Runnin
 
 async def test_closing_while_connecting_ends_the_client(free_port: int) -> None:
     client = Client(address(f"ws://127.0.0.1:{free_port}"), first_connect_seconds=600)
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.run, Inbox().receive)
             await anyio.wait_all_tasks_blocked()
@@ -323,7 +327,7 @@ async def test_closing_before_the_welcome_ends_the_client() -> None:
 
     async with foreign_gateway(wait) as url:
         client = Client(address(url))
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client.run, Inbox().receive)
                 await connected.wait()
@@ -346,7 +350,7 @@ async def test_cancelling_leaves_no_task_and_no_socket(moment: str) -> None:
         client = Client(address(url))
         before = asyncio.all_tasks()
         ours: set[asyncio.Task[object]] = set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client.run, inbox.receive)
                 await arrived.wait()
@@ -361,13 +365,13 @@ async def test_cancelling_leaves_no_task_and_no_socket(moment: str) -> None:
 
 async def test_invalid_gateway_url_raises_config_error() -> None:
     for url in ("localhost:8080", "http://localhost", "ws://", "ws://h:99999999", "ws://[::1"):
-        with anyio.fail_after(5), pytest.raises(ConfigError, match="a URL such as ws://"):
+        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(ConfigError, match="a URL such as ws://"):
             await Client(address(url)).run(Inbox().receive)
 
 
 async def test_unknown_host_is_given_up_in_time() -> None:
     client = Client(address(f"ws://{'a' * 70}.invalid"), first_connect_seconds=0.2)
-    with anyio.fail_after(10), pytest.raises(NotConnected):
+    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(NotConnected):
         await client.run(Inbox().receive)
 
 

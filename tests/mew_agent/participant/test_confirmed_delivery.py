@@ -13,6 +13,7 @@ from mew_agent.errors import NotAccepted, NotConfirmed
 from mew_agent.participant.events import ChatReceived, HistoryGap
 from mew_agent.participant.participant import Participant
 from tests.support.faulty_link import FaultyLink, faulty_link
+from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """
 space: {id: demo}
@@ -47,7 +48,7 @@ class Ear:
         self.gaps.append(gap)
 
     async def until(self, count: int) -> None:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while len(self.texts) < count:
                 await anyio.sleep(0.01)
 
@@ -74,7 +75,7 @@ async def test_every_confirmed_chat_arrives_once_and_in_order_over_broken_connec
                         await link.cut("close")
 
             tasks.start_soon(break_connections)
-            with anyio.fail_after(60):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 for number in range(150):
                     await bob.chat(str(number))
             tasks.cancel_scope.cancel()
@@ -162,7 +163,7 @@ async def test_more_missed_than_the_gateway_keeps_is_a_gap() -> None:
                 await bob.chat(str(number))
             link.release()
             await ear.until(3)
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 while not ear.gaps:
                     await anyio.sleep(0.01)
     assert ear.gaps[0].reason == "history_gone"
@@ -187,7 +188,7 @@ async def test_a_gateway_that_returns_without_its_history_is_a_gap() -> None:
             stop.set()
             await stopped.wait()
             async with serve_gateway(config(), port=port):
-                with anyio.fail_after(15):
+                with anyio.fail_after(PATIENCE_SECONDS):
                     while not ear.gaps:
                         await anyio.sleep(0.01)
     assert ear.gaps[0].reason == "other_epoch"
@@ -202,7 +203,7 @@ async def test_a_slow_connection_is_numbered_from_its_start() -> None:
         ear = Ear(ada)
         link.latency_seconds = 0.3  # longer than a gateway waits for the join frame of a client with a bearer header
         await link.cut("reset")
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while ada.session.connections < 2:
                 await anyio.sleep(0.01)
             link.latency_seconds = 0

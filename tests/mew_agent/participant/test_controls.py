@@ -10,6 +10,7 @@ from mew_protocol.payloads.participant import Compact, Forget, Status
 
 from mew_agent.participant.controls import NoConversation, narrowed
 from mew_agent.participant.participant import Participant
+from tests.support.waiting import PATIENCE_SECONDS
 
 Joined = Callable[..., Participant]
 Staged = Callable[..., Any]
@@ -142,7 +143,7 @@ async def test_a_shutdown_is_announced_before_leaving(stage: Staged, payload: di
         leave = await s.recorder.first("system:gateway", "system/presence", event="leave")
         assert leave.body["participant"]["id"] == "coder"
         assert s.recorder.words("coder", about=sent) == [word]
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await s.ended.wait()
 
 
@@ -151,7 +152,7 @@ async def test_a_shutdown_cancels_the_running_call(stage: Staged) -> None:
         await s.say("Think slowly.")
         await s.server.wait_until(lambda: bool(s.server.requests) and s.server.requests[0].chunks_sent > 0)
         await s.control("shutdown")
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await s.ended.wait()
             await s.server.wait_until(lambda: s.server.requests[0].is_disconnected)
 

@@ -14,6 +14,7 @@ from mew_agent.participant.participant import Participant
 from mew_agent.tools.catalog import METHOD_NOT_FOUND, RequestFailed
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.peers import QUICK, space_of_peers, with_tools
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 class Shelf:
@@ -45,12 +46,6 @@ def names(me: Participant, peer: str) -> list[str] | None:
 def resources(me: Participant, peer: str) -> list[str] | None:
     known = me.peers.get(peer)
     return None if known is None or known.resources is None else [one.uri for one in known.resources]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(30):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 async def test_present_and_joining_peers_are_asked() -> None:
@@ -146,7 +141,7 @@ async def test_participant_asks_only_after_it_gets_the_capability() -> None:
     async with space_of_peers() as (_, join), join("ada") as ada, join("more", offers=Shelf(["x"])):
         recorder = EnvelopeRecorder(ada)
         async with join("mute", discover=True) as me:
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 await me.discovery.wait_for_first_answers(60.0)
             assert names(me, "more") is None
             granted = {"recipient": "mute", "capabilities": [{"kind": "mcp/request"}]}

@@ -11,6 +11,7 @@ from mew_agent.participant.discovery import MAX_PAGES, fetch_list
 from mew_agent.tools.catalog import INTERNAL_ERROR, METHOD_NOT_FOUND, RequestFailed
 from mew_agent.tools.peer_offers import Listing
 from tests.support.peers import space_of_peers
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class Answering:
@@ -30,7 +31,7 @@ class Answering:
 
 async def asked_for(offers: Answering, name: str = "tools", **more: str) -> Listing:
     async with space_of_peers() as (_, join), join("more", offers=offers), join("asker") as me:
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             return await fetch_list(me.mcp, "more", name, 5.0, **more)
 
 

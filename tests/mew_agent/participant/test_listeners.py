@@ -23,6 +23,7 @@ from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
 from tests.support.peers import space_of_peers, with_tools
+from tests.support.waiting import PATIENCE_SECONDS
 
 Joined = Callable[..., Participant]
 
@@ -61,7 +62,7 @@ class Unjoined(Participant):
             self.listeners.emit(envelope, *events)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.listeners.run)
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 await done.wait()
             tasks.cancel_scope.cancel()
         self.listeners.close()
@@ -184,7 +185,7 @@ async def test_peers_that_join_or_leave_cause_events_but_not_those_present(joine
 
         async with joined("writer"):
             pass
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await gone.wait()
         assert seen == ["writer came", "writer left"]
 
@@ -199,7 +200,7 @@ async def test_withdrawn_proposal_causes_an_event_and_is_closed() -> None:
             closed.append(event)
             done.set()
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while not {"ada", "tools"} <= set(me.peers):
                 await anyio.wait_all_tasks_blocked()
             with pytest.raises(PeerTimeout):
@@ -217,7 +218,7 @@ async def test_handler_fulfils_or_rejects_a_proposal() -> None:
         async def decide(proposal: ProposalMade) -> None:
             await (proposal.fulfil() if proposal.tool == "add" else proposal.reject(f"no {proposal.tool}"))
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while not {"ada", "tools"} <= set(me.peers):
                 await anyio.wait_all_tasks_blocked()
         assert (await me.call_tool("tools", "add", {"a": 2, "b": 3})).text == "5"

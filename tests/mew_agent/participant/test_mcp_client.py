@@ -24,6 +24,7 @@ from mew_agent.participant.peers import PeerChanges
 from mew_agent.participant.requests import PendingRequest, PendingRequests
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.peers import SOON, Join, space_of_peers, with_tools
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 ADD = {"name": "add", "arguments": {"a": 2, "b": 3}}
 
@@ -34,12 +35,6 @@ async def scene(asker: str = "proposer") -> AsyncIterator[tuple[Participant, Par
     async with space_of_peers() as (_, join), join(asker) as me, join("ada") as ada, with_tools(join("tools")):
         await until(lambda: {"ada", "tools"} <= set(me.peers))
         yield me, ada, EnvelopeRecorder(ada), join
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 async def outcome(asking: Callable[[], Awaitable[Any]]) -> Any:
@@ -216,7 +211,7 @@ async def test_abandoned_request_is_cancelled_at_its_peer(reason: str) -> None:
                     tasks.cancel_scope.cancel()
             request = await recorder.first("asker", "mcp/request")
             notice = await recorder.first("asker", "mcp/notification", about=request)
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 await bench.stopped.wait()
             assert notice.addressees == ("tools",)
             reported = {"requestId": request.body["id"], "reason": reason}

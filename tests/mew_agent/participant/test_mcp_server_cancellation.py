@@ -10,6 +10,7 @@ from mew_protocol.envelope import Envelope
 from mew_agent.participant.mcp_server import McpServer
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerChanges
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class Bench:
@@ -56,7 +57,7 @@ async def answered(reported: Envelope) -> tuple[dict[str, Any] | None, Bench]:
     async def work() -> None:
         came.append(await server.response_to(REQUEST))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work)
             await bench.begun.wait()
@@ -107,7 +108,7 @@ async def test_two_requests_with_one_id_are_both_cancelled() -> None:
         server.offers = bench
         await server.response_to(REQUEST)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             for bench in benches:
                 tasks.start_soon(work, bench)

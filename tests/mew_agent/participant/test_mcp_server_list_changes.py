@@ -1,19 +1,11 @@
 """Notifications that the list of tools or resources changed after joining."""
 
-from collections.abc import Callable
-
-import anyio
 import pytest
 
 from mew_agent.tools.functions import UnknownTool
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.peers import space_of_peers
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(5):
-        while not condition():
-            await anyio.sleep(0.005)
+from tests.support.waiting import until
 
 
 def one() -> str:

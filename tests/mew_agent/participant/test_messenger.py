@@ -12,12 +12,13 @@ from mew_agent.errors import BadAnswer, NotPermitted, PeerAbsent, PeerTimeout, R
 from mew_agent.participant.client import Client, Credentials
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
+from tests.support.waiting import PATIENCE_SECONDS
 
 Joined = Callable[..., Participant]
 
 
 async def until_here(me: Participant, peer: str) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         while peer not in me.peers:
             await anyio.wait_all_tasks_blocked()
 
@@ -74,7 +75,7 @@ Question = Callable[[Participant], Awaitable[object]]
 )
 async def test_ask_fails_at_once_for_an_absent_peer(joined: Joined, question: Question) -> None:
     async with joined("ada") as ada:
-        with anyio.fail_after(10), pytest.raises(PeerAbsent, match="'ghost' is not in the space"):
+        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(PeerAbsent, match="'ghost' is not in the space"):
             await question(ada)
 
 
@@ -86,7 +87,10 @@ async def test_participant_may_ask_itself(joined: Joined) -> None:
 async def test_refusal_of_the_gateway_ends_ask_at_once(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob"):
         await until_here(ada, "bob")
-        with anyio.fail_after(10), pytest.raises(Refused, match=r"refused 'chat' to 'bob' \(invalid_payload\)"):
+        with (
+            anyio.fail_after(PATIENCE_SECONDS),
+            pytest.raises(Refused, match=r"refused 'chat' to 'bob' \(invalid_payload\)"),
+        ):
             await ada.ask("chat", {"text": ""}, to="bob", answer="chat", timeout_seconds=600)
 
 
@@ -108,7 +112,7 @@ async def test_unreadable_answer_raises_bad_answer(gateway: RunningGateway, join
 
     async with joined("ada") as ada, anyio.create_task_group() as tasks:
         tasks.start_soon(client.run, answer)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while "writer" not in ada.peers:
                 await anyio.wait_all_tasks_blocked()
         with pytest.raises(BadAnswer, match=r"cannot read the answer of 'writer': .*payload\.status"):
@@ -141,7 +145,7 @@ async def test_envelopes_wait_during_a_pause(joined: Joined) -> None:
             assert (await ada.request_status("bob", timeout_seconds=10)).status == "paused"
             assert received == []
             await ada.send("participant/resume", to="bob")
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while not received:
                 await anyio.wait_all_tasks_blocked()
         assert received == ["said while paused"]

@@ -19,6 +19,7 @@ from mew_agent.errors import ConfigError, GatewayError, PeerFailed
 from mew_agent.participant.events import PeerJoined, PeerLeft, SpaceEvent
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
+from tests.support.waiting import PATIENCE_SECONDS
 
 Joined = Callable[..., Participant]
 
@@ -55,7 +56,7 @@ async def test_program_reads_watches_and_acts_on_a_peers_context(joined: Joined)
 
             assert await word_count("a tool stays a function") == 5
             await coder.send("participant/status", FULL)
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 await me.run_forever()
         # The participant itself answers that it has nothing to compact, before the program's handler answers.
         assert printed[0][0] == "bob"
@@ -82,7 +83,7 @@ async def test_failing_handlers_stop_nothing(joined: Joined, caplog: pytest.LogC
 
         await bob.send("participant/status", FULL)
         await bob.chat("hello")
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await heard.wait()
         assert ada.is_joined
 
@@ -103,7 +104,7 @@ async def test_stream_frames_reach_the_hook(gateway: RunningGateway, joined: Joi
         request = {"direction": "upload"}
         opening = await ada.ask("stream/request", request, to="gateway", answer="stream/open", timeout_seconds=10)
         await ada.send_frame(encode_frame(opening.body["stream_id"], "a#b"))
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await arrived.wait()
     assert frames[0].data in ("a#b", b"a#b")
 
@@ -121,7 +122,7 @@ async def test_hook_learns_of_a_new_connection_and_peers_stay_known(space: Space
             task_status.started(gateway)
             await stop.wait()
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as gateways:
             stop, end = anyio.Event(), anyio.Event()
             gateway = await gateways.start(host, 0, stop)
@@ -156,7 +157,7 @@ async def test_later_welcome_causes_events_for_joined_and_left_peers(joined: Joi
         await ada.dispatcher.dispatch(
             Envelope.write("system/welcome", id="w", ts="t", sender="system:gateway", payload=welcome, to=("ada",))
         )
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await reported.wait()
         assert seen == ["PeerLeft bob", "PeerJoined ghost"]
 
@@ -181,7 +182,7 @@ async def test_result_above_the_size_limit_gets_an_error_response(joined: Joined
         def everything() -> str:
             return "x" * DEFAULT_MAX_BYTES
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while "bob" not in ada.peers:
                 await anyio.wait_all_tasks_blocked()
             with pytest.raises(PeerFailed, match="the result cannot be sent: a message of"):

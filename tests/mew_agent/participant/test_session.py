@@ -10,6 +10,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, Unauthorized
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
+from tests.support.waiting import PATIENCE_SECONDS
 
 Joined = Callable[..., Participant]
 
@@ -21,13 +22,13 @@ async def test_entering_returns_after_the_welcome_and_leaving_closes(gateway: Ru
         assert gateway.service.connections == 1
     with pytest.raises(NotConnected):
         await ada.chat("gone")
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         while gateway.service.connections:
             await anyio.wait_all_tasks_blocked()
 
 
 async def test_errors_that_prevent_joining_are_raised_unwrapped(gateway: RunningGateway, free_port: int) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         with pytest.raises(Unauthorized):
             async with Participant(gateway.ws_url, space="demo", id="ada", token="wrong"):
                 pass
@@ -58,7 +59,7 @@ async def test_cancelling_the_block_leaves_the_space(gateway: RunningGateway, jo
             inside.set()
             await ada.run_forever()
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stay)
             await inside.wait()
@@ -68,7 +69,7 @@ async def test_cancelling_the_block_leaves_the_space(gateway: RunningGateway, jo
 
 
 async def test_run_forever_raises_the_error_that_ended_the_connection(joined: Joined) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with joined("coder") as first:
             async with joined("coder"):
                 with pytest.raises(GatewayError, match="another connection joined"):
@@ -109,7 +110,7 @@ async def test_take_part_lasts_until_the_participant_leaves(gateway: RunningGate
     async def leave(chat: ChatReceived) -> None:
         await me.aclose()
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with joined("ada") as ada, anyio.create_task_group() as tasks:
             tasks.start_soon(me.take_part)
             while "bob" not in ada.peers:

@@ -13,6 +13,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import MAX_WAITING_FRAMES, ReasoningStream
+from tests.support.waiting import PATIENCE_SECONDS
 
 Joined = Callable[..., Participant]
 
@@ -40,7 +41,7 @@ class Viewer(Participant):
         changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while not condition():
                 await self._changed.wait()
 
@@ -94,7 +95,7 @@ async def test_without_the_capability_there_is_no_stream_and_no_error(gateway: R
         stream = ReasoningStream(writer.messenger, "r-1")
         stream.start()
         await stream.write("token", value="x")
-        with anyio.fail_after(15):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await stream.aclose("complete")
         assert not viewer.frames
 
@@ -112,9 +113,9 @@ async def test_frames_without_a_connection_are_dropped_at_once(joined: Joined) -
         stream = ReasoningStream(first.messenger, "r-1")
         stream.start()
         async with joined("coder"):
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 await first.until_ended()
-            with anyio.fail_after(15):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 await stream.write("token", value="x")
                 await stream.aclose("complete")
 

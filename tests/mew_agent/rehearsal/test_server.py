@@ -18,8 +18,7 @@ from mew_agent.errors import ModelError
 from mew_agent.model.interface import Message, ModelReply, ModelRequest
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import EmbeddedRehearsal, RehearsalOptions, serve_rehearsal
-
-WAIT_SECONDS = 20
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 async def test_the_server_runs_while_the_block_is_open() -> None:
@@ -62,7 +61,7 @@ async def test_an_open_stream_does_not_delay_stopping() -> None:
         except ModelError as error:
             failures.append(error)
 
-    with anyio.fail_after(WAIT_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with (
             anyio.create_task_group() as tasks,
             serve_rehearsal(RehearsalOptions(chunk_delay_seconds=600)) as server,
@@ -115,7 +114,7 @@ print("stopped", flush=True)
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 async def test_in_the_foreground_a_signal_stops_the_server(ending: signal.Signals) -> None:
     command = [sys.executable, "-W", "error::ResourceWarning", "-c", PROGRAM]
-    with anyio.fail_after(WAIT_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with await anyio.open_process(command, stderr=subprocess.PIPE) as process:
             assert process.stdout is not None
             assert process.stderr is not None

@@ -15,6 +15,7 @@ from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalServer, ScriptedReply, ScriptedToolCall, serve_rehearsal
 from mew_agent.rehearsal import service as rehearsal_service
 from mew_agent.rehearsal.tokenizer import count, count_request, count_tool_call
+from tests.support.waiting import PATIENCE_SECONDS
 
 GIVEN = Message("user", "The Elbe is 1094 km long. Hamburg lies at it. The Elbe starts in Bohemia.")
 QUESTION = Message("user", "How long is the Elbe?")
@@ -44,7 +45,7 @@ async def http(server: RehearsalServer) -> AsyncIterator[httpx2.AsyncClient]:
 async def ask(
     model: OpenAIModel, *messages: Message, tools: tuple[ToolSpec, ...] = (), bound: int | None = None
 ) -> ModelReply:
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with aclosing(model.stream(ModelRequest(messages, tools, bound))) as events:
             reply = [event async for event in events][-1]
     assert isinstance(reply, ModelReply)

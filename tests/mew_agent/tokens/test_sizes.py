@@ -11,6 +11,7 @@ from mew_agent.rehearsal.tokenizer import count
 from mew_agent.tokens.projection import Calibration, features
 from mew_agent.tokens.sizes import INLINE_CHARS, Size, Sizes
 from mew_agent.tokens.tokenizers import TextCounter
+from tests.support.waiting import PATIENCE_SECONDS
 
 SHORT, LONG = "A short text.", "word and word " * INLINE_CHARS
 
@@ -53,7 +54,7 @@ async def test_measuring_a_long_text_does_not_block_other_tasks() -> None:
     async def weigh() -> None:
         weighed.append(await sizes.measure(LONG))
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(weigh)
             await anyio.to_thread.run_sync(counter.begun.wait)

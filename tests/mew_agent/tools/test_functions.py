@@ -12,6 +12,7 @@ import pytest
 from pydantic import Field
 
 from mew_agent.tools.functions import BadArguments, Tool, Toolbox, ToolStopped, UnknownTool
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 async def word_count(text: str) -> int:
@@ -166,7 +167,7 @@ async def test_cancelling_does_not_wait_for_a_plain_function() -> None:
         go_on.wait(10)
 
     try:
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(Tool.from_function(slow).call, {})
                 await anyio.to_thread.run_sync(started.wait)

@@ -16,6 +16,7 @@ from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.sqlite import SqliteLog
 
 from tests.support.gateway_client import Client, Message, joined, opened
+from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """
 space: {id: demo}
@@ -260,7 +261,7 @@ async def test_what_cannot_be_stored_is_refused_until_the_disk_takes_it(tmp_path
         assert (answer.status_code, answer.json()["error"]) == (503, "not_stored")
         assert not [one for one in await bob.seen_so_far() if one["kind"] == "chat"]
         database.execute("PRAGMA max_page_count = 1000000")
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while True:
                 await coder.chat("again", id="big")
                 reply = await coder.next()

@@ -7,6 +7,7 @@ import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
 from tests.support.gateway_client import joined, opened
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("direct_writes")
 
@@ -30,12 +31,12 @@ async def test_connections_are_accepted_at_any_path(gateway: RunningGateway, pat
 
     async with connect(gateway.ws_url + path) as socket:
         await socket.send('{"type":"join","token":"token-of-coder"}')
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_SECONDS):
             assert '"system/welcome"' in await socket.recv()
 
 
 async def test_a_broken_handshake_is_refused(gateway: RunningGateway) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         stream = await anyio.connect_tcp(gateway.host, gateway.port)
         async with stream:
             await stream.send(b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
@@ -61,7 +62,7 @@ async def test_invalid_frames_end_one_connection_only(gateway: RunningGateway, d
         b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
     )
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         stream = await anyio.connect_tcp(gateway.host, gateway.port)
         async with stream:
             await stream.send(handshake)

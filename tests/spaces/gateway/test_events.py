@@ -15,6 +15,8 @@ from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.interface import Bounds
 from mew_spaces.log.memory import MemoryLog
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 ADA = ParticipantId("ada")
 
 
@@ -31,7 +33,7 @@ class Reader:
         self.waiting: list[dict[str, Any]] = []
 
     async def next(self) -> dict[str, Any]:
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while not self.waiting:
                 chunk = (await anext(self.chunks)).decode()
                 self.waiting += [_parse(block) for block in chunk.split("\n\n") if block]
@@ -108,7 +110,7 @@ async def test_a_removed_readers_stream_ends_even_after_a_new_invitation(service
         receipt = service.inject(ADA, read_draft({"kind": kind, "payload": {"participant_id": "bob"}}))
         assert receipt.accepted is not None
     assert service.tokens.knows("bob")
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         assert [chunk async for chunk in chunks] == []
 
 
@@ -116,14 +118,14 @@ async def test_the_stream_ends_with_the_gateway(service: SpaceService) -> None:
     chunks = event_stream(service, None)
     await anext(chunks)
     service.close()
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         assert [chunk async for chunk in chunks] == []
 
 
 async def test_a_comment_keeps_an_idle_stream_alive(service: SpaceService) -> None:
     chunks = event_stream(service, None, keep_alive_seconds=0.01)
     await anext(chunks)
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         assert await anext(chunks) == b": keep-alive\n\n"
 
 

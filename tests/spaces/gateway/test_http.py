@@ -12,6 +12,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 from mew_spaces.gateway.http import bearer_of
 
 from tests.support.gateway_client import joined
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ async def test_events_are_streamed_and_resumed(gateway: RunningGateway, http: ht
 
     async def events(count: int, **headers: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             async with http.stream("GET", "/spaces/demo/events", headers={**token, **headers}) as answer:
                 assert answer.headers["content-type"].startswith("text/event-stream")
                 one: dict[str, Any] = {}
@@ -197,7 +198,7 @@ async def test_last_event_id_takes_precedence_over_since(gateway: RunningGateway
         gateway.service.inject(*_chat(text))
     start, seen = (f"{gateway.service.log.epoch}-{number}" for number in (0, 2))
     headers = {**bearer(gateway, "bob"), "last-event-id": seen}
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with http.stream("GET", f"/spaces/demo/events?since={start}", headers=headers) as answer:
             lines = answer.aiter_lines()
             assert await anext(lines) == f"id: {gateway.service.log.position}"
@@ -233,7 +234,7 @@ async def test_a_removed_participant_can_neither_send_nor_receive(
 ) -> None:
     token = bearer(gateway, "bob")
     kick = {"kind": "space/kick", "payload": {"participant_id": "bob"}}
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with (
             joined(gateway, "bob") as bob,
             http.stream("GET", "/spaces/demo/events", headers=token) as events,

@@ -14,6 +14,7 @@ from mew_spaces.gateway.join_storm import SINGLE_PRESENCES, JoinPace, PresenceBa
 from mew_agent.errors import NotConnected
 from mew_agent.participant.participant import Participant
 from tests.support.gateway_client import Client, opened
+from tests.support.waiting import PATIENCE_SECONDS
 
 PRESENCE = Envelope.write("system/presence", id="1", ts="t", sender="system:gateway", payload={"event": "leave"})
 MEMBERS = 2 * SINGLE_PRESENCES
@@ -120,11 +121,11 @@ async def test_a_participant_knows_all_members_after_a_storm(gateway: RunningGat
 
         for number in range(1, MEMBERS):
             tasks.start_soon(come, number)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while len(first.peers) < MEMBERS - 1:
                 await anyio.sleep(0.01)
         tasks.cancel_scope.cancel()
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while first.peers:
                 await anyio.sleep(0.01)
 

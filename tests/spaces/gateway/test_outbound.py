@@ -12,6 +12,7 @@ from mew_spaces.gateway.outbound import AsgiChannel, Fanout, frame_json, frame_m
 from websockets.frames import Frame, Opcode
 
 from tests.support.channels import RecordingChannel
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 70_000])
@@ -78,7 +79,7 @@ async def test_the_asgi_channel_sends_in_order_then_closes() -> None:
     channel.close(4401, "unauthorized")
     channel.close(1000, "too late")
     outlet.may_send.set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         await channel.run(outlet.send)
     assert outlet.sent == [
         {"type": "websocket.send", "text": "a"},
@@ -90,7 +91,7 @@ async def test_the_asgi_channel_sends_in_order_then_closes() -> None:
 async def test_the_asgi_channel_reports_a_slow_consumer_once() -> None:
     noticed: list[bool] = []
     outlet, channel = Outlet(), asgi_channel(10, lambda: noticed.append(True))
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(channel.run, outlet.send)
             channel.write(frame_message("12345"))
@@ -112,7 +113,7 @@ async def test_the_asgi_channel_reports_a_slow_consumer_once() -> None:
 async def test_the_asgi_channel_sends_later_messages() -> None:
     outlet, channel = Outlet(), asgi_channel(1_000)
     outlet.may_send.set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(channel.run, outlet.send)
             for text in ("a", "b"):

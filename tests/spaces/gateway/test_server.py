@@ -10,6 +10,7 @@ from mew_spaces.gateway.server import bound_socket, in_url
 
 from tests.support.gateway_client import joined
 from tests.support.raw_socket import frame, messages, raw_socket, shake_hands
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 async def test_a_port_in_use_is_reported(config: SpaceConfig, gateway: RunningGateway) -> None:
@@ -54,7 +55,7 @@ async def test_text_before_the_join_that_is_not_utf8_logs_no_traceback(
             connection.sendall(frame(b"\xff") * 2)
             return list(messages(connection))
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         received = await to_thread.run_sync(send)
     assert [b"invalid_json" in data for opcode, data in received if opcode == 1][:2] == [True, True]
     assert not [record for record in caplog.records if record.exc_info]

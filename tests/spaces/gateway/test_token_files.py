@@ -10,6 +10,7 @@ from mew_spaces.gateway.auth import observer_path, token_path, write_new_token
 from mew_spaces.gateway.gateway import serve_gateway
 
 from tests.support.gateway_client import joined, opened
+from tests.support.waiting import PATIENCE_SECONDS
 
 CHAT = {"kind": "chat", "payload": {"text": "x"}}
 
@@ -25,7 +26,7 @@ async def test_a_changed_token_file_closes_the_sockets_of_its_participant(
             new = write_new_token(path).token if change == "replaced" else None
             if new is None:
                 path.unlink()
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 assert await ada.closing() == (4401, "unauthorized")
                 await bob.until("system/presence")
         async with httpx2.AsyncClient(base_url=gateway.url, timeout=10, trust_env=False) as http:
@@ -43,7 +44,7 @@ async def test_an_observer_reads_board_and_events_and_sends_nothing(config: Spac
     ):
         token = write_new_token(observer_path(tmp_path, "screen")).token
         mine = {"authorization": f"Bearer {token}"}
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while (await http.get("/spaces/demo/context", headers=mine)).status_code != 200:
                 await anyio.sleep(0.05)
         async with http.stream("GET", "/spaces/demo/events", headers=mine) as events:
@@ -52,7 +53,7 @@ async def test_an_observer_reads_board_and_events_and_sends_nothing(config: Spac
             sent = await http.post(f"/participants/{name}/messages", headers=mine, json=CHAT)
             polled = await http.get(f"/participants/{name}/messages", headers=mine)
             assert (sent.status_code, polled.status_code) == (403, 403)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             async with opened(gateway, "ada") as socket:
                 await socket.join(token)
                 assert (await socket.closing())[0] == 4401

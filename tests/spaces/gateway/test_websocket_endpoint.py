@@ -4,6 +4,7 @@ import anyio
 from mew_spaces.gateway.gateway import RunningGateway
 
 from tests.support.gateway_client import joined, opened
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 async def test_an_unknown_space_in_the_query_is_refused(gateway: RunningGateway) -> None:
@@ -11,7 +12,7 @@ async def test_an_unknown_space_in_the_query_is_refused(gateway: RunningGateway)
 
     headers = {"Authorization": "Bearer token-of-coder"}
     async with connect(gateway.ws_url + "/ws?space=other", additional_headers=headers) as one:
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_SECONDS):
             assert "space_not_found" in str(await one.recv())
 
 
@@ -21,7 +22,7 @@ async def test_ten_connections_receive_messages_in_one_order(gateway: RunningGat
     async def take_part(number: int) -> None:
         async with joined(gateway, "ada") as one:
             ready.append(number)
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 await everybody.wait()
             for index in range(20):
                 await one.chat(f"{number}-{index}")
@@ -32,7 +33,7 @@ async def test_ten_connections_receive_messages_in_one_order(gateway: RunningGat
     async with anyio.create_task_group() as tasks:
         for number in range(10):
             tasks.start_soon(take_part, number)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while len(ready) < 10:
                 await anyio.lowlevel.checkpoint()
         everybody.set()

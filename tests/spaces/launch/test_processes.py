@@ -4,12 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from mew_spaces.launch.processes import RUN_VARIABLE, is_running, left_behind, signal_group, started_mark, stop_groups
+
+from tests.support.waiting import until_in_thread
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX process groups")
 
@@ -43,13 +44,6 @@ def program(text: str, run_id: str = "run-1") -> Iterator[tuple[subprocess.Popen
         started.stdout.close()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < until, "never happened"
-        time.sleep(0.005)
-
-
 def test_a_process_is_recognised_by_its_start_time() -> None:
     with program(SLEEP) as (process, _):
         mark = started_mark(process.pid)
@@ -61,7 +55,7 @@ def test_a_process_is_recognised_by_its_start_time() -> None:
 
 def test_a_zombie_has_no_start_time() -> None:
     with program("print('bye')") as (process, _):
-        wait_until(lambda: started_mark(process.pid) is None)
+        until_in_thread(lambda: started_mark(process.pid) is None)
         assert process.returncode is None
 
 
@@ -93,7 +87,7 @@ def test_processes_of_a_dead_leader_are_found_and_stopped() -> None:
     with program(PARENT) as (process, child):
         process.wait()
         # A program counts as started a moment before its environment can be read.
-        wait_until(lambda: left_behind([process.pid], "run-1") == [int(child)])
+        until_in_thread(lambda: left_behind([process.pid], "run-1") == [int(child)])
         assert left_behind([process.pid], "run-2") == []
         stop_groups({process.pid: None}, "run-1", grace_seconds=5)
         assert left_behind([process.pid], "run-1") == []

@@ -19,6 +19,8 @@ from mew_spaces.launch.program_logs import log_path
 from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, write_run_file
 from mew_spaces.launch.supervisor import ProgramFailed, Supervisor, stop_space
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are a POSIX matter")
 
 RUN_ID = "supervisor-test"
@@ -70,7 +72,7 @@ class House:
         return found
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        with anyio.fail_after(15):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while not condition():
                 await anyio.sleep(0.005)
 
@@ -78,7 +80,7 @@ class House:
     async def serving(self, services: list[Program], participants: list[Program]) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.supervisor.serve, services, participants)
-            with anyio.fail_after(15):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 await self.ready.wait()
             yield
             self.supervisor.stop()
@@ -292,7 +294,7 @@ async def test_a_space_without_a_supervisor_can_be_stopped(tmp_path: Path) -> No
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stop_when_ready)
-        with anyio.fail_after(15):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await house.supervisor.serve([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
     assert not seen[0].is_alive
 
@@ -317,7 +319,7 @@ async def test_an_error_in_on_output_stops_every_program(tmp_path: Path) -> None
             raise BrokenPipeError(line)
 
     house.supervisor.on_output = break_off
-    with anyio.fail_after(15), pytest.raises(ExceptionGroup) as caught:
+    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(ExceptionGroup) as caught:
         await house.supervisor.serve([gateway(tmp_path)], [program("coder", SLEEP, folder=tmp_path)])
     assert caught.group_contains(BrokenPipeError)
     assert not seen[0].is_alive

@@ -17,6 +17,8 @@ from mew_spaces.log.interface import Bounds, NotStored, SpaceLog
 from mew_spaces.log.memory import MemoryLog
 from mew_spaces.log.sqlite import CHECKPOINT_EVERY_COMMITS, SqliteLog
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 ROOMY = Bounds(entries=1_000, bytes=1_000_000)
 Make = Callable[[Bounds], SpaceLog]
 
@@ -140,7 +142,7 @@ def test_state_changes_with_its_batch(make: Make) -> None:
 
 async def test_a_waiting_reader_wakes_for_an_entry_and_for_the_end(make: Make) -> None:
     log = make(ROOMY)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(log.wait_beyond, log.position)
             await anyio.wait_all_tasks_blocked()

@@ -16,9 +16,9 @@ import pytest
 from mew_agent.cli.app import line_io
 from mew_agent.cli.app.line_io import fifo_writer, file_writer, lines_of, lines_of_fifo, make_fifo, read_lines
 from mew_agent.errors import ConfigError
+from tests.support.waiting import PATIENCE_SECONDS
 
 fifos = pytest.mark.skipif(sys.platform == "win32", reason="there are no FIFOs")
-PATIENCE_SECONDS = 10
 
 
 async def test_lines_arrive_without_line_ends() -> None:

@@ -18,8 +18,7 @@ from mew_agent.errors import GatewayError, Unauthorized
 from mew_agent.participant.client import Client, Credentials
 from tests.support.cli import mew, seat
 from tests.support.gateway_client import joined
-
-PATIENCE_SECONDS = 15
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class Kept:

@@ -15,8 +15,7 @@ from mew_agent.errors import Unauthorized
 from tests.mew_agent.cli.conftest import SPACE
 from tests.support.cli import mew
 from tests.support.gateway_client import joined
-
-PATIENCE_SECONDS = 15
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def identity(gateway: RunningGateway, token: str | None = None) -> Identity:

@@ -18,6 +18,7 @@ from mew_agent.config.agent_config import AgentConfig
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """
 space: {id: demo}
@@ -69,7 +70,7 @@ def all_texts() -> dict[str, Any]:
 
 
 async def test_one_agent_compacts_by_itself_the_other_on_request() -> None:
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS)) as (story, events):
             checks = await story.play(all_texts())
     assert {check.participant: check.trigger for check in checks} == {"reader": "threshold", "editor": "requested"}
@@ -88,14 +89,14 @@ async def test_demo_fails_without_reported_usage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mew_agent.cli.demo.story.MAX_PARTS", 3)
-    with anyio.fail_after(60), pytest.raises(ExceptionGroup) as caught:
+    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(ExceptionGroup) as caught:
         async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS, usage_on="none")) as (story, _):
             await story.play(all_texts())
     assert caught.group_contains(DemoFailed)
 
 
 async def test_failing_model_ends_the_demo_with_its_error() -> None:
-    with anyio.fail_after(60), pytest.raises(ExceptionGroup) as caught:
+    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(ExceptionGroup) as caught:
         async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS, status=401)) as (story, _):
             await story.play(all_texts())
     assert caught.group_contains(DemoFailed, match="My model refused my key")

@@ -12,6 +12,7 @@ from mew_agent.cli.programs.agent import _running_space
 from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import mew
 from tests.support.gateway_client import joined
+from tests.support.waiting import PATIENCE_SECONDS
 
 WHO = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--id", "coder", "--token", "t")
 
@@ -81,7 +82,7 @@ async def test_echo_runs_as_a_process_until_terminated(gateway: RunningGateway) 
     ):
         await ada.until("system/presence")
         await ada.chat("hello", to=["coder"])
-        with anyio.fail_after(15):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while (received := await ada.until("chat"))["from"] != "coder":
                 pass
             assert received["payload"]["text"] == "Echo: hello"

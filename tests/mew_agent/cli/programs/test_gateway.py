@@ -17,8 +17,7 @@ from anyio.streams.text import TextReceiveStream
 from websockets.asyncio.client import ClientConnection, connect
 
 from tests.support.cli import mew
-
-PATIENCE_SECONDS = 40
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 async def test_missing_file_is_named() -> None:

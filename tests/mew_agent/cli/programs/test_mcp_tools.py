@@ -20,6 +20,7 @@ from mew_agent.errors import ConfigError
 from tests.support.cli import answering
 from tests.support.gateway_client import Client as Member
 from tests.support.gateway_client import Message
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def flags(gateway: RunningGateway, name: str = "ada") -> ConnectionOptions:
@@ -32,7 +33,7 @@ async def repeats(client: Member, request: Message) -> None:
 
 async def call(client: Client, name: str, **arguments: Any) -> tuple[bool, Any]:
     """Whether a tool failed, and its value or words."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         result = await client.call_tool(name, arguments)
     if result.is_error:
         return True, getattr(result.content[0], "text", "")
@@ -114,7 +115,7 @@ async def over_http(gateway: RunningGateway) -> AsyncIterator[str]:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve_http, server, 0, token, ready)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await there.wait()
         yield urls[0]
         tasks.cancel_scope.cancel()

@@ -16,6 +16,7 @@ from mew_agent.openai_api.app import create_app
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
 from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import mew
+from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """
 space: {id: review}
@@ -44,7 +45,7 @@ async def test_server_prints_its_url_models_and_generated_key(
     door = door_of(gateway)
     app = create_app(door, api_key="mew-made")
     said = ""
-    with anyio.fail_after(15):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
 
             async def serve() -> None:

@@ -15,6 +15,7 @@ from mew_agent.cli.remote.request import NoSuchParticipant, ParticipantOffline
 from mew_agent.errors import BadAnswer, ConfigError, NotPermitted, PeerTimeout
 from tests.support.cli import answering, status
 from tests.support.gateway_client import Client, Message, joined
+from tests.support.waiting import PATIENCE_SECONDS
 
 T = TypeVar("T")
 
@@ -24,7 +25,7 @@ def actions_of(gateway: RunningGateway, name: str = "ada") -> GatewayActions:
 
 
 async def done(work: Callable[..., T], *args: Any, **more: Any) -> T:
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         return await anyio.to_thread.run_sync(partial(work, *args, **more))
 
 
@@ -143,7 +144,7 @@ async def test_recent_chat_continues_from_the_last_read(gateway: RunningGateway)
         async def texts(limit: int) -> list[str]:
             return [one["text"] for one in await done(desk_of_ada.recent_chat, limit)]
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while len(await texts(10)) < 4:
                 await anyio.sleep(0.005)
         assert sorted(await texts(10)) == ["and mine", "line 0", "line 1", "line 2"]

@@ -5,6 +5,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 
 from tests.support.cli import answering, mew, seat
 from tests.support.gateway_client import Client, Message, joined
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 async def says_nothing(_client: Client, _request: Message) -> None:
@@ -42,7 +43,7 @@ async def test_participant_that_leaves_ends_the_wait(gateway: RunningGateway) ->
 
         async with answering(gateway, "coder", hears):
             tasks.start_soon(ask)
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 await received.wait()
     assert outcomes[0].code == 4
     assert "left before it answered" in outcomes[0].err

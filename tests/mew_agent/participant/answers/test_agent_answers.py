@@ -11,6 +11,7 @@ from mew_agent.participant.answers.builder import Answered, AnswerEvent, ToolCal
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
 from tests.mew_agent.conftest import EnvelopeRecorder, Staged
+from tests.support.waiting import PATIENCE_SECONDS
 
 Joined = Callable[..., Participant]
 
@@ -66,7 +67,7 @@ async def test_leaving_the_loop_cancels_the_agents_work(joined: Joined) -> None:
         async def ask() -> None:
             await ada.ask_agent("coder", "Hello?")
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask)
                 await started.wait()
@@ -90,13 +91,16 @@ async def test_each_missing_answer_raises_its_own_error(joined: Joined) -> None:
         async def leave(chat: ChatReceived) -> None:
             await bob.aclose()
 
-        with anyio.fail_after(10), pytest.raises(NoAnswer, match="'bob' left the space before it answered"):
+        with (
+            anyio.fail_after(PATIENCE_SECONDS),
+            pytest.raises(NoAnswer, match="'bob' left the space before it answered"),
+        ):
             await ada.ask_agent("bob", "Hello?")
 
 
 async def test_participant_without_the_chat_capability_cannot_ask(joined: Joined) -> None:
     async with joined("mute") as mute, joined("ada") as ada:
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while "ada" not in mute.peers:
                 await anyio.wait_all_tasks_blocked()
         mute.messenger.capabilities = type(mute.capabilities)()

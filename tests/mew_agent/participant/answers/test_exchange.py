@@ -8,6 +8,7 @@ from mew_agent.participant.answers.builder import AnswerBuilder, Writing
 from mew_agent.participant.answers.context_notes import CallUsage
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.peers import PeerContext
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def exchange(silence_seconds: float = 10.0, status: str = "active") -> Exchange:
@@ -30,7 +31,7 @@ async def test_events_come_in_order_and_then_the_end() -> None:
 
 async def test_waiting_reader_is_woken_by_new_events() -> None:
     one = exchange()
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
 
             async def answer() -> None:
@@ -53,7 +54,10 @@ async def test_events_before_a_failure_are_read_first() -> None:
 
 async def test_inactivity_ends_the_exchange_and_needs_a_cancel() -> None:
     one = exchange(0.01, status="paused:lunch")
-    with anyio.fail_after(5), pytest.raises(NoAnswer, match=r"for 0\.01 seconds \(it is paused\)") as caught:
+    with (
+        anyio.fail_after(PATIENCE_SECONDS),
+        pytest.raises(NoAnswer, match=r"for 0\.01 seconds \(it is paused\)") as caught,
+    ):
         await one.next_event()
     assert caught.value.code == "agent_silent"
     assert one.needs_cancel

@@ -1,0 +1,24 @@
+"""How long a test waits for what must happen, and waiting for a condition."""
+
+import time
+from collections.abc import Callable
+
+import anyio
+
+PATIENCE_SECONDS = 120.0
+"""A bound against hanging only: so generous that a busy machine never reaches it."""
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition that no event announces, such as the state of another process."""
+    with anyio.fail_after(PATIENCE_SECONDS):
+        while not condition():
+            await anyio.sleep(0.005)
+
+
+def until_in_thread(condition: Callable[[], bool]) -> None:
+    """`until` for tests without an event loop."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"still not so after {PATIENCE_SECONDS:.0f} seconds"
+        time.sleep(0.005)
