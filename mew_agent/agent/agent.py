@@ -1,12 +1,12 @@
 """An agent: a participant with a model. Builds its parts from the configuration and answers one chat after another.
 
 Owns the agent's lifetime, the queue of work, and the sending of the statuses that the conversation emits. Does not know
-which chats are for it, how a turn runs or what is in context.
+which chats are for it, when agents talk in a loop, how a turn runs or what is in context.
 """
 
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from mew_protocol.join import DeliveryRequest
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools, context_line
 from mew_agent.agent.inbox import Inbox, is_about
+from mew_agent.agent.loop_guard import LoopGuard, Verdict
 from mew_agent.agent.maintenance import run_maintenance
 from mew_agent.agent.peer_resources import RESOURCE_TOOLS, ResourceTools
 from mew_agent.agent.peer_tools import PeerTools
@@ -38,6 +39,7 @@ from mew_agent.conversation.options import CALL_BOUND_SECONDS, ConversationOptio
 from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT, TOO_OLD
 from mew_agent.errors import GatewayError, MewAgentError, NotConfirmed, NotConnected, NotPermitted
 from mew_agent.model.interface import Model
+from mew_agent.participant.listeners import call_handler
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
 from mew_agent.tokens.tokenizers import TextCounter, chosen_counter
@@ -46,7 +48,11 @@ from mew_agent.tools.sources import AgentTools, OwnTools
 
 logger = logging.getLogger("mew_agent.agent.agent")
 
-ContextEventHandler = Callable[[ContextEvent], Coroutine[Any, Any, None]]
+ContextEventHandler = Callable[[ContextEvent], object]
+
+LOOP_STOPPED = (
+    "I stopped answering '{peer}': {reason}. I continue as soon as a person or a program sends a message to one of us."
+)
 
 RETRY_SECONDS = 1.0
 """Pause before an answer is sent again that the gateway did not confirm."""
@@ -124,6 +130,8 @@ class Agent(Participant):
             self.tools.specs,
             purpose=config.system_prompt or "",
         )
+        self._loops = LoopGuard(config.id, config.loop_limits)
+        self.mcp.on_waits_changed = lambda: self.start_soon(self._report_waits)
         self._inbox = Inbox(config.id, address_filter, self.conversation.state.store, answers=config.auto_respond)
         self._resources: AgentResources | None = None
         needs_reminders = self.conversation.needs_reminder_tools
@@ -166,15 +174,22 @@ class Agent(Participant):
         return cls.from_config(config)
 
     async def __aenter__(self) -> Self:
-        """Join. Raises the errors of joining, and `ConfigError` if the policy is for another provider."""
+        """Join, and answer chats until the block ends.
+
+        Raises the errors of joining, and `ConfigError` if the policy is for another provider.
+        """
         try:
             await check_provider(self.config, self._model)
             if self._resources is not None:
                 await self.conversation.load()
             position = await self._inbox.load()
+            self._loops.restore(self._inbox.held)
+            self.conversation.state.set_waiting(self._loops.waits)
             if position is not None:
                 self.session.client.first_delivery = DeliveryRequest(since=position, batches_presence=True)
-            return await super().__aenter__()
+            await super().__aenter__()
+            self.start_soon(self._work)
+            return self
         except BaseException:
             if self._resources is not None:
                 await self._resources.aclose()
@@ -195,25 +210,35 @@ class Agent(Participant):
         Raises the errors of joining, `ConfigError`, and the `GatewayError` that ended the connection.
         """
         async with self:
-            await self.run()
+            await self.run_forever()
 
     def on_context_event(self, handler: ContextEventHandler) -> ContextEventHandler:
         """Decorator: call the function with each event of the agent's own context, such as `LevelChanged`.
 
-        Each call runs as a task of its own, so that a slow handler delays nothing. `on(LevelChanged)` receives one
-        class of events instead, in order with all other events.
+        A plain `def` function runs in a thread. Each call runs as a task of its own, so that a slow handler delays
+        nothing. `on(LevelChanged)` receives one class of events instead, in order with all other events.
         """
         self._context_handlers.append(handler)
         return handler
 
     async def run(self) -> None:
-        """Answer chats until the connection ends for good. Raises the `GatewayError` that ended it."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._discover_window)
-            tasks.start_soon(self._answer_chats)
-            await self.until_ended()
-            tasks.cancel_scope.cancel()
-        await self.run_forever()  # outside the task group, which would wrap the error
+        """Wait until the connection ends for good; entering the agent made it work.
+
+        Raises the error that ended the connection or the work.
+        """
+        await self.run_forever()
+
+    async def _work(self) -> None:
+        """Answer chats until the connection ends for good. A failure ends the connection: no mute agent stays."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._discover_window)
+                tasks.start_soon(self._answer_chats)
+                await self.until_ended()
+                tasks.cancel_scope.cancel()
+        except Exception as error:
+            await self.session.end(error)
+            raise
 
     # -- what the participant and the conversation call --------------------------------------------------
 
@@ -235,11 +260,14 @@ class Agent(Participant):
         """Queue chats, and cancel what a participant cancels."""
         position = self.session.client.arrived.position
         turn = self._turn
+        self._loops.observe(envelope)
         match envelope.kind:
             case _ if envelope.sender == self.id:
                 pass
             case kinds.CHAT:
                 await self._add_chat(envelope, is_busy=turn is not None or self.control.is_paused)
+            case kinds.SYSTEM_PRESENCE if self.mcp.waits:
+                self.start_soon(self._report_waits)  # other participants may decide now
             case kinds.CHAT_CANCEL:
                 await self._inbox.cancel(envelope, position=position)
                 if turn is not None and is_about(envelope, turn.chat):
@@ -258,6 +286,7 @@ class Agent(Participant):
         Our own answers from that time are those that an earlier process sent in its last moments.
         """
         position = self.session.client.arrived.position
+        self._loops.observe(envelope)
         match envelope.kind:
             case kinds.CHAT if envelope.sender == self.id:
                 await self._inbox.forget_answered(envelope)
@@ -270,10 +299,37 @@ class Agent(Participant):
         await self._inbox.reached(position)
 
     async def _add_chat(self, chat: Envelope, *, is_busy: bool, is_past: bool = False) -> None:
-        position = self.session.client.arrived.position
-        status = await self._inbox.add(chat, is_busy=is_busy, position=position, is_past=is_past)
+        position, now = self.session.client.arrived.position, anyio.current_time()
+        stopped = set(self._loops.stopped)
+
+        def decide() -> Verdict:
+            is_read = self.answers.is_answer(chat)
+            return "context" if is_read else self._loops.decide(chat, at_seconds=None if is_past else now)
+
+        await self._inbox.release(self._loops.release(chat, at_seconds=now))
+        status = await self._inbox.add(chat, is_busy=is_busy, position=position, is_past=is_past, decide=decide)
         if status is not None:
             self.start_soon(self._acknowledge, chat, status)
+        if stopped != set(self._loops.stopped):
+            self.start_soon(self._report_waits)
+            if chat.sender not in stopped and chat.sender in self._loops.stopped:
+                self.start_soon(self._announce_loop, chat)
+
+    async def _announce_loop(self, held: Envelope) -> None:
+        """Say once, to the person or program that began it, that a conversation with an agent is stopped."""
+        talk = self._loops.stopped.get(held.sender)
+        if talk is not None:
+            # It refers to the held chat and needs no reply, so that no agent takes it for a question.
+            payload = {"text": LOOP_STOPPED.format(peer=held.sender, reason=talk.reason), "needs_reply": False}
+            to = (talk.origin,) if talk.origin is not None and talk.origin in self.peers else ()
+            await self.send(kinds.CHAT, payload, to=to, correlation_id=(held.id,))
+
+    async def _report_waits(self) -> None:
+        """Report what the agent waits for, if that changed."""
+        waits = (*self.mcp.waits, *self._loops.waits)
+        if waits != self.conversation.tracker.waiting:
+            self.conversation.state.set_waiting(waits)
+            await self.conversation.emit_status()
 
     async def _close_abandoned_streams(self, welcome: Envelope) -> None:
         """Close the streams of an earlier process that the gateway has not missed yet."""
@@ -294,7 +350,7 @@ class Agent(Participant):
         elif isinstance(event, ContextEvent):
             self.listeners.emit(None, event)
             for handler in self._context_handlers:
-                self.start_soon(handler, event)
+                self.start_soon(call_handler, handler, event)
 
     # -- work --------------------------------------------------------------------------------------------
 

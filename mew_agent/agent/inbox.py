@@ -1,13 +1,13 @@
-"""The chats that arrive at an agent: a queue of those to answer, and a memory of those to keep in mind.
+"""The chats that arrive at an agent: a queue of those to answer, those held back, and those to keep in mind.
 
 Owns the limits of both, that only the sender of a chat can cancel it, and that every change is in the store before
 anything else happens: a process that is killed finds each chat as far as it had come. Does not decide which chats are
-for the agent (see `AddressFilter`), and sends nothing.
+for the agent (see `AddressFilter`) or part of a loop of agents (see `LoopGuard`), and sends nothing.
 """
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID, uuid5
@@ -17,6 +17,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.position import Position
 
 from mew_agent.agent.address_filter import AddressFilter
+from mew_agent.agent.loop_guard import Verdict, asks_something
 from mew_agent.context.store import InboxChange, Store, StoredChat, StoreUnusable
 
 logger = logging.getLogger("mew_agent.agent.inbox")
@@ -25,6 +26,9 @@ MAX_QUEUED_CHATS = 100
 
 MAX_OVERHEARD_CHATS = 200
 """Above this limit the oldest overheard chats are forgotten."""
+
+MAX_HELD_CHATS = 100
+"""Above this limit the oldest held chats are only kept in mind."""
 
 POSITION_EVERY = 200
 """After how many envelopes without a chat the position is stored; a restart receives at most these again."""
@@ -42,6 +46,7 @@ class Inbox:
         self._answers = answers
         self._queued: deque[StoredChat] = deque()
         self._overheard: deque[StoredChat] = deque()
+        self._held: deque[StoredChat] = deque()
         self._current: StoredChat | None = None
         self._restored: set[int] = set()
         self._next_number = 0
@@ -58,7 +63,8 @@ class Inbox:
         stored = await self._store.load_inbox()
         chats = sorted(stored.chats, key=lambda chat: (chat.state == "queued", chat.number))
         self._overheard.extend(chat for chat in chats if chat.state == "overheard")
-        self._queued.extend(chat for chat in chats if chat.state != "overheard")
+        self._held.extend(chat for chat in chats if chat.state == "held")
+        self._queued.extend(chat for chat in chats if chat.state not in ("overheard", "held"))
         self._restored = {chat.number for chat in chats}
         self._next_number = max(self._restored, default=-1) + 1
         self._stored_position = stored.position
@@ -70,6 +76,11 @@ class Inbox:
     def interrupted(self) -> tuple[StoredChat, ...]:
         """The chats that an earlier process had begun to answer."""
         return tuple(chat for chat in self._queued if chat.state in ("answering", "cancelled"))
+
+    @property
+    def held(self) -> tuple[Envelope, ...]:
+        """The chats that are held back, oldest first."""
+        return tuple(chat.envelope for chat in self._held)
 
     def is_outdated(self, chat: StoredChat, max_age_seconds: float) -> bool:
         """Whether a chat from before the start is older than this; chats that arrived since then never are."""
@@ -84,22 +95,32 @@ class Inbox:
     # -- what arrives ------------------------------------------------------------------------------------
 
     async def add(
-        self, chat: Envelope, *, is_busy: bool, position: Position | None = None, is_past: bool = False
+        self,
+        chat: Envelope,
+        *,
+        is_busy: bool,
+        position: Position | None = None,
+        is_past: bool = False,
+        decide: Callable[[], Verdict] = lambda: "answer",
     ) -> str | None:
-        """Queue or remember a chat. Returns the status to acknowledge it with: queued or refused; None for none.
+        """Queue, hold or remember a chat. Returns the status to acknowledge it with: queued or refused; None for none.
 
-        `position` is the chat's place in the space. `is_past`: it was sent before this process joined.
+        `position` is the chat's place in the space. `is_past`: it was sent before this process joined. `decide` is
+        asked about a chat that is for the agent.
         """
         text = chat.body.get("text")
         if not isinstance(text, str) or not text:
             return None
         is_full = len(self._queued) >= MAX_QUEUED_CHATS
         is_for_us = self._filter.check_rules(chat) if self._answers else False
+        verdict: Verdict = "context" if is_for_us is False else decide()
+        if verdict == "context":
+            is_for_us = False
         if is_for_us is None and is_full:
             is_for_us = False
         if is_for_us is False and not chat.is_for(self._agent_id):
             return None
-        if is_for_us is not False and is_full:
+        if is_for_us is not False and is_full and verdict == "answer":
             await self._change(InboxChange(position=None if position is None else str(position)))
             return f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
         stored = StoredChat(self._next_number, chat, position=None if position is None else str(position))
@@ -109,6 +130,9 @@ class Inbox:
         if is_for_us is False:
             await self._add_overheard(stored, stored.position)
             return None
+        if verdict == "hold":
+            await self._hold(stored)
+            return None
         await self._change(InboxChange((stored,), position=stored.position))
         has_to_wait = is_busy or len(self._queued) > 0
         self._queued.append(stored)
@@ -117,14 +141,29 @@ class Inbox:
 
     async def cancel(self, cancel: Envelope, *, position: Position | None = None) -> None:
         """Remove the queued chats that a `chat/cancel` refers to, and mark the one being answered as cancelled."""
-        gone = [chat for chat in self._queued if is_about(cancel, chat.envelope) and chat.state == "queued"]
+        waiting = (*self._queued, *self._held)
+        gone = [chat for chat in waiting if is_about(cancel, chat.envelope) and chat.state in ("queued", "held")]
         self._queued = deque(chat for chat in self._queued if chat not in gone)
+        self._held = deque(chat for chat in self._held if chat not in gone)
         current = self._current
         if current is not None and is_about(cancel, current.envelope):
             await self.mark_cancelled(position)
         if gone:
             numbers = tuple(chat.number for chat in gone)
             await self._change(InboxChange(removed=numbers, position=None if position is None else str(position)))
+
+    async def release(self, senders: Collection[str]) -> None:
+        """Queue the held chats of these senders that ask something; keep the others in mind."""
+        released = [chat for chat in self._held if chat.envelope.sender in senders]
+        self._held = deque(chat for chat in self._held if chat not in released)
+        for chat in released:
+            if asks_something(chat.envelope):
+                queued = replace(chat, state="queued")
+                self._queued.append(queued)
+                await self._change(InboxChange((queued,)))
+                self._arrived.set()
+            else:
+                await self._add_overheard(chat)
 
     async def reached(self, position: Position | None) -> None:
         """Everything up to this position is handled. Stored now and then; chats store theirs at once."""
@@ -227,6 +266,13 @@ class Inbox:
         return str(uuid5(_NAMESPACE, "\n".join((self._agent_id, asked.sender, asked.id, asked.ts, place, what))))
 
     # -- storing -----------------------------------------------------------------------------------------
+
+    async def _hold(self, chat: StoredChat) -> None:
+        chat = replace(chat, state="held")
+        self._held.append(chat)
+        await self._change(InboxChange((chat,), position=chat.position))
+        while len(self._held) > MAX_HELD_CHATS:
+            await self._add_overheard(self._held.popleft())
 
     async def _add_overheard(self, chat: StoredChat, position: str | None = None) -> None:
         chat = replace(chat, state="overheard")

@@ -37,6 +37,7 @@ def report_of(tracker: "Tracker") -> ContextReport:
         "compactions": tracker.compactions,
         "last_compaction": tracker.last_compaction,
         "injection": tracker.injection,
+        "waiting": tracker.waiting or None,
         "model": tracker.model,
     }
     if basis == "reported" and measurement.usage is not None:

@@ -7,7 +7,15 @@ clock, the transport or the model.
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-from mew_protocol.context_report import Basis, ContextReport, Injection, LastCompaction, PartBasis, UnknownReason
+from mew_protocol.context_report import (
+    Basis,
+    ContextReport,
+    Injection,
+    LastCompaction,
+    PartBasis,
+    UnknownReason,
+    Waiting,
+)
 from mew_protocol.payloads.participant import Status
 
 from mew_agent.context.history import History, Item, Summary
@@ -74,6 +82,8 @@ class Tracker:
     injection: Injection | None = None
     suggestions: tuple[Suggestion, ...] = ()
     """Ways to save tokens, for policies that count messages; emptied when messages are removed."""
+    waiting: tuple[Waiting, ...] = ()
+    """What the agent waits for; no part of the accounts, but of every report."""
     drift: Drift | None = None
     compactions: int = 0
     last_compaction: LastCompaction | None = None

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
+from mew_protocol.context_report import Waiting
+
 from mew_agent.compaction.compactor import CompactionResult, apply_plan
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo, plan_compaction, plan_forget
 from mew_agent.context.history import History, Item, Pin, Summary
@@ -379,6 +381,10 @@ class ContextState:
     def record_server_count(self, tokens: int) -> None:
         """Record the server's count of the next request."""
         self.tracker.next_prompt.set_server_count(tokens)
+
+    def set_waiting(self, waiting: tuple[Waiting, ...]) -> None:
+        """Set what the agent waits for, as its reports show it."""
+        self.tracker.waiting = waiting
 
     # -- policy ------------------------------------------------------------------------------------------
 

@@ -112,11 +112,12 @@ class Conversation:
     # -- status ------------------------------------------------------------------------------------------
 
     def status(self, word: str | None = None) -> Status:
-        """The present status. Its default word: compacting, else the error of the newest call, else active."""
+        """The present status. Its default word: compacting, else the newest call's error, else a wait, else active."""
         if not self.calls.lock.locked():
             self.calls.describe_prefix()  # the tools of peers may change between two calls
         stalled = "compaction_stalled" if self.tracker.is_stalled else None
-        default = "compacting" if self.is_compacting else self.calls.last_error_status or stalled or "active"
+        wait = texts.waiting_status(self.tracker.waiting)
+        default = "compacting" if self.is_compacting else self.calls.last_error_status or wait or stalled or "active"
         return self.tracker.status(word or default, self.calls.latency_ms)
 
     async def emit_status(self, word: str | None = None) -> None:

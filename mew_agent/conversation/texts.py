@@ -4,11 +4,11 @@ Texts for the model say that they are no request from a participant. Figures are
 an unknown figure is called unknown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mew_protocol.context_report import ContextReport, Injection
+from mew_protocol.context_report import ContextReport, Injection, Waiting
 from mew_protocol.payloads.participant import Status
 
 from mew_agent.context.policy import AbortAction, ErrorAction, Policy
@@ -193,3 +193,14 @@ def _sentence(error: Exception) -> str:
 def _first_tokens(policy: Policy, level: str, limit_tokens: int | None) -> int | None:
     found = policy.level_named(level)
     return None if found is None else found.at.first_tokens(limit_tokens)
+
+
+# -- waiting -----------------------------------------------------------------------------------------------
+
+
+def waiting_status(waiting: Sequence[Waiting]) -> str | None:
+    """The status word of an agent that waits; None if it waits for nothing."""
+    if any(one.kind == "approval" for one in waiting):
+        return "waiting_for_approval"
+    peers = ", ".join(sorted(one.peer for one in waiting if one.peer is not None))
+    return f"paused: loop with {peers}" if waiting else None

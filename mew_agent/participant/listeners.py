@@ -1,23 +1,31 @@
 """The event handlers of a program: registered by kind of envelope or class of event, called one after the other.
 
-Owns who subscribed to what, and that handlers run in order in a task of their own. A handler that fails is logged and
-stops nothing else. Does not know what the events are.
+Owns who subscribed to what, and that handlers run in order in a task of their own; a plain function runs in a thread,
+as plain tools do. A handler that fails is logged and stops nothing else. Does not know what the events are.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mew_protocol.envelope import Envelope
 
+from mew_agent.tools.functions import run_function
+
 logger = logging.getLogger(__name__)
 
 EVENT_BUFFER = 10_000
 """How many events may wait for slow handlers; beyond that, the newest are dropped and logged."""
 
-Handler = Callable[[Any], Awaitable[None]]
+Handler = Callable[..., object]
+"""An `async def` or `def` function; what it returns is discarded."""
+
+Arguments = Callable[[Any], tuple[Any, ...]]
+"""Returns the arguments of a handler for an event."""
+
 Emitted = tuple[Envelope | None, tuple[object, ...]]
 """The envelope that caused the events, if there is one, and the events."""
 
@@ -27,7 +35,7 @@ class Listeners:
 
     def __init__(self) -> None:
         self._by_kind: dict[str | None, list[Handler]] = {}
-        self._by_class: list[tuple[type, Handler]] = []
+        self._by_class: list[tuple[type, Handler, Arguments | None]] = []
         self._send_stream: MemoryObjectSendStream[Emitted] | None = None
         self._receive_stream: MemoryObjectReceiveStream[Emitted] | None = None
 
@@ -41,10 +49,13 @@ class Listeners:
             if stream is not None:
                 stream.close()
 
-    def add(self, what: type | str | None, handler: Handler) -> None:
-        """Call `handler` for every event of a class, or every envelope of a kind (None: of any kind)."""
+    def add(self, what: type | str | None, handler: Handler, arguments: Arguments | None = None) -> None:
+        """Call `handler` for every event of a class, or every envelope of a kind (None: of any kind).
+
+        `arguments` turns an event into the arguments of the handler; None passes the event itself.
+        """
         if isinstance(what, type):
-            self._by_class.append((what, handler))
+            self._by_class.append((what, handler, arguments))
         else:
             self._by_kind.setdefault(what, []).append(handler)
 
@@ -70,13 +81,18 @@ class Listeners:
                 for handler in (*self._by_kind.get(envelope.kind, ()), *self._by_kind.get(None, ())):
                     await _call(handler, envelope)
             for event in events:
-                for event_class, handler in tuple(self._by_class):
+                for event_class, handler, arguments in tuple(self._by_class):
                     if isinstance(event, event_class):
-                        await _call(handler, event)
+                        await _call(handler, *((event,) if arguments is None else arguments(event)))
 
 
-async def _call(handler: Handler, argument: object) -> None:
+async def call_handler(handler: Handler, *arguments: object) -> None:
+    """Call a handler of either kind and wait until it is done. Raises what it raises."""
+    await run_function(partial(handler, *arguments), {})
+
+
+async def _call(handler: Handler, *arguments: object) -> None:
     try:
-        await handler(argument)
+        await call_handler(handler, *arguments)
     except Exception:
         logger.exception("event handler failed")

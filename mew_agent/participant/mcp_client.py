@@ -7,8 +7,9 @@ Any participant can send an envelope that refers to a proposal, so a reference a
 only if it asks for the proposed call and addresses the proposed peer, and only that peer's response is the result.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import count
@@ -17,9 +18,10 @@ from typing import Any, Final
 import anyio
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilityPattern, CapabilitySet
+from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import CAPABILITY_VIOLATION
-from mew_protocol.payloads.mcp import fulfils
+from mew_protocol.payloads.mcp import CallSubject, fulfils
 
 from mew_agent.errors import GatewayError, NotPermitted, PeerError, PeerFailed, Refused, Rejected
 from mew_agent.participant.messenger import Messenger
@@ -28,6 +30,9 @@ from mew_agent.participant.requests import PendingRequest
 CANCELLED: Final = "notifications/cancelled"
 CANCEL_SECONDS: Final = 2.0
 """How long sending a cancellation may take; its sender is often being cancelled itself."""
+
+MAX_REPORTED_CHARS: Final = 2_000
+"""Longer arguments of a proposal are left out of reports; the proposal itself holds them."""
 
 CHOSEN_BY_CALLER: Final = ("arguments", "uri")
 """The parts of a request that its sender chooses: the arguments of a tool, or the URI of a resource."""
@@ -57,6 +62,10 @@ class PendingProposal(PendingRequest):
         self.is_fulfilled = False
         self._fulfillers = fulfillers
 
+    def may_be_decided_by(self, participant: str) -> bool:
+        """Whether its proposer accepts a decision of this participant."""
+        return self._fulfillers is None or participant in self._fulfillers
+
     @property
     def needs_withdrawal(self) -> bool:
         """Whether a participant may still be deciding: it was not fulfilled, answered, rejected or refused."""
@@ -79,8 +88,7 @@ class PendingProposal(PendingRequest):
         self.decided.set()
 
     def _may_decide(self, envelope: Envelope) -> bool:
-        is_named = self._fulfillers is None or envelope.sender in self._fulfillers
-        return is_named and envelope.refers_to(self.sent.id)
+        return self.may_be_decided_by(envelope.sender) and envelope.refers_to(self.sent.id)
 
 
 class McpClient:
@@ -89,8 +97,16 @@ class McpClient:
     def __init__(self, messenger: Messenger, timeouts: Timeouts) -> None:
         self._messenger = messenger
         self.timeouts = timeouts
+        self.on_waits_changed: Callable[[], None] | None = None
+        """Called when a proposal begins or ceases to wait for a decision."""
+        self._undecided: dict[str, PendingProposal] = {}
         self._numbers = count(1)
         self._relaxed: tuple[CapabilitySet, CapabilitySet] | None = None
+
+    @property
+    def waits(self) -> tuple[Waiting, ...]:
+        """The proposals that wait for a decision, as a report shows them."""
+        return tuple(self._wait_for(proposal) for proposal in self._undecided.values())
 
     def may_request(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
         """Whether we may send such a request ourselves."""
@@ -162,7 +178,7 @@ class McpClient:
         reason = "no_longer_needed"
         async with self._messenger.sent_request(proposal):
             try:
-                with anyio.move_on_after(limits.decision_seconds):
+                with self._undecided_while_open(proposal), anyio.move_on_after(limits.decision_seconds):
                     await proposal.decided.wait()
                 if not proposal.decided.is_set():
                     reason = "timeout"
@@ -176,6 +192,42 @@ class McpClient:
                     await self._send_even_if_cancelled(kinds.MCP_WITHDRAW, {"reason": reason}, proposal)
 
     # -- internal ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _undecided_while_open(self, proposal: PendingProposal) -> Iterator[None]:
+        self._undecided[proposal.sent.id] = proposal
+        self._notify()
+        try:
+            yield
+        finally:
+            del self._undecided[proposal.sent.id]
+            self._notify()
+
+    def _notify(self) -> None:
+        if self.on_waits_changed is not None:
+            self.on_waits_changed()
+
+    def _wait_for(self, proposal: PendingProposal) -> Waiting:
+        sent, peers = proposal.sent, self._messenger.peers
+        method, tool = CallSubject.read(sent.body)
+        params = sent.body.get("params")
+        arguments = params.get("arguments") if tool is not None and isinstance(params, Mapping) else params
+        is_short = isinstance(arguments, Mapping) and len(json.dumps(arguments)) <= MAX_REPORTED_CHARS
+        return Waiting(
+            kind="approval",
+            what=f"approval of {tool or method} on {proposal.peer}",
+            since=sent.ts,
+            peer=proposal.peer,
+            who_may_answer=tuple(
+                name
+                for name in sorted(peers)
+                if proposal.may_be_decided_by(name)
+                and peers[name].may_send(kinds.MCP_REQUEST, sent.body, proposal.peer)
+            ),
+            proposal=sent.id,
+            tool=tool,
+            arguments=dict(arguments) if is_short and isinstance(arguments, Mapping) else None,
+        )
 
     async def _send_request(
         self, peer: str, method: str, params: Mapping[str, Any] | None, limits: Timeouts, headers: dict[str, Any]

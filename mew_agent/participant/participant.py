@@ -6,7 +6,7 @@ know language models; `Agent` adds one.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
@@ -33,7 +33,7 @@ from mew_agent.participant.events import (
     ProposalClosed,
     ProposalMade,
 )
-from mew_agent.participant.listeners import Listeners
+from mew_agent.participant.listeners import Listeners, call_handler
 from mew_agent.participant.mcp_client import McpClient, Timeouts
 from mew_agent.participant.mcp_server import McpServer
 from mew_agent.participant.messenger import Messenger
@@ -49,13 +49,13 @@ ENVIRONMENT = ("MEW_GATEWAY", "MEW_SPACE", "MEW_PARTICIPANT_ID", "MEW_TOKEN")
 
 E = TypeVar("E")
 F = TypeVar("F", bound=Callable[..., Any])
-EnvelopeHandler = Callable[[Envelope], Awaitable[None]]
-ChatHandler = Callable[[ChatReceived], Awaitable[None]]
-PeerHandler = Callable[[Peer], Awaitable[None]]
-ContextHandler = Callable[[Peer, PeerContext], Awaitable[None]]
-LevelHandler = Callable[[Peer, PeerContext, PeerContext], Awaitable[None]]
-ProposalHandler = Callable[[ProposalMade], Awaitable[None]]
-ProposalClosedHandler = Callable[[ProposalClosed], Awaitable[None]]
+EnvelopeHandler = TypeVar("EnvelopeHandler", bound=Callable[[Envelope], object])
+ChatHandler = TypeVar("ChatHandler", bound=Callable[[ChatReceived], object])
+PeerHandler = TypeVar("PeerHandler", bound=Callable[[Peer], object])
+ContextHandler = TypeVar("ContextHandler", bound=Callable[[Peer, PeerContext], object])
+LevelHandler = TypeVar("LevelHandler", bound=Callable[[Peer, PeerContext, PeerContext], object])
+ProposalHandler = TypeVar("ProposalHandler", bound=Callable[[ProposalMade], object])
+ProposalClosedHandler = TypeVar("ProposalClosedHandler", bound=Callable[[ProposalClosed], object])
 
 
 class Participant:
@@ -209,7 +209,7 @@ class Participant:
     # -- events ------------------------------------------------------------------------------------------
 
     @overload
-    def on(self, what: type[E], /) -> Callable[[Callable[[E], Awaitable[None]]], Callable[[E], Awaitable[None]]]: ...
+    def on(self, what: type[E], /) -> Callable[[Callable[[E], object]], Callable[[E], object]]: ...
 
     @overload
     def on(self, what: str | None = None, /) -> Callable[[EnvelopeHandler], EnvelopeHandler]: ...
@@ -218,8 +218,9 @@ class Participant:
         """Decorator: call the function with every event of a class, or every envelope of a kind (None: of any kind).
 
         `@me.on(ChatReceived)` gets a `ChatReceived`, `@me.on("chat")` an `Envelope`, `@me.on(SpaceEvent)` all events.
-        Handlers run one at a time, in order. A slow handler delays later handlers, but neither the connection nor the
-        replies it awaits; `start_soon` runs something in the background. Raises `TypeError` for any other argument.
+        Handlers run one at a time, in order; a plain `def` function runs in a thread, as a tool does. A slow handler
+        delays later handlers, but neither the connection nor the replies it awaits; `start_soon` runs something in the
+        background. Raises `TypeError` for any other argument.
         """
 
         def register(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -237,17 +238,17 @@ class Participant:
 
     def on_join(self, handler: PeerHandler) -> PeerHandler:
         """Decorator: call the function with every `Peer` that joins after us."""
-        self.listeners.add(PeerJoined, lambda event: handler(event.peer))
+        self.listeners.add(PeerJoined, handler, lambda event: (event.peer,))
         return handler
 
     def on_leave(self, handler: PeerHandler) -> PeerHandler:
         """Decorator: call the function with every `Peer` that leaves, as it was known."""
-        self.listeners.add(PeerLeft, lambda event: handler(event.peer))
+        self.listeners.add(PeerLeft, handler, lambda event: (event.peer,))
         return handler
 
     def on_context(self, handler: ContextHandler) -> ContextHandler:
         """Decorator: call the function `(peer, context)` for every context report of a peer."""
-        self.listeners.add(ContextReported, lambda event: handler(event.peer, event.context))
+        self.listeners.add(ContextReported, handler, lambda event: (event.peer, event.context))
         return handler
 
     def on_context_level(self, handler: LevelHandler) -> LevelHandler:
@@ -255,7 +256,7 @@ class Participant:
 
         This includes our own reports; `peer.id` is then our id.
         """
-        self.listeners.add(PeerLevelChanged, lambda event: handler(event.peer, event.context, event.before))
+        self.listeners.add(PeerLevelChanged, handler, lambda event: (event.peer, event.context, event.before))
         return handler
 
     def on_context_low(self, handler: ContextHandler) -> ContextHandler:
@@ -266,7 +267,7 @@ class Participant:
 
         async def call_if_low(event: PeerLevelChanged) -> None:
             if event.is_low:
-                await handler(event.peer, event.context)
+                await call_handler(handler, event.peer, event.context)
 
         self.listeners.add(PeerLevelChanged, call_if_low)
         return handler

@@ -63,8 +63,9 @@ class PeerContext:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the peer is paused: it answers after it is resumed."""
-        return self.status.partition(":")[0] == "paused"
+        """Whether the peer is paused: it answers after it is resumed. Not if it only stopped a loop of agents."""
+        is_loop = self.report is not None and any(one.kind == "loop" for one in self.report.waiting or ())
+        return self.status.partition(":")[0] == "paused" and not (is_loop and self.status != "paused")
 
     def __str__(self) -> str:
         """For people: `98,412 of 128,000 tokens (reported)`; unknown figures are `?`."""

@@ -28,7 +28,7 @@ class SpaceSession:
         self._listeners = listeners
         self._welcomed = anyio.Event()
         self._ended = anyio.Event()
-        self._failure: MewAgentError | None = None
+        self._failure: Exception | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
 
     @property
@@ -94,6 +94,11 @@ class SpaceSession:
         if self._failure is not None:
             raise self._failure
 
+    async def end(self, failure: Exception) -> None:
+        """Leave because of this failure, which `run_forever` raises."""
+        self._failure = self._failure or failure
+        await self.client.aclose()
+
     def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         """Run a task for as long as the session lasts. Its failure is logged and ends nothing else."""
         assert self._tasks is not None
@@ -123,6 +128,6 @@ class SpaceSession:
         try:
             await self.client.run(receive)
         except MewAgentError as error:
-            self._failure = error
+            self._failure = self._failure or error
         finally:
             self._ended.set()

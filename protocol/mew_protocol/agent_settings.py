@@ -100,6 +100,15 @@ class Summariser(_Settings):
         return {"model": given} if isinstance(given, str) else given
 
 
+class LoopLimits(_Settings):
+    """When an agent stops answering another agent, until a person or a program speaks again."""
+
+    hops: Positive = Field(
+        default=8, description="Messages between agents since a person or a program last spoke in a thread."
+    )
+    exchanges_per_minute: Positive = Field(default=30, description="Answers to one agent within a minute.")
+
+
 class AgentSettings(_Settings):
     """What an agent runs with, apart from its identity, its API key and its store."""
 
@@ -152,6 +161,10 @@ class AgentSettings(_Settings):
         default="rules",
         description="Which chats without an addressee to answer: those with a question mark (`rules`), those the model"
         " judges to be for it (`model`), or none (`never`).",
+    )
+    loop_limits: LoopLimits = Field(
+        default_factory=LoopLimits,
+        description="Limits of conversations between agents without a person; beyond them, chats wait.",
     )
     max_iterations: Positive = Field(default=10, description="Limit of model calls for one answer.")
     max_turn_seconds: Seconds = Field(default=1800.0, description="Timeout for one answer, pauses included.")

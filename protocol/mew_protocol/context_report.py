@@ -5,7 +5,7 @@ the dashboard, the terminal, scripts, and the text shown to the model. Its rule:
 provider or labelled as what it is. An unknown number is absent, never 0 (docs/reference/context-report.md).
 """
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -83,6 +83,24 @@ class SavingSuggestion(_Part):
     impact: Literal["low", "medium", "high"]
 
 
+class Waiting(_Part):
+    """What an agent waits for, and since when.
+
+    `approval`: its proposal `proposal` to `peer` is undecided; `tool` and `arguments` are those proposed, without
+    arguments that are too long to report. `loop`: it does not answer the agent `peer` until a person or a program
+    speaks. `who_may_answer` are the participants that can end the wait; empty if anyone can, or if none is known.
+    """
+
+    kind: Literal["approval", "loop"]
+    what: str
+    since: str
+    peer: str | None = None
+    who_may_answer: tuple[str, ...] = ()
+    proposal: str | None = None
+    tool: str | None = None
+    arguments: dict[str, Any] | None = None
+
+
 class ContextReport(_Part):
     """How full a context window is, as the agent knows it at one moment.
 
@@ -119,6 +137,7 @@ class ContextReport(_Part):
     drift_tokens: int | None = None
     injection: Injection | None = None
     suggestions: tuple[SavingSuggestion, ...] | None = None
+    waiting: tuple[Waiting, ...] | None = None
     model: str | None = None
 
     @model_validator(mode="after")

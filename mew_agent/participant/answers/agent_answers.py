@@ -68,6 +68,10 @@ class AgentAnswers(Subscriber):
                 with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
                     await self._cancel(exchange)
 
+    def is_answer(self, chat: Envelope) -> bool:
+        """Whether a chat has just answered an open question, so that its reader gets it."""
+        return any(exchange.answer_id == chat.id for exchange in self._router.exchanges.values())
+
     def may_use_tools(self, agent: str) -> bool:
         """Whether an agent has called a tool, or may send or propose a call."""
         peer = self._messenger.peers.get(agent)

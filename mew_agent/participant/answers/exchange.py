@@ -29,6 +29,8 @@ class Exchange:
     context: PeerContext
     """The agent's last status; once the answer is there, its status at that time."""
     reasoning_id: str | None = None
+    answer_id: str | None = None
+    """The id of the chat that answered."""
     is_queued: bool = False
     is_over: bool = False
     needs_cancel: bool = True
@@ -78,9 +80,10 @@ class Exchange:
         self.is_queued = False
         self.extend_deadline()
 
-    def finish(self, text: str) -> None:
+    def finish(self, text: str, answer_id: str | None = None) -> None:
         """The agent has answered."""
         if not self.is_over:
+            self.answer_id = answer_id
             self.is_over, self.needs_cancel = True, False
             self.add(self.answer.finish(text))
 

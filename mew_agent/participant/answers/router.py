@@ -174,7 +174,7 @@ class AnswerRouter:
             return
         for exchange in self._open_with(chat.sender):
             if chat.refers_to(exchange.chat_id) or not chat.correlation_ids:
-                exchange.finish(text)
+                exchange.finish(text, chat.id)
                 return
 
     # -- frames ------------------------------------------------------------------------------------------

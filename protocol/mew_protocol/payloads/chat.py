@@ -7,10 +7,14 @@ from mew_protocol.payloads.base import Payload
 
 
 class Chat(Payload):
-    """A message. `format` is `plain` or `markdown`."""
+    """A message. `format` is `plain` or `markdown`.
+
+    `needs_reply` says whether its sender expects an answer; an agent that reads none decides by the text. An extension.
+    """
 
     text: str = Field(min_length=1)
     format: str | None = None
+    needs_reply: bool | None = None
 
 
 class Acknowledge(Payload):

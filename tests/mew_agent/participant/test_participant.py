@@ -73,9 +73,9 @@ async def test_failing_handlers_stop_nothing(joined: Joined, caplog: pytest.LogC
 
         def takes_nothing() -> None: ...
 
-        ada.on("chat")(takes_nothing)  # type: ignore[arg-type]
-        ada.on("chat")(lambda _chat: None)  # type: ignore[arg-type,return-value]
-        ada.on_context(takes_nothing)  # type: ignore[arg-type]
+        ada.on("chat")(takes_nothing)  # type: ignore[type-var]
+        ada.on("chat")(lambda _chat: None)
+        ada.on_context(takes_nothing)  # type: ignore[type-var]
 
         @ada.on("chat")
         async def note(_chat: Envelope) -> None:

@@ -1,0 +1,235 @@
+"""[pure] Stops agents from answering each other without end.
+
+Owns what is known of the conversations in the space: which participants are agents, how many chats agents have sent
+since a person or a program spoke, and with which peers this agent has stopped talking. Decides from envelopes alone.
+Does not know whether a chat is for the agent (see `AddressFilter`), and sends and stores nothing.
+
+A participant is an agent if it reports a context, announces reasoning, or acknowledges a chat as `processing` or
+`queued`. Everyone else counts as a person or a program: what they say is never counted, only reactions to this agent's
+own chats are limited in rate.
+"""
+
+import re
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from mew_protocol import kinds
+from mew_protocol.agent_settings import LoopLimits
+from mew_protocol.context_report import Waiting
+from mew_protocol.envelope import Envelope
+
+MAX_CHATS: Final = 2_000
+"""How many chats are remembered; an answer to an older one counts as the first of a thread."""
+
+MAX_QUESTION_CHARS: Final = 20_000
+"""How much of a text, at its end, is searched for a question."""
+
+WINDOW_SECONDS: Final = 60.0
+
+Verdict = Literal["answer", "context", "hold"]
+"""What to do with a chat: answer it, keep it as context, or hold it until a person or a program speaks."""
+
+_QUOTED: Final = re.compile(
+    r"(?s:```.*?(?:```|\Z))|`[^`\n]*`|^[ \t]*>.*$|\"[^\"\n]*\"|“[^”\n]*”|https?://\S+", re.MULTILINE
+)
+_QUESTION: Final = re.compile(r"\?(?![^\s?!.)\]*_'\"])|[？؟]")
+_WORKING: Final = frozenset({"processing", "queued"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Chat:
+    """A chat that was seen. `hops` counts the chats of agents since `origin` spoke, this one included."""
+
+    sender: str
+    to: tuple[str, ...]
+    hops: int
+    origin: str | None
+    text: object
+
+    def is_for(self, participant: str) -> bool:
+        return not self.to or participant in self.to
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedTalk:
+    """Why and since when this agent does not answer a peer. `origin` is the person or program that began it."""
+
+    reason: str
+    since: str
+    origin: str | None = None
+
+
+@dataclass
+class LoopGuard:
+    """The guard of one agent, with the id `me`. Report every envelope to `observe`, in order."""
+
+    me: str
+    limits: LoopLimits
+    stopped: dict[str, StoppedTalk] = field(default_factory=dict)
+    """The peers that are not answered now."""
+    _agents: set[str] = field(default_factory=set)
+    _chats: OrderedDict[str, _Chat] = field(default_factory=OrderedDict)
+    _works_on: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """For each agent that is reasoning: the id of the reasoning, and of the chat that it is about."""
+    _answered_at: dict[str, deque[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._agents.add(self.me)
+
+    @property
+    def waits(self) -> tuple[Waiting, ...]:
+        """The stopped conversations as a report shows them."""
+        return tuple(
+            Waiting(kind="loop", peer=peer, what=f"{talk.reason}; any person's message continues", since=talk.since)
+            for peer, talk in self.stopped.items()
+        )
+
+    def observe(self, envelope: Envelope) -> None:
+        """Learn from an envelope of any kind and sender, our own included."""
+        sender, body = envelope.sender, envelope.body
+        match envelope.kind:
+            case kinds.CHAT:
+                self._remember(envelope)
+            case kinds.PARTICIPANT_STATUS if isinstance(body.get("context"), Mapping):
+                self._agents.add(sender)
+            case kinds.CHAT_ACKNOWLEDGE if body.get("status") in _WORKING:
+                self._agents.add(sender)
+            case kinds.REASONING_START:
+                self._agents.add(sender)
+                if (about := self._subject_of(envelope)) is not None:
+                    self._works_on[sender] = (envelope.id, about)
+            case kinds.REASONING_CONCLUSION:
+                if self._works_on.get(sender, ("",))[0] == envelope.context:
+                    del self._works_on[sender]
+            case kinds.SYSTEM_WELCOME:
+                self._agents.update(_agents_on(body.get("board")))
+            case _:
+                pass
+
+    def release(self, chat: Envelope, *, at_seconds: float) -> tuple[str, ...]:
+        """Return the peers that may be answered again because a person or a program sent this chat.
+
+        It has to be for this agent or for the peer. A reaction to our own chat counts only within the rate.
+        """
+        if chat.sender in self._agents:
+            return ()
+        if self._is_answer_to_us(chat) and self._is_rate_reached(chat.sender, at_seconds):
+            return ()
+        released = tuple(peer for peer in self.stopped if chat.is_for(self.me) or chat.is_for(peer))
+        for peer in released:
+            del self.stopped[peer]
+            if chat.addressees:
+                self._answered_at.pop(peer, None)
+            talking = (peer, self.me)
+            for name, seen in self._chats.items():
+                if seen.sender in talking:
+                    self._chats[name] = replace(seen, hops=0)
+        return released
+
+    def decide(self, chat: Envelope, *, at_seconds: float | None) -> Verdict:
+        """Decide about a chat that is for this agent; it was observed before.
+
+        `at_seconds` is the time by a monotonic clock; None for a chat of the past, which does not count for the rate.
+        """
+        sender, is_agent = chat.sender, chat.sender in self._agents
+        is_answer = self._is_answer_to_us(chat)
+        if not is_agent and not is_answer:
+            return "answer"
+        if is_agent and is_answer and not asks_something(chat):
+            return "context"
+        if is_agent and sender in self.stopped:
+            return "hold"
+        seen = self._chats.get(chat.id)
+        reason = None
+        if is_agent and seen is not None and seen.hops >= self.limits.hops:
+            reason = f"{seen.hops} messages between agents since a person spoke"
+        elif at_seconds is not None and self._is_rate_reached(sender, at_seconds):
+            reason = f"{self.limits.exchanges_per_minute} exchanges within a minute"
+        if reason is not None:
+            self.stopped.setdefault(sender, StoppedTalk(reason, chat.ts, seen.origin if seen is not None else None))
+            return "hold"
+        if at_seconds is not None:
+            self._answered_at.setdefault(sender, deque()).append(at_seconds)
+        return "answer"
+
+    def restore(self, held: Iterable[Envelope]) -> None:
+        """Stop talking with the senders of chats that an earlier process held."""
+        for chat in held:
+            self.stopped.setdefault(chat.sender, StoppedTalk("stopped before a restart", chat.ts))
+
+    # -- internal ----------------------------------------------------------------------------------------
+
+    def _remember(self, chat: Envelope) -> None:
+        hops, origin = 0, chat.sender if chat.sender not in self._agents else None
+        if chat.sender in self._agents:
+            before = self._antecedent(chat)
+            hops = 1 if before is None else before.hops + 1
+            origin = None if before is None else before.origin
+        self._chats.pop(chat.id, None)  # some clients count their ids from 1 at every start
+        self._chats[chat.id] = _Chat(chat.sender, chat.addressees, hops, origin, chat.body.get("text"))
+        if len(self._chats) > MAX_CHATS:
+            self._chats.popitem(last=False)
+
+    def _antecedent(self, chat: Envelope) -> _Chat | None:
+        """The chat that an agent's chat follows: the one it answers, works on, or heard last; None if unknown."""
+        if chat.correlation_ids:
+            return max(
+                (self._chats[name] for name in chat.correlation_ids if name in self._chats),
+                key=lambda seen: seen.hops,
+                default=None,
+            )
+        _, subject = self._works_on.get(chat.sender, ("", ""))
+        if subject in self._chats:
+            return self._chats[subject]
+        others = [seen for seen in reversed(self._chats.values()) if seen.sender != chat.sender]
+        from_addressee = [seen for seen in others if seen.sender in chat.addressees]
+        for known in (from_addressee, others):
+            if (found := next((seen for seen in known if seen.is_for(chat.sender)), None)) is not None:
+                return found
+        return from_addressee[0] if from_addressee else None
+
+    def _subject_of(self, start: Envelope) -> str | None:
+        """The chat that a reasoning is about. Some agents do not correlate; they repeat its text."""
+        for name in start.correlation_ids:
+            if name in self._chats:
+                return name
+        repeated = None if start.correlation_ids else start.body.get("input")
+        return next(
+            (name for name in reversed(self._chats) if repeated is not None and self._chats[name].text == repeated),
+            None,
+        )
+
+    def _is_answer_to_us(self, chat: Envelope) -> bool:
+        """Whether a chat refers to one of ours. After a restart ours are unknown, as is everything older."""
+        known = [self._chats[name] for name in chat.correlation_ids if name in self._chats]
+        if known:
+            return any(seen.sender == self.me for seen in known)
+        return bool(chat.correlation_ids) and chat.names(self.me) and chat.sender in self._agents
+
+    def _is_rate_reached(self, sender: str, at_seconds: float) -> bool:
+        answered = self._answered_at.get(sender, deque())
+        while answered and answered[0] <= at_seconds - WINDOW_SECONDS:
+            answered.popleft()
+        return len(answered) >= self.limits.exchanges_per_minute
+
+
+def asks_something(chat: Envelope) -> bool:
+    """Whether a chat asks for an answer: as its `needs_reply` says, else whether a sentence is a question.
+
+    A question mark inside quotation marks, a quoted line, code or an address asks nothing.
+    """
+    needs_reply: Any = chat.body.get("needs_reply")
+    if isinstance(needs_reply, bool):
+        return needs_reply
+    text = str(chat.body.get("text") or "")[-MAX_QUESTION_CHARS:]
+    return _QUESTION.search(_QUOTED.sub(" ", text)) is not None
+
+
+def _agents_on(board: object) -> Iterable[str]:
+    """The participants on a board whose status contains a context report."""
+    for entry in board if isinstance(board, list) else ():
+        status = entry.get("status") if isinstance(entry, Mapping) else None
+        if isinstance(status, Mapping) and isinstance(status.get("context"), Mapping):
+            yield str(entry.get("id"))
