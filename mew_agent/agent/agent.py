@@ -188,6 +188,7 @@ class Agent(Participant):
             if position is not None:
                 self.session.client.first_delivery = DeliveryRequest(since=position, batches_presence=True)
             await super().__aenter__()
+            self.start_soon(self._discover_window)
             self.start_soon(self._work)
             return self
         except BaseException:
@@ -230,15 +231,18 @@ class Agent(Participant):
 
     async def _work(self) -> None:
         """Answer chats until the connection ends for good. A failure ends the connection: no mute agent stays."""
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._discover_window)
-                tasks.start_soon(self._answer_chats)
+        async with anyio.create_task_group() as tasks:
+
+            async def end_with_connection() -> None:
                 await self.until_ended()
                 tasks.cancel_scope.cancel()
-        except Exception as error:
-            await self.session.end(error)
-            raise
+
+            tasks.start_soon(end_with_connection)
+            try:
+                await self._answer_chats()
+            except Exception as error:
+                logger.exception("stopped answering chats")
+                await self.session.end(error)
 
     # -- what the participant and the conversation call --------------------------------------------------
 

@@ -104,6 +104,16 @@ def test_pure_modules_build_on_pure_modules(modules: list[Module]) -> None:
     assert not mixed
 
 
+def test_no_signature_shows_the_environment(modules: list[Module]) -> None:
+    """A default of `os.environ` would print every secret in `help()` and in editors."""
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                defaults = [one for one in (*node.args.defaults, *node.args.kw_defaults) if one is not None]
+                assert "environ" not in map(ast.unparse, defaults), f"{module.path}:{node.lineno}"
+                assert "os.environ" not in map(ast.unparse, defaults), f"{module.path}:{node.lineno}"
+
+
 def test_the_rules_see_a_violation(tmp_path: Path) -> None:
     """The checks above walk real syntax: a forbidden import inside a function is found too."""
     tree = ast.parse('"""[pure] x."""\ndef f():\n    import time\n    return time.time()\n')

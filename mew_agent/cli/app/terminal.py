@@ -47,8 +47,9 @@ def warn(text: str) -> None:
     print(_printable(f"mew: {text}", sys.stderr), file=sys.stderr, flush=True)
 
 
-def style_of(stream: TextIO, environ: Mapping[str, str] = os.environ) -> TerminalStyle:
+def style_of(stream: TextIO, environ: Mapping[str, str] | None = None) -> TerminalStyle:
     """What this stream can show. NO_COLOR, a pipe and a dumb terminal turn colour off."""
+    environ = os.environ if environ is None else environ
     return TerminalStyle(
         width=shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns,
         colour=is_terminal(stream) and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb",

@@ -51,7 +51,7 @@ class ApiSession:
         return read_run_file(self.run_path) if self.run_path else None
 
 
-def open_session(connection: ConnectionOptions, environ: Mapping[str, str] = os.environ) -> ApiSession:
+def open_session(connection: ConnectionOptions, environ: Mapping[str, str] | None = None) -> ApiSession:
     """Find the identity of a one-shot command. Raises as `find_identity` does."""
     who = find_identity(connection, environ)
     path = who.run_path
@@ -72,7 +72,7 @@ def open_session(connection: ConnectionOptions, environ: Mapping[str, str] = os.
 
 def find_identity(
     connection: ConnectionOptions,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
     *,
     participant: str | None = None,
     token: str | None = None,
@@ -81,6 +81,7 @@ def find_identity(
 
     Raises `ConfigError` naming what is missing, and `NotConnected` if the space of this folder has ended.
     """
+    environ = os.environ if environ is None else environ
     gateway = connection.gateway or environ.get("MEW_GATEWAY")
     path, run = _run_for(gateway, connection.folder)
     if gateway is None:

@@ -131,8 +131,9 @@ class LaunchPlan:
         return json.dumps(values).encode()
 
     @classmethod
-    def from_json(cls, data: bytes, environ: Mapping[str, str] = os.environ) -> "LaunchPlan":
+    def from_json(cls, data: bytes, environ: Mapping[str, str] | None = None) -> "LaunchPlan":
         """Read a plan that another process has made."""
+        environ = os.environ if environ is None else environ
         plan = _PLAN.validate_json(data)
         return replace(plan, launch=replace(plan.launch, mew=MEW, environ=_program_environment(environ)))
 
@@ -140,11 +141,12 @@ class LaunchPlan:
 _PLAN: Final = TypeAdapter(LaunchPlan)
 
 
-def make_launch_plan(options: StartOptions, environ: Mapping[str, str] = os.environ) -> LaunchPlan:
+def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = None) -> LaunchPlan:
     """Check everything and choose what is left open.
 
     Raises `ConfigError`, `SpaceConfigError`, `TokenError` or `PortInUse`.
     """
+    environ = os.environ if environ is None else environ
     path = space_config_path(options.config, options.folder)
     config = load_space(path)
     if options.joins:
@@ -194,12 +196,15 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] = os.envi
     )
 
 
-def add_new_participants(plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> tuple[LaunchPlan, list[Program]]:
+def add_new_participants(
+    plan: LaunchPlan, environ: Mapping[str, str] | None = None
+) -> tuple[LaunchPlan, list[Program]]:
     """The plan with the participants that were added to space.yaml since the start, and their programs.
 
     The running gateway has already created their tokens. Raises as `make_launch_plan` does, and `ConfigError` for an
     agent on the rehearsal model if the space was started without it.
     """
+    environ = os.environ if environ is None else environ
     path, known = plan.launch.config_path, plan.launch.config.participants
     config = load_space(path)
     added = {name: one for name, one in config.participants.items() if name not in known}

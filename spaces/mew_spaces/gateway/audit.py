@@ -51,8 +51,9 @@ _BOOLEANS: Final = {
 }
 
 
-def logging_options(config: GatewayLogging, environ: Mapping[str, str] = os.environ) -> GatewayLogging:
+def logging_options(config: GatewayLogging, environ: Mapping[str, str] | None = None) -> GatewayLogging:
     """Apply the environment variables GATEWAY_LOGGING, ENVELOPE_HISTORY and CAPABILITY_DECISIONS to the options."""
+    environ = os.environ if environ is None else environ
 
     def overridden(name: str, default: bool) -> bool:
         return _BOOLEANS.get(environ.get(name, "").strip().lower(), default)

@@ -85,8 +85,9 @@ def token_variable(participant: str) -> str:
     return "MEW_TOKEN_" + participant.upper().replace("-", "_")
 
 
-def read_token(state: Path, participant: str, *, environ: Mapping[str, str] = os.environ) -> str | None:
+def read_token(state: Path, participant: str, *, environ: Mapping[str, str] | None = None) -> str | None:
     """Return a participant's token from the environment or its file, or None. Raises `TokenError`."""
+    environ = os.environ if environ is None else environ
     given = environ.get(token_variable(participant), "").strip()
     if given:
         return given
@@ -121,11 +122,12 @@ def read_token_file(path: Path) -> StoredToken | None:
     return stored
 
 
-def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] = os.environ) -> str:
+def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] | None = None) -> str:
     """Return a participant's token; without one, generate and store it (0600, folder 0700). Raises `TokenError`.
 
     An expired token is replaced by a new one that does not expire.
     """
+    environ = os.environ if environ is None else environ
     path = token_path(state, participant)
     known = read_token(state, participant, environ=environ)
     if known is not None:
@@ -234,7 +236,7 @@ class TokenBook:
             self.add(participant, token)
 
     @classmethod
-    def load(cls, config: SpaceConfig, state: Path, *, environ: Mapping[str, str] = os.environ) -> "TokenBook":
+    def load(cls, config: SpaceConfig, state: Path, *, environ: Mapping[str, str] | None = None) -> "TokenBook":
         """Return the tokens of every configured participant, and generate missing ones. Raises `TokenError`."""
         book = cls()
         book._folder = state / "tokens"
@@ -254,11 +256,12 @@ class TokenBook:
                 book.add(participant, token)
         return book
 
-    def load_token(self, participant: str, state: Path, *, environ: Mapping[str, str] = os.environ) -> None:
+    def load_token(self, participant: str, state: Path, *, environ: Mapping[str, str] | None = None) -> None:
         """Accept a participant's token from the environment, else from its file, which is followed from then on.
 
         A missing token is generated. Raises `TokenError`.
         """
+        environ = os.environ if environ is None else environ
         self.add(participant, ensure_token(state, participant, environ=environ))
         if not environ.get(token_variable(participant), "").strip():
             self.follow(participant, state)

@@ -1,5 +1,6 @@
 """The agent as a whole: what it answers, its queue, its figures over the wire, joining and leaving."""
 
+import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
@@ -22,6 +23,7 @@ from mew_agent.agent.inbox import MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.conversation.context_state import RESTARTED_RESULT
+from mew_agent.conversation.events import ContextEvent
 from mew_agent.errors import NotConnected, Superseded, Unauthorized
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.peers import Peer, PeerContext
@@ -360,6 +362,32 @@ async def test_after_a_rejoin_the_agent_sends_its_status_and_continues(space: Sp
 
 def joined_at(gateway: RunningGateway) -> Participant:
     return Participant(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada"))
+
+
+async def test_entering_an_agent_makes_it_answer_until_the_block_ends(gateway: RunningGateway, joined: Joined) -> None:
+    async with rehearsing() as (server, model), joined("ada") as ada:
+        agent = Agent(config(gateway, server.base_url), model)
+        events: list[ContextEvent] = []
+        agent.on_context_event(lambda event: events.append(event))
+        async with agent:
+            answer = await ada.ask("chat", {"text": "Hello?"}, to="coder", answer="chat", timeout_seconds=10)
+            assert answer.body["text"]
+            await eventually(lambda: bool(events))
+        await eventually(lambda: "coder" not in ada.peers)
+
+
+async def test_an_agent_whose_work_fails_leaves_with_the_error(
+    gateway: RunningGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "mew_agent")
+
+    class Broken(Agent):
+        async def _answer_chats(self) -> None:
+            raise RuntimeError("cannot answer")
+
+    async with rehearsing() as (server, model), Broken(config(gateway, server.base_url), model) as agent:
+        with anyio.fail_after(10), pytest.raises(RuntimeError, match="cannot answer"):
+            await agent.run()
 
 
 async def test_a_superseded_agent_stops_with_the_reason(gateway: RunningGateway) -> None:

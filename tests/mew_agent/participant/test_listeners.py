@@ -1,5 +1,6 @@
 """Event handlers: called in order, one at a time, and independent of each other's failures."""
 
+import threading
 from collections.abc import Callable
 
 import anyio
@@ -224,3 +225,35 @@ async def test_handler_fulfils_or_rejects_a_proposal() -> None:
         assert (await me.call_tool("tools", "add", {"a": 2, "b": 3})).text == "5"
         with pytest.raises(Rejected, match="no fail"):
             await me.call_tool("tools", "fail")
+
+
+async def test_plain_functions_handle_events_in_a_thread_and_in_order() -> None:
+    me, seen = Unjoined(), list[tuple[str, bool]]()
+
+    def note(text: str) -> None:
+        seen.append((text, threading.current_thread() is threading.main_thread()))
+
+    @me.on("chat")
+    def chat(envelope: Envelope) -> None:
+        note(f"chat {envelope.id}")
+
+    @me.on_context_level
+    def level(one: Peer, now: PeerContext, before: PeerContext) -> None:
+        note(f"level {before.level} {now.level}")
+
+    @me.on_context_low
+    def low(one: Peer, context: PeerContext) -> None:
+        note(f"low {one.id}")
+
+    @me.on_join
+    def came(one: Peer) -> None:
+        note(f"came {one.id}")
+        raise SystemExit(1)  # ends neither the program nor later handlers
+
+    @me.on_leave
+    async def left(one: Peer) -> None:
+        note(f"left {one.id}")
+
+    await me.handle((CHAT, PeerJoined(NEAR), PeerLevelChanged(NEAR, HEALTHY.context), PeerLeft(NEAR)))
+    texts = ["chat 1", "came coder", "level healthy near_limit", "low coder", "left coder"]
+    assert seen == [(text, text.startswith("left")) for text in texts]
