@@ -1,7 +1,6 @@
 """Carries out a compaction plan: gets the summary from a model, checks it, and applies the plan.
 
-Owns how a summary is written within any window: what does not fit into one request is summarised in parts, each
-together with the summary so far. Nothing changes before the summary is accepted. Does not know envelopes or policies.
+Nothing changes before the summary is accepted. Does not know envelopes or policies.
 """
 
 from collections import deque
@@ -24,8 +23,7 @@ MIN_ROOM_TOKENS = 64
 
 MAX_HALVINGS = 4
 MIN_CLIPPED_CHARS = 200
-SummaryCall = Callable[[ModelRequest], Awaitable[ModelReply]]
-"""Makes one summary call."""
+SummaryCall = Callable[[ModelRequest], Awaitable[ModelReply]]  # makes one summary call
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +36,7 @@ class CompactionResult:
 
 
 async def write_summary(plan: CompactionPlan, tracker: Tracker, call: SummaryCall) -> Summary | None:
-    """Write the summary that a plan needs; None if it needs none. Changes nothing.
-
-    Raises `RejectedSummary` if the summary would not make the history smaller, or a `ModelError`.
-    """
+    """Write the summary that a plan needs; None if it needs none. Raises `RejectedSummary` or a `ModelError`."""
     if plan.evict is None or not plan.summary_budget_tokens:
         return None
     history = tracker.history
@@ -63,10 +58,7 @@ def apply_plan(
     trigger: str,
     count: Callable[[str], int | None] = lambda _text: None,
 ) -> CompactionResult:
-    """Clear and evict what the plan says, and put the summary in its place.
-
-    Without a `summary` the present one stays. `count` counts the tokens of a short text; None if it cannot.
-    """
+    """Clear and evict what the plan says, with the summary in its place. `count` counts a short text if it can."""
     history = tracker.history
     outcomes: list[CutOutcome] = []
     stubs = history.stub(plan.stub_seqs) if plan.stub_seqs else []

@@ -1,8 +1,7 @@
 """[pure] Plans what leaves the context: which tool outputs become notes, and which turns become a summary.
 
-Owns what a plan never does: split a tool call from its result or a turn from its answer, or touch the system prompt,
-pins or the turn being answered. Cheapest first: old tool outputs, then whole turns from the oldest on. Does not know
-models or time; prices are an argument.
+A plan never splits a tool call from its result or a turn from its answer, and never touches the system prompt, pins
+or the turn being answered. Cheapest first: old tool outputs, then whole turns from the oldest on.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,19 +11,16 @@ from itertools import takewhile
 from mew_agent.context.history import History, Item
 from mew_agent.context.policy import CompactionMethod
 
-PROTECTED_TURNS = 2
-"""The number of newest turns that a compaction spares as long as it can."""
+PROTECTED_TURNS = 2  # the number of newest turns that a compaction spares as long as it can
 
-STUB_TOKENS = 48
-"""Upper bound of a cleared tool result: 32 to 41 tokens with most tokenizers, before the factor k."""
+STUB_TOKENS = 48  # upper bound of a cleared tool result: 32 to 41 tokens with most tokenizers, before the factor k
 
 MIN_SUMMARISABLE_TOKENS = 96
 """Below this a summary cannot be much shorter than the turns it replaces, so they are dropped without one."""
 
 SUMMARY_MAX_TOKENS = 2048
 
-Prices = Mapping[int, int]
-"""Tokens that each item takes in the next prompt, by seq."""
+Prices = Mapping[int, int]  # tokens that each item takes in the next prompt, by seq
 
 
 Batch = list[Item]
@@ -40,16 +36,12 @@ class NothingToDo:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What to remove.
+    """What to remove."""
 
-    `stub_seqs` are tool results to replace by notes. `evict` is the inclusive range of items to remove,
-    `evicted_tokens` their size, and `summary_budget_tokens` the room for a summary in their place; 0: no summary.
-    """
-
-    stub_seqs: tuple[int, ...]
-    evict: tuple[int, int] | None
+    stub_seqs: tuple[int, ...]  # tool results to replace by notes
+    evict: tuple[int, int] | None  # the inclusive range of items to remove
     evicted_tokens: int
-    summary_budget_tokens: int
+    summary_budget_tokens: int  # room for a summary in their place; 0: no summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +171,7 @@ def _with_notes(
 
 
 def summary_budget_tokens(evicted_tokens: int, window_tokens: int, summary_tokens: int = 0) -> int:
-    """Room for a summary: at most half of what it replaces, a tenth of the window, and 2,048 tokens; 0: no summary.
-
-    It replaces the evicted items and the previous summary.
-    """
+    """Room for a summary: at most half of what it replaces, a tenth of the window, and 2,048 tokens; 0: none."""
     if evicted_tokens < MIN_SUMMARISABLE_TOKENS:
         return 0
     return min((evicted_tokens + summary_tokens) // 2, max(128, window_tokens // 10), SUMMARY_MAX_TOKENS)
@@ -209,10 +198,7 @@ def _long_results(inputs: _PlanningInput) -> list[Batch]:
 def plan_forget(
     history: History, direction: str, entries: int | None, *, answering_turn: int | None = None
 ) -> tuple[int, int] | None:
-    """The range of items that `participant/forget` removes: `entries` of them (default: half) from one end.
-
-    Rounded up so that a tool call leaves with its results; the turn being answered stays. None: nothing to remove.
-    """
+    """The range of items that `participant/forget` removes: `entries` (default: half) from one end; None: nothing."""
     wanted = -(-len(history.items) // 2) if entries is None else entries
     atoms = _segments_before(answering_turn, history.items, lambda left, right: False)
     if not atoms or wanted <= 0:
@@ -229,10 +215,7 @@ def plan_forget(
 def _segments_before(
     answering_turn: int | None, items: Sequence[Item], belong: Callable[[Item, Item], bool]
 ) -> list[list[Item]]:
-    """The groups of items before the turn being answered that leave together.
-
-    These are neighbours that `belong` together, and tool calls with everything up to their results.
-    """
+    """The groups of items before the turn being answered that leave together."""
     bound_until = _bound_until(items)
     found: list[list[Item]] = []
     until = -1

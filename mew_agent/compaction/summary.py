@@ -1,8 +1,4 @@
-"""[pure] The request for a summary, and the check of the model's answer.
-
-Owns the wording, the fixed sections, the form of the transcript, and which summaries are usable. Does not know tokens
-or transports; the caller decides how much fits into one request.
-"""
+"""[pure] The request for a summary, and the check of the model's answer. Does not know tokens or transports."""
 
 import re
 from collections.abc import Sequence
@@ -83,10 +79,7 @@ def clipped(item: Item, max_chars: int) -> Item:
 def checked_summary(
     text: str, *, finish_reason: str, known_tokens: int | None, items: Sequence[Item], previous: Summary | None
 ) -> Summary:
-    """Accept a model's summary, without its thinking and without citations of messages that do not exist.
-
-    A summary that ran out of room loses its unfinished last line. Raises `RejectedSummary` if it is empty.
-    """
+    """Accept a model's summary without its thinking and false citations. Raises `RejectedSummary` if it is empty."""
     if finish_reason == "content_filter":
         raise RejectedSummary("the provider filtered the summary")
     text = _THINKING.sub("", text)
@@ -104,10 +97,7 @@ def checked_summary(
 
 
 def _without_false_citations(text: str, citable: AbstractSet[str], quoted: Sequence[str]) -> str:
-    """Remove bracketed ids that have the form of our ids but name no summarised message.
-
-    Other brackets stay, and so do brackets of the messages themselves: `[utf-8]` has the form of an id.
-    """
+    """Remove bracketed ids that have the form of our ids but name no summarised message."""
 
     def is_false(name: str) -> bool:
         return name not in citable and _SHAPE_OF_OUR_IDS.fullmatch(name) is not None

@@ -24,8 +24,7 @@ from mew_agent.tokens.projection import FEATURES, Calibration, Units
 PriceBasis = Literal["exact", "projected"]
 TailBasis = Literal["tokenizer", "projected", "heuristic"]
 
-LUMP_REVIEWS = 8
-"""Number of intervals after a lump that still improve how its total is divided."""
+LUMP_REVIEWS = 8  # number of intervals after a lump that still improve how its total is divided
 
 _SEQ: Callable[[Measure], int] = attrgetter("seq")
 
@@ -55,8 +54,7 @@ class Tail:
     """Items that no reported call has sent, oldest first. Adding and summing cost the same however many there are."""
 
     items: list[Measure] = field(default_factory=list)
-    tokens: int = 0
-    """Tokens that all of them will probably take."""
+    tokens: int = 0  # tokens that all of them will probably take
     _projected: int = 0
     _counted: int = 0
 
@@ -122,8 +120,7 @@ class Ledger:
     summary_measure: Measure | None = None
     pins_tokens: int = 0
     pins_features: float = 0.0
-    prompt_tokens: int | None = None
-    """The last reported prompt minus later cuts; None before the first report."""
+    prompt_tokens: int | None = None  # the last reported prompt minus later cuts; None before the first report
     learnt: dict[str, Calibration] = field(default_factory=dict)
     """Calibrations by served model; `calibration` is that of the latest one."""
 

@@ -28,8 +28,7 @@ _KINDS: Mapping[str, StepKind] = {
 _BESIDE: Mapping[str, tuple[StepKind, ...]] = {"current_tokens": ("tool_result",), "role": ("message",)}
 _FLAGS = ("user_prompt", "queue_busy", "user_chain")
 
-MOST_TOKENS = 10**15
-"""Upper bound of counts, far beyond any window; a larger number is a mistake."""
+MOST_TOKENS = 10**15  # upper bound of counts, far beyond any window; a larger number is a mistake
 
 
 class BadStep(ValueError):

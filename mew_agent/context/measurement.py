@@ -17,8 +17,7 @@ from mew_agent.context.persisted_state import SavedContext
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration
 
-TREND_TURNS = 8
-"""Number of recent turns in the trend."""
+TREND_TURNS = 8  # number of recent turns in the trend
 
 _SEQ: Callable[[Item], int] = attrgetter("seq")
 
@@ -67,19 +66,15 @@ class Measurement:
     usage: Usage | None = None
     measured_at: str | None = None
     call_id: str | None = None
-    served_model: str | None = None
-    """The model whose report this is."""
-    revision: int = 0
-    """The revision of the history that was measured."""
+    served_model: str | None = None  # the model whose report this is
+    revision: int = 0  # the revision of the history that was measured
     last_seq: int = -1
     """The newest item that was measured; `reply_seq` is that of the reply, which the total includes too."""
     reply_seq: int | None = None
-    spent_tokens: int = 0
-    """Total of all main calls since the last clear: a budget, not a part of the window."""
+    spent_tokens: int = 0  # total of all main calls since the last clear: a budget, not a part of the window
     reply: KeptReply = field(default_factory=KeptReply)
     trend: Trend = field(default_factory=Trend)
-    is_undecided: bool = False
-    """Whether the newest call reported no usage and the policy has not decided about it yet."""
+    is_undecided: bool = False  # whether the newest call reported no usage and the policy has not decided about it yet
 
     _last_reported: tuple[int, str, str] | None = None
 

@@ -12,8 +12,7 @@ from mew_agent.context.ledger import Ledger
 from mew_agent.context.policy import output_reserve_tokens
 from mew_agent.tokens.projection import features
 
-CLOSE_CALL_PART = 20
-"""A projection within 1/20 of the window from where it decides is a close call."""
+CLOSE_CALL_PART = 20  # a projection within 1/20 of the window from where it decides is a close call
 
 
 @dataclass

@@ -41,8 +41,7 @@ class Reminder:
     package: ContinuationPackage | None = None
 
 
-Render = Callable[[str], str]
-"""Returns the current text of an owner's reminder."""
+Render = Callable[[str], str]  # returns the current text of an owner's reminder
 
 
 @dataclass

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from mew_agent.context.tracker import Tracker
 
 
-_USAGE = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cached_tokens")
-
-
 def report_of(tracker: "Tracker") -> ContextReport:
     """Build the report of this moment."""
     snapshot, policy, measurement = tracker.snapshot(), tracker.policy, tracker.measurement
@@ -40,8 +37,9 @@ def report_of(tracker: "Tracker") -> ContextReport:
         "waiting": tracker.waiting or None,
         "model": tracker.model,
     }
-    if basis == "reported" and measurement.usage is not None:
-        known.update((name, getattr(measurement.usage, name)) for name in _USAGE)
+    if basis == "reported" and (usage := measurement.usage) is not None:
+        known["prompt_tokens"], known["completion_tokens"] = usage.prompt_tokens, usage.completion_tokens
+        known["reasoning_tokens"], known["cached_tokens"] = usage.reasoning_tokens, usage.cached_tokens
     elif basis != "reported":
         known["reason"], known["last_reported"] = reason, measurement.last_reported
     if snapshot.next_prompt_tokens:

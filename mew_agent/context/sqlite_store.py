@@ -39,8 +39,7 @@ _SUMMARY = TypeAdapter(Summary)
 T = TypeVar("T")
 
 
-PRUNE_EVERY = 1000
-"""After how many changes a file is checked against its limits."""
+PRUNE_EVERY = 1000  # after how many changes a file is checked against its limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +99,6 @@ class SqliteStore:
         replaced: Sequence[Item] = (),
         inbox: InboxChange = UNCHANGED,
     ) -> None:
-        """See `Store.keep`."""
-
         def write(db: sqlite3.Connection) -> None:
             self._keep(db, session, added, call, evicted, replaced)
             self._change_inbox(db, inbox)
@@ -112,15 +109,12 @@ class SqliteStore:
             await self.prune(self._limits)
 
     async def load_inbox(self) -> StoredInbox:
-        """See `Store.load_inbox`."""
         return await self._run(self._load_inbox)
 
     async def change_inbox(self, change: InboxChange) -> None:
-        """See `Store.change_inbox`."""
         await self._run(lambda db: self._change_inbox(db, change))
 
     async def recall(self, item_id: str) -> Item | None:
-        """See `Store.recall`."""
         row = await self._run(
             lambda db: db.execute(
                 "SELECT original FROM items WHERE id = ? ORDER BY seq DESC LIMIT 1", (item_id,)
@@ -152,7 +146,6 @@ class SqliteStore:
         return await self._run(count)
 
     async def calls(self, newest: int | None = None) -> list[CallRecord]:
-        """See `Store.calls`."""
         bound = -1 if newest is None else newest
         rows = await self._run(
             lambda db: db.execute("SELECT record FROM calls ORDER BY number DESC LIMIT ?", (bound,)).fetchall()
@@ -160,7 +153,6 @@ class SqliteStore:
         return [_call_from(row[0]) for row in reversed(rows)]
 
     async def aclose(self) -> None:
-        """See `Store.aclose`."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             await anyio.to_thread.run_sync(connection.close, limiter=self._one_at_a_time)

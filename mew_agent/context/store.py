@@ -115,7 +115,6 @@ class Store(Protocol):
 
     async def load(self) -> Session | None:
         """Load the session; None if it is new."""
-        ...
 
     async def keep(
         self,
@@ -131,27 +130,21 @@ class Store(Protocol):
 
         Does not read `session.items`; items are stored one by one as they change.
         """
-        ...
 
     async def load_inbox(self) -> StoredInbox:
         """Load the inbox; empty if the session is new."""
-        ...
 
     async def change_inbox(self, change: InboxChange) -> None:
         """Store a change of the inbox alone."""
-        ...
 
     async def recall(self, item_id: str) -> Item | None:
         """An item by id as it was when it was added, even if it has left the context; None if it is unknown."""
-        ...
 
     async def calls(self, newest: int | None = None) -> list[CallRecord]:
         """All calls, or the `newest` ones, oldest first."""
-        ...
 
     async def aclose(self) -> None:
         """Close the store; everything stored stays."""
-        ...
 
 
 @dataclass
@@ -166,7 +159,6 @@ class MemoryStore:
     _position: str | None = None
 
     async def load(self) -> Session | None:
-        """See `Store.load`."""
         if self._session is None:
             return None
         return replace(self._session, items=tuple(self._context[seq] for seq in sorted(self._context)))
@@ -181,7 +173,6 @@ class MemoryStore:
         replaced: Sequence[Item] = (),
         inbox: InboxChange = UNCHANGED,
     ) -> None:
-        """See `Store.keep`."""
         for item in added:
             self._originals[item.id] = item
             self._context[item.seq] = item
@@ -194,24 +185,19 @@ class MemoryStore:
         await self.change_inbox(inbox)
 
     async def load_inbox(self) -> StoredInbox:
-        """See `Store.load_inbox`."""
         return StoredInbox(tuple(self._chats[number] for number in sorted(self._chats)), self._position)
 
     async def change_inbox(self, change: InboxChange) -> None:
-        """See `Store.change_inbox`."""
         self._chats.update((chat.number, chat) for chat in change.put)
         for number in change.removed:
             self._chats.pop(number, None)
         self._position = change.position or self._position
 
     async def recall(self, item_id: str) -> Item | None:
-        """See `Store.recall`."""
         return self._originals.get(item_id)
 
     async def calls(self, newest: int | None = None) -> list[CallRecord]:
-        """See `Store.calls`."""
         return self._calls[-newest:] if newest else list(self._calls)
 
     async def aclose(self) -> None:
-        """See `Store.aclose`."""
         return

@@ -1,7 +1,6 @@
 """Runs compactions between two model calls: plan, summary call, change of the context, answer.
 
-Owns what a compaction answers and what happens when no summary is available. The caller holds the lock of the calls.
-Does not know who asked for a compaction, nor why the policy decided on one.
+The caller holds the lock of the calls. Does not know who asked for a compaction, nor why the policy decided on one.
 """
 
 import logging

@@ -1,8 +1,7 @@
 """What is in an agent's context, how much it takes, and what of it survives a restart.
 
-Owns the history, its accounts (`Tracker`), the reminders and the prompts of the policy, and is the only writer of all
-of them: every change is counted and stored in the same step, so that they never disagree. Calls no model, takes no
-decision, and does not wait for a running call (see `ModelCalls.between_calls`).
+Every change is counted and stored in the same step, so that they never disagree. Calls no model, takes no decision, and
+does not wait for a running call (see `ModelCalls.between_calls`).
 """
 
 import time
@@ -45,11 +44,7 @@ RESTARTED_RESULT = (
 
 
 class ContextState:
-    """The state of one context. Others read `tracker`, `history` and `store`, and write through these methods.
-
-    Emits `ItemAdded` for each item that the model did not write. Texts are measured before they enter, so that the
-    history never holds an item without its size.
-    """
+    """The only writer of one context. Others read `tracker`, `history` and `store`, and write through it."""
 
     def __init__(
         self,
@@ -66,12 +61,9 @@ class ContextState:
         self.sizes = sizes or Sizes()
         self.result_bound = result_bound or ResultBound()
         self.reminders = Reminders()
-        self.pending_prompts: tuple[str, ...] = ()
-        """Prompts of the policy that enter the history before the next call."""
-        self.planned_clear: str | None = None
-        """Why the context is cleared before the next call; None if it is not."""
-        self.answering_turn: int | None = None
-        """The turn being answered, which nothing may remove; None between turns."""
+        self.pending_prompts: tuple[str, ...] = ()  # prompts of the policy that enter the history before the next call
+        self.planned_clear: str | None = None  # why the context is cleared before the next call; None if it is not
+        self.answering_turn: int | None = None  # the turn being answered, which nothing may remove; None between turns
         self.has_cut_results = False
         """Whether the history holds a shortened tool result, whose full text is in the store."""
         self._suggestions = SavingSuggestions(tracker)
@@ -89,11 +81,7 @@ class ContextState:
     # -- loading and storing -----------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Load the stored session, if there is one, and give its open tool calls a result.
-
-        No provider accepts a history with a tool call that has no result; a process that dies during a tool call leaves
-        one. Raises `ConfigError` if the configured tokenizer is not available.
-        """
+        """Load the stored session, if there is one. Raises `ConfigError` if the tokenizer is not available."""
         await self.sizes.load()
         session = await self.store.load()
         if session is None:
@@ -152,10 +140,7 @@ class ContextState:
     # -- what enters -------------------------------------------------------------------------------------
 
     def begin_turn(self, resumed: int | None = None) -> int:
-        """Begin a turn, or resume one that a killed process began. Nothing may remove it until `end_turn`.
-
-        Returns its number.
-        """
+        """Begin a turn, or resume one that a killed process began; nothing may remove it until `end_turn`."""
         history = self.history
         if resumed is not None and resumed >= history.turn:
             history.turn = self.answering_turn = resumed
@@ -193,10 +178,7 @@ class ContextState:
     async def add_tool_result(
         self, call: ToolCall, result: str, limit_tokens: int | None = None, size: Size | None = None
     ) -> Item:
-        """Add the result of a tool call. A result longer than `limit_tokens` is shortened; the store keeps all of it.
-
-        `size` is the size of the full result, if it is known already.
-        """
+        """Add a tool result, shortened to `limit_tokens`; the store keeps all of it. `size` is the full one's."""
         item_id = str(uuid4())
         part = None if limit_tokens is None else await self._shortened(result, limit_tokens, item_id)
         content = result if part is None else part
@@ -234,10 +216,7 @@ class ContextState:
     async def add_reply(
         self, reply: ModelReply, call: CallRecord, size: Size, *, last_seq: int, fingerprint: str
     ) -> Item:
-        """Add the reply of a main call, with its reported usage and the record of the call.
-
-        `last_seq` is the newest item that the call sent, `fingerprint` identifies everything else it sent.
-        """
+        """Add the reply of a main call, its reported usage and its record. `last_seq` is the newest item it sent."""
         tracker = self.tracker
         tracker.call_kept(
             reply.usage,

@@ -1,7 +1,6 @@
 """The tools with which a model manages its own context: reminders, and clearing its mind.
 
-Owns what they do, and the rule that a mind is not cleared when another call of the same reply failed. The conversation
-clears the context once all results of the reply have arrived.
+A mind is not cleared when another call of the same reply failed, and only once all results have arrived.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,11 +45,7 @@ class ContextTools(FunctionTools):
         return result
 
     def confirm_clear(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> bool:
-        """Whether the mind is to be cleared, now that all calls of one reply have results.
-
-        If another call failed, in whatever order, the result of `clear_mind` becomes a refusal. Otherwise its note
-        becomes a reminder.
-        """
+        """Whether the mind is to be cleared, now that all calls of one reply have results."""
         requested, self._requested = self._requested, []
         if not requested:
             return False

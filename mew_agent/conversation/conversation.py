@@ -1,7 +1,6 @@
 """An agent's conversation with its model: turns, calls, controls, and what its policy decides.
 
-Owns the order of things: the question enters, the policy is asked, the model is called, the status is emitted, and what
-the policy decided is carried out between two calls. Does not know chats, reasoning envelopes or who sent a control.
+Owns the order of things. Does not know chats, reasoning envelopes or who sent a control.
 """
 
 import logging
@@ -196,11 +195,7 @@ class Conversation:
     # -- turns -------------------------------------------------------------------------------------------
 
     async def begin_turn(self, *, is_maintenance: bool = False, resumed: int | None = None) -> int:
-        """Begin to answer a message; drop the oldest items beyond the configured length. Returns the turn's number.
-
-        With `is_maintenance` the turn answers no one: the model puts its own context in order. `resumed` is the number
-        of a turn that a killed process began.
-        """
+        """Begin to answer a message; returns the turn's number. With `is_maintenance` the turn answers no one."""
         await self.apply_pending()
         limit = self._keep_newest_items
         if limit is not None and len(self.history) > limit:
@@ -252,10 +247,7 @@ class Conversation:
                 await self._after_stop(stopped)
 
     async def check_results(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> None:
-        """Decide what happens to the results of one reply's calls before they enter; changes `results` in place.
-
-        Raises `PolicyStopped` if the reply cannot continue with them.
-        """
+        """Change in place what enters as the results of one reply's calls. Raises `PolicyStopped`."""
         withhold_results(calls, results, self.state)
         if self.context_tools.confirm_clear(calls, results):
             self.state.plan_clear(texts.CLEARED_BY_AGENT)
@@ -414,10 +406,7 @@ class Conversation:
         await self.events.emit(ContextCleared(tokens, reason))
 
     async def _compact(self, action: CompactAction) -> bool:
-        """Compact by decision of the policy. Returns whether anything left the context.
-
-        People who watch a reply of a policy that stops replies see the compaction begin and end.
-        """
+        """Compact by decision of the policy. Returns whether anything left the context."""
         if not self._is_compacting:
             self._pending_compaction = None
         is_shown = "stream" in self.tracker.policy.rule_index.interventions

@@ -1,7 +1,6 @@
 """What happens in a conversation, as typed events, and their delivery to listeners in the same process.
 
-Owns the order: listeners run one after another and the conversation waits for each, so that what they send reaches the
-wire in the order of the events. Does not know any listener. Peers learn the same facts from `participant/status`.
+Does not know any listener. Peers learn the same facts from `participant/status`.
 """
 
 from collections.abc import Awaitable, Callable, Iterator

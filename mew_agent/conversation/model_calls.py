@@ -1,8 +1,7 @@
 """An agent's calls to its model: what they send, one at a time, and a record of each.
 
-Owns the request (system prompt, reminders, tools), the fingerprint of everything sent besides the items, the window of
-a fallback model, and the lock: the history changes only between two calls. A control waits for the running call and,
-past a bound, interrupts it. Does not know when to call, nor what a reply means.
+Owns the request, the fingerprint of everything sent besides the items, the window of a fallback model, and the lock.
+Does not know when to call, nor what a reply means.
 """
 
 import hashlib
@@ -33,8 +32,7 @@ from mew_agent.model.interface import (
 from mew_agent.participant.messenger import timestamp
 from mew_agent.tools.results import well_formed
 
-ReplyListener = Callable[[ModelEvent], Awaitable[None]]
-"""Receives every event of a running reply."""
+ReplyListener = Callable[[ModelEvent], Awaitable[None]]  # receives every event of a running reply
 
 
 class CallInterrupted(MewAgentError):
@@ -45,13 +43,11 @@ class ModelCalls:
     """The calls of one conversation. Hold `lock` during `main` and `summary`."""
 
     def __init__(self, model: Model, state: ContextState, options: ConversationOptions) -> None:
-        self.lock = anyio.Lock()
-        """Held during a call, and by everything that changes the history."""
+        self.lock = anyio.Lock()  # held during a call, and by everything that changes the history
         self.last_error_status: str | None = None
         """The status word of the newest main call if it failed; None if it did not."""
         self.latency_ms: int | None = None
-        self.supports_tools = True
-        """False once the server has refused a request because it offered tools."""
+        self.supports_tools = True  # false once the server has refused a request because it offered tools
         self._model = model
         self._summariser = options.summariser or model
         self._state = state
@@ -83,10 +79,7 @@ class ModelCalls:
     # -- calls -------------------------------------------------------------------------------------------
 
     async def main(self, listener: ReplyListener) -> ModelReply:
-        """Send everything in context and add the reply to it.
-
-        Raises a `ModelError` or `CallInterrupted`; then the context is as before. The call is recorded in any case.
-        """
+        """Send everything in context and add the reply. Raises a `ModelError` or `CallInterrupted`, adding nothing."""
         history = self._state.history
         request, fingerprint = self._request()
         last_seq, revision, call_id = history.last_seq, history.revision, str(uuid4())
@@ -192,11 +185,7 @@ class ModelCalls:
     # -- fallback models ---------------------------------------------------------------------------------
 
     def _follow_served_model(self, served_model: str) -> None:
-        """Use the window of the model that answered.
-
-        Gateways fall back to another model when the requested one is busy, and the limit changes with it. Servers also
-        answer with longer names of the same model (`gpt-4o-2024-08-06`): only configured names count as a fallback.
-        """
+        """Use the window of the model that answered."""
         windows, requested = self._options.windows, self._requested_model
         tokens = None if served_model == requested else windows.get(served_model)
         if tokens is not None:

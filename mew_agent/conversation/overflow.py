@@ -11,8 +11,7 @@ from mew_agent.model.interface import ModelReply, Window
 
 CutReason = Literal["context_full", "max_tokens", "content_filter"]
 
-_FULL_PERCENT: Final = 98
-"""Servers stop a reply at the end of the window or a few tokens before it."""
+_FULL_PERCENT: Final = 98  # servers stop a reply at the end of the window or a few tokens before it
 
 
 def is_overflow(error: ModelError, tracker: Tracker) -> bool:
@@ -36,10 +35,7 @@ def overflow_compaction(tracker: Tracker) -> CompactAction:
 
 
 def halved(action: CompactAction, prompt_tokens: int) -> CompactAction:
-    """The compaction of a prompt that left no room for a reply or a result: to at most half of that prompt.
-
-    The policy's target counts everything in the window, of which the reply or result is not a part of the prompt.
-    """
+    """The compaction of a prompt that left no room for a reply or a result: to at most half of that prompt."""
     return replace(action, target_tokens=min(action.target_tokens, prompt_tokens // 2))
 
 

@@ -1,7 +1,6 @@
 """Carries out the actions of a policy: at once where possible, otherwise as pending actions for the conversation.
 
-Owns the status words and events of each action, and their order. Does not compact, clear, stop or repeat anything:
-these need the history between two calls, so the conversation does them.
+Owns the status words and events of each action, and their order. What needs the history between two calls is pending.
 """
 
 import logging

@@ -1,13 +1,8 @@
-"""[pure] The projected size of the context while a reply is still arriving.
-
-Owns the running figure: the prompt as projected when it was sent, plus what arrived since. Providers report nothing
-during a reply, so the figure is never more than a projection.
-"""
+"""[pure] The projected size of the context while a reply is still arriving."""
 
 from mew_agent.tokens.projection import Calibration, features
 
-STEPS = 100
-"""The running figure is shown each time it crosses another hundredth of the window."""
+STEPS = 100  # the running figure is shown each time it crosses another hundredth of the window
 
 _OPEN_CHARS = 400
 

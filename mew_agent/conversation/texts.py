@@ -1,7 +1,6 @@
 """[pure] The texts of an agent: its default system prompt, prompts about its own context, and reports of failures.
 
-Texts for the model say that they are no request from a participant. Figures are the policy's measure at that moment;
-an unknown figure is called unknown.
+Figures are the policy's measure at that moment; an unknown figure is called unknown.
 """
 
 from collections.abc import Mapping, Sequence
@@ -170,10 +169,7 @@ def cut_short_text(text: str, reason: CutReason) -> str:
 
 
 def does_not_fit_text(error: Exception, limit_tokens: int, *, result_tokens: int = 0) -> str:
-    """The answer when a single turn is larger than the window.
-
-    `result_tokens` is the projected size of the turn's tool results; with 0 the message itself is too large.
-    """
+    """The answer when a turn is larger than the window; without `result_tokens` the message itself is too large."""
     window = f"my window of {limit_tokens:,} tokens, even with everything else compacted"
     if result_tokens:
         return (

@@ -1,7 +1,4 @@
-"""What happens to tool results before they enter the context: withheld, given room, or refused.
-
-Owns the order of these checks on the results of one reply. The policy decides; the conversation compacts.
-"""
+"""What happens to tool results before they enter the context: withheld, given room, or refused."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -18,10 +15,7 @@ CompactNow = Callable[[CompactAction], Awaitable[bool]]
 
 
 def withhold_results(calls: Sequence[ToolCall], results: dict[str, ToolResult], state: ContextState) -> None:
-    """Replace results that are too large for the present level by a notice that keeps whether the call failed.
-
-    If the last result is such a notice, it says what a prompt would say, so pending prompts are dropped.
-    """
+    """Replace results that are too large for the present level by a notice that keeps whether the call failed."""
     tracker = state.tracker
     snapshot = tracker.snapshot()
     is_withheld = False
@@ -42,10 +36,7 @@ def withhold_results(calls: Sequence[ToolCall], results: dict[str, ToolResult], 
 async def make_room_for_results(
     calls: Sequence[ToolCall], results: dict[str, ToolResult], state: ContextState, compact: CompactNow
 ) -> None:
-    """Ask the policy about each result in turn and compact where it says so; the results stay as they are.
-
-    Raises `PolicyStopped` if a result cannot be sent at all; a note then replaces it.
-    """
+    """Ask the policy about each result in turn and compact where it says so. Raises `PolicyStopped`."""
     policy = state.tracker.policy
     if "tool_result" not in policy.phases and "tool_result" not in policy.rule_index.interventions:
         return

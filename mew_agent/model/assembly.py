@@ -1,8 +1,4 @@
-"""[pure] Assemble a reply from the chunks of a stream, or from one whole body.
-
-Owns what each part of a chunk means: text, reasoning, tool calls in pieces, the finish reason, usage. Takes decoded
-JSON and ignores every part of an unknown shape. Does not know how chunks arrive.
-"""
+"""[pure] Assemble a reply from the chunks of a stream, or from one whole body. Ignores parts of unknown shape."""
 
 import hashlib
 import json
@@ -10,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mew_agent.model.interface import ModelReply, ReasoningDelta, TextDelta, ToolCall
-from mew_agent.model.usage import StreamUsage
+from mew_agent.model.usage import Usage, newest_usage
 
 Delta = TextDelta | ReasoningDelta
 Json = Mapping[str, object]
@@ -24,11 +20,7 @@ class _PartialCall:
 
 
 class ReplyAssembly:
-    """Builds one reply: feed every chunk in order, then call `reply`.
-
-    `chunks` counts the chunks fed. `finish_reason` is None until the provider sends one; a stream that ends without it
-    has no reply. `error` is the error inside a choice, if any.
-    """
+    """Builds one reply: feed every chunk in order, then call `reply`."""
 
     def __init__(self, model: str) -> None:
         self.chunks = 0
@@ -36,7 +28,7 @@ class ReplyAssembly:
         self.error: object = None
         self._model = model
         self._completion_id = ""
-        self._usage = StreamUsage()
+        self._usage: Usage | None = None
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[_PartialCall] = []
@@ -45,7 +37,7 @@ class ReplyAssembly:
     def feed(self, chunk: Json) -> list[Delta]:
         """Add one chunk or one whole body, and return the deltas in it."""
         self.chunks += 1
-        self._usage.feed(chunk.get("usage"))
+        self._usage = newest_usage(self._usage, chunk.get("usage"))
         self._model = _text(chunk.get("model")) or self._model
         self._completion_id = _text(chunk.get("id")) or self._completion_id
         deltas: list[Delta] = []
@@ -62,7 +54,7 @@ class ReplyAssembly:
             text="".join(self._text),
             tool_calls=tuple(self._finished(call, place) for place, call in enumerate(self._calls)),
             finish_reason=finish_reason,
-            usage=self._usage.usage,
+            usage=self._usage,
             served_model=self._model,
             reasoning_text="".join(self._reasoning),
             request_id=request_id,

@@ -1,7 +1,6 @@
 """Ask a model server how many tokens a request will have, chat template and tools included.
 
-Owns which endpoint a server has for this and when to stop asking. Sends nothing itself: `fetch` is handed in. The
-request body comes from `dialect`.
+Owns which endpoint a server has for this and when to stop asking. Sends nothing itself: `fetch` is handed in.
 """
 
 from collections.abc import Mapping
@@ -16,17 +15,11 @@ from mew_agent.model.window import Fetch
 Route = Literal["input_tokens", "tokenize"]
 
 _NOT_COUNTED: Final = frozenset({"stream", "stream_options", "max_tokens", "max_completion_tokens", "response_format"})
-_MAX_FAILURES: Final = 2
-"""After this many failures in a row the server is no longer asked."""
+_MAX_FAILURES: Final = 2  # after this many failures in a row the server is no longer asked
 
 
 class PromptCounter:
-    """Counts the prompt tokens of requests at one server, for one model.
-
-    llama.cpp has `/v1/chat/completions/input_tokens`, vLLM `/tokenize`. Each is tried once and dropped if it returns no
-    count. An endpoint that has counted before is kept: a chat template may reject one request and accept the next.
-    OpenAI's own hosts have neither endpoint and are not asked.
-    """
+    """Counts the prompt tokens of requests at one server, for one model."""
 
     def __init__(self, base_url: str, model: str) -> None:
         self._base = base_url.rstrip("/")

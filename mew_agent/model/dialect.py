@@ -1,7 +1,4 @@
-"""[pure] Build the request body for a server, and adapt it to the arguments that the server accepts.
-
-Owns the JSON of a request and the few points where OpenAI-compatible servers differ. Does not send anything.
-"""
+"""[pure] Build the request body for a server, and adapt it to the arguments that the server accepts."""
 
 import re
 from collections.abc import Mapping
@@ -37,11 +34,7 @@ def dialect_for(host: str) -> Dialect:
 
 
 def adapted(dialect: Dialect, status: int, param: str | None, text: str) -> Dialect | None:
-    """The dialect to try after an error, or None if the error is not about an argument.
-
-    `param` is the argument named in the error body, `text` the whole body. Only a named argument is removed: guessing
-    would hide real errors.
-    """
+    """The dialect to try after an error that names an argument (`param`, or in the body's `text`), or None."""
     if status not in _REJECTED_STATUSES:
         return None
     if dialect.is_streaming and dialect.has_stream_options and re.search("stream_options|include_usage", text):

@@ -1,8 +1,6 @@
 """[pure] Turn a failed model call into the right `ModelError`, with a message of one line and without the API key.
 
-Owns how error bodies of known servers are read, which of them mean a context overflow or missing tool support, and the
-wording for connection failures. Does not know the client library: statuses, decoded bodies and exceptions come as
-arguments, and exceptions of sockets and of the HTTP library are recognised by class name.
+Owns how error bodies of known servers are read. Does not know the client library.
 """
 
 import re
@@ -103,11 +101,7 @@ class ModelErrors:
         wait_seconds: float | None,
         offered_tools: bool,
     ) -> ModelError:
-        """An HTTP error status.
-
-        `body` is the decoded error object, `reason` the status phrase for bodies without a message, `wait_seconds` the
-        Retry-After header. `offered_tools` says whether the request contained tools.
-        """
+        """An HTTP error status. `body` is the decoded error, `reason` replaces a missing message."""
         detail = self._line(f"HTTP {status}: {error_message(body) or reason}")
         fields = self.endpoint, self.model, detail, request_id
         if status in (401, 403):
@@ -149,11 +143,7 @@ class Overflow:
 
 
 def find_overflow(status: int | None, body: object) -> Overflow | None:
-    """Read a context overflow from an error body; None for every other error.
-
-    `status` is None for an error inside a stream or inside an answer with HTTP 200. `body` is the error object (the
-    inner `error` where there is one).
-    """
+    """Read an overflow from an error object; None for other errors. `status` is None where there is no HTTP error."""
     if status is not None and status not in _OVERFLOW_STATUSES:
         return None
     fields = body if isinstance(body, Mapping) else {}

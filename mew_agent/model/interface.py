@@ -155,7 +155,6 @@ class Model(Protocol):
     @property
     def identity(self) -> ModelIdentity:
         """Which model this is, and where it runs. Does not change."""
-        ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Run one call: yield deltas as they arrive, then exactly one `ModelReply`.
@@ -167,19 +166,15 @@ class Model(Protocol):
         Closing the generator or cancelling its task must stop the request at the server. Callers iterate inside
         `contextlib.aclosing`, so that leaving the loop early closes the generator at once.
         """
-        ...
 
     async def discover_window(self) -> Window | None:
         """The window of the model that the server runs, or None if the server does not say. Raises nothing."""
-        ...
 
     async def count_prompt(self, request: ModelRequest) -> int | None:
         """The exact number of prompt tokens of `request`, chat template and tools included, or None if unknown.
 
         Must return within a few seconds and raises nothing. The agent asks only where a decision depends on the count.
         """
-        ...
 
     async def aclose(self) -> None:
         """Close all connections."""
-        ...

@@ -1,8 +1,7 @@
 """The client for model servers: any OpenAI-compatible endpoint behind the `Model` interface.
 
 Owns the openai package (versions 2 and 3), the course of a request, and the translation of every error of that package
-into a `ModelError`. What chunks, errors and model listings mean is in the modules next to it. Keeps no history and
-makes no policy decisions. The package is imported at the first call, which keeps this module fast to import.
+into a `ModelError`. Keeps no history and makes no policy decisions.
 """
 
 import json
@@ -279,10 +278,7 @@ class OpenAIModel:
 
 
 def _transport() -> Any:
-    """The HTTP library of the installed openai package: the module `httpx` (openai 2) or `httpx2` (openai 3).
-
-    Found through the client class that the package exports, so that neither library is a dependency of ours.
-    """
+    """The HTTP library of the installed openai package: the module `httpx` (openai 2) or `httpx2` (openai 3)."""
     import openai
 
     client_class = openai.DefaultAsyncHttpxClient.__mro__[1]
@@ -317,11 +313,7 @@ def _other_dialect(dialect: dialects.Dialect, error: Exception) -> dialects.Dial
 
 
 async def _close(chunks: "Chunks", *, is_reusable: bool) -> None:
-    """Close a response, even while this task is being cancelled.
-
-    If the stream did not end well, its connection is closed, too: some servers end an overflow as an empty stream and
-    then drop the connection, which would fail the next request on it.
-    """
+    """Close a response, even while this task is being cancelled, and its connection unless that `is_reusable`."""
     with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
         await chunks.close()
         network = chunks.response.extensions.get("network_stream")

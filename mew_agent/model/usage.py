@@ -1,8 +1,4 @@
-"""[pure] Token usage as a provider reported it for one call.
-
-Owns how the usage object of any OpenAI-compatible server becomes a `Usage`, and which of several usage objects in a
-stream is used. Does not know which call the usage belongs to.
-"""
+"""[pure] Token usage as a provider reported it for one call. Does not know which call that was."""
 
 import re
 from collections.abc import Mapping
@@ -32,12 +28,7 @@ class Usage:
 
 
 def normalise(raw: Mapping[str, object] | None) -> Usage | None:
-    """Read one provider's usage object; None if its figures cannot be trusted.
-
-    `raw` is the decoded JSON object. Counts may be whole numbers in any notation (`12`, `12.0`, `"12"`). Returns None
-    for null, for a missing or invalid prompt or completion count, for an invalid total, and for a total of 0 (servers
-    send zeros until they know the figure). A missing total becomes prompt + completion.
-    """
+    """Read one provider's usage object; None if its figures cannot be trusted."""
     if raw is None:
         return None
     prompt = _whole_number(raw.get("prompt_tokens"))
@@ -46,6 +37,7 @@ def normalise(raw: Mapping[str, object] | None) -> Usage | None:
         return None
     total_computed = raw.get("total_tokens") is None
     total = prompt + completion if total_computed else _whole_number(raw.get("total_tokens"))
+    # Servers send zeros until they know the figures.
     if not total:
         return None
     cached = _detail(raw, "prompt_tokens_details", "cached_tokens")
@@ -66,29 +58,11 @@ def normalise(raw: Mapping[str, object] | None) -> Usage | None:
     )
 
 
-class StreamUsage:
-    """The usage of one streamed call: the last report with a positive total.
-
-    Feed the raw usage of every chunk, whatever its `choices` are: providers put usage on the finish chunk, after it,
-    before an empty last chunk, or on each chunk as a running figure. A later report replaces an earlier one and is
-    never added to it. Null and zero reports are ignored.
-    """
-
-    __slots__ = ("_usage",)
-
-    def __init__(self) -> None:
-        self._usage: Usage | None = None
-
-    @property
-    def usage(self) -> Usage | None:
-        """The usage of the call so far; None before the first valid report."""
-        return self._usage
-
-    def feed(self, raw: object) -> None:
-        """Add the `usage` value of one chunk, of any type."""
-        reported = normalise(raw) if isinstance(raw, Mapping) else None
-        if reported is not None:
-            self._usage = reported
+def newest_usage(before: Usage | None, raw: object) -> Usage | None:
+    """The usage of a stream after one more chunk with this `usage` value, whatever its `choices` are."""
+    # Providers put usage on the finish chunk, after it, before an empty last chunk, or on each chunk as a running
+    # figure. So a later report replaces an earlier one and is never added to it; null and zeros replace nothing.
+    return (normalise(raw) if isinstance(raw, Mapping) else None) or before
 
 
 def _detail(raw: Mapping[str, object], group: str, key: str) -> int | None:

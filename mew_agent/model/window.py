@@ -1,8 +1,7 @@
 """Ask a model server how large the context window of its model is.
 
-Owns which endpoints are asked, in which order, and where each server keeps the figure: `loaded` is the window of the
-running instance, `trained` the maximum of the model. Sends nothing itself: `fetch` is handed in. Each reader takes a
-decoded JSON body and returns None for a shape it does not know.
+Owns which endpoints are asked, in which order, and where each server keeps the figure. Sends nothing itself: `fetch` is
+handed in. Each reader takes a decoded JSON body and returns None for a shape it does not know.
 """
 
 import re
@@ -23,10 +22,7 @@ _CLOUD_OWNERS: Final = frozenset({"openai", "openai-internal", "openai-dev", "sy
 
 
 async def discover_window(fetch: Fetch, base_url: str, model: str) -> Window | None:
-    """The window of `model` at `base_url`: loaded if any endpoint has it, else trained, else None.
-
-    Takes one request where the model listing has the figure. Server errors count as "no figure"; raises nothing.
-    """
+    """The window of `model` at `base_url`: loaded if any endpoint has it, else trained, else None. Raises nothing."""
     base = base_url.rstrip("/")
     try:
         listing = await fetch("GET", f"{base}/models", None)

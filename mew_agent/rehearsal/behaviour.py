@@ -1,8 +1,6 @@
 """[pure] Plan what the rehearsal model replies, as a function of the request alone.
 
-Owns the choice between a tool call, an answer from tool results, a summary and an ordinary answer, and how an answer
-is extracted. Answers quote the request: other text gives another answer, and the model has no knowledge to add. Does
-not know HTTP or how replies are cut to length.
+Answers quote the request: other text gives another answer. Does not know HTTP or how replies are cut to length.
 """
 
 import re

@@ -1,8 +1,4 @@
-"""[pure] Turn a planned reply into the JSON that is sent.
-
-Owns the limits (`max_tokens`, the window), the reported usage, and the shape of chunks and bodies. Does not know HTTP
-or how the reply was planned.
-"""
+"""[pure] Turn a planned reply into the JSON that is sent: its limits, reported usage, chunks and bodies."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,15 +21,12 @@ class IdentifiedCall:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A reply cut to length, with its true counts in tokens.
-
-    `completion_tokens` includes all reasoning, hidden and visible; `reasoning_tokens` is that reasoning alone.
-    """
+    """A reply cut to length, with its true counts in tokens."""
 
     number: int
     model: str
     prompt_tokens: int
-    completion_tokens: int
+    completion_tokens: int  # includes all reasoning, hidden and visible
     reasoning_tokens: int
     finish_reason: str
     reasoning: tuple[str, ...] = ()

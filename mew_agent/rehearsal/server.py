@@ -1,7 +1,4 @@
-"""Run the rehearsal model on a real port: in an event loop, in the foreground, or embedded as a `Model`.
-
-Owns start and stop of the server, and connections that are closed on purpose. Does not know what the model replies.
-"""
+"""Run the rehearsal model on a real port: in an event loop, in the foreground, or embedded as a `Model`."""
 
 import asyncio
 import signal
@@ -65,10 +62,7 @@ class RehearsalServer:
 async def serve_rehearsal(
     options: RehearsalOptions | None = None, *, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[RehearsalServer]:
-    """Serve a rehearsal model in this event loop until the block exits. Port 0 picks a free port.
-
-    Raises OSError if the port is in use. Installs no signal handlers. Leaving the block cuts open streams.
-    """
+    """Serve until the block exits, which cuts open streams. Port 0 picks a free port. Raises OSError if it is used."""
     service = RehearsalService(options or RehearsalOptions())
     opened = serving(service.app, host=host, port=port, stopping=service.stopping.set, http=_BreakableProtocol)
     async with opened as url:
@@ -102,10 +96,7 @@ def run_rehearsal(
 
 
 class EmbeddedRehearsal:
-    """The rehearsal model as a `Model` for a program without a model server; see `Model` for the methods.
-
-    The server starts at the first call and stops with `aclose`. `window_tokens` None keeps the default window.
-    """
+    """The rehearsal model as a `Model` for a program without a model server. Starts at the first call."""
 
     def __init__(self, window_tokens: int | None = None) -> None:
         self._options = RehearsalOptions() if window_tokens is None else RehearsalOptions(window_tokens=window_tokens)

@@ -1,8 +1,4 @@
-"""The rehearsal model as an ASGI app in the shape of an OpenAI-compatible server.
-
-Owns routes, errors, the record of requests, and the faults set in the options. Does not know how the app is served
-(see `server`) or what the model replies (see the pure modules).
-"""
+"""The rehearsal model as an ASGI app in the shape of an OpenAI-compatible server: routes, errors, records, faults."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,20 +35,17 @@ _STATUS_CODES = {
 
 @dataclass
 class RecordedRequest:
-    """One completion request and its outcome, numbered from 1. Counts are true token counts, whatever was reported.
+    """One completion request and its outcome. Counts are true token counts, whatever was reported."""
 
-    `reported` is the usage object in the reply, if any. `status` is None until the reply starts.
-    """
-
-    number: int
+    number: int  # from 1
     size_bytes: int
     body: Mapping[str, object]
     prompt_tokens: int
     is_summary: bool
     authorization: str | None = None
-    status: int | None = None
+    status: int | None = None  # None until the reply starts
     completion_tokens: int | None = None
-    reported: Mapping[str, object] | None = None
+    reported: Mapping[str, object] | None = None  # the usage object in the reply
     chunks_sent: int = 0
     is_complete: bool = False
     is_disconnected: bool = False

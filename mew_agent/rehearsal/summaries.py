@@ -1,11 +1,7 @@
 """[pure] Recognise a summary request, and write the summary by extraction.
 
-Owns what counts as a summary request: the first system message or the last user message contains an instruction in a
-separate sentence near its start or end (`Summarise ...`, `Please summarize ...`, `Write a summary ...`,
-`You summarise ...`). Text that only mentions summaries does not count. Headings (`## Decisions`) in the request become
-sections, each filled with sentences that match its name. A transcript in blocks
-(`<message id="7" from="ada"> ... </message>`) is read block by block; if the request wants citations as `[id]`, each
-sentence carries the id of its block. Does not know HTTP.
+A request is an instruction in a sentence of its own near the start or end of the first system message or the last user
+message. Its `## Headings` become sections; if it wants citations as `[id]`, sentences carry the id of their block.
 """
 
 import re

@@ -1,8 +1,4 @@
-"""[pure] Extract text from messages, and sentences and identifiers from text. The model's replies consist of these.
-
-Owns the two forms of message content, sentence splitting, scoring, and the recognition of identifiers. Does not know
-the conversation.
-"""
+"""[pure] Extract text from messages, and sentences and identifiers from text. The model's replies consist of these."""
 
 import re
 from collections import Counter

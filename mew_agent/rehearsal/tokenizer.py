@@ -1,21 +1,5 @@
 """[pure] The tokenizer and the prompt template of the rehearsal model. Every count that it reports comes from here.
 
-Owns how text is split into tokens and what the template adds to the text of a request. Does not know the server or
-the replies.
-
-A token is one match of `_TOKEN`, tried in this order. Nothing is dropped: the joined tokens of a text are the text.
-
-* one CJK character;
-* a word's first piece: up to nine lower-case letters, with an optional capital and the single space before it;
-* a further piece of the same word: up to five letters, with an optional capital (`get` `User` `Name`);
-* capitals: up to two together, also with the single space before them;
-* other letters (accented, Greek, Cyrillic ...): up to three together, also with the single space before them;
-* digits: up to three together;
-* line breaks: up to three, each with the blanks before it;
-* marks (any other visible character): up to four together, also with the single space before them;
-* blanks: up to sixteen;
-* anything else: one character.
-
 English prose has about 4.5 characters per token, code and JSON about 3, hex and base64 less than 2, Chinese 1. These
 proportions are those of a byte-pair vocabulary.
 """
@@ -27,23 +11,18 @@ from functools import lru_cache
 
 from mew_agent.rehearsal.text import message_text
 
-TOKENS_PER_MESSAGE = 4
-"""Role, separators and end mark of each message."""
+TOKENS_PER_MESSAGE = 4  # role, separators and end mark of each message
 
-TOKENS_FOR_NAME = 1
-"""The `name` of a message, in addition to the tokens of the name."""
+TOKENS_FOR_NAME = 1  # the `name` of a message, in addition to the tokens of the name
 
 TOKENS_PER_TOOL_CALL = 6
 """Frame of a tool call, in addition to its name and arguments. Ids are not rendered, as in most chat templates."""
 
-TOKENS_FOR_TOOLS = 12
-"""Introduction of the tools, once per request that offers any."""
+TOKENS_FOR_TOOLS = 12  # introduction of the tools, once per request that offers any
 
-TOKENS_PER_TOOL = 4
-"""Frame of an offered tool, in addition to its JSON."""
+TOKENS_PER_TOOL = 4  # frame of an offered tool, in addition to its JSON
 
-TOKENS_FOR_PRIMER = 3
-"""Start of the reply, at the end of every prompt."""
+TOKENS_FOR_PRIMER = 3  # start of the reply, at the end of every prompt
 
 _CJK = "\u2e80-\u2fdf\u3000-\u30ff\u3130-\u318f\u31a0-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef"
 _TOKEN = re.compile(

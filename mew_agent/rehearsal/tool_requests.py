@@ -54,11 +54,7 @@ def _offered(tools: Sequence[Mapping[str, object]]) -> Iterator[tuple[str, Mappi
 
 
 def _mentions(name: str, text: str) -> list[re.Match[str]]:
-    """Where `text` requests the tool: after a verb for any name, at any mention for names that are not plain words.
-
-    Offered names may have a prefix (`files_read_file`, `files__read_file`) that people omit, and `_` where people write
-    `/` or `-`.
-    """
+    """Where `text` requests the tool: after a verb for any name, anywhere for names that are not plain words."""
     spellings = [_spelling(name)]
     if (short := _without_prefix(name)) is not None:
         spellings.append(_spelling(short))

@@ -20,8 +20,7 @@ MESSAGE_OVERHEAD_TOKENS = 4
 MOST_OVERHEAD_TOKENS = 48
 """Upper bound of a template's overhead per message, including the wrapping of calls and results."""
 
-PIECE_CHARS: Final = 50_000
-"""Longer texts are weighed in pieces of this size, a few milliseconds of work each."""
+PIECE_CHARS: Final = 50_000  # longer texts are weighed in pieces of this size, a few milliseconds of work each
 
 WHOLE_PROMPT_NOISE = 6.0
 """Noise of a whole prompt relative to an interval: templates write tools in ways that clients cannot see."""
@@ -94,10 +93,7 @@ class Units(float):
 
 
 def features(text: str) -> Units:
-    """Count the features of a text. Unit: tokens of a typical 200k vocabulary, before factor k.
-
-    Long texts are counted in pieces, so that a worker thread lets other threads run in between.
-    """
+    """Count the features of a text. Unit: tokens of a typical 200k vocabulary, before factor k."""
     if len(text) <= PIECE_CHARS:
         return Units.from_counts(_counts(text))
     return Units.from_counts(map(sum, zip(*map(_counts, pieces_of(text)), strict=True)))
@@ -167,11 +163,7 @@ class Calibration(NamedTuple):
         return _within(self.observed / self.counted, 1.0)
 
     def observe(self, tokens: float, feature_units: float, *, noise: float = 1.0) -> "Calibration":
-        """Learn from text whose tokens, without message overhead, were reported.
-
-        A figure that no tokenizer produces (a server left something out, or added something) is replaced by the nearest
-        possible one. `noise` is the noise of the figure relative to an interval.
-        """
+        """Learn from text whose tokens were reported. `noise` is the figure's noise relative to an interval."""
         if tokens <= 0 or feature_units < _MIN_OBSERVED_FEATURES:
             return self
         tokens = _within(tokens, feature_units)
@@ -192,10 +184,7 @@ class Calibration(NamedTuple):
         return self.learnt_overhead if not self.wrapped or self.counts_fit else MESSAGE_OVERHEAD_TOKENS
 
     def observe_counted(self, tokens: int, counted_tokens: int, messages: int, projected_tokens: int) -> "Calibration":
-        """Learn the template's overhead from an interval whose texts were all counted.
-
-        `projected_tokens` is the interval's projection from features.
-        """
+        """Learn the template's overhead from an interval whose texts were all counted."""
         overhead, most = tokens - counted_tokens, MOST_OVERHEAD_TOKENS * messages
         possible = min(most, max(0, overhead))
         expected = self.learnt_overhead * messages if self.wrapped else possible

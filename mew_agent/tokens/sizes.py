@@ -1,8 +1,4 @@
-"""Sizes of texts: their features, and the counts of the model's tokenizer, if there is one.
-
-Owns the worker thread for long texts, so that a reply of many megabytes blocks nothing else, and loads the counter
-once, in a thread too. Does not know the history: the caller must check whether the text still matters afterwards.
-"""
+"""Sizes of texts: their features, and the counts of the model's tokenizer, if there is one. Long texts use a thread."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -19,8 +15,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("mew_agent.tokens.sizes")
 
-INLINE_CHARS = 10_000
-"""Shorter texts take a few milliseconds, for which a thread is not worth it."""
+INLINE_CHARS = 10_000  # shorter texts take a few milliseconds, for which a thread is not worth it
 
 
 def no_counter() -> TextCounter | None:

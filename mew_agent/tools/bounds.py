@@ -1,19 +1,13 @@
-"""[pure] Limit how much of a tool result enters the context.
-
-Owns the limits of the results of one reply, how a long result is cut, and the notice in its place. Sizes are projected
-by what was learnt about the model, and notices say so. Does not store the complete result; the transcript does.
-"""
+"""[pure] Limit how much of a tool result enters the context. Sizes are projected, and notices say so."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 OnLong = Literal["cut", "refuse"]
-Project = Callable[[str], int]
-"""Returns the projected tokens of a text."""
+Project = Callable[[str], int]  # returns the projected tokens of a text
 
-MIN_RESULT_TOKENS: Final = 64
-"""Limit of a result without any room: a shorter text would be useless."""
+MIN_RESULT_TOKENS: Final = 64  # limit of a result without any room: a shorter text would be useless
 
 SHARE_WHEN_FULL: Final = 4
 """In a nearly full window results may take a quarter of it; a compaction then makes room for them."""
@@ -37,9 +31,7 @@ class Room:
 
     @property
     def for_results(self) -> int:
-        """Tokens for all results of one reply: half of the free tokens, but at least a quarter of the window if a
-        compaction can free that much.
-        """
+        """Tokens for all results of one reply."""
         wanted = max(self.free_tokens // 2, self.window_tokens // SHARE_WHEN_FULL)
         return max(0, min(wanted, self.most_tokens // 2))
 

@@ -1,7 +1,6 @@
-"""Answer the MCP requests of peers.
+"""Answer the MCP requests of peers: JSON-RPC error codes, and the offers of a participant in this process.
 
-Owns the JSON-RPC error codes and the offers of a participant in this process: its tools and resources. The other kind
-of offers is an MCP server (see `mew_agent.bridge`). Does not know envelopes; see `mew_agent.participant.mcp_server`.
+An MCP server is the other kind of offers (see `mew_agent.bridge`). Does not know envelopes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +17,7 @@ INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
-UNAVAILABLE: Final = -32000
-"""The participant cannot answer now: it is paused, or its MCP server is down."""
+UNAVAILABLE: Final = -32000  # the participant cannot answer now: it is paused, or its MCP server is down
 RESOURCE_NOT_FOUND: Final = -32002
 
 
@@ -40,7 +38,6 @@ class Offers(Protocol):
 
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The result of an MCP request, in the shape of MCP. Raises `RequestFailed`."""
-        ...
 
 
 @dataclass

@@ -172,11 +172,7 @@ class Toolbox:
 
 
 async def run_function(function: ToolFunction, keywords: Mapping[str, Any]) -> Any:
-    """Run a function of any kind: a plain one in a worker thread. The result of a generator is the list of its values.
-
-    Cancelling does not wait for a plain function; its later result is discarded. Raises `ToolStopped`, or what the
-    function raises.
-    """
+    """Run a function of any kind: a plain one in a worker thread. A generator's result is the list of its values."""
 
     def run() -> Any:
         result = function(**keywords)

@@ -1,8 +1,4 @@
-"""[pure] Map tools to names that model servers accept (`[a-zA-Z0-9_-]{1,64}`), and back.
-
-Owns the mapping. A name depends on peer and tool alone, not on other peers, so that a restarted agent offers the same
-names.
-"""
+"""[pure] Map tools to names that model servers accept (`[a-zA-Z0-9_-]{1,64}`), and back."""
 
 import hashlib
 import re
@@ -36,10 +32,7 @@ def plain_name(target: Target) -> str | None:
 
 
 def digest_name(target: Target) -> str:
-    """A name for any target: the accepted characters of peer and tool, and a digest of both.
-
-    It contains no separator, so it never equals a plain name.
-    """
+    """A name for any target: the accepted characters of peer and tool, and a digest of both."""
     identity = f"{len(target.peer)}:{target.peer}{target.tool}".encode(errors="surrogatepass")
     digest = hashlib.blake2b(identity, digest_size=_DIGEST_BYTES).hexdigest()
     kept = _FOREIGN.sub("_", f"t_{target.peer}_{target.tool}")[: MAX_NAME_LENGTH - len(digest) - 1].rstrip("_")

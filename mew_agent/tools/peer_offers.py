@@ -1,15 +1,11 @@
-"""[pure] Read the lists of tools, resources and prompts that peers send over MCP.
-
-Owns the accepted shapes: a list may be bare or under its name, and invalid entries are dropped. Sends no requests.
-"""
+"""[pure] Read the lists of tools, resources and prompts that peers send over MCP. Invalid entries are dropped."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
-MAX_LISTED: Final = 500
-"""Maximum entries of one list; no model reads more tools than that."""
+MAX_LISTED: Final = 500  # maximum entries of one list; no model reads more tools than that
 
 OTHER_LISTS: Final = "mew/lists"
 """Key in `_meta` of a list of tools: the names of other lists that are not empty, such as `resources`."""
@@ -72,10 +68,7 @@ class Listing:
 
 
 def read_page(result: object, name: str) -> ListPage:
-    """Read a page of a list: `{name: [...], nextCursor}` or the bare list. Entries that are not objects are dropped.
-
-    Raises `InvalidList`.
-    """
+    """Read a page of a list: `{name: [...], nextCursor}` or the bare list. Raises `InvalidList`."""
     entries = result.get(name) if isinstance(result, Mapping) else result
     if not isinstance(entries, list | tuple):
         raise InvalidList(f"expected a list of {name}, not {type(entries).__name__}")

@@ -1,8 +1,4 @@
-"""Python functions as MCP resources: content that peers read by URI.
-
-Owns the matching of URIs, including templates (`notes://{day}`), and the shape of the content. Does not receive
-requests; see `catalog`.
-"""
+"""Python functions as MCP resources: content that peers read by URI, or by a template (`notes://{day}`)."""
 
 import base64
 import inspect

@@ -1,8 +1,4 @@
-"""[pure] The outcome of a tool call as a value: its text, whether the call failed, and the content as returned.
-
-Owns how tool output is read, from our own functions and from peers: MCP content, plain text, or any JSON value. Does
-not know who called the tool or how much of the text enters the context.
-"""
+"""[pure] The outcome of a tool call as a value: its text, whether the call failed, and the content as returned."""
 
 import json
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""The tools of an agent's model: several sources under one set of names.
-
-A source offers tools and runs their calls: our own functions, tools of peers, tools for the context. Owns which source
-a name belongs to. Does not know the model or envelopes.
-"""
+"""The tools of an agent's model: several sources under one set of names. Does not know the model or envelopes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -31,11 +27,9 @@ class ToolSource(Protocol):
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools that the model may call now."""
-        ...
 
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
         """Carry out one call and return its result. Never raises: a failed call has a result with `is_error`."""
-        ...
 
 
 class FunctionTools:
@@ -47,11 +41,9 @@ class FunctionTools:
             self._toolbox.add(Tool.from_function(function))
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """See `ToolSource`."""
         return self._toolbox.specs()
 
     async def run(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
-        """See `ToolSource`."""
         return await self._toolbox.run(call.name, call.arguments)
 
 
@@ -66,11 +58,9 @@ class OwnTools:
         self._timeout_seconds = timeout_seconds
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """See `ToolSource`."""
         return tuple(replace(spec, name=own_name(spec.name)) for spec in self._toolbox.specs())
 
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
-        """See `ToolSource`."""
         name = next((tool for tool in self._toolbox.tools if own_name(tool) == call.name), call.name)
         with anyio.move_on_after(self._timeout_seconds):
             return await self._toolbox.run(name, call.arguments)

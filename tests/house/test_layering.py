@@ -24,10 +24,10 @@ VENDOR_DOORS = {
     "psutil": ("spaces/mew_spaces/launch/processes.py",),
     "sqlite3": ("mew_agent/context/sqlite_", "spaces/mew_spaces/log/sqlite.py"),
     "uvloop": ("spaces/", "mew_agent/cli/"),
-    "tiktoken": ("mew_agent/tokens/tokenizers/gpt.py",),
-    "tiktoken_ext": ("mew_agent/tokens/tokenizers/gpt.py",),
-    "mistral_common": ("mew_agent/tokens/tokenizers/mistral.py",),
-    "tokenizers": ("mew_agent/tokens/tokenizers/llama.py",),
+    "tiktoken": ("mew_agent/tokens/tokenizers.py",),
+    "tiktoken_ext": ("mew_agent/tokens/tokenizers.py",),
+    "mistral_common": ("mew_agent/tokens/tokenizers.py",),
+    "tokenizers": ("mew_agent/tokens/tokenizers.py",),
 }
 
 CLOCKS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today"}

@@ -86,6 +86,8 @@ def _level(policy: "Policy", snapshot: ContextSnapshot) -> tuple[str, int | None
 
 
 def _holds(policy: "Policy", condition: Condition, snapshot: ContextSnapshot) -> bool:
+    if condition.figure == "used":  # nearly all are, and this runs after every call
+        return condition.holds(snapshot.used_tokens, snapshot.limit_tokens)
     value, limit = snapshot.figure(condition.figure), snapshot.limit_tokens
     if condition.figure == "next_prompt_and_reserve":
         if value is None or limit is None:
@@ -198,16 +200,13 @@ class _Deciding:
             # Most calls end here, without evaluating a condition.
             if never_below and (used is None or used < never_below):
                 continue
-            if self._fits_call(rule) and self._all_hold(rule.when):
+            if rule.action == "compact" and rule.phase == "after_call":
+                unavailable = self._snapshot.basis == "unknown" and self._snapshot.reason == "usage_unavailable"
+                if unavailable != (rule.known == "unavailable"):
+                    continue
+            if self._all_hold(rule.when):
                 return rule
         return None
-
-    def _fits_call(self, rule: r.Intervention) -> bool:
-        """Whether a rule for calls with usage meets one, and a rule for calls without meets such a call."""
-        if rule.action != "compact" or rule.phase != "after_call":
-            return True
-        unavailable = self._snapshot.basis == "unknown" and self._snapshot.reason == "usage_unavailable"
-        return unavailable == (rule.known == "unavailable")
 
     def _intervene(self, rule: r.Intervention) -> None:
         policy, state, limit = self._policy, self.state, self._snapshot.limit_tokens

@@ -55,16 +55,12 @@ class Policy(PolicyPart):
     levels: tuple[Level, ...] = ()
     rules: tuple[Rule, ...] = ()
     reserve: Reserve = ANSWER_RESERVE
-    ceiling: Fraction = DEFAULT_CEILING
-    """Upper bound of every compaction target, as a fraction of the window."""
+    ceiling: Fraction = DEFAULT_CEILING  # upper bound of every compaction target, as a fraction of the window
     max_stalls: int = Field(default=2, ge=1)
     max_restarts_per_request: int = Field(default=3, ge=0)
-    summariser: str | None = None
-    """Model that writes summaries; `same` is the agent's own."""
-    fallback: Literal["drop_oldest"] | None = None
-    """What to do if a summary is not available."""
-    redline: Fraction | None = None
-    """A threshold that is only shown."""
+    summariser: str | None = None  # model that writes summaries; `same` is the agent's own
+    fallback: Literal["drop_oldest"] | None = None  # what to do if a summary is not available
+    redline: Fraction | None = None  # a threshold that is only shown
     large_results: LargeResults | None = None
 
     @model_validator(mode="after")

@@ -137,8 +137,7 @@ class StopRule(PolicyPart):
     reason: str
 
 
-Intervention = CompactRule | StopRule
-"""Of these rules, only the first that holds acts."""
+Intervention = CompactRule | StopRule  # of these rules, only the first that holds acts
 
 Rule = Annotated[
     NearLimitRule | RemindRule | InjectRule | StateChangedRule | EntryRule | SuggestRule | CompactRule | StopRule,

@@ -19,8 +19,7 @@ Figure = Literal["used", "resent", "next_prompt", "next_prompt_and_reserve", "to
 
 Operator = Literal["ge", "gt", "lt"]
 
-Settings = Mapping[str, float]
-"""Values for one model that replace a policy's defaults, by the name in `override`."""
+Settings = Mapping[str, float]  # values for one model that replace a policy's defaults, by the name in `override`
 
 
 class PolicyPart(BaseModel):

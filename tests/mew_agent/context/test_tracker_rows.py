@@ -11,7 +11,7 @@ from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import MEW, MEW_REFERENCE, CompactAction, NearLimitAction
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import ToolCall, Window
-from mew_agent.model.usage import StreamUsage, Usage
+from mew_agent.model.usage import Usage, newest_usage
 
 ALWAYS = {
     "basis",
@@ -323,10 +323,10 @@ def test_m8_a_compaction_that_frees_nothing_is_tried_once() -> None:
     ],
 )
 def test_usage_is_taken_wherever_it_comes(chunks: list[dict[str, int] | None], tokens: int | None) -> None:
-    stream = StreamUsage()
+    usage: Usage | None = None
     for chunk in chunks:
-        stream.feed(chunk)
-    assert (stream.usage.total_tokens if stream.usage else None) == tokens
+        usage = newest_usage(usage, chunk)
+    assert (usage.total_tokens if usage else None) == tokens
 
 
 def test_m15_a_clear_leaves_no_figure_and_no_messages() -> None:

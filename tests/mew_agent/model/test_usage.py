@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.model.usage import StreamUsage, Usage, normalise
+from mew_agent.model.usage import Usage, newest_usage, normalise
 
 COUNTS = st.integers(min_value=0, max_value=2_000_000)
 
@@ -140,25 +140,25 @@ def test_no_count_is_negative_and_no_total_is_zero(raw: dict[str, object]) -> No
 
 @given(st.lists(st.none() | WIRE_USAGES | JSON_VALUES))
 def test_the_last_usable_report_of_a_stream_is_its_usage(reports: list[object]) -> None:
-    stream = StreamUsage()
+    found: Usage | None = None
     for report in reports:
-        stream.feed(report)
-    usable = [found for report in reports if isinstance(report, dict) and (found := normalise(report))]
-    assert stream.usage == (usable[-1] if usable else None)
+        found = newest_usage(found, report)
+    usable = [one for report in reports if isinstance(report, dict) and (one := normalise(report))]
+    assert found == (usable[-1] if usable else None)
 
 
 def test_running_usage_is_replaced_and_never_added() -> None:
-    stream = StreamUsage()
+    found: Usage | None = None
     for generated in range(1, 6):
-        stream.feed(usage(100, generated, 100 + generated))
-    assert stream.usage == Usage(100, 5, 105)
+        found = newest_usage(found, usage(100, generated, 100 + generated))
+    assert found == Usage(100, 5, 105)
 
 
 def test_zeros_and_nulls_after_the_usage_do_not_erase_it() -> None:
-    stream = StreamUsage()
-    stream.feed(usage(0, 0, 0))
-    assert stream.usage is None
-    stream.feed(usage(7, 3, 10))
-    stream.feed(None)
-    stream.feed(usage(0, 0, 0))
-    assert stream.usage == Usage(7, 3, 10)
+    found: Usage | None = None
+    found = newest_usage(found, usage(0, 0, 0))
+    assert found is None
+    found = newest_usage(found, usage(7, 3, 10))
+    found = newest_usage(found, None)
+    found = newest_usage(found, usage(0, 0, 0))
+    assert found == Usage(7, 3, 10)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.model.usage import StreamUsage
+from mew_agent.model.usage import Usage, newest_usage
 from mew_agent.rehearsal.behaviour import PlannedReply
 from mew_agent.rehearsal.completion import Completion, body_of, chunks_of, complete, usage_of
 from mew_agent.rehearsal.options import RehearsalOptions
@@ -109,10 +109,11 @@ def test_running_usage_grows_to_the_final_figure(usage_on: Any) -> None:
         usage_on=usage_on, reasoning_tokens=3, visible_reasoning="Let me see.", tokens_per_chunk=1
     )
     reply = complete(PlannedReply("Hello world", (CALL,)), options, number=1, prompt_tokens=10, max_tokens=None)
-    stream, seen = StreamUsage(), []
+    usage: Usage | None = None
+    seen = []
     for chunk in chunks_of(reply, options, usage_of(reply, options)):
-        stream.feed(chunk["usage"])
-        seen.append(stream.usage.completion_tokens if stream.usage else 0)
+        usage = newest_usage(usage, chunk["usage"])
+        seen.append(usage.completion_tokens if usage else 0)
     assert seen == sorted(seen)
     assert seen[-1] == reply.completion_tokens
     assert (len(set(seen)) > 3) == (usage_on == "every_chunk")
