@@ -25,6 +25,7 @@ from mew_agent.context.store import (
     CallRecord,
     InboxChange,
     Session,
+    Store,
     StoreDamaged,
     StoredChat,
     StoredInbox,
@@ -54,7 +55,7 @@ class SessionOverview:
     newest_at: str | None
 
 
-class SqliteStore:
+class SqliteStore(Store):
     """A session in an SQLite file, created if missing. Calls run in a worker thread, one at a time.
 
     Every method raises `StoreUnusable` if the file is not a session, of a later version, damaged or locked.

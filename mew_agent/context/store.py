@@ -148,7 +148,7 @@ class Store(Protocol):
 
 
 @dataclass
-class MemoryStore:
+class MemoryStore(Store):
     """A session in memory, which ends with the process."""
 
     _session: Session | None = None
