@@ -29,6 +29,7 @@ CREATE TABLE IF NOT EXISTS inbox (number INTEGER PRIMARY KEY, chat TEXT NOT NULL
 
 _RESCUED: Final = {"items": "seq", "calls": "number", "inbox": "number", "state": "key"}
 _PRUNED_PARTS: Final = 8
+_SQLITE_HEADER: Final = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class Pruned:
 def open_session_file(path: Path) -> sqlite3.Connection:
     """Open a session file, which is created if missing, in its present form.
 
-    Raises `StoreDamaged`, `StoreUnusable` for a directory, another program's file or a later version, and SQLite's
-    errors.
+    Raises `StoreDamaged`, `StoreUnusable` for a directory, another program's file (left untouched) or a later version,
+    and SQLite's errors.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
@@ -61,6 +62,7 @@ def open_session_file(path: Path) -> sqlite3.Connection:
     elif path.is_file() and not path.stat().st_size:
         raise StoreDamaged(path, "it is empty (0 bytes)")
     os.close(os.open(path, os.O_RDWR))  # the error of the system is clearer than that of SQLite
+    _refuse_other_formats(path)
     path.chmod(0o600)
     connection = sqlite3.connect(path, check_same_thread=False)
     try:
@@ -69,6 +71,15 @@ def open_session_file(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _refuse_other_formats(path: Path) -> None:
+    """Raise `StoreUnusable` for a file of another format, which a user may have named by mistake."""
+    with path.open("rb") as file:
+        start = file.read(len(_SQLITE_HEADER))
+    # A power failure leaves zeros where the header of a session was: that is damage.
+    if start != _SQLITE_HEADER and start.strip(b"\0"):
+        raise StoreUnusable(path, "it is not an SQLite file, so it is left as it is; name another file")
 
 
 def _create(path: Path) -> None:

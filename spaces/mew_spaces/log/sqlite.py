@@ -11,6 +11,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from typing import NamedTuple
@@ -57,7 +58,7 @@ class SqliteLog(MemoryLog):
     ) -> None:
         """Open or create the file, readable by its owner alone.
 
-        A file that cannot be read is renamed to `<name>.damaged-<seconds>` and a new epoch starts; one warning says
+        A file that cannot be read is renamed to `<name>.damaged-<seconds>` (a number follows if that exists), and a new epoch starts; one warning says
         so. Raises `OSError` or `NotStored` if no file can be made at all.
         """
         self.path = path
@@ -157,13 +158,19 @@ class SqliteLog(MemoryLog):
         except (sqlite3.DatabaseError, _Unreadable) as error:
             if not _is_damage(error):
                 raise  # a full disk or a lock, for example: the file itself may be fine
-            aside = self.path.with_name(f"{self.path.name}.damaged-{int(self._clock())}")
+            aside = self._name_for_damaged()
             for suffix in ("", "-wal", "-shm"):
                 if (part := self.path.with_name(self.path.name + suffix)).exists():
                     part.rename(aside.with_name(aside.name + suffix))
             log.warning("%s cannot be read (%s); renamed to %s; a new history starts", self.path, error, aside.name)
             self._create(new_epoch())
             return _open(self.path, durability)
+
+    def _name_for_damaged(self) -> Path:
+        """A name that no file has, not even one set aside in the same second."""
+        first = self.path.with_name(f"{self.path.name}.damaged-{int(self._clock())}")
+        names = (first if not number else first.with_name(f"{first.name}.{number}") for number in count())
+        return next(name for name in names if not name.exists())
 
     def _create(self, epoch: str) -> None:
         """Make the file under another name first: a gateway that is killed meanwhile leaves no half-made one."""

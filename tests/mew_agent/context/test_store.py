@@ -266,6 +266,9 @@ def damaged(path: Path, kind: str) -> None:
     if kind == "not a database":
         path.write_bytes(b"this is a text, and long enough to be one " * 10)
         return
+    if kind == "zeros":
+        path.write_bytes(bytes(8192))
+        return
     if kind == "empty":
         path.touch()
         return
@@ -285,7 +288,10 @@ def damaged(path: Path, kind: str) -> None:
     db.close()
 
 
-@pytest.mark.parametrize(("kind", "why"), [("a directory", "directory"), ("a later version", "version is 99")])
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [("a directory", "directory"), ("a later version", "version is 99"), ("not a database", "not an SQLite file")],
+)
 async def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path, kind: str, why: str) -> None:
     path = tmp_path / "session.db"
     damaged(path, kind)
@@ -296,10 +302,20 @@ async def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Pat
     assert str(path) in str(caught.value)
 
 
+async def test_a_file_of_another_format_stays_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    damaged(path, "not a database")
+    path.chmod(0o644)
+    content = path.read_bytes()
+    with pytest.raises(StoreUnusable, match=r"notes\.txt"):
+        await SqliteStore(path).load()
+    assert (path.read_bytes(), path.stat().st_mode & 0o777, list(tmp_path.iterdir())) == (content, 0o644, [path])
+
+
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("not a database", "not a database"),
+        ("zeros", "not a database"),
         ("empty", "it is empty"),
         ("broken state", "content is invalid"),
         ("state without its keys", "content is invalid"),

@@ -226,6 +226,14 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, content: bytes, caplog: pyt
     assert "log.damaged-7" in caplog.text
 
 
+def test_files_damaged_in_the_same_second_are_all_kept(tmp_path: Path) -> None:
+    for content in (b"first" * 99, b"second" * 99, b"third" * 99):
+        (tmp_path / "log").write_bytes(content)
+        SqliteLog(tmp_path / "log", bounds=ROOMY, clock=lambda: 7.0).close()
+    kept = [(tmp_path / f"log.damaged-7{end}").read_bytes()[:3] for end in ("", ".1", ".2")]
+    assert kept == [b"fir", b"sec", b"thi"]
+
+
 def test_a_full_disk_refuses_the_batch_and_the_log_goes_on_later(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
     say(log, "a")
