@@ -27,13 +27,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from mew_protocol.codec import StreamFrame
-from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
 
 from mew_agent.participant.client import JOIN_TIMEOUT_SECONDS, Client, Credentials, backoff_seconds
+from mew_agent.participant.delivery import Message
 
 SPACE = "bench"
 HANDSHAKE_END = b"\r\n\r\n"
@@ -262,7 +261,7 @@ async def measure_clients(port: int, count: int, state: str) -> tuple[float, flo
         for index in range(count)
     ]
 
-    async def ignore(message: Envelope | StreamFrame) -> None: ...
+    async def ignore(message: Message) -> None: ...
 
     async def until_all(joins: int) -> None:
         while not all(one.is_joined and one.joins >= joins for one in clients):

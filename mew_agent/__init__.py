@@ -16,8 +16,9 @@ Start here:
     run(main)
 
 Events: `ChatReceived`, `PeerJoined`, `PeerLeft`, `ContextReported`, `PeerLevelChanged`, `ProposalMade`,
-`ProposalClosed`. Answers of agents (`Participant.ask_agent`): `Writing`, `Thinking`, `ToolCalled`, `ContextNotice`,
-`Answered`. Every error is a `MewAgentError`; see `mew_agent.errors` for the tree.
+`ProposalClosed`, and `HistoryGap` and `StreamGap` for what is missing. Answers of agents (`Participant.ask_agent`):
+`Writing`, `Thinking`, `ToolCalled`, `ContextNotice`, `AgentRestarted`, `Answered`. Every error is a `MewAgentError`;
+see `mew_agent.errors` for the tree.
 
 Each name is loaded when it is first used, so a client imports no server, no command line and no model library.
 """
@@ -81,6 +82,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.model.interface import Model as Model
     from mew_agent.model.openai_client import OpenAIModel as OpenAIModel
     from mew_agent.participant.answers.agent_answers import AnswerStream as AnswerStream
+    from mew_agent.participant.answers.builder import AgentRestarted as AgentRestarted
     from mew_agent.participant.answers.builder import Answered as Answered
     from mew_agent.participant.answers.builder import AnswerEvent as AnswerEvent
     from mew_agent.participant.answers.builder import ContextNotice as ContextNotice
@@ -89,13 +91,14 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.participant.answers.builder import Writing as Writing
     from mew_agent.participant.events import ChatReceived as ChatReceived
     from mew_agent.participant.events import ContextReported as ContextReported
-    from mew_agent.participant.events import HistoryGap as HistoryGap
     from mew_agent.participant.events import PeerJoined as PeerJoined
     from mew_agent.participant.events import PeerLeft as PeerLeft
     from mew_agent.participant.events import PeerLevelChanged as PeerLevelChanged
     from mew_agent.participant.events import ProposalClosed as ProposalClosed
     from mew_agent.participant.events import ProposalMade as ProposalMade
-    from mew_agent.participant.events import SpaceEvent as SpaceEvent
+    from mew_agent.participant.gaps import HistoryGap as HistoryGap
+    from mew_agent.participant.gaps import SpaceEvent as SpaceEvent
+    from mew_agent.participant.gaps import StreamGap as StreamGap
     from mew_agent.participant.mcp_client import Timeouts as Timeouts
     from mew_agent.participant.participant import Participant as Participant
     from mew_agent.participant.peers import Peer as Peer
@@ -124,11 +127,13 @@ _NAMES_OF = {
         "ToolsUnsupported Unauthorized"
     ),
     "mew_agent.participant.events": (
-        "ChatReceived ContextReported HistoryGap PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade "
-        "SpaceEvent"
+        "ChatReceived ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade"
     ),
+    "mew_agent.participant.gaps": "HistoryGap SpaceEvent StreamGap",
     "mew_agent.participant.answers.agent_answers": "AnswerStream",
-    "mew_agent.participant.answers.builder": "AnswerEvent Answered ContextNotice Thinking ToolCalled Writing",
+    "mew_agent.participant.answers.builder": (
+        "AgentRestarted AnswerEvent Answered ContextNotice Thinking ToolCalled Writing"
+    ),
     "mew_agent.model.interface": "Model",
     "mew_agent.model.openai_client": "OpenAIModel",
     "mew_agent.tools.resources": "Resource",

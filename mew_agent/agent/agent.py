@@ -57,6 +57,9 @@ LOOP_STOPPED = (
 RETRY_SECONDS = 1.0
 """Pause before an answer is sent again that the gateway did not confirm."""
 
+FIRST_HISTORY = 1_000
+"""How many envelopes an agent reads after a process that was killed while it joined for the first time."""
+
 DISCOVERY_SECONDS = 5.0
 """How long an answer waits for peers that have not listed their tools yet. Each peer delays at most one answer."""
 
@@ -187,6 +190,8 @@ class Agent(Participant):
             self.conversation.state.set_waiting(self._loops.waits)
             if position is not None:
                 self.session.client.first_delivery = DeliveryRequest(since=position, batches_presence=True)
+            elif self._inbox.skips_past:
+                self.session.client.first_delivery = DeliveryRequest(last=FIRST_HISTORY)  # with our own presence
             await super().__aenter__()
             self.start_soon(self._discover_window)
             self.start_soon(self._work)
@@ -290,6 +295,9 @@ class Agent(Participant):
         Our own answers from that time are those that an earlier process sent in its last moments.
         """
         position = self.session.client.arrived.position
+        if self._inbox.skips_past:
+            self._inbox.skips_past = not _is_join_of(envelope, self.id)
+            return
         self._loops.observe(envelope)
         match envelope.kind:
             case kinds.CHAT if envelope.sender == self.id:
@@ -455,6 +463,12 @@ class Agent(Participant):
             await self.conversation.change_window(window)
         elif self.conversation.state.window_unknown:
             await self.control.announce(f"policy_stopped:{NO_WINDOW.format(model=self.config.model)}")
+
+
+def _is_join_of(envelope: Envelope, participant: str) -> bool:
+    member = envelope.body.get("participant")
+    is_join = envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "join"
+    return is_join and isinstance(member, dict) and member.get("id") == participant
 
 
 def _cancel_reason(cancel: Envelope) -> str:

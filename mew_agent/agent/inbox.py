@@ -33,6 +33,9 @@ MAX_HELD_CHATS = 100
 POSITION_EVERY = 200
 """After how many envelopes without a chat the position is stored; a restart receives at most these again."""
 
+JOINING = "joining"
+"""Stored as the position before the first join: a process that is killed then may have been asked already."""
+
 _NAMESPACE = UUID("5f0f3c3e-55a0-4c55-9d5c-0d6f6f0a4c0b")
 
 
@@ -51,6 +54,8 @@ class Inbox:
         self._restored: set[int] = set()
         self._next_number = 0
         self._stored_position: str | None = None
+        self.skips_past = False
+        """Whether what was sent in the past is from before the first join, which an earlier process did not survive."""
         self._arrived = anyio.Event()
 
     def __len__(self) -> int:
@@ -59,7 +64,10 @@ class Inbox:
     # -- restarts ----------------------------------------------------------------------------------------
 
     async def load(self) -> str | None:
-        """Load what an earlier process left. Returns the position it had reached, None if it never joined."""
+        """Load what an earlier process left. Returns the position it had reached, None if it stored none.
+
+        `skips_past` is then True if it may have joined.
+        """
         stored = await self._store.load_inbox()
         chats = sorted(stored.chats, key=lambda chat: (chat.state == "queued", chat.number))
         self._overheard.extend(chat for chat in chats if chat.state == "overheard")
@@ -70,6 +78,11 @@ class Inbox:
         self._stored_position = stored.position
         if self._queued:
             self._arrived.set()
+        if stored.position == JOINING:
+            self.skips_past = True
+            return None
+        if stored.position is None:
+            await self._change(InboxChange(position=JOINING))
         return stored.position
 
     @property
@@ -302,7 +315,8 @@ class Inbox:
     def _is_news(self, position: str) -> bool:
         new = Position.parse(position)
         old = None if self._stored_position is None else Position.parse(self._stored_position)
-        return new is not None and (old is None or old.epoch != new.epoch or new.sequence > old.sequence)
+        is_newer = new is not None and (old is None or old.epoch != new.epoch or new.sequence > old.sequence)
+        return is_newer or position == JOINING
 
 
 def is_about(cancel: Envelope, chat: Envelope) -> bool:

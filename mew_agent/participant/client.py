@@ -27,7 +27,6 @@ from mew_protocol.errors import (
 from mew_protocol.ids import GATEWAY
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER, DeliveryRequest, join_frame
 from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_PRESENCE_BATCH, SYSTEM_WELCOME
-from mew_protocol.position import Position
 from pydantic_core import to_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
@@ -43,7 +42,15 @@ from mew_agent.errors import (
     TooLarge,
     Unauthorized,
 )
-from mew_agent.participant.delivery import UNCONFIRMED_KINDS, Arrival, Delivery, OutgoingEnvelope, presences_in
+from mew_agent.participant.delivery import (
+    UNCONFIRMED_KINDS,
+    Arrival,
+    Arrived,
+    Delivery,
+    Message,
+    OutgoingEnvelope,
+    presences_in,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -66,20 +73,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 _NOTHING_PAST = DeliveryRequest(batches_presence=True)
 
-Receive = Callable[[Envelope | StreamFrame], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """A message and its place. Everything up to `position`, this message included, has then been passed on.
-
-    `is_past`: it was sent before this participant joined for the first time. `message` None marks the moment from which
-    nothing missed is still to come.
-    """
-
-    message: Envelope | StreamFrame | None = None
-    position: Position | None = None
-    is_past: bool = False
+Receive = Callable[[Message], Awaitable[None]]
 
 
 _PutArrived = Callable[[Arrived], Awaitable[None]]
@@ -211,11 +205,17 @@ class Client:
             self.delivery.forget(sent)
 
     async def send_unconfirmed(
-        self, message: Envelope | bytes | str, *, wait_seconds: float = SEND_TIMEOUT_SECONDS
+        self,
+        message: Envelope | bytes | str,
+        *,
+        wait_seconds: float = SEND_TIMEOUT_SECONDS,
+        only_on: int | None = None,
     ) -> None:
         """Write an envelope or a raw stream frame once; a connection that breaks then may lose it.
 
-        Raises `NotConnected` if there is no connection within `wait_seconds`, and `TooLarge`.
+        `only_on` is the number of the one connection (see `joins`) that may carry it: a later one would carry it past
+        a frame that the earlier one lost. Raises `NotConnected` if there is no connection within `wait_seconds`, and
+        `TooLarge`.
         """
         raw = message.encode().decode() if isinstance(message, Envelope) else message
         _check_size(len(raw.encode()) if isinstance(raw, str) else len(raw))
@@ -223,6 +223,8 @@ class Client:
             while not self._over:
                 await self._joined.wait()
                 socket = self._socket
+                if only_on not in (None, self.joins):
+                    break
                 if socket is not None and await self._written(socket, raw):
                     return
         raise NotConnected(self.credentials.gateway, self._last_cause)
@@ -362,6 +364,7 @@ class Client:
         self.joins += 1
         is_live = self.delivery.begin(welcome)
         await put(Arrived(welcome, self.delivery.position))
+        await self._put_gaps(welcome, put)
         if is_live:
             await self._go_live(socket, put)
 
@@ -379,6 +382,10 @@ class Client:
         self._socket = socket
         self._joined.set()
 
+    async def _put_gaps(self, envelope: Envelope, put: _PutArrived) -> None:
+        for gap in self.delivery.gaps_in(envelope):
+            await put(Arrived(gap, self.delivery.position))
+
     async def _welcome_or_none(self, socket: ClientConnection, put: _PutArrived) -> Envelope | None:
         message = _read(await socket.recv())
         if isinstance(message, Envelope):
@@ -388,6 +395,8 @@ class Client:
                 raise _TryLaterError(str(message.body.get("message")), max(0.0, min(seconds, MAX_RETRY_AFTER_SECONDS)))
             if message.kind == SYSTEM_WELCOME and message.is_for(self.credentials.participant):
                 return message
+        if isinstance(message, StreamFrame):
+            self.delivery.frames.add(message.stream_id)
         if message is not None:
             await put(Arrived(message))
         return None
@@ -402,6 +411,7 @@ class Client:
                 self._raise_if_rejected(message)
                 arrival = self.delivery.receive(message)
                 if arrival is Arrival.GO_LIVE and self._socket is None:
+                    await self._put_gaps(message, put)
                     await self._go_live(socket, put)
                 is_past = arrival is Arrival.PASS_ON_AS_PAST
                 if arrival is not Arrival.PASS_ON and not is_past:
@@ -410,6 +420,8 @@ class Client:
                     for presence in presences_in(message):
                         await put(Arrived(presence, self.delivery.position, is_past))
                     continue
+            else:
+                self.delivery.frames.add(message.stream_id)
             await put(Arrived(message, self.delivery.position, is_past))
 
     def _raise_if_rejected(self, message: Envelope) -> None:

@@ -1,6 +1,7 @@
-"""Confirmed delivery on the client's side: the position that was reached, and the envelopes not confirmed yet.
+"""Confirmed delivery on the client's side: the position that was reached, the frames counted, and the envelopes not
+confirmed yet.
 
-Owns both, over all connections of a participant. Does not know the connection: `client` passes on what arrives and
+Owns all three, over all connections of a participant. Does not know the connection: `client` passes on what arrives and
 writes what is returned. `docs/reference/wire.md`, "Confirmed delivery", says what the gateway guarantees.
 """
 
@@ -9,12 +10,21 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 import anyio
+from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
-from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_HEARTBEAT, SYSTEM_PRESENCE, SYSTEM_RECEIPT
+from mew_protocol.kinds import (
+    STREAM_CLOSE,
+    SYSTEM_ERROR,
+    SYSTEM_HEARTBEAT,
+    SYSTEM_PRESENCE,
+    SYSTEM_RECEIPT,
+    SYSTEM_WELCOME,
+)
 from mew_protocol.position import Position
 
 from mew_agent.errors import MewAgentError, NotAccepted, TooLarge
+from mew_agent.participant.gaps import FrameCounts, StreamGap
 
 UNCONFIRMED_KINDS = frozenset({SYSTEM_HEARTBEAT})
 """Kinds that the gateway answers with neither an echo nor a receipt."""
@@ -37,6 +47,22 @@ class OutgoingEnvelope:
     def retry(self) -> None:
         """Wait for a new decision of the gateway."""
         self.error, self.done = None, anyio.Event()
+
+
+Message = Envelope | StreamFrame | StreamGap
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A message and its place. Everything up to `position`, this message included, has then been passed on.
+
+    `is_past`: it was sent before this participant joined for the first time. `message` None marks the moment from which
+    nothing missed is still to come.
+    """
+
+    message: Message | None = None
+    position: Position | None = None
+    is_past: bool = False
 
 
 class Arrival(Enum):
@@ -69,6 +95,7 @@ class Delivery:
         self._reached: Position | None = None
         self._past_ends: Position | None = None
         self._has_begun = False
+        self.frames = FrameCounts()
 
     @property
     def position(self) -> Position | None:
@@ -88,6 +115,11 @@ class Delivery:
             self._has_begun = True
             self._past_ends = Position.parse(str(told.get("newest"))) if isinstance(told, dict) else None
         return not isinstance(told, dict) or told.get("live") is not False
+
+    def gaps_in(self, envelope: Envelope) -> Iterator[StreamGap]:
+        """The frames that were missed, as the counts in a welcome or a `live` receipt show."""
+        about = envelope.body.get("delivery") if envelope.kind == SYSTEM_WELCOME else envelope.body
+        return self.frames.compare(about.get("frames") if isinstance(about, dict) else None)
 
     def track(self, sent: OutgoingEnvelope) -> None:
         """Follow an envelope until the gateway decides about it."""
@@ -120,6 +152,8 @@ class Delivery:
             self._reached = Position(reached.epoch, number)
         if envelope.sender == self._participant:
             self._decide(envelope.id, None)
+        if envelope.kind == STREAM_CLOSE:
+            self.frames.close(str(envelope.body.get("stream_id")))
         past = self._past_ends
         if past is not None and isinstance(number, int) and past.epoch == reached.epoch and number <= past.sequence:
             return Arrival.PASS_ON_AS_PAST

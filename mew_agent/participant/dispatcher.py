@@ -18,6 +18,7 @@ from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.system import Welcome
 
 from mew_agent.errors import GatewayError
+from mew_agent.participant.gaps import StreamGap
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import PeerChanges
 from mew_agent.participant.requests import PendingRequest
@@ -40,6 +41,9 @@ class Subscriber:
 
     def receive_frame(self, frame: StreamFrame) -> None:
         """Handle a stream frame."""
+
+    def receive_gap(self, gap: StreamGap) -> None:
+        """Handle the loss of frames of a stream, at its place among the frames."""
 
     def connected(self) -> None:
         """Handle a new connection, the first or a later one; what was sent in between is missed."""
@@ -72,13 +76,16 @@ class Dispatcher:
         self._events = events
         self._connections_seen = 0
 
-    async def dispatch(self, message: Envelope | StreamFrame) -> None:
-        """Handle one envelope or frame. Logs every failure but an unreadable first welcome, which it raises."""
+    async def dispatch(self, message: Envelope | StreamFrame | StreamGap) -> None:
+        """Handle one envelope, frame or gap. Logs every failure but an unreadable first welcome, which it raises."""
         try:
             if isinstance(message, StreamFrame):
                 for part in self._parts:
                     part.receive_frame(message)
                 await self._hooks.receive_frame(message)
+            elif isinstance(message, StreamGap):
+                for part in (*self._parts, self._events):
+                    part.receive_gap(message)
             elif self._messenger.session.client.arrived.is_past:
                 # Peers, controls and requests of the past are over: the welcome says how things are now.
                 await self._hooks.receive_past(message)

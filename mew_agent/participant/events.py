@@ -16,6 +16,7 @@ from mew_protocol.ids import GATEWAY
 from mew_protocol.payloads.mcp import fulfils
 
 from mew_agent.participant.dispatcher import Subscriber
+from mew_agent.participant.gaps import HistoryGap, SpaceEvent, StreamGap, history_gap_in
 from mew_agent.participant.listeners import Listeners
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import Peer, PeerChanges, PeerContext
@@ -29,15 +30,7 @@ MAX_OPEN_PROPOSALS = 1_000
 MAX_SHOWN_CHARS = 600
 """How much of a proposal's arguments its text shows."""
 
-GapReason = Literal["history_gone", "other_epoch", "not_supported"]
-
 HowClosed = Literal["fulfilled", "rejected", "withdrawn", "left"]
-
-
-class SpaceEvent:
-    """Something happened in the space. The base of all events; a handler of it gets every one of them."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,20 +215,6 @@ _CLOSING_KINDS: Mapping[str, HowClosed] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryGap(SpaceEvent):
-    """Envelopes were missed while the connection was lost, and the gateway cannot deliver them any more.
-
-    They lie between the positions `after` and `before`, as far as these are known (`<epoch>-<sequence>`). `reason`
-    is `history_gone` (more was sent than the gateway keeps), `other_epoch` (the gateway restarted without its history)
-    or `not_supported` (the gateway keeps none, so anything may be missing).
-    """
-
-    reason: GapReason
-    after: str | None = None
-    before: str | None = None
-
-
 class EventReader(Subscriber):
     """Reads events from what arrives and emits them to the program's handlers."""
 
@@ -248,6 +227,10 @@ class EventReader(Subscriber):
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """See `Subscriber.receive`."""
         self._listeners.emit(envelope, *self.events_in(envelope, changes))
+
+    def receive_gap(self, gap: StreamGap) -> None:
+        """See `Subscriber.receive_gap`."""
+        self._listeners.emit(None, gap)
 
     def emit_own_level_change(self, context: PeerContext, before: PeerContext) -> None:
         """Emit `PeerLevelChanged` if our own report has another level than the one before."""
@@ -275,18 +258,14 @@ class EventReader(Subscriber):
             yield proposal
 
     def _gaps_in(self, envelope: Envelope) -> Iterator[HistoryGap]:
-        if envelope.kind == kinds.SYSTEM_RECEIPT and envelope.body.get("status") == "gap":
-            yield HistoryGap("history_gone", before=str(envelope.body.get("position")))
-        if envelope.kind != kinds.SYSTEM_WELCOME or self._connections_seen == self._messenger.session.connections:
-            return
-        is_first, self._connections_seen = not self._connections_seen, self._messenger.session.connections
-        delivery = envelope.body.get("delivery")
-        gap = delivery.get("gap") if isinstance(delivery, dict) else None
-        if isinstance(gap, dict):
-            reason: GapReason = "history_gone" if gap.get("reason") == "history_gone" else "other_epoch"
-            yield HistoryGap(reason, after=gap.get("after"), before=gap.get("before"))
-        elif delivery is None and not is_first:
-            yield HistoryGap("not_supported")
+        gap, connections = history_gap_in(envelope), self._messenger.session.connections
+        if envelope.kind == kinds.SYSTEM_WELCOME:
+            is_first, is_again = not self._connections_seen, self._connections_seen == connections
+            self._connections_seen = connections
+            if is_again or (is_first and gap is not None and gap.reason == "not_supported"):
+                return  # nothing was missed before the first connection, or since the welcome before this one
+        if gap is not None:
+            yield gap
 
     def _read_proposal(self, envelope: Envelope) -> ProposalMade:
         arguments = _arguments_in(envelope)

@@ -13,12 +13,13 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mew_protocol.envelope import Envelope
 
+from mew_agent.participant.gaps import HistoryGap
 from mew_agent.tools.functions import run_function
 
 logger = logging.getLogger(__name__)
 
 EVENT_BUFFER = 10_000
-"""How many events may wait for slow handlers; beyond that, the newest are dropped and logged."""
+"""How many events may wait for slow handlers; beyond that, the newest are dropped and a `HistoryGap` says so."""
 
 Handler = Callable[..., object]
 """An `async def` or `def` function; what it returns is discarded."""
@@ -41,7 +42,7 @@ class Listeners:
 
     def open(self) -> None:
         """Start to queue events for `run`."""
-        self._send_stream, self._receive_stream = anyio.create_memory_object_stream[Emitted](EVENT_BUFFER)
+        self._send_stream, self._receive_stream = anyio.create_memory_object_stream[Emitted](EVENT_BUFFER + 1)
 
     def close(self) -> None:
         """Stop. Queued events are dropped."""
@@ -64,12 +65,12 @@ class Listeners:
         if (envelope is None and not events) or self._send_stream is None:
             return
         try:
-            self._send_stream.send_nowait((envelope, events))
-        except anyio.WouldBlock:
-            if envelope is not None:
-                logger.warning("handlers are too slow: dropped '%s' from '%s'", envelope.kind, envelope.sender)
-            else:
-                logger.warning("handlers are too slow: dropped %s", events)
+            waiting = self._send_stream.statistics().current_buffer_used
+            if waiting < EVENT_BUFFER:
+                self._send_stream.send_nowait((envelope, events))
+            elif waiting == EVENT_BUFFER:  # the last place is for the gap, so that it stands where events are missing
+                logger.warning("handlers are too slow: dropping events until they have caught up")
+                self._send_stream.send_nowait((None, (HistoryGap("handlers_too_slow"),)))
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             logger.debug("dropped an event after the end")
 

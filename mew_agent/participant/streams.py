@@ -32,6 +32,7 @@ class ReasoningStream:
         self._opening_id: str | None = None
         self._waiting: list[str] = []
         self._closed = False
+        self._connection = messenger.session.connections
         self._opened = anyio.Event()
 
     def start(self) -> None:
@@ -43,10 +44,7 @@ class ReasoningStream:
 
     async def write(self, kind: str, **values: Any) -> None:
         """Send one frame, or keep it until the stream is open. Never raises: no answer depends on a frame."""
-        if self._closed:
-            return
-        if not self._messenger.is_joined:
-            self._closed = True  # the stream does not survive the connection
+        if self._closed or self._may_have_lost_frames:
             return
         text = to_json({"context": self._reasoning_id, "type": kind, **values}).decode()
         if self._stream_id is None:
@@ -69,6 +67,11 @@ class ReasoningStream:
                     {"stream_id": stream_id, "reason": reason},
                     correlation_id=tuple(name for name in (self._opening_id, stream_id) if name),
                 )
+
+    @property
+    def _may_have_lost_frames(self) -> bool:
+        """Whether the connection broke since the start: readers get the rest with the answer, not text with a hole."""
+        return not self._messenger.is_joined or self._messenger.session.connections != self._connection
 
     async def _open(self) -> None:
         try:
@@ -93,8 +96,9 @@ class ReasoningStream:
             self._opened.set()
 
     async def _send_frame(self, stream_id: str, text: str) -> None:
+        frame, connection = encode_frame(stream_id, text), self._connection
         try:
             send = self._messenger.session.client.send_unconfirmed
-            await send(encode_frame(stream_id, text), wait_seconds=FRAME_TIMEOUT_SECONDS)
+            await send(frame, wait_seconds=FRAME_TIMEOUT_SECONDS, only_on=connection)
         except GatewayError:
-            self._closed = True
+            self._connection = -1  # `aclose` still closes the stream

@@ -21,7 +21,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.kinds import CHAT
 
 from mew_agent.errors import GatewayError, NotAccepted, NotConfirmed, NotConnected
-from mew_agent.participant.events import HistoryGap
+from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
 from tests.faults.gateway_process import GatewayProcess
 from tests.faults.witness import ChatKey, DeliveryWitness, SendOutcome

@@ -23,6 +23,9 @@ from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
+from mew_agent.agent.agent import Agent
+from mew_agent.config.agent_config import AgentConfig
+from mew_agent.participant.answers.builder import AgentRestarted, Answered, AnswerEvent, ContextNotice, Writing
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.mew_agent.conftest import EnvelopeRecorder
@@ -220,6 +223,63 @@ async def test_a_restarted_agent_answers_what_was_asked_and_obeys_no_old_control
         await s.until_answered()
         assert s.answers[cancelled.id] == 0
         assert "shutting_down" not in s.recorder.words("coder")
+
+
+async def test_an_answer_comes_after_the_agent_was_killed_and_says_so(tmp_path: Path) -> None:
+    async with scene(tmp_path, chunk_delay_seconds=0.1) as s:
+        events: list[AnswerEvent] = []
+
+        async def ask() -> None:
+            events.extend([event async for event in s.ada.ask_agent("coder", "What is water?")])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await s.recorder.first("coder", "reasoning/start")
+            await s.agent.kill()
+            await s.until(lambda: "coder" not in s.ada.peers)
+            await s.agent.start()
+        kinds = [type(event) for event in events]
+        assert kinds.index(AgentRestarted) < kinds.index(Writing) < kinds.index(Answered)
+        assert isinstance(events[-1], Answered)
+        written = "".join(event.text for event in events if isinstance(event, Writing))
+        assert written.endswith(events[-1].text)
+        assert any("waiting for its return" in event.text for event in events if isinstance(event, ContextNotice))
+
+
+async def test_a_new_agent_killed_while_it_joined_answers_what_it_was_asked(tmp_path: Path) -> None:
+    async with (
+        serve_gateway(parse_space(SPACE), state=tmp_path / "state") as gateway,
+        serve_rehearsal() as model,
+        Participant(gateway.ws_url, space="demo", id="ada", token="a") as ada,
+        anyio.create_task_group() as tasks,
+    ):
+        recorder = EnvelopeRecorder(ada)
+        earlier = await ada.chat("Before you existed?", to="coder")
+        config = AgentConfig.model_validate(
+            {
+                "gateway": gateway.ws_url,
+                "space": "demo",
+                "id": "coder",
+                "token": "c",
+                "model": "rehearsal",
+                "base_url": model.base_url,
+                "api_key": "key",
+                "store": tmp_path / "session.db",
+            }
+        )
+        killed = Agent.from_config(config)
+        assert killed._resources is not None
+        assert await killed._inbox.load() is None
+        await killed._resources.aclose()  # its file is what a process leaves that dies before it has read its welcome
+        async with Participant(gateway.ws_url, space="demo", id="coder", token="c"):
+            question = await ada.chat("Are you there?", to="coder")
+        async with Agent.from_config(config) as agent:
+            tasks.start_soon(agent.run)
+            await recorder.first("coder", "chat", about=question)
+            later = await ada.chat("Thank you?", to="coder")
+            await recorder.first("coder", "chat", about=later)
+        assert recorder.sent_by("coder", "chat", about=earlier) == []
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_question_older_than_the_limit_is_declined_without_a_model_call(tmp_path: Path) -> None:

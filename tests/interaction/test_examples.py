@@ -18,6 +18,7 @@ import pytest
 
 import mew_agent.participant.events
 from mew_agent import ChatReceived, ContextReported, Participant
+from mew_agent.participant.gaps import SpaceEvent
 from mew_agent.rehearsal.tokenizer import count
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -193,7 +194,7 @@ def test_the_python_page_lists_every_event() -> None:
 
 
 def is_event(value: object) -> bool:
-    return inspect.isclass(value) and issubclass(value, mew_agent.participant.events.SpaceEvent)
+    return inspect.isclass(value) and issubclass(value, SpaceEvent)
 
 
 def numbers(tokens: int) -> str:

@@ -14,7 +14,8 @@ from anyio.abc import Process
 from mew_spaces.gateway.auth import read_token
 from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 
-from mew_agent.participant.events import ChatReceived, HistoryGap
+from mew_agent.participant.events import ChatReceived
+from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
 from tests.support.waiting import PATIENCE_SECONDS, until
 

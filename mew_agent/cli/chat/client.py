@@ -11,7 +11,6 @@ from typing import Annotated, Final
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
-from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 
 from mew_agent.cli.app import terminal
@@ -21,6 +20,8 @@ from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.errors import GatewayError
 from mew_agent.participant.client import Client, Credentials
+from mew_agent.participant.delivery import Message
+from mew_agent.participant.gaps import StreamGap
 
 QUIT: Final = "quit"
 
@@ -41,8 +42,9 @@ def connect(
     """Join a space and exchange lines of JSON.
 
     Each line read is an envelope to send, each line written is an envelope received. The gateway fills in missing
-    headers (id, ts, from). Data frames are written as `{"type": "frame", "stream_id": ..., "data": ...}`. The line
-    `quit` ends the connection; the end of the input does not.
+    headers (id, ts, from). Data frames are written as `{"type": "frame", "stream_id": ..., "data": ...}`, and
+    `{"type": "stream_gap", "stream_id": ..., "missed": ...}` where frames are missing. The line `quit` ends the
+    connection; the end of the input does not.
     """
     who = find_identity(ConnectionOptions(participant, token, gateway, space), token="")
     credentials = Credentials(who.ws_url, who.space, who.participant, who.token)
@@ -59,7 +61,7 @@ async def exchange_lines(client: Client, source: Callable[[], Iterator[str]], wr
     """Carry lines both ways until `quit` or the end of the connection. Raises the `GatewayError` that ended it."""
     failure: GatewayError | None = None
 
-    async def write(message: Envelope | StreamFrame) -> None:
+    async def write(message: Message) -> None:
         write_line(_line_of(message))
 
     async with read_lines(source) as lines, anyio.create_task_group() as tasks:
@@ -92,9 +94,11 @@ async def _send_lines(client: Client, lines: MemoryObjectReceiveStream[str]) -> 
             terminal.warn(f"not sent, not a JSON object: {line[:60]}")
 
 
-def _line_of(message: Envelope | StreamFrame) -> str:
+def _line_of(message: Message) -> str:
     """A received message as one line of JSON."""
     if isinstance(message, Envelope):
         return message.encode().decode()
+    if isinstance(message, StreamGap):
+        return json.dumps({"type": "stream_gap", "stream_id": message.stream_id, "missed": message.missed})
     data = message.data if isinstance(message.data, str) else message.data.decode(errors="replace")
     return json.dumps({"type": "frame", "stream_id": message.stream_id, "data": data}, ensure_ascii=False)

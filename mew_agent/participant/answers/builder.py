@@ -16,6 +16,7 @@ from mew_agent.participant.peers import PeerContext
 NoticePlacement = Literal["events", "content", "reasoning", "off"]
 
 HOLD_CHARACTERS: Final = 400
+AGENT_RESTARTED: Final = "the agent was restarted and continues with the question"
 _LONGEST_ARGUMENTS: Final = 200
 
 
@@ -46,6 +47,11 @@ class ContextNotice:
     """Something happened to the agent's context meanwhile, such as a compaction; a text for people."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRestarted(ContextNotice):
+    """The agent's process was restarted while it worked on the question; it continues, and its text begins again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +92,14 @@ class AnswerBuilder:
         self._content_end = ""
         self._reasoning_end = ""
         self._is_cut = False
+        self._misses_text = False
         self._waiting_notices: list[str] = []
         self._tool_calls: set[str] = set()
         self._last_remark = ""
 
     def add_text(self, text: str) -> list[AnswerEvent]:
         """Add a piece of text from the current model call."""
-        if not text:
+        if not text or self._misses_text:
             return []
         if not self._holds:
             return self._show(text)
@@ -151,6 +158,22 @@ class AnswerBuilder:
         events = self._reason_line(held) if held else []
         return [*events, *self.add_notice(why)] if was_shown else events
 
+    def restart_agent(self) -> list[AnswerEvent]:
+        """Discard the current model call: the agent's process was restarted and continues with the question."""
+        self._end_call()
+        events = self.add_notice(AGENT_RESTARTED)
+        return [AgentRestarted(AGENT_RESTARTED)] if self._placement == "events" else events
+
+    def skip_call(self, why: str) -> list[AnswerEvent]:
+        """Part of the current call's text is missing: show nothing more of this call, and `why` as a notice.
+
+        `finish` shows the rest, if the call was the answer.
+        """
+        if self._misses_text:
+            return []
+        self._misses_text = True
+        return self.add_notice(why)
+
     def finish(self, text: str) -> list[AnswerEvent]:
         """Finish with the final chat; adds what of it was not shown yet."""
         self.text = text
@@ -185,6 +208,7 @@ class AnswerBuilder:
 
     def _end_call(self) -> None:
         # What was shown of this call cannot be taken back; what follows becomes a new paragraph.
+        self._misses_text = False
         self._is_cut = self._is_cut or bool(self._shown.strip())
         self._shown = self._held = ""
 

@@ -15,6 +15,9 @@ from mew_agent.participant.answers.builder import AnswerBuilder, AnswerEvent
 from mew_agent.participant.answers.context_notes import CallUsage
 from mew_agent.participant.peers import PeerContext
 
+RETURN_SECONDS = 60.0
+"""How long an agent that left may take to return, if the inactivity timeout is not shorter."""
+
 
 @dataclass
 class Exchange:
@@ -35,6 +38,7 @@ class Exchange:
     is_over: bool = False
     needs_cancel: bool = True
     """Whether the agent may still be working on it."""
+    is_agent_absent: bool = False
     failure: NoAnswer | None = None
     deadline: float = 0.0
     """When the inactivity timeout ends, by the event loop's clock."""
@@ -54,9 +58,11 @@ class Exchange:
             changed = self._changed
             remaining = self.deadline - anyio.current_time()
             if remaining <= 0:
-                why = " (it is paused)" if self.context.is_paused else ""
+                code, why = "agent_silent", " (it is paused)" if self.context.is_paused else ""
                 problem = f"'{self.agent}' showed no activity for {self.inactivity_seconds:g} seconds{why}"
-                self.fail(NoAnswer(self.agent, "agent_silent", problem), needs_cancel=True)
+                if self.is_agent_absent:
+                    code, problem = "agent_left", f"'{self.agent}' left the space before it answered"
+                self.fail(NoAnswer(self.agent, code, problem), needs_cancel=True)
                 continue
             with anyio.move_on_after(remaining):
                 await changed.wait()
@@ -80,6 +86,18 @@ class Exchange:
         self.is_queued = False
         self.extend_deadline()
 
+    def agent_left(self) -> None:
+        """The agent is gone. One that was killed returns and answers, so wait for that, but not as long."""
+        self.is_agent_absent = True
+        self.deadline = min(self.deadline, anyio.current_time() + RETURN_SECONDS)
+        self.add(self.answer.add_notice(f"'{self.agent}' left the space; waiting for its return"))
+
+    def agent_restarted(self) -> None:
+        """The agent's process was restarted and continues with the question."""
+        self.reasoning_id = None
+        self.extend_deadline()
+        self.add(self.answer.restart_agent())
+
     def finish(self, text: str, answer_id: str | None = None) -> None:
         """The agent has answered."""
         if not self.is_over:
@@ -96,4 +114,5 @@ class Exchange:
 
     def extend_deadline(self) -> None:
         """Restart the inactivity timeout: the agent shows activity."""
+        self.is_agent_absent = False
         self.deadline = anyio.current_time() + self.inactivity_seconds

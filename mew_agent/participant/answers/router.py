@@ -16,10 +16,12 @@ from mew_agent.errors import NoAnswer
 from mew_agent.participant.answers.builder import AnswerBuilder, AnswerEvent
 from mew_agent.participant.answers.context_notes import PAUSED_TEXT, ContextNote, ContextNotes
 from mew_agent.participant.answers.exchange import Exchange
+from mew_agent.participant.gaps import StreamGap
 from mew_agent.participant.peers import PeerContext, Peers
 from mew_agent.participant.requests import is_from_gateway
 
 MAX_ABANDONED: Final = 200
+PIECE_MISSING: Final = "a piece of the text was lost on the way; the rest comes with the whole answer"
 CALL_RESTARTED: Final = "stopped there by a control; the answer begins again"
 
 
@@ -86,16 +88,21 @@ class AnswerRouter:
             case kinds.STREAM_CLOSE:
                 self._stream_owners.pop(str(envelope.body.get("stream_id")), None)
             case kinds.PARTICIPANT_STATUS if is_whole_status(envelope) and envelope.sender in self._peers:
-                self._receive_status(envelope.sender, self._peers[envelope.sender].context)
+                self._receive_status(envelope, self._peers[envelope.sender].context)
             case _:
                 return self._receive_from_agent(envelope)
         return False
 
     def peer_left(self, name: str) -> None:
-        """End the exchanges with an agent that left."""
+        """Wait for an agent that left to return."""
         self._notes.pop(name, None)
         for exchange in self._open_with(name):
-            exchange.fail(NoAnswer(name, "agent_left", f"'{name}' left the space before it answered"))
+            exchange.agent_left()
+
+    def peer_joined(self, name: str) -> None:
+        """Wait on: an agent that returns continues with the questions in its inbox."""
+        for exchange in self._open_with(name):
+            exchange.extend_deadline()
 
     def _receive_refusal(self, envelope: Envelope) -> None:
         why = envelope.body.get("message") or envelope.body.get("error")
@@ -104,7 +111,8 @@ class AnswerRouter:
                 problem = f"the gateway refused the question to '{exchange.agent}': {why}"
                 exchange.fail(NoAnswer(exchange.agent, "refused", problem))
 
-    def _receive_status(self, agent: str, context: PeerContext) -> None:
+    def _receive_status(self, status: Envelope, context: PeerContext) -> None:
+        agent = status.sender
         note = self._notes.setdefault(agent, ContextNotes()).update(context)
         exchanges = self._open_with(agent)
         for exchange in exchanges:
@@ -114,6 +122,8 @@ class AnswerRouter:
                 exchange.extend_deadline()
             if note is not None:
                 exchange.add(exchange.answer.add_notice(note.text))
+            if context.status == "restarted" and status.refers_to(exchange.chat_id):
+                exchange.agent_restarted()
         if note is not None and not exchanges and agent in self._asked:
             self._missed_notes[agent] = note
 
@@ -192,6 +202,13 @@ class AnswerRouter:
                 exchange.add(self._events_in(owner, exchange.answer, value))
             elif exchange.is_queued:
                 exchange.extend_deadline()
+
+    def receive_gap(self, gap: StreamGap) -> None:
+        """Tell the readers of a stream that frames are missing, rather than join what is left of its text."""
+        owner = self._stream_owners.get(gap.stream_id)
+        for exchange in self._open_with(owner) if owner is not None else ():
+            if exchange.reasoning_id is not None:
+                exchange.add(exchange.answer.skip_call(PIECE_MISSING))
 
     def _events_in(self, agent: str, answer: AnswerBuilder, frame: Mapping[str, Any]) -> Sequence[AnswerEvent]:
         value = frame.get("value")

@@ -5,7 +5,8 @@ first what it missed, paced by how fast it reads, then what is new. Other connec
 else. Owns no order: `service` decides when an envelope is stored and when it is written.
 """
 
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -18,6 +19,7 @@ from mew_protocol.join import DeliveryRequest
 from mew_protocol.position import Position
 
 from mew_spaces.core.effects import Broadcast, ConnectionId, Receipt
+from mew_spaces.core.state import Change, Stream, StreamChange
 from mew_spaces.gateway.join_storm import PresenceBatches
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json
 from mew_spaces.log.interface import Entry, SpaceLog
@@ -28,6 +30,8 @@ REPLAY_BATCH = 64
 REPLAY_BUFFER_BYTES = 256 * 1024
 """How much may wait for a session before its replay pauses; far below what makes a slow consumer."""
 
+REMEMBERED_CLOSED_STREAMS = 1_000
+"""How many closed streams have their frames counted, for sessions that come back later."""
 
 _PRESENCE = b'"kind":"system/presence"'
 """In what the gateway composes, no payload holds this text."""
@@ -41,6 +45,9 @@ class DeliverySession:
     """How far one connection has come. `reached` is the number of the last envelope written to it."""
 
     reached: int
+    began: int = 0
+    """The same when it joined."""
+    participant: str = ""
     welcome: dict[str, Any] = field(default_factory=dict)
     """The `delivery` key of its welcome."""
     is_live: bool = False
@@ -115,13 +122,64 @@ class AcceptedEnvelopes:
         return accepted.id
 
 
+class RelayedFrames:
+    """How many frames of each stream this run of the gateway has relayed.
+
+    Counted when a frame is written, not when it is accepted: a session that is admitted in between gets that frame.
+    """
+
+    def __init__(self, streams: Mapping[str, Stream]) -> None:
+        """`streams` are those that are open already, from an earlier run."""
+        self._run = secrets.token_hex(4)
+        self._targets = {name: stream.targets for name, stream in streams.items()}
+        self._counts = dict.fromkeys(streams, 0)
+        self._closed_at: dict[str, int] = {}  # by when they were closed
+
+    def add(self, stream_id: str) -> None:
+        """Count a frame of an open stream."""
+        self._counts[stream_id] = self._counts.get(stream_id, 0) + 1
+
+    def follow(self, changes: Iterable[Change], sequence: int) -> None:
+        """Follow the opening and closing of streams; `sequence` is the number of the newest envelope."""
+        for change in changes:
+            if isinstance(change, StreamChange) and change.value is not None:
+                self._targets[change.key] = change.value.targets
+                self._counts.setdefault(change.key, 0)
+            elif isinstance(change, StreamChange):
+                self._closed_at[change.key] = sequence
+                if len(self._closed_at) > REMEMBERED_CLOSED_STREAMS:
+                    oldest = next(iter(self._closed_at))
+                    for table in (self._closed_at, self._counts, self._targets):
+                        table.pop(oldest, None)
+
+    def seen_by(self, participant: str, since: int) -> dict[str, Any]:
+        """The counts of the streams that a participant gets, without those closed before the envelope `since`."""
+        counts = {
+            name: count
+            for name, count in self._counts.items()
+            if self._closed_at.get(name, since) >= since
+            and (not (targets := self._targets.get(name)) or participant in targets)
+        }
+        return {"run": self._run, "counts": counts}
+
+
 class DeliverySessions:
     """The sessions of one space. Returns at once from every call."""
 
-    def __init__(self, log: SpaceLog, fanout: Fanout, notify: Callable[[ConnectionId, str, Position], None]) -> None:
-        """`notify` sends one connection a receipt that is about no envelope: `live` or `gap`, and where."""
+    def __init__(
+        self,
+        log: SpaceLog,
+        fanout: Fanout,
+        notify: Callable[..., None],
+        streams: Mapping[str, Stream],
+    ) -> None:
+        """`notify` sends a connection a receipt that is about no envelope, with the keys of its payload.
+
+        `streams` are the open ones.
+        """
         self._log = log
         self._fanout = fanout
+        self.frames = RelayedFrames(streams)
         self._notify = notify
         self._sessions: dict[ConnectionId, DeliverySession] = {}
         self._replaying: dict[ConnectionId, OutboundChannel] = {}
@@ -162,6 +220,7 @@ class DeliverySessions:
             "recovered": gap is None,
             "live": session.reached == newest,
         }
+        session.began = session.reached
         if gap is not None:
             session.welcome["gap"] = {**gap, "before": str(Position(log.epoch, session.reached + 1))}
         self._sessions[connection] = session
@@ -171,7 +230,13 @@ class DeliverySessions:
         session = self._sessions.get(connections[0]) if len(connections) == 1 else None
         if session is None or envelope.kind != kinds.SYSTEM_WELCOME:
             return envelope
-        return envelope.model_copy(update={"payload": {**envelope.body, "delivery": session.welcome}})
+        session.participant = (envelope.to or ("",))[0]
+        delivery = {**session.welcome, "frames": self._frames_of(session)}
+        session.welcome.pop("gap", None)  # told once; a later welcome on the same connection says what it may send
+        return envelope.model_copy(update={"payload": {**envelope.body, "delivery": delivery}})
+
+    def _frames_of(self, session: DeliverySession) -> dict[str, Any]:
+        return self.frames.seen_by(session.participant, session.began)
 
     def admit(self, connection: ConnectionId, channel: OutboundChannel) -> None:
         """From now on a connection gets what is broadcast; a session that has to catch up gets that first."""
@@ -210,14 +275,16 @@ class DeliverySessions:
                 entries = self._log.since(place, limit=REPLAY_BATCH)
                 if entries is None:  # what it needs next was forgotten while it caught up
                     session.reached = self._log.start.sequence
-                    self._notify(connection, "gap", self._log.start)
+                    self._notify(connection, status="gap", position=self._log.start)
                 elif entries:
                     session.reached = _write(channel, entries, without_presence=session.batches_presence)
                 else:
                     session.is_live = True
                     del self._replaying[connection]
                     self._fanout.add(connection, channel, numbered=True)
-                    self._notify(connection, "live", place)
+                    # It got no frames while it caught up.
+                    frames = self._frames_of(session)
+                    self._notify(connection, status="live", position=place, frames=frames)
                     break
 
 
@@ -232,19 +299,16 @@ def _write(channel: OutboundChannel, entries: Sequence[Entry], *, without_presen
     return entries[-1].sequence
 
 
-def receipt(
-    to: str, envelope_id: str | None, status: str, position: Position | None, *, new_id: str, ts: str
-) -> Envelope:
+def receipt(to: str, envelope_id: str | None, about: Mapping[str, Any], *, new_id: str, ts: str) -> Envelope:
     """What a session gets for an envelope that has no echo, and when it has caught up (`live`)."""
-    payload: dict[str, str] = {"status": status}
-    if position is not None:
-        payload["position"] = str(position)
+    position = about.get("position")
     return Envelope.write(
         kinds.SYSTEM_RECEIPT,
         id=new_id,
         ts=ts,
         sender=GATEWAY,
-        payload=payload,
+        payload={name: value for name, value in about.items() if name != "position"}
+        | ({} if position is None else {"position": str(position)}),
         to=(to,),
         correlation_id=() if envelope_id is None else (envelope_id,),
     )

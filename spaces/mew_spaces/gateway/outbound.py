@@ -162,6 +162,13 @@ class Fanout:
             if connection not in others and connection not in without and channel.is_open:
                 channel.write(numbered if numbered and connection in self._numbered else framed)
 
+    def write_frame(self, framed: bytes, connections: Iterable[ConnectionId] | None) -> None:
+        """Write a stream frame to these connections, to every open channel if there are none given."""
+        if connections is None:
+            self.write_to_all(framed)
+        else:
+            self.write_to(framed, connections)
+
     def write_to(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         """Write one frame to these connections if they are open."""
         for connection in connections:

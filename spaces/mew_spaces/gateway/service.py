@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
 import anyio
 from mew_protocol import errors, kinds
@@ -20,7 +20,6 @@ from mew_protocol.ids import ParticipantId
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.payloads.participant import Board
 from mew_protocol.payloads.system import SystemError as ErrorPayload
-from mew_protocol.position import Position
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.board import SpaceSnapshot
@@ -56,7 +55,6 @@ from mew_spaces.log.interface import Bounds, SpaceLog
 from mew_spaces.log.memory import MemoryLog
 
 log = logging.getLogger("spaces")
-
 
 ROSTER_ENTRY_BYTES = 4096
 """How much an invitation or removal takes in the roster beyond its own size, with room to spare."""
@@ -103,7 +101,7 @@ class SpaceService:
         self._clock = clock if clock is not now_utc else WallClock(self._shift_deadlines)
         self._new_id = new_id
         self._fanout = Fanout()
-        self._sessions = DeliverySessions(self.log, self._fanout, self._notify_session)
+        self._sessions = DeliverySessions(self.log, self._fanout, self._notify_session, self.space.state.streams)
         self._outbox = Outbox(
             self.log, perform=self._perform_one, refuse=self._refuse_unstored, performed=self._finish_performing
         )
@@ -219,7 +217,7 @@ class SpaceService:
         self._perform_receipt(draft, receipt, sender, "websocket", now)
         unechoed = self._accepted.note(receipt)
         if is_session and unechoed is not None:
-            self._send_receipt(connection, sender, unechoed, "accepted")
+            self._send_receipt(connection, unechoed, status="accepted")
         return receipt
 
     def inject(self, sender: ParticipantId, draft: Draft) -> Receipt:
@@ -325,10 +323,9 @@ class SpaceService:
                     names = dict.fromkeys(self._owners[one] for one in connections if one in self._owners)
                     about = {"type": envelope.kind}
                     self._audit.log_delivered(envelope, data, tuple(names), now=self._clock(), metadata=about)
-            case Relay(frame, None):
-                self._fanout.write_to_all(frame_message(frame.raw))
             case Relay(frame, connections):
-                self._fanout.write_to(frame_message(frame.raw), connections or ())
+                self._sessions.frames.add(frame.stream_id)
+                self._fanout.write_frame(frame_message(frame.raw), connections)
             case Admit() | Dismiss() | CloseConnection():
                 self._change_connection(effect)
             case StateChanged() | AddToken() | RevokeTokens() | AuditNote():
@@ -354,15 +351,17 @@ class SpaceService:
 
     # Sessions
 
-    def _notify_session(self, connection: ConnectionId, status: str, position: Position) -> None:
-        self._send_receipt(connection, self._owners[connection], None, status, position)
+    def _notify_session(self, connection: ConnectionId, **about: Any) -> None:
+        # Not through the outbox: the counts in it hold for this place among the frames that the session gets.
+        self._perform_one(self._compose_receipt(connection, None, about))
 
-    def _send_receipt(
-        self, connection: ConnectionId, to: str, envelope_id: str | None, status: str, position: Position | None = None
-    ) -> None:
-        ts = wire_timestamp(self._clock())
-        envelope = receipt_envelope(to, envelope_id, status, position, new_id=self._new_id(), ts=ts)
-        self._outbox.put(Deliver(envelope, (connection,), is_secret=True))
+    def _send_receipt(self, connection: ConnectionId, envelope_id: str | None, **about: Any) -> None:
+        self._outbox.put(self._compose_receipt(connection, envelope_id, about))
+
+    def _compose_receipt(self, connection: ConnectionId, envelope_id: str | None, about: dict[str, Any]) -> Deliver:
+        to, ts = self._owners.get(connection, ""), wire_timestamp(self._clock())
+        envelope = receipt_envelope(to, envelope_id, about, new_id=self._new_id(), ts=ts)
+        return Deliver(envelope, (connection,), is_secret=True)
 
     def _unstorable(self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None) -> Receipt | None:
         """Return a refusal while the log cannot be written, else None."""
@@ -394,7 +393,7 @@ class SpaceService:
     def _answer_duplicate(self, connection: ConnectionId, sender: ParticipantId, envelope_id: str) -> None:
         if self._accepted.is_stored(sender, envelope_id, is_failing=self._outbox.is_failing):
             position = self._accepted.position_of(sender, envelope_id)
-            self._send_receipt(connection, sender, envelope_id, "duplicate", position)
+            self._send_receipt(connection, envelope_id, status="duplicate", position=position)
         else:
             self._perform_one(self._compose_not_stored(connection, sender, envelope_id))
 
@@ -423,6 +422,7 @@ class SpaceService:
         match effect:
             case StateChanged(changes):
                 self._store.store(changes)
+                self._sessions.frames.follow(changes, self.log.position.sequence)
             case AddToken(participant, token):
                 self._store.add_token(participant, token)
             case RevokeTokens(participant):

@@ -58,8 +58,8 @@ class SqliteLog(MemoryLog):
     ) -> None:
         """Open or create the file, readable by its owner alone.
 
-        A file that cannot be read is renamed to `<name>.damaged-<seconds>` (a number follows if that exists), and a new epoch starts; one warning says
-        so. Raises `OSError` or `NotStored` if no file can be made at all.
+        A file that cannot be read is renamed to `<name>.damaged-<seconds>`, or `...-<seconds>.<number>` if that exists,
+        and a new epoch starts; one warning says so. Raises `OSError` or `NotStored` if no file can be made at all.
         """
         self.path = path
         self._clock = clock

@@ -306,8 +306,8 @@ async def test_a_failed_model_call_returns_the_agents_message(chat: ChatStaged) 
     assert chunks[-1].usage is None, "usage of the call before is not this answer's"
 
 
-async def test_an_agent_that_leaves_ends_the_stream_with_an_error(chat: ChatStaged) -> None:
-    async with chat(chunk_delay_seconds=0.05) as built:
+async def test_an_agent_that_leaves_for_good_ends_the_stream_with_an_error(chat: ChatStaged) -> None:
+    async with chat(chunk_delay_seconds=0.05, options={"inactivity_seconds": 1.0}) as built:
         stream = await built.ask(ASK, stream=True)
 
         async def read_on() -> None:

@@ -11,7 +11,7 @@ import pytest
 from anyio.abc import TaskStatus
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_protocol.codec import DEFAULT_MAX_BYTES, StreamFrame
+from mew_protocol.codec import DEFAULT_MAX_BYTES
 from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
@@ -28,6 +28,7 @@ from mew_agent.participant.client import (
     Credentials,
     backoff_seconds,
 )
+from mew_agent.participant.delivery import Message
 from tests.support.waiting import PATIENCE_SECONDS
 
 WELCOME = (
@@ -40,10 +41,10 @@ class Inbox:
     """What a client received."""
 
     def __init__(self) -> None:
-        self.messages: list[Envelope | StreamFrame] = []
+        self.messages: list[Message] = []
         self._changed = anyio.Event()
 
-    async def receive(self, message: Envelope | StreamFrame) -> None:
+    async def receive(self, message: Message) -> None:
         self.messages.append(message)
         changed, self._changed = self._changed, anyio.Event()
         changed.set()

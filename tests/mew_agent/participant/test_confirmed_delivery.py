@@ -10,7 +10,8 @@ from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.errors import NotAccepted, NotConfirmed
-from mew_agent.participant.events import ChatReceived, HistoryGap
+from mew_agent.participant.events import ChatReceived
+from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
 from tests.support.faulty_link import FaultyLink, faulty_link
 from tests.support.waiting import PATIENCE_SECONDS

@@ -16,8 +16,8 @@ from mew_agent.participant.events import (
     PeerLevelChanged,
     ProposalClosed,
     ProposalMade,
-    SpaceEvent,
 )
+from mew_agent.participant.gaps import SpaceEvent
 from mew_agent.participant.listeners import Listeners
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerChanges, PeerContext

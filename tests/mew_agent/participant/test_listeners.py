@@ -17,9 +17,8 @@ from mew_agent.participant.events import (
     PeerLevelChanged,
     ProposalClosed,
     ProposalMade,
-    SpaceEvent,
 )
-from mew_agent.participant.listeners import EVENT_BUFFER, Listeners
+from mew_agent.participant.gaps import SpaceEvent
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
@@ -136,19 +135,6 @@ async def test_failing_handler_stops_no_other_handler(caplog: pytest.LogCaptureF
     await me.handle((None, PeerJoined(Peer("bob"))))
     assert seen == ["bob"]
     assert "event handler failed" in caplog.text
-
-
-async def test_events_waiting_for_slow_handlers_are_limited(caplog: pytest.LogCaptureFixture) -> None:
-    events = Listeners()
-    events.emit(CHAT)  # dropped: not open yet
-    events.open()
-    for _ in range(EVENT_BUFFER + 1):
-        events.emit(CHAT)
-    events.emit(None, PeerLeft(Peer("bob")))
-    assert "dropped 'chat' from 'bob'" in caplog.text
-    assert "dropped (PeerLeft(" in caplog.text
-    events.close()
-    events.emit(CHAT)
 
 
 @pytest.mark.parametrize("wrong", [5, lambda _: None])

@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
-from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.errors import BadAnswer, NotPermitted, PeerAbsent, PeerTimeout, Refused
 from mew_agent.participant.client import Client, Credentials
+from mew_agent.participant.delivery import Message
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
 from tests.support.waiting import PATIENCE_SECONDS
@@ -97,7 +97,7 @@ async def test_refusal_of_the_gateway_ends_ask_at_once(joined: Joined) -> None:
 async def test_unreadable_answer_raises_bad_answer(gateway: RunningGateway, joined: Joined) -> None:
     client = Client(Credentials(gateway.ws_url, "demo", "writer", gateway.token_of("writer")))
 
-    async def answer(message: Envelope | StreamFrame) -> None:
+    async def answer(message: Message) -> None:
         if isinstance(message, Envelope) and message.kind == "participant/compact":
             await client.send(
                 Envelope.write(

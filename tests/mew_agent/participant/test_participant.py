@@ -16,7 +16,8 @@ from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.errors import ConfigError, GatewayError, PeerFailed
-from mew_agent.participant.events import PeerJoined, PeerLeft, SpaceEvent
+from mew_agent.participant.events import PeerJoined, PeerLeft
+from mew_agent.participant.gaps import SpaceEvent
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
 from tests.support.waiting import PATIENCE_SECONDS

@@ -95,7 +95,7 @@ async def test_each_missing_answer_raises_its_own_error(joined: Joined) -> None:
             anyio.fail_after(PATIENCE_SECONDS),
             pytest.raises(NoAnswer, match="'bob' left the space before it answered"),
         ):
-            await ada.ask_agent("bob", "Hello?")
+            await ada.ask_agent("bob", "Hello?", inactivity_seconds=0.5)
 
 
 async def test_participant_without_the_chat_capability_cannot_ask(joined: Joined) -> None:

@@ -1,0 +1,145 @@
+"""What is missing is said: frames of streams, and events that slow handlers could not keep up with."""
+
+from pathlib import Path
+from random import Random
+
+import anyio
+import pytest
+from mew_protocol.codec import StreamFrame, encode_frame
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import serve_gateway
+
+from mew_agent.participant.client import Client, Credentials
+from mew_agent.participant.delivery import Message
+from mew_agent.participant.gaps import MAX_COUNTED_STREAMS, FrameCounts, HistoryGap, StreamGap
+from mew_agent.participant.listeners import EVENT_BUFFER, Listeners
+from mew_agent.participant.participant import Participant
+from tests.support.faulty_link import faulty_link
+
+SPACE = """
+space: {id: demo}
+participants:
+  ada: {capabilities: [{kind: "*"}], tokens: [a]}
+  bob: {command: x, capabilities: [{kind: "*"}], tokens: [b]}
+limits: {envelopes_per_second: 100000, envelope_burst: 100000}
+history: {durability: DURABILITY}
+"""
+
+
+def counted(run: str, **counts: int) -> dict[str, object]:
+    return {"run": run, "counts": {name.replace("_", "-"): count for name, count in counts.items()}}
+
+
+class FrameReader:
+    """Checks that the frames of each stream continue where the last one ended, or after a gap of the right size."""
+
+    def __init__(self) -> None:
+        self.expected: dict[str, int] = {}
+        self.missed = 0
+
+    async def receive(self, message: Message) -> None:
+        if isinstance(message, StreamGap):
+            assert message.missed is not None
+            self.missed += message.missed
+            self.expected[message.stream_id] = self.expected.get(message.stream_id, 0) + message.missed
+        elif isinstance(message, StreamFrame):
+            assert int(message.data) == self.expected.get(message.stream_id, 0)
+            self.expected[message.stream_id] = int(message.data) + 1
+
+
+@pytest.mark.parametrize("durability", ["flushed", "synced"])
+async def test_every_frame_arrives_or_is_counted_as_missed(durability: str, tmp_path: Path) -> None:
+    random, reader, sent = Random(durability), FrameReader(), {}
+    async with (
+        serve_gateway(parse_space(SPACE.replace("DURABILITY", durability)), state=tmp_path) as gateway,
+        faulty_link(gateway.port) as link,
+        Participant(f"ws://127.0.0.1:{gateway.port}", space="demo", id="bob", token="b") as bob,
+        anyio.create_task_group() as tasks,
+    ):
+        ada = Client(Credentials(link.url, "demo", "ada", "a"))
+        tasks.start_soon(ada.run, reader.receive)
+        with anyio.fail_after(30):
+            await ada.until_caught_up()
+            for _ in range(6):
+                opening = await bob.ask("stream/request", {"direction": "up"}, to="gateway", answer="stream/open")
+                stream = str(opening.body["stream_id"])
+                sent[stream] = random.randrange(60, 120)
+                for number in range(sent[stream]):
+                    await bob.send_frame(encode_frame(stream, str(number)))
+                    if random.random() < 0.03:
+                        await link.cut("reset")
+                    if random.random() < 0.1:
+                        await bob.chat("between")
+                    if random.random() < 0.1:
+                        await anyio.sleep(random.uniform(0, 0.05))
+                if random.random() < 0.5:
+                    await bob.send("stream/close", {"stream_id": stream})
+            while reader.expected != sent:
+                await link.cut("close")  # frames that are missing at the end are noticed with the next welcome
+                await anyio.sleep(0.3)
+        await ada.aclose()
+    assert reader.missed > 0
+
+
+def test_frames_from_before_the_first_welcome_are_not_missed() -> None:
+    counts = FrameCounts()
+    assert list(counts.compare(counted("r", stream_1=5))) == []
+    counts.add("stream-1")
+    assert list(counts.compare(counted("r", stream_1=9))) == [StreamGap("stream-1", 3)]
+    assert list(counts.compare(counted("r", stream_1=9))) == []
+
+
+def test_a_restarted_gateway_does_not_know_how_many_frames_are_missing() -> None:
+    counts = FrameCounts()
+    assert list(counts.compare(counted("r"))) == []
+    counts.add("stream-1")
+    counts.add("stream-2")
+    counts.close("stream-2")
+    counts.add("stream-3")
+    gaps = [StreamGap("stream-1"), StreamGap("stream-3"), StreamGap("stream-4")]
+    assert list(counts.compare(counted("s", stream_1=0, stream_4=2))) == gaps
+    assert list(counts.compare(counted("s", stream_1=2, stream_4=2))) == [StreamGap("stream-1", 2)]
+
+
+def test_a_gateway_without_counts_reports_no_gaps() -> None:
+    counts = FrameCounts()
+    counts.add("stream-1")
+    answers: tuple[object, ...] = (None, [], {"counts": 5}, {"run": "r", "counts": {"stream-1": "many"}})
+    for frames in answers:
+        assert list(counts.compare(frames)) == []
+
+
+def test_the_number_of_counted_streams_is_bounded() -> None:
+    counts = FrameCounts()
+    for number in range(MAX_COUNTED_STREAMS + 10):
+        counts.add(f"stream-{number}")
+        counts.close(f"stream-{number}")
+    assert len(counts._counts) == len(counts._closed) == MAX_COUNTED_STREAMS
+
+
+async def test_slow_handlers_get_a_gap_where_events_were_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    events, seen, resumed = Listeners(), [], anyio.Event()
+
+    async def handle(event: object) -> None:
+        await resumed.wait()
+        seen.append(event)
+
+    events.add(object, handle)
+    events.open()
+    events.emit(None, "first")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(events.run)
+        await anyio.wait_all_tasks_blocked()
+        for number in range(EVENT_BUFFER + 50):
+            events.emit(None, number)
+        resumed.set()
+        with anyio.fail_after(10):
+            while len(seen) < EVENT_BUFFER + 2:
+                await anyio.sleep(0.01)
+            events.emit(None, "last")
+            while seen[-1] != "last":
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    events.close()
+    assert seen == ["first", *range(EVENT_BUFFER), HistoryGap("handlers_too_slow"), "last"]
+    assert len(caplog.messages) == 1
