@@ -21,7 +21,6 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request
 from websockets.protocol import State
 
-from mew_spaces.gateway.http_connection import GatewayConfig
 from mew_spaces.gateway.outbound import CLOSE_TIMEOUT_SECONDS, EXTENSION, Callback, DirectChannel, OnMessage
 
 try:
@@ -55,39 +54,7 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
     _is_fragmented = False
     """Whether the parser waits for the next fragment of a message."""
 
-    _is_admitted = False
-    """Whether the client has joined, so that the limits of the space hold."""
-    _unjoined_bytes = 0
-    """How many bytes came before the client joined."""
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        if not self._limits.unjoined.enter(self, self._address):
-            self.transport.abort()
-
     def data_received(self, data: bytes) -> None:
-        if self._is_admitted:
-            self._read(data)
-            return
-        self._read(data)
-        if not self._is_admitted:
-            self._count_unjoined(len(data))
-
-    def _count_unjoined(self, size: int) -> None:
-        """Bound what a client sends before it has joined, whole messages or not."""
-        self._unjoined_bytes += size
-        channel = self.channel
-        if self._unjoined_bytes > self._limits.unjoined_message_bytes:
-            if channel is not None and channel.is_open and channel.on_too_large is not None:
-                channel.on_too_large()
-                self.close_with(CloseCode.MESSAGE_TOO_BIG, "")
-            else:
-                self.transport.abort()
-        elif not self.disconnected:
-            held = self._unjoined_bytes + self.transport.get_write_buffer_size()
-            self._limits.unjoined.hold(self, self._address, held)
-
-    def _read(self, data: bytes) -> None:
         if self.channel is None:
             super().data_received(data)  # the handshake; clients send nothing behind it before the answer
             return
@@ -161,25 +128,7 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
         if self.disconnected:
             self._break_cycles()
 
-    def evict(self) -> None:
-        """Close a connection that has not joined at once: others need its place."""
-        self._stop_writing()
-        self.transport.abort()
-
-    @property
-    def _limits(self) -> GatewayConfig:
-        return cast("GatewayConfig", self.config)
-
-    @property
-    def _address(self) -> str:
-        return self.client[0] if self.client else ""
-
     # Called by the channel
-
-    def admit(self) -> None:
-        """Lift the limits of clients that have not joined."""
-        self._is_admitted = True
-        self._limits.unjoined.leave(self, self._address)
 
     @property
     def is_closing(self) -> bool:
@@ -288,7 +237,6 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_writing()
-        self._limits.unjoined.leave(self, self._address)
         super().connection_lost(exc)
         self._break_cycles()
 

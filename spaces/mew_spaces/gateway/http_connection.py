@@ -1,8 +1,8 @@
 """uvicorn's HTTP protocol with the time and memory limits that it lacks.
 
 Owns how long a client may take for a request, from the first byte of the connection on, and what malformed input
-does: one line in the log and a closed connection. Counts each connection among those that have not joined. Does not
-know spaces.
+does: one line in the log and a closed connection. Counts each connection among those that have not joined. A WebSocket
+connection stays behind this protocol until it has joined, whichever protocol reads its frames. Does not know spaces.
 """
 
 import asyncio
@@ -12,13 +12,16 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mew_spaces.gateway.outbound import CLOSE_TIMEOUT_SECONDS
-from mew_spaces.gateway.unjoined import UnjoinedConnections
+from mew_spaces.gateway.unjoined import JOIN_GATE, JoinGate, UnjoinedConnections
 
 REQUEST_SECONDS = 60.0
 """How long a request may take from its headers to the end of its response."""
 
 STREAMING = "mew.is_streaming"
 """Key of a request's `state`: an authenticated client reads a stream, so the request has no time limit."""
+
+JOIN_TURNS = 8
+"""Turns of the event loop in which the application reads a join frame that much else follows. It needs one or two."""
 
 MAX_HEADER_BYTES = 32 * 1024
 
@@ -40,12 +43,19 @@ class BoundedHttpProtocol(H11Protocol):
     cycle: Any  # None before the first request, whatever uvicorn's annotation says
     scope: Any
 
-    _deadline: asyncio.TimerHandle | None = None
+    _deadline: asyncio.Handle | None = None
     _timed_cycle: Any = None
     """The request that the deadline is for; None while the connection waits for a request."""
     _header_bytes = 0
     _is_refused = False
-    _is_upgraded = False
+
+    _websocket: Any = None
+    """The protocol of a WebSocket connection that has not joined."""
+    _gate: JoinGate | None = None
+    _unjoined_bytes = 0
+    _waiting_bytes = b""
+    """What came after the most that may come before a join, until it is known whether the client has joined."""
+    _is_too_large = False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -55,12 +65,13 @@ class BoundedHttpProtocol(H11Protocol):
             self._end(_BUSY)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_refused:
-            return
-        self._header_bytes += len(data)
-        super().data_received(data)
-        if not self._is_upgraded:
-            self._check_progress()
+        if self._websocket is not None:
+            self._relay(data)
+        elif not self._is_refused:
+            self._header_bytes += len(data)
+            super().data_received(data)
+            if self._gate is None:
+                self._check_progress()
 
     def handle_events(self) -> None:
         try:
@@ -71,9 +82,12 @@ class BoundedHttpProtocol(H11Protocol):
             self.transport.abort()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
-        self._is_upgraded = True
-        self._forget()
+        self._cancel_deadline()
+        self._gate = JoinGate(on_joined=self._admit)
+        self.app_state = {**self.app_state, JOIN_GATE: self._gate}
         super().handle_websocket_upgrade(event)
+        self._websocket = self.transport.get_protocol()
+        self.transport.set_protocol(self)
 
     def send_400_response(self, msg: str) -> None:
         self._is_refused = True
@@ -104,14 +118,87 @@ class BoundedHttpProtocol(H11Protocol):
                 self._abort_after(CLOSE_TIMEOUT_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forget()
+        self._cancel_deadline()
+        self._limits.unjoined.leave(self, self._address)
+        websocket = self._release_websocket()
+        if websocket is not None:
+            websocket.connection_lost(exc)
+            return
         super().connection_lost(exc)
         self._timed_cycle = None
+
+    def eof_received(self) -> None:
+        if self._websocket is not None:
+            self._websocket.eof_received()
+
+    def pause_writing(self) -> None:
+        if self._websocket is None:
+            super().pause_writing()
+        else:
+            self._websocket.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._websocket is None:
+            super().resume_writing()
+        else:
+            self._websocket.resume_writing()
 
     def evict(self) -> None:
         """Close the connection at once."""
         self._is_refused = True
+        if self._gate is not None and self._gate.on_evicted is not None:
+            self._gate.on_evicted()
         self.transport.abort()
+
+    # A WebSocket connection until it has joined
+
+    def _relay(self, data: bytes) -> None:
+        """Pass bytes on to the WebSocket protocol, within the bounds of a client that has not joined."""
+        if self._is_too_large:
+            self.transport.abort()
+            return
+        websocket, room = self._websocket, self._limits.unjoined_message_bytes - self._unjoined_bytes
+        self._unjoined_bytes += len(data)
+        websocket.data_received(data[:room] if room > 0 else b"")
+        rest = data[max(room, 0) :]
+        if self.transport.is_closing():
+            return
+        if self._websocket is None:  # it has joined
+            websocket.data_received(rest)
+            return
+        self._limits.unjoined.hold(self, self._address, self._unjoined_bytes + self.transport.get_write_buffer_size())
+        if rest:
+            # Its join may be among the bytes before, still unread. Nothing more is read until that is known.
+            self._waiting_bytes += rest
+            self.transport.pause_reading()
+            self._deadline = self._deadline or self.loop.call_soon(self._refuse_size, JOIN_TURNS)
+
+    def _refuse_size(self, turns: int) -> None:
+        if turns:
+            self._deadline = self.loop.call_soon(self._refuse_size, turns - 1)
+            return
+        self._is_too_large, self._waiting_bytes = True, b""
+        self.transport.resume_reading()  # the peer's close frame must get through
+        if self._gate is not None and self._gate.on_too_large is not None:
+            self._gate.on_too_large()
+        self._abort_after(CLOSE_TIMEOUT_SECONDS)
+
+    def _admit(self) -> None:
+        """Leave the connection to its WebSocket protocol."""
+        self._limits.unjoined.leave(self, self._address)
+        if self._deadline is not None:
+            self._cancel_deadline()
+            self.transport.resume_reading()
+        websocket, waiting = self._release_websocket(), self._waiting_bytes
+        self.transport.set_protocol(websocket)
+        if waiting:
+            websocket.data_received(waiting)
+
+    def _release_websocket(self) -> Any:
+        websocket, self._websocket = self._websocket, None
+        if self._gate is not None:
+            self._gate.release()
+        return websocket
 
     @property
     def _limits(self) -> GatewayConfig:
@@ -139,8 +226,7 @@ class BoundedHttpProtocol(H11Protocol):
         self._limits.unjoined.hold(self, self._address, held + self.transport.get_write_buffer_size())
 
     def _set_deadline(self, seconds: float) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._cancel_deadline()
         self._deadline = self.loop.call_later(seconds, self._expire)
 
     def _expire(self) -> None:
@@ -159,12 +245,10 @@ class BoundedHttpProtocol(H11Protocol):
         self._abort_after(CLOSE_TIMEOUT_SECONDS)
 
     def _abort_after(self, seconds: float) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._cancel_deadline()
         self._deadline = self.loop.call_later(seconds, self.transport.abort)
 
-    def _forget(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        self._limits.unjoined.leave(self, self._address)

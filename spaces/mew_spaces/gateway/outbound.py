@@ -61,10 +61,11 @@ class OutboundChannel(ABC):
     Do not call `write` when `is_open` is false: a close frame was sent or received, or the connection is lost.
     """
 
-    __slots__ = ("is_open", "on_stopped")
+    __slots__ = ("is_open", "on_joined", "on_stopped")
 
     def __init__(self) -> None:
         self.is_open = True
+        self.on_joined: Callback | None = None
         self.on_stopped: Callback | None = None
 
     write: Callable[[bytes], object]
@@ -82,6 +83,9 @@ class OutboundChannel(ABC):
     def admit(self, *, buffer_bytes: int) -> None:
         """Lift the limits that hold before a client has joined."""
         self.limit_buffer(buffer_bytes)
+        on_joined, self.on_joined = self.on_joined, None
+        if on_joined is not None:
+            on_joined()
 
     @abstractmethod
     def close(self, code: int, reason: str) -> None:
@@ -207,7 +211,6 @@ class _DirectConnection(Protocol):
     @property
     def waiting_bytes(self) -> int: ...
     def limit_buffer(self, max_bytes: int) -> None: ...
-    def admit(self) -> None: ...
     def take_over(self, on_message: OnMessage, on_disconnect: Callback) -> None: ...
     def close_with(self, code: int, reason: str) -> None: ...
 
@@ -237,14 +240,9 @@ class DirectChannel(OutboundChannel):
         """Set how many bytes may wait for the peer."""
         self._connection.limit_buffer(max_bytes)
 
-    def admit(self, *, buffer_bytes: int) -> None:
-        """Lift the limits that hold before a client has joined."""
-        self._connection.admit()
-        self._connection.limit_buffer(buffer_bytes)
-
     def forget_application(self) -> None:
         """Drop the callbacks of a lost connection."""
-        self.on_message = self.on_disconnect = self.on_slow = self.on_too_large = None
+        self.on_message = self.on_disconnect = self.on_slow = self.on_too_large = self.on_joined = None
 
     def attach(self, on_message: OnMessage, on_disconnect: Callback) -> None:
         """Deliver messages straight to `on_message` from now on, after those already queued.

@@ -15,9 +15,7 @@ import uvicorn
 from uvicorn.server import ServerState
 from websockets.frames import Close, Frame, Opcode
 
-from mew_spaces.gateway.http_connection import GatewayConfig
 from mew_spaces.gateway.outbound import EXTENSION, DirectChannel, frame_message
-from mew_spaces.gateway.unjoined import UnjoinedConnections
 
 log = logging.getLogger("spaces")
 
@@ -25,7 +23,6 @@ CHECK_SECONDS = 5.0
 """How long the check may take; it takes about a millisecond."""
 
 _OVERRIDDEN = (
-    "connection_made",
     "connection_lost",
     "data_received",
     "eof_received",
@@ -110,7 +107,7 @@ class _Connection:
     """A client's side of a connection in memory, with an application that attaches to the channel."""
 
     def __init__(self, protocol: type[Any]) -> None:
-        config = GatewayConfig(
+        config = uvicorn.Config(
             self._run,
             interface="asgi3",
             ws="none",  # "auto" would import protocols that nothing here uses
@@ -119,8 +116,6 @@ class _Connection:
             ws_ping_interval=None,
             ws_per_message_deflate=False,
         )
-        config.unjoined = UnjoinedConnections(connections=1, per_address=1, total_bytes=1 << 20)
-        config.header_timeout_seconds, config.unjoined_message_bytes = CHECK_SECONDS, 1 << 16
         config.load()
         self._state = ServerState()
         self._transport = _MemoryTransport()

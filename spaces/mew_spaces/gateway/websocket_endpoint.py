@@ -10,11 +10,19 @@ from typing import Any, cast
 import anyio
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER
 from starlette.websockets import WebSocket
+from websockets.frames import CloseCode
 
 from mew_spaces.gateway.connection import Connection
 from mew_spaces.gateway.http import bearer_of
-from mew_spaces.gateway.outbound import CLOSE_TIMEOUT_SECONDS, EXTENSION, AsgiChannel, DirectChannel
+from mew_spaces.gateway.outbound import (
+    CLOSE_TIMEOUT_SECONDS,
+    EXTENSION,
+    AsgiChannel,
+    DirectChannel,
+    OutboundChannel,
+)
 from mew_spaces.gateway.registry import SpaceRegistry
+from mew_spaces.gateway.unjoined import JOIN_GATE, JoinGate
 
 AUTO_JOIN_SECONDS = 0.25
 """How long a client with a bearer header may take to send a join frame before it joins without one."""
@@ -37,21 +45,23 @@ class WebSocketEndpoint:
         )
         await websocket.accept()
         channel = websocket.scope.get("extensions", {}).get(EXTENSION)
+        gate = websocket.scope.get("state", {}).get(JOIN_GATE)
         if isinstance(channel, DirectChannel):
-            self._serve_directly(connection, channel)
+            self._serve_directly(connection, channel, gate)
             return
         try:
-            await self._serve_by_asgi(websocket, connection)
+            await self._serve_by_asgi(websocket, connection, gate)
         finally:
             connection.disconnected()
 
-    def _serve_directly(self, connection: Connection, channel: DirectChannel) -> None:
+    def _serve_directly(self, connection: Connection, channel: DirectChannel, gate: JoinGate | None) -> None:
         """Attach a connection to its channel. The endpoint returns while the connection stays open.
 
         A task that only waits, with the stack that led to it, would be most of what an idle connection costs in memory.
         """
         channel.on_slow, channel.on_too_large = connection.slow, connection.too_large
         connection.attach(channel)
+        _pass_gate(gate, connection, channel)
         loop = asyncio.get_running_loop()
         if connection.has_bearer:
             timer = loop.call_later(AUTO_JOIN_SECONDS, connection.join_by_header)
@@ -60,9 +70,10 @@ class WebSocketEndpoint:
         connection.on_decided = timer.cancel
         channel.attach(connection.receive, connection.disconnected)
 
-    async def _serve_by_asgi(self, websocket: WebSocket, connection: Connection) -> None:
+    async def _serve_by_asgi(self, websocket: WebSocket, connection: Connection, gate: JoinGate | None) -> None:
         channel = AsgiChannel(on_slow=connection.slow)
         connection.attach(channel)
+        _pass_gate(gate, connection, channel)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(channel.run, websocket.send)
             tasks.start_soon(_cancel_after_close, channel, tasks.cancel_scope)
@@ -89,6 +100,19 @@ class WebSocketEndpoint:
                 continue
             text, data = message.get("text"), message.get("bytes")
             connection.receive(text.encode() if text is not None else data or b"", is_text=text is not None)
+
+
+def _pass_gate(gate: JoinGate | None, connection: Connection, channel: OutboundChannel) -> None:
+    """Connect what limits a client before its join with the connection. Other servers than ours limit nothing."""
+    if gate is None:
+        return
+
+    def refuse_size() -> None:
+        if channel.is_open:
+            connection.too_large()
+            channel.close(CloseCode.MESSAGE_TOO_BIG, "")
+
+    gate.on_too_large, gate.on_evicted, channel.on_joined = refuse_size, channel.stop_writing, gate.on_joined
 
 
 async def _cancel_after_close(channel: AsgiChannel, scope: anyio.CancelScope) -> None:

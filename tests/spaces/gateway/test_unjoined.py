@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import itertools
+import json
 import logging
 import os
 import socket
@@ -9,7 +11,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -19,7 +21,6 @@ import psutil
 import pytest
 from anyio import to_thread
 from mew_spaces.config.loading import parse_space
-from mew_spaces.gateway import direct_websocket
 from mew_spaces.gateway.connection import MAX_UNJOINED_ERRORS, Connection
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.gateway.unjoined import CONNECTION_BYTES, UnjoinedConnections
@@ -29,6 +30,9 @@ from tests.support.raw_socket import HANDSHAKE, frame, messages, raw_socket, sha
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 MEBIBYTE = 1024 * 1024
+
+WAYS = pytest.mark.parametrize("direct", [True, False], ids=["direct", "asgi"])
+"""The two ways in which our server writes to WebSocket connections."""
 
 IMPATIENT = """
 space: {id: demo}
@@ -40,18 +44,33 @@ limits: {header_timeout_seconds: 0.5, join_timeout_seconds: 0.5, unjoined_connec
 PROGRAM = """
 import sys
 from pathlib import Path
+import anyio
 from mew_spaces.config.loading import parse_space
-from mew_spaces.gateway.gateway import run_gateway
+from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
 
 config = parse_space("space: {id: demo}\\nparticipants: {ada: {}}")
-run_gateway(config, state=Path(sys.argv[1]), port=0, on_ready=lambda gateway: print(gateway.port, flush=True))
+
+async def main():
+    async with serve_gateway(config, state=Path(sys.argv[1]), direct=sys.argv[2] == "direct") as gateway:
+        print(gateway.port, flush=True)
+        await anyio.sleep_forever()
+
+anyio.run(main, backend_options={"use_uvloop": has_uvloop()})
 """
 
 
+@pytest.fixture(params=[True, False], ids=["direct", "asgi"])
+async def either_way(request: pytest.FixtureRequest) -> AsyncIterator[RunningGateway]:
+    """A gateway that writes directly to transports, then one that does not."""
+    config = parse_space('space: {id: demo}\nparticipants: {ada: {capabilities: [{kind: "*"}]}}')
+    async with serve_gateway(config, direct=request.param) as running:
+        yield running
+
+
 @contextmanager
-def gateway_process(state: Path) -> Iterator[tuple[psutil.Process, int]]:
+def gateway_process(state: Path, *, direct: bool) -> Iterator[tuple[psutil.Process, int]]:
     """A gateway in a process of its own, and its port."""
-    command = [sys.executable, "-c", PROGRAM, str(state)]
+    command = [sys.executable, "-c", PROGRAM, str(state), "direct" if direct else "asgi"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline())
@@ -77,7 +96,7 @@ def try_to_send(port: int, data: bytes, *, handshake: bool) -> socket.socket:
 POST = b"POST /participants/ada/messages HTTP/1.1\r\nHost: localhost\r\n"
 FLOODS = {
     "one large message": (100, frame(b"x" * (15 * MEBIBYTE))[:-1], True),
-    "many small messages": (25, frame(b"") * 40_000, True),  # each connection costs the gateway 0.1 s
+    "many small messages": (25, frame(b"x" * 20) * 4_000, True),  # each connection costs the gateway 0.1 s
     "half a header": (100, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 30_000, False),
     "a large body": (
         100,
@@ -90,10 +109,13 @@ FLOODS = {
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="resident memory is measured on Linux")
+@WAYS
 @pytest.mark.parametrize("flood", FLOODS)
-def test_a_hundred_unauthenticated_peers_cost_at_most_64_mebibytes(flood: str, tmp_path: Path) -> None:
+def test_a_hundred_unauthenticated_peers_cost_at_most_64_mebibytes(flood: str, direct: bool, tmp_path: Path) -> None:
     peers, data, handshake = FLOODS[flood]
-    with gateway_process(tmp_path) as (process, port), ExitStack() as connections:
+    if not direct and not handshake:
+        pytest.skip("HTTP is the same either way")
+    with gateway_process(tmp_path, direct=direct) as (process, port), ExitStack() as connections:
         before, peak = process.memory_info().rss, 0
         for _ in range(peers):
             connections.enter_context(try_to_send(port, data, handshake=handshake))
@@ -116,6 +138,17 @@ def read_until_closed(connection: socket.socket) -> None:
         pass
 
 
+def until_closing(connection: socket.socket) -> list[tuple[int, bytes]]:
+    """The gateway's frames up to its close frame. The peer does not answer that one."""
+    received = []
+    connection.settimeout(10)
+    for opcode, data in messages(connection):
+        received.append((opcode, data))
+        if opcode == 8:
+            break
+    return received
+
+
 @pytest.mark.parametrize(
     "start",
     [
@@ -127,16 +160,22 @@ def read_until_closed(connection: socket.socket) -> None:
         HANDSHAKE + frame(b"half", final=False),
     ],
 )
-async def test_a_connection_that_sends_too_little_is_closed(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def attack(gateway: RunningGateway) -> None:
+@WAYS
+async def test_a_connection_that_sends_too_little_is_closed(start: bytes, direct: bool) -> None:
+    def attack(gateway: RunningGateway) -> float:
         with raw_socket(gateway) as connection:
-            connection.sendall(start)
-            read_until_closed(connection)
+            begin = time.monotonic()
+            if start.startswith(HANDSHAKE):
+                shake_hands(connection)
+                connection.sendall(start.removeprefix(HANDSHAKE))
+                assert [opcode for opcode, _ in until_closing(connection)] == [1, 8]
+            else:
+                connection.sendall(start)
+                read_until_closed(connection)
+            return time.monotonic() - begin
 
-    # A WebSocket connection has this much more time to answer the close frame.
-    monkeypatch.setattr(direct_websocket, "CLOSE_TIMEOUT_SECONDS", 0.2)
-    async with serve_gateway(parse_space(IMPATIENT)) as gateway:
-        await to_thread.run_sync(attack, gateway)
+    async with serve_gateway(parse_space(IMPATIENT), direct=direct) as gateway:
+        assert await to_thread.run_sync(attack, gateway) < 5
 
 
 async def test_a_slow_drip_of_header_bytes_does_not_extend_the_time() -> None:
@@ -160,12 +199,18 @@ async def test_a_slow_drip_of_header_bytes_does_not_extend_the_time() -> None:
         assert await to_thread.run_sync(attack, gateway)
 
 
-async def test_an_address_with_too_many_connections_is_refused_until_they_end() -> None:
+@WAYS
+@pytest.mark.parametrize("start", [b"", HANDSHAKE], ids=["silent", "websocket"])
+async def test_an_address_with_too_many_connections_is_refused_until_they_end(start: bytes, direct: bool) -> None:
     def attack(gateway: RunningGateway) -> bytes:
-        with silent_connections(gateway, 40), raw_socket(gateway) as one_more:
-            return one_more.recv(100)
+        with silent_connections(gateway, 40) as connections:
+            for connection in connections:
+                connection.sendall(start)
+                assert not start or connection.recv(100).startswith(b"HTTP/1.1 101")
+            with raw_socket(gateway) as one_more:
+                return one_more.recv(100)
 
-    async with serve_gateway(parse_space(IMPATIENT)) as gateway:
+    async with serve_gateway(parse_space(IMPATIENT), direct=direct) as gateway:
         assert (await to_thread.run_sync(attack, gateway)).startswith(b"HTTP/1.1 503")
         async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
             with anyio.fail_after(PATIENCE_SECONDS):
@@ -173,8 +218,9 @@ async def test_an_address_with_too_many_connections_is_refused_until_they_end() 
                     await anyio.sleep(0.05)
 
 
-async def test_joined_connections_do_not_count_as_unjoined() -> None:
-    async with serve_gateway(parse_space(IMPATIENT)) as gateway, anyio.create_task_group() as tasks:
+@WAYS
+async def test_joined_connections_do_not_count_as_unjoined(direct: bool) -> None:
+    async with serve_gateway(parse_space(IMPATIENT), direct=direct) as gateway, anyio.create_task_group() as tasks:
         everybody_joined = anyio.Event()
         count = 0
 
@@ -223,15 +269,43 @@ def test_peers_that_hold_too_much_together_are_evicted() -> None:
     assert (len(unjoined), unjoined.total_bytes) == (0, 0)
 
 
-async def test_a_message_before_the_join_has_a_small_limit(gateway: RunningGateway, direct_writes: None) -> None:
-    async with opened(gateway) as stranger:
+async def test_a_message_before_the_join_has_a_small_limit(either_way: RunningGateway) -> None:
+    async with opened(either_way) as stranger:
         await stranger.send("x" * 70_000)
         assert (await stranger.error())["error"] == "too_large"
         assert (await stranger.closing())[0] in (1009, 4401)
 
 
-async def test_bad_messages_before_the_join_end_the_connection(gateway: RunningGateway) -> None:
-    async with opened(gateway) as stranger:
+async def test_an_unfinished_message_before_the_join_has_the_same_limit(either_way: RunningGateway) -> None:
+    def attack() -> list[tuple[int, bytes]]:
+        with raw_socket(either_way) as connection:
+            shake_hands(connection)
+            connection.sendall(frame(b"x" * (4 * MEBIBYTE))[:70_000])
+            return until_closing(connection)
+
+    answers = await to_thread.run_sync(attack)
+    assert [opcode for opcode, _ in answers] == [1, 8]
+    assert b"the limit is 65,536 bytes before the join" in answers[0][1]
+    assert answers[1][1][:2] == (1009).to_bytes(2)
+
+
+async def test_a_join_followed_by_many_bytes_at_once_is_accepted(either_way: RunningGateway) -> None:
+    token = either_way.token_of("ada")
+    chat = frame(json.dumps({"kind": "chat", "payload": {"text": "x" * 30_000}}).encode())
+    join = frame(json.dumps({"type": "join", "participantId": "ada", "token": token}).encode())
+
+    def send_all() -> list[bytes]:
+        with raw_socket(either_way) as connection:
+            shake_hands(connection)
+            connection.sendall(join + chat * 10)
+            return list(itertools.islice((data for opcode, data in messages(connection) if opcode == 1), 11))
+
+    answers = [json.loads(one) for one in await to_thread.run_sync(send_all)]
+    assert [one["kind"] for one in answers] == ["system/welcome"] + ["chat"] * 10
+
+
+async def test_bad_messages_before_the_join_end_the_connection(either_way: RunningGateway) -> None:
+    async with opened(either_way) as stranger:
         for _ in range(MAX_UNJOINED_ERRORS):
             await stranger.send("{")
         assert (await stranger.closing())[0] == 4401
@@ -340,15 +414,15 @@ async def test_pipelined_requests_are_answered(gateway: RunningGateway) -> None:
     assert (await to_thread.run_sync(attack)).count(b"HTTP/1.1 200") == 3
 
 
-async def test_a_refused_flood_of_messages_is_cut_off(gateway: RunningGateway, direct_writes: None) -> None:
+async def test_a_refused_flood_of_messages_is_cut_off(either_way: RunningGateway) -> None:
     def attack() -> int:
-        with raw_socket(gateway) as connection:
+        with raw_socket(either_way) as connection:
             shake_hands(connection)
             try:
                 for _ in range(1000):
                     connection.sendall(frame(b"{"))
             except ConnectionError:
                 pass
-            return sum(1 for opcode, _ in messages(connection) if opcode == 1)
+            return len(until_closing(connection))
 
-    assert await to_thread.run_sync(attack) <= MAX_UNJOINED_ERRORS + 1
+    assert await to_thread.run_sync(attack) <= MAX_UNJOINED_ERRORS + 2
