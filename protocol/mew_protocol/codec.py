@@ -66,16 +66,26 @@ def decode(
 
     Raises `DecodeError` for anything but a stream frame or a JSON object with the shape of an envelope.
     """
+    return decode_and_encode(raw, max_bytes=max_bytes, max_depth=max_depth)[0]
+
+
+def decode_and_encode(
+    raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES, max_depth: int = DEFAULT_MAX_DEPTH
+) -> tuple[Draft | StreamFrame, bytes | None]:
+    """Decode one message like `decode`, and return what the envelope's `encode` returns if that is known already.
+
+    Raises `DecodeError` as `decode` does.
+    """
     if isinstance(raw, bytes) and len(raw) <= max_bytes:
         if raw.startswith(_COMPLETE_PREFIX):
-            envelope = _decode_complete(raw, max_depth)
-            if envelope is not None:
-                return envelope
+            complete = _decode_complete(raw, max_depth)
+            if complete is not None:
+                return complete
     else:
         check_size(raw, max_bytes)
     if raw[:1] in (b"#", "#"):
-        return _decode_frame(raw)
-    return _decode_json(raw, max_depth)
+        return _decode_frame(raw), None
+    return _decode_json(raw, max_depth), None
 
 
 def decode_envelope(
@@ -86,25 +96,25 @@ def decode_envelope(
     return _decode_json(raw, max_depth)
 
 
-def _decode_complete(raw: bytes, max_depth: int) -> Envelope | None:
-    """Fast path: parse and check a complete envelope in one step; None if `_decode_json` has to look at it.
+def _decode_complete(raw: bytes, max_depth: int) -> tuple[Envelope, bytes] | None:
+    """Fast path: parse, check and encode a complete envelope; None if `_decode_json` has to look at it.
 
-    Returns exactly what `_decode_json` returns, and None where that raises.
+    Returns exactly the envelope that `_decode_json` returns, and None where that raises.
     """
-    # Searching one byte is several times as fast as searching a word or counting bytes.
-    if b"null" in raw or (b"N" in raw and b"NaN" in raw) or (b"I" in raw and b"Infinity" in raw):
-        return None
-    if _large_exponent(raw) or _many_digits(raw):
-        return None
-    if raw.count(b"{") + (raw.count(b"[") if b"[" in raw else 0) > max_depth:
+    if b"null" in raw or raw.count(b"{") + raw.count(b"[") > max_depth:
         return None
     try:
         envelope: Envelope = _validate_complete(raw, by_alias=True, by_name=False)
-    except ValidationError:
+        data = envelope.encode()
+    except ValueError:
+        return None
+    # The encoder writes null for NaN, for infinity and for a number that the parser read as infinity. To encode costs
+    # a third of a search for such numbers, and who passes the envelope on needs the bytes.
+    if b"null" in data:
         return None
     headers = envelope.__dict__
     is_whole = headers["protocol"] == PROTOCOL and headers["id"] and headers["ts"] and headers["sender"]
-    return envelope if is_whole and headers["kind"] else None
+    return (envelope, data) if is_whole and headers["kind"] else None
 
 
 def _decode_json(raw: bytes | str, max_depth: int) -> Draft:

@@ -1,9 +1,9 @@
 """The clock of a space, and the ids of its envelopes: what the pure core gets as arguments.
 
-The clock shows wall time and notices whenever it was set. Within a run, pauses, rate limits and the time that grants
-and streams wait for an absent participant must not change when someone sets the clock. A monotonic clock shows by how
-much it was set; the space then moves its deadlines by that much. Across a restart the wall clock is all there is. Does
-not know what depends on it.
+Within a run, pauses, rate limits and the time that grants and streams wait for an absent participant must not change
+when someone sets the computer's clock. So the clock of a space reads a monotonic clock, and follows the wall clock in
+steps. At a step that is a jump, the space moves its deadlines along. Across a restart the wall clock is all there is.
+Does not know what depends on it.
 """
 
 import time
@@ -32,7 +32,7 @@ def steady_seconds() -> float:
 
 
 class WallClock:
-    """Reads wall time, and calls `on_jump` with the difference before it returns a time after a jump."""
+    """Shows the wall time of the last `follow` plus the time since."""
 
     def __init__(
         self,
@@ -44,13 +44,16 @@ class WallClock:
         self._on_jump = on_jump
         self._wall = wall
         self._steady = steady
-        self._last = wall(), steady()
+        self._followed = wall()
+        self._followed_steady = steady()
 
     def __call__(self) -> datetime:
-        """Return the time of the wall clock."""
-        (wall_before, steady_before), now = self._last, (self._wall(), self._steady())
-        self._last = now
-        jump = now[0] - wall_before - timedelta(seconds=now[1] - steady_before)
-        if abs(jump.total_seconds()) >= MIN_JUMP_SECONDS:
-            self._on_jump(jump)
-        return now[0]
+        """Return the time. Between two calls of `follow` it passes steadily."""
+        return self._followed + timedelta(seconds=self._steady() - self._followed_steady)
+
+    def follow(self) -> None:
+        """Show what the wall clock shows. Calls `on_jump` with the difference if the wall clock was set meanwhile."""
+        shown, wall = self(), self._wall()
+        self._followed, self._followed_steady = wall, self._steady()
+        if abs((wall - shown).total_seconds()) >= MIN_JUMP_SECONDS:
+            self._on_jump(wall - shown)

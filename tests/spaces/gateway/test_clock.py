@@ -32,6 +32,7 @@ def test_setting_the_clock_neither_ends_nor_prolongs_a_pause(jump_seconds: int) 
     )
 
     def is_paused() -> bool:
+        clock.follow()
         driver.now = clock()
         driver.perform(driver.space.expire(now=driver.now))
         return driver.say(None, "coder", "chat", {"text": "x"}).refused is not None
@@ -56,9 +57,11 @@ def test_setting_the_clock_neither_ends_nor_prolongs_a_pause(jump_seconds: int) 
 
 def test_passing_time_is_no_jump() -> None:
     jumps: list[timedelta] = []
-    seconds = iter((0.0, 1.0, 5000.0))
-    times = iter(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=one) for one in (0.0, 1.4, 5000.0))
-    clock = WallClock(jumps.append, wall=lambda: next(times), steady=lambda: next(seconds))
-    clock()
-    clock()
+    wall, steady = datetime(2026, 1, 1, tzinfo=UTC), 0.0
+    clock = WallClock(jumps.append, wall=lambda: wall, steady=lambda: steady)
+    for seconds, slewed in ((1.0, 0.4), (5000.0, 0.0)):
+        wall, steady = wall + timedelta(seconds=seconds + slewed), steady + seconds
+        assert clock() == wall - timedelta(seconds=slewed)
+        clock.follow()
+        assert clock() == wall
     assert jumps == []
