@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 from mew_protocol import errors
-from mew_protocol.codec import StreamFrame, decode
+from mew_protocol.codec import StreamFrame, decode_and_encode
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
@@ -99,7 +99,7 @@ class Connection:
                 self.too_large()
                 self._end_unjoined("a message before the join was too large")
                 return
-            message = decode(raw, max_bytes=limits.message_bytes, max_depth=limits.json_depth)
+            message, encoded = decode_and_encode(raw, max_bytes=limits.message_bytes, max_depth=limits.json_depth)
             sender = self._participant
             if (
                 isinstance(message, Envelope)
@@ -108,7 +108,7 @@ class Connection:
                 and sender is not None
             ):
                 # The common case first: an envelope from a member.
-                self._service.receive(self.id, sender, message)
+                self._service.receive(self.id, sender, message, encoded)
             else:
                 self._handle(message)
         except DecodeError as problem:

@@ -1,4 +1,4 @@
-"""Numbered delivery: which member has which number, replay for those that come back, receipts.
+"""Numbered delivery: which session has reached which number, and replay for those that come back.
 
 A session is a connection that asked for `delivery` when it joined. It gets every broadcast envelope with its number,
 first what it missed, paced by how fast it reads, then what is new. Other connections get the plain bytes and nothing
@@ -8,17 +8,15 @@ else. Owns no order: `service` decides when an envelope is stored and when it is
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from mew_protocol import kinds
-from mew_protocol.codec import decode_envelope
-from mew_protocol.envelope import Draft, Envelope, wire_timestamp
+from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.position import Position
 
-from mew_spaces.core.effects import Broadcast, ConnectionId, Receipt
+from mew_spaces.core.effects import ConnectionId
 from mew_spaces.core.state import Change, Stream, StreamChange
 from mew_spaces.gateway.join_storm import PresenceBatches
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json
@@ -35,9 +33,6 @@ REMEMBERED_CLOSED_STREAMS = 1_000
 
 _PRESENCE = b'"kind":"system/presence"'
 """In what the gateway composes, no payload holds this text."""
-
-REMEMBERED_UNECHOED = 10_000
-"""How many accepted envelopes that were not broadcast are recognised when they come twice."""
 
 
 @dataclass(slots=True)
@@ -57,69 +52,6 @@ class DeliverySession:
 def numbered(data: bytes, sequence: int) -> bytes:
     """An envelope's JSON text with its number as the last key. A `seq` that its sender wrote loses to the last one."""
     return b'%s,"seq":%d}' % (data[:-1], sequence)
-
-
-@dataclass(frozen=True, slots=True)
-class KnownEnvelope:
-    """An envelope that was accepted before; `receipt` answers its sender this time."""
-
-    position: Position | None
-    receipt: Receipt
-
-
-class AcceptedEnvelopes:
-    """Recognises envelopes that come twice, by sender and id: those in the log, and the newest that had no echo."""
-
-    def __init__(self, log: SpaceLog) -> None:
-        self._log = log
-        self._unechoed: dict[tuple[str, str], None] = {}
-
-    def find(self, sender: str, draft: Draft, now: datetime) -> Receipt | None:
-        """The receipt for an envelope whose sender and id are known; None for a new one, or without an id."""
-        if draft.id is None:
-            return None
-        sequence = self._log.sequence_of(sender, draft.id)
-        if sequence is None and (sender, draft.id) not in self._unechoed:
-            return None
-        if sequence is not None and not self._is_same(sequence, draft):
-            return None
-        position = self.position_of(sender, draft.id)
-        accepted = Envelope.complete(draft, id=draft.id, ts=wire_timestamp(now), sender=sender)
-        answer = {"status": "duplicate"} | ({} if position is None else {"position": str(position)})
-        return Receipt((), accepted=accepted, answer=answer)
-
-    def position_of(self, sender: str, envelope_id: str) -> Position | None:
-        """The place of a broadcast envelope; None for others."""
-        sequence = self._log.sequence_of(sender, envelope_id)
-        return None if sequence is None else Position(self._log.epoch, sequence)
-
-    def is_stored(self, sender: str, envelope_id: str, *, is_failing: bool) -> bool:
-        """Whether an accepted envelope is stored: in the log, or as a change of the state, unless storing fails."""
-        is_logged = self._log.sequence_of(sender, envelope_id) is not None
-        return is_logged or (not is_failing and (sender, envelope_id) in self._unechoed)
-
-    def _is_same(self, sequence: int, draft: Draft) -> bool:
-        """Whether a draft repeats a logged envelope. Clients exist that count their ids from 1 at every start."""
-        entry = self._log.entry(sequence)
-        if entry is None:
-            return True
-        known = decode_envelope(entry.data)
-        return (known.kind, known.to, known.payload) == (draft.kind, draft.to, draft.payload)
-
-    def note(self, receipt: Receipt) -> str | None:
-        """Remember an accepted envelope that is not broadcast, and return its id; None for all others."""
-        accepted = receipt.accepted
-        if accepted is None or accepted.kind == kinds.SYSTEM_HEARTBEAT:
-            return None
-        effects = receipt.effects
-        if len(effects) == 1 and isinstance(effects[0], Broadcast) and effects[0].envelope is accepted:
-            return None  # nearly every envelope
-        if any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in effects):
-            return None
-        self._unechoed[accepted.sender, accepted.id] = None
-        if len(self._unechoed) > REMEMBERED_UNECHOED:
-            del self._unechoed[next(iter(self._unechoed))]
-        return accepted.id
 
 
 class RelayedFrames:
@@ -297,18 +229,3 @@ def _write(channel: OutboundChannel, entries: Sequence[Entry], *, without_presen
         if not channel.is_open or channel.waiting_bytes > REPLAY_BUFFER_BYTES:
             return entry.sequence
     return entries[-1].sequence
-
-
-def receipt(to: str, envelope_id: str | None, about: Mapping[str, Any], *, new_id: str, ts: str) -> Envelope:
-    """What a session gets for an envelope that has no echo, and when it has caught up (`live`)."""
-    position = about.get("position")
-    return Envelope.write(
-        kinds.SYSTEM_RECEIPT,
-        id=new_id,
-        ts=ts,
-        sender=GATEWAY,
-        payload={name: value for name, value in about.items() if name != "position"}
-        | ({} if position is None else {"position": str(position)}),
-        to=(to,),
-        correlation_id=() if envelope_id is None else (envelope_id,),
-    )

@@ -24,11 +24,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
 from mew_spaces.gateway.events import event_stream
 from mew_spaces.gateway.http_connection import STREAMING
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry
-from mew_spaces.gateway.service import NOT_STORED_MESSAGE, SpaceService
+from mew_spaces.gateway.service import SpaceService
 
 log = logging.getLogger("spaces")
 

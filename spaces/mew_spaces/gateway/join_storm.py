@@ -9,9 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from mew_protocol.envelope import Envelope
-from mew_protocol.kinds import SYSTEM_PRESENCE
-
 from mew_spaces.core.effects import ConnectionId
 
 SINGLE_PRESENCES_PER_SECOND = 20.0
@@ -55,13 +52,13 @@ class PresenceBatches:
     def __contains__(self, connection: object) -> bool:
         return connection in self._starts
 
-    def collects(self, envelope: Envelope, *, is_replaying: bool) -> bool:
-        """Whether to collect an envelope: a presence in a storm, behind others, or while a session catches up.
+    def collects(self, *, is_replaying: bool) -> bool:
+        """Return whether to collect a presence: in a storm, behind others, or while a session catches up.
 
         All others are sent at once, as to plain connections. A replay contains no presences, so that a session which
         catches up gets them in a batch only.
         """
-        if envelope.kind != SYSTEM_PRESENCE or not self._starts:
+        if not self._starts:
             return False
         return is_replaying or bool(self._changes) or not self._rate.try_spend()
 

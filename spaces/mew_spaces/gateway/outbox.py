@@ -90,7 +90,7 @@ class Outbox:
         """Whether everything that the log has published is performed."""
         return not self._is_performing
 
-    def broadcast(self, effect: Broadcast, data: bytes, *, at: float, is_logged: bool) -> None:
+    def broadcast(self, effect: Broadcast, data: bytes, *, at: float, is_logged: bool = False) -> None:
         """Number and store an envelope, then perform it: now, or behind everything put before."""
         envelope = effect.envelope
         if self._is_closed:

@@ -15,11 +15,10 @@ from typing import Any, assert_never
 import anyio
 from mew_protocol import errors, kinds
 from mew_protocol.codec import StreamFrame
-from mew_protocol.envelope import Draft, Envelope, wire_timestamp
+from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import ParticipantId
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.payloads.participant import Board
-from mew_protocol.payloads.system import SystemError as ErrorPayload
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.board import SpaceSnapshot
@@ -40,11 +39,11 @@ from mew_spaces.core.effects import (
 )
 from mew_spaces.core.space import Space
 from mew_spaces.core.system_messages import NewId
+from mew_spaces.gateway.acknowledgements import Acknowledgements
 from mew_spaces.gateway.audit import AuditLog, Recipients, Transport
 from mew_spaces.gateway.auth import TokenBook, generate_token, space_folder
 from mew_spaces.gateway.clock import WallClock, new_uuid, now_utc
-from mew_spaces.gateway.delivery import AcceptedEnvelopes, DeliverySessions, numbered
-from mew_spaces.gateway.delivery import receipt as receipt_envelope
+from mew_spaces.gateway.delivery import DeliverySessions, numbered
 from mew_spaces.gateway.join_storm import JoinPace
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.membership_store import MembershipStore
@@ -59,7 +58,8 @@ log = logging.getLogger("spaces")
 ROSTER_ENTRY_BYTES = 4096
 """How much an invitation or removal takes in the roster beyond its own size, with room to spare."""
 
-NOT_STORED_MESSAGE = "the gateway could not store this envelope, so nobody got it; send it again later"
+_RESERVING_KINDS = (kinds.SPACE_INVITE, kinds.SPACE_KICK)
+"""What they change must be on the disk before they are answered."""
 
 
 class SpaceService:
@@ -98,16 +98,16 @@ class SpaceService:
         self._writer = writer
         self.started_at = clock()
         # Only the real clock is set by others; a caller's own clock jumps when the caller wants it to.
-        self._clock = clock if clock is not now_utc else WallClock(self._shift_deadlines)
-        self._new_id = new_id
+        self._wall_clock = WallClock(self._shift_deadlines) if clock is now_utc else None
+        self._clock = self._wall_clock or clock
         self._fanout = Fanout()
         self._sessions = DeliverySessions(self.log, self._fanout, self._notify_session, self.space.state.streams)
         self._outbox = Outbox(
             self.log, perform=self._perform_one, refuse=self._refuse_unstored, performed=self._finish_performing
         )
-        self._accepted = AcceptedEnvelopes(self.log)
         self._channels: dict[ConnectionId, OutboundChannel] = {}
         self._owners: dict[ConnectionId, ParticipantId] = {}
+        self._acknowledgements = Acknowledgements(self.log, self.space, self._owners, clock=self._clock, new_id=new_id)
         self._virtual: dict[ParticipantId, ConnectionId] = {}
         self._slow: list[ConnectionId] = []
         self.join_pace = JoinPace()
@@ -204,31 +204,30 @@ class SpaceService:
 
     # Envelopes and stream frames
 
-    def receive(self, connection: ConnectionId, sender: ParticipantId, draft: Draft) -> Receipt:
-        """Handle an envelope from a socket."""
+    def receive(
+        self, connection: ConnectionId, sender: ParticipantId, draft: Draft, data: bytes | None = None
+    ) -> Receipt:
+        """Handle an envelope from a socket. `data` is what its `encode` returns, if that is known."""
         now = self._clock()
         is_session = connection in self._sessions
-        if is_session and (known := self._accepted.find(sender, draft, now)) is not None:
+        if is_session and (known := self._acknowledgements.find_duplicate(sender, draft, now)) is not None:
             self._outbox.put(DuplicateReceipt(connection, sender, draft.id or ""))
             return known
-        receipt = self._unstorable(draft, sender, connection) or self.space.receive(
-            draft, sender=sender, connection=connection, now=now
-        )
-        self._perform_receipt(draft, receipt, sender, "websocket", now)
-        unechoed = self._accepted.note(receipt)
-        if is_session and unechoed is not None:
-            self._send_receipt(connection, unechoed, status="accepted")
+        receipt = self._decide(draft, sender, connection, now)
+        is_echoed = self._perform_receipt(draft, receipt, sender, "websocket", now, data)
+        if not is_echoed and (accepted := self._acknowledgements.remember_unechoed(receipt)) and is_session:
+            self._outbox.put(self._acknowledgements.receipt(connection, sender, accepted.id, status="accepted"))
         return receipt
 
     def inject(self, sender: ParticipantId, draft: Draft) -> Receipt:
         """Handle an envelope from HTTP: the same rules, without a connection. `stored` waits until it is stored."""
         self.connect_virtual(sender)
         now = self._clock()
-        if (known := self._accepted.find(sender, draft, now)) is not None:
+        if (known := self._acknowledgements.find_duplicate(sender, draft, now)) is not None:
             return known
-        receipt = self._unstorable(draft, sender, None) or self.space.receive(draft, sender=sender, now=now)
-        self._perform_receipt(draft, receipt, sender, "http", now)
-        self._accepted.note(receipt)
+        receipt = self._decide(draft, sender, None, now)
+        if not self._perform_receipt(draft, receipt, sender, "http", now, None):
+            self._acknowledgements.remember_unechoed(receipt)
         return receipt
 
     async def stored(self) -> bool:
@@ -252,6 +251,8 @@ class SpaceService:
 
     def expire(self) -> None:
         """End what has expired, and check whether a full disk accepts data again. Call this regularly."""
+        if self._wall_clock is not None:
+            self._wall_clock.follow()
         self._outbox.probe()
         for participant in self.tokens.refresh():  # a token file changed, or its time is over
             self._close_all(participant, errors.CLOSE_UNAUTHORIZED, errors.UNAUTHORIZED)
@@ -288,7 +289,7 @@ class SpaceService:
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Broadcast):
-                self._broadcast(effect, effect.envelope.encode(), self._clock())
+                self._outbox.broadcast(effect, effect.envelope.encode(), at=self._clock().timestamp())
             else:
                 self._outbox.put(effect)
         self._finish_performing()
@@ -296,26 +297,23 @@ class SpaceService:
     def _finish_performing(self) -> None:
         self._store.release()
         self._outbox.store_state()
-        if self._slow:
-            self._disconnect_slow()
-        if self._sessions.is_replaying and self._outbox.is_settled:
-            self._sessions.replay()
+        self._catch_up()
 
-    def _broadcast(self, effect: Broadcast, data: bytes, now: datetime, *, is_logged: bool = False) -> None:
-        self._outbox.broadcast(effect, data, at=now.timestamp(), is_logged=is_logged)
-
-    def _disconnect_slow(self) -> None:
+    def _catch_up(self) -> None:
+        """Disconnect slow consumers, and write on to the sessions that replay."""
         while self._slow:
             self._end_slow(self._slow.pop())
+        if self._sessions.is_replaying and self._outbox.is_settled:
+            self._sessions.replay()
 
     def _perform_one(self, effect: Item) -> None:
         match effect:
             case NumberedBroadcast():
                 self._write_broadcast(effect)
             case DuplicateReceipt():
-                self._answer_duplicate(*effect)
-            case Broadcast():  # numbered before it gets here
-                self._broadcast(effect, effect.envelope.encode(), self._clock())
+                self._perform_one(self._acknowledgements.duplicate(*effect, is_failing=self._outbox.is_failing))
+            case Broadcast():
+                raise AssertionError("a broadcast is numbered before it is performed")
             case Deliver(envelope, connections, is_secret):
                 data = self._sessions.welcome(connections, envelope).encode()
                 self._send(frame_json(data), connections)
@@ -339,7 +337,9 @@ class SpaceService:
         if sequence is not None and self._fanout.has_numbered:
             counted = frame_json(numbered(data, sequence))
         presences = self._sessions.presences
-        if presences.collects(effect.envelope, is_replaying=self._sessions.is_replaying):
+        if effect.envelope.kind == kinds.SYSTEM_PRESENCE and presences.collects(
+            is_replaying=self._sessions.is_replaying
+        ):
             presences.add(effect.envelope.body, without=effect.without)
             self._fanout.write_to_others(frame_json(data), numbered=counted, without=effect.without, others=presences)
         else:
@@ -349,59 +349,27 @@ class SpaceService:
             about = {"source_participant": effect.envelope.sender}
             self._audit.log_delivered(effect.envelope, data, recipients, now=self._clock(), metadata=about)
 
-    # Sessions
+    # Answers to senders
 
     def _notify_session(self, connection: ConnectionId, **about: Any) -> None:
         # Not through the outbox: the counts in it hold for this place among the frames that the session gets.
-        self._perform_one(self._compose_receipt(connection, None, about))
+        self._perform_one(self._acknowledgements.receipt(connection, self._owners.get(connection, ""), None, **about))
 
-    def _send_receipt(self, connection: ConnectionId, envelope_id: str | None, **about: Any) -> None:
-        self._outbox.put(self._compose_receipt(connection, envelope_id, about))
-
-    def _compose_receipt(self, connection: ConnectionId, envelope_id: str | None, about: dict[str, Any]) -> Deliver:
-        to, ts = self._owners.get(connection, ""), wire_timestamp(self._clock())
-        envelope = receipt_envelope(to, envelope_id, about, new_id=self._new_id(), ts=ts)
-        return Deliver(envelope, (connection,), is_secret=True)
-
-    def _unstorable(self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None) -> Receipt | None:
-        """Return a refusal while the log cannot be written, else None."""
-        if draft.kind == kinds.SYSTEM_HEARTBEAT or not (self._outbox.is_failing or self._cannot_reserve(draft)):
-            return None
-        payload = ErrorPayload(error=errors.NOT_STORED, message=NOT_STORED_MESSAGE, attempted_kind=draft.kind)
-        if connection is None:
-            return Receipt((), refused=payload)
-        return Receipt((self._compose_not_stored(connection, sender, draft.id),), refused=payload)
-
-    def _cannot_reserve(self, draft: Draft) -> bool:
-        """Whether an invitation or removal could not be written: it must be on the disk before it is answered."""
-        if draft.kind not in (kinds.SPACE_INVITE, kinds.SPACE_KICK):
-            return False
-        try:
-            self._store.reserve(len(draft.encode()) + ROSTER_ENTRY_BYTES)
-        except OSError as error:
-            log.error("no space for an invitation or removal: %s", error)
-            return True
-        return False
+    def _decide(self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None, now: datetime) -> Receipt:
+        """Refuse an envelope while the log cannot be written, else let the space decide."""
+        if self._outbox.is_failing and draft.kind != kinds.SYSTEM_HEARTBEAT:
+            return self._acknowledgements.refusal(connection, sender, draft)
+        if draft.kind in _RESERVING_KINDS:
+            try:
+                self._store.reserve(len(draft.encode()) + ROSTER_ENTRY_BYTES)
+            except OSError as error:
+                log.error("no space for an invitation or removal: %s", error)
+                return self._acknowledgements.refusal(connection, sender, draft)
+        return self.space.receive(draft, sender=sender, connection=connection, now=now)
 
     def _refuse_unstored(self, envelope: Envelope) -> None:
-        is_receipt = envelope.kind == kinds.SYSTEM_RECEIPT
-        envelope_id = envelope.correlation_ids[0] if is_receipt else envelope.id
-        for connection, owner in self._owners.items():
-            if owner in (envelope.to or ()) if is_receipt else owner == envelope.sender:
-                self._perform_one(self._compose_not_stored(connection, owner, envelope_id))
-
-    def _answer_duplicate(self, connection: ConnectionId, sender: ParticipantId, envelope_id: str) -> None:
-        if self._accepted.is_stored(sender, envelope_id, is_failing=self._outbox.is_failing):
-            position = self._accepted.position_of(sender, envelope_id)
-            self._send_receipt(connection, envelope_id, status="duplicate", position=position)
-        else:
-            self._perform_one(self._compose_not_stored(connection, sender, envelope_id))
-
-    def _compose_not_stored(self, connection: ConnectionId, sender: str, envelope_id: str | None) -> Deliver:
-        error, message, now = errors.NOT_STORED, NOT_STORED_MESSAGE, self._clock()
-        return self.space.compose_error(
-            connection, error, message, now=now, participant=sender, envelope_id=envelope_id
-        )
+        for error in self._acknowledgements.not_stored_everywhere(envelope):
+            self._perform_one(error)
 
     def _change_connection(self, effect: Admit | Dismiss | CloseConnection) -> None:
         channel = self._channels.get(effect.connection)
@@ -435,29 +403,40 @@ class SpaceService:
                 assert_never(effect)
 
     def _perform_receipt(
-        self, draft: Draft, receipt: Receipt, sender: ParticipantId, transport: Transport, now: datetime
-    ) -> None:
-        """Perform the effects of an envelope and write its lines to the logs."""
+        self,
+        draft: Draft,
+        receipt: Receipt,
+        sender: ParticipantId,
+        transport: Transport,
+        now: datetime,
+        data: bytes | None,
+    ) -> bool:
+        """Perform the effects of an envelope and write its lines to the logs.
+
+        Returns True if all it does is to be passed on. `data` are the bytes of the draft.
+        """
         audit, effects = self._audit, receipt.effects
-        if audit is None:
-            self._perform(effects)
-            return
         accepted, refused, decision = receipt.accepted, receipt.refused, receipt.decision
         first = effects[0] if len(effects) == 1 else None
         if decision is not None and isinstance(first, Broadcast) and accepted is first.envelope:
-            # Fast path for nearly every envelope: allowed and passed on. All its log lines are made in one call.
-            data = accepted.encode()
-            members = len(self.space.members)
-            count_only = members > audit.max_named_recipients and not first.without
-            recipients = members if count_only else self._recipients(audit, first)
-            audit.log_accepted(accepted, data, sender, transport, recipients, decision, now=now)
-            self._broadcast(first, data, now, is_logged=True)
-            self._finish_performing()
-            return
-        audit.log_received(accepted or draft, sender, transport, now=now, rejected=refused.error if refused else None)
-        if decision is not None:
-            audit.log_decision(accepted or draft, sender, decision, transport, now=now)
+            # Nearly every envelope. All its log lines are made in one call.
+            if data is None or accepted is not draft:
+                data = accepted.encode()
+            if audit is not None:
+                members = len(self.space.members)
+                count_only = members > audit.max_named_recipients and not first.without
+                recipients = members if count_only else self._recipients(audit, first)
+                audit.log_accepted(accepted, data, sender, transport, recipients, decision, now=now)
+            self._outbox.broadcast(first, data, at=now.timestamp(), is_logged=True)
+            self._catch_up()
+            return True
+        if audit is not None:
+            reason = refused.error if refused else None
+            audit.log_received(accepted or draft, sender, transport, now=now, rejected=reason)
+            if decision is not None:
+                audit.log_decision(accepted or draft, sender, decision, transport, now=now)
         self._perform(effects)
+        return False
 
     def _recipients(self, audit: AuditLog, effect: Broadcast) -> Recipients:
         left_out = {self._owners[one] for one in effect.without if one in self._owners} if effect.without else ()

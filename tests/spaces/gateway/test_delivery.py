@@ -294,7 +294,8 @@ async def test_a_receipt_is_refused_with_the_batch_that_cannot_be_stored(tmp_pat
         connection = next(iter(gateway.service._owners))
         draft = Draft(kind="chat", id="big", payload={"text": "x" * 60_000})
         gateway.service.receive(connection, ParticipantId("coder"), draft)
-        gateway.service._send_receipt(connection, "without an echo", status="accepted")
+        receipt = gateway.service._acknowledgements.receipt(connection, "coder", "without an echo", status="accepted")
+        gateway.service._outbox.put(receipt)
         answers = [await coder.next() for _ in range(2)]
         assert [answer["payload"]["error"] for answer in answers] == ["not_stored", "not_stored"]
         assert [answer["correlation_id"] for answer in answers] == [["big"], ["without an echo"]]

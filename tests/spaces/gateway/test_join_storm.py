@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
-from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import parse_space
 from mew_spaces.core.effects import ConnectionId
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
@@ -16,7 +15,6 @@ from mew_agent.participant.participant import Participant
 from tests.support.gateway_client import Client, opened
 from tests.support.waiting import PATIENCE_SECONDS
 
-PRESENCE = Envelope.write("system/presence", id="1", ts="t", sender="system:gateway", payload={"event": "leave"})
 MEMBERS = 2 * SINGLE_PRESENCES
 
 
@@ -43,13 +41,13 @@ async def join(gateway: RunningGateway, client: Client, **delivery: object) -> N
 def test_few_presences_are_not_collected() -> None:
     clock = Clock()
     batches = PresenceBatches(clock=clock)
-    assert not batches.collects(PRESENCE, is_replaying=False)
+    assert not batches.collects(is_replaying=False)
     batches.begin(ConnectionId(1))
-    assert not any(batches.collects(PRESENCE, is_replaying=False) for _ in range(SINGLE_PRESENCES))
-    assert batches.collects(PRESENCE, is_replaying=False)
+    assert not any(batches.collects(is_replaying=False) for _ in range(SINGLE_PRESENCES))
+    assert batches.collects(is_replaying=False)
     clock.now = 1.0
-    assert not batches.collects(PRESENCE, is_replaying=False)
-    assert batches.collects(PRESENCE, is_replaying=True)
+    assert not batches.collects(is_replaying=False)
+    assert batches.collects(is_replaying=True)
 
 
 def test_each_session_gets_what_followed_its_welcome_in_order() -> None:

@@ -1,0 +1,144 @@
+"""What senders learn about their envelopes: accepted, duplicate, or not stored.
+
+Recognises envelopes that come twice, and composes the answers. An envelope that is broadcast needs none: its echo
+with a number is the answer. Does not know when an answer may be sent; `service` sends it behind what it rests on.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from mew_protocol import errors, kinds
+from mew_protocol.codec import decode_envelope
+from mew_protocol.envelope import Draft, Envelope, wire_timestamp
+from mew_protocol.ids import GATEWAY, ParticipantId
+from mew_protocol.payloads.system import SystemError as ErrorPayload
+from mew_protocol.position import Position
+
+from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Receipt
+from mew_spaces.core.space import Space
+from mew_spaces.log.interface import SpaceLog
+
+REMEMBERED_UNECHOED = 10_000
+"""How many accepted envelopes that were not broadcast are recognised when they come twice."""
+
+NOT_STORED_MESSAGE = "the gateway could not store this envelope, so nobody got it; send it again later"
+
+
+class Acknowledgements:
+    """The answers of one space to its senders. Known are the envelopes in the log, and the newest without an echo."""
+
+    def __init__(
+        self,
+        log: SpaceLog,
+        space: Space,
+        owners: Mapping[ConnectionId, ParticipantId],
+        *,
+        clock: Callable[[], datetime],
+        new_id: Callable[[], str],
+    ) -> None:
+        """`owners` maps every connection that has joined to its participant; the caller keeps it up to date."""
+        self._log = log
+        self._space = space
+        self._owners = owners
+        self._clock = clock
+        self._new_id = new_id
+        self._unechoed: dict[tuple[str, str], None] = {}
+
+    # Envelopes that come twice
+
+    def find_duplicate(self, sender: str, draft: Draft, now: datetime) -> Receipt | None:
+        """Return the receipt for an envelope whose sender and id are known; None for a new one, or without an id."""
+        if draft.id is None:
+            return None
+        sequence = self._log.sequence_of(sender, draft.id)
+        if sequence is None and (sender, draft.id) not in self._unechoed:
+            return None
+        if sequence is not None and not self._is_same(sequence, draft):
+            return None
+        position = self._position_of(sequence)
+        accepted = Envelope.complete(draft, id=draft.id, ts=wire_timestamp(now), sender=sender)
+        answer = {"status": "duplicate"} | ({} if position is None else {"position": str(position)})
+        return Receipt((), accepted=accepted, answer=answer)
+
+    def _is_same(self, sequence: int, draft: Draft) -> bool:
+        """Return whether a draft repeats a logged envelope. Clients exist that count ids from 1 at every start."""
+        entry = self._log.entry(sequence)
+        if entry is None:
+            return True
+        known = decode_envelope(entry.data)
+        return (known.kind, known.to, known.payload) == (draft.kind, draft.to, draft.payload)
+
+    def remember_unechoed(self, receipt: Receipt) -> Envelope | None:
+        """Remember an accepted envelope that is not broadcast and return it; None for all others."""
+        accepted = receipt.accepted
+        if accepted is None or accepted.kind == kinds.SYSTEM_HEARTBEAT:
+            return None
+        if any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in receipt.effects):
+            return None
+        self._unechoed[accepted.sender, accepted.id] = None
+        if len(self._unechoed) > REMEMBERED_UNECHOED:
+            del self._unechoed[next(iter(self._unechoed))]
+        return accepted
+
+    # Answers
+
+    def receipt(
+        self,
+        connection: ConnectionId,
+        to: str,
+        envelope_id: str | None,
+        *,
+        status: str,
+        position: Position | None = None,
+        **about: Any,
+    ) -> Deliver:
+        """Return a `system/receipt` about an envelope, or without an id about a session: `live` or `gap`.
+
+        `about` are further keys of its payload.
+        """
+        where = {} if position is None else {"position": str(position)}
+        envelope = Envelope.write(
+            kinds.SYSTEM_RECEIPT,
+            id=self._new_id(),
+            ts=wire_timestamp(self._clock()),
+            sender=GATEWAY,
+            payload={"status": status, **about, **where},
+            to=(to,),
+            correlation_id=() if envelope_id is None else (envelope_id,),
+        )
+        return Deliver(envelope, (connection,), is_secret=True)
+
+    def duplicate(self, connection: ConnectionId, sender: str, envelope_id: str, *, is_failing: bool) -> Deliver:
+        """Return the answer to an envelope that came again, once the first copy is stored or could not be.
+
+        `is_failing` says whether storing fails at the moment.
+        """
+        sequence = self._log.sequence_of(sender, envelope_id)
+        if sequence is None and (is_failing or (sender, envelope_id) not in self._unechoed):
+            return self.not_stored(connection, sender, envelope_id)
+        return self.receipt(connection, sender, envelope_id, status="duplicate", position=self._position_of(sequence))
+
+    def not_stored(self, connection: ConnectionId, sender: str, envelope_id: str | None) -> Deliver:
+        """Return the error for the sender of an envelope that could not be stored."""
+        error, message, now = errors.NOT_STORED, NOT_STORED_MESSAGE, self._clock()
+        return self._space.compose_error(
+            connection, error, message, now=now, participant=sender, envelope_id=envelope_id
+        )
+
+    def not_stored_everywhere(self, envelope: Envelope) -> Iterator[Deliver]:
+        """Yield that error for every connection of the sender of an envelope, or of the addressee of a receipt."""
+        is_receipt = envelope.kind == kinds.SYSTEM_RECEIPT
+        envelope_id = envelope.correlation_ids[0] if is_receipt else envelope.id
+        for connection, owner in tuple(self._owners.items()):
+            if owner in envelope.addressees if is_receipt else owner == envelope.sender:
+                yield self.not_stored(connection, owner, envelope_id)
+
+    def refusal(self, connection: ConnectionId | None, sender: str, draft: Draft) -> Receipt:
+        """Return the receipt of an envelope that is refused because storing fails; over HTTP without a connection."""
+        payload = ErrorPayload(error=errors.NOT_STORED, message=NOT_STORED_MESSAGE, attempted_kind=draft.kind)
+        effects = () if connection is None else (self.not_stored(connection, sender, draft.id),)
+        return Receipt(effects, refused=payload)
+
+    def _position_of(self, sequence: int | None) -> Position | None:
+        return None if sequence is None else Position(self._log.epoch, sequence)
