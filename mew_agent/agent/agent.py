@@ -22,8 +22,7 @@ from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools, context_line
 from mew_agent.agent.inbox import Inbox, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
 from mew_agent.agent.maintenance import run_maintenance
-from mew_agent.agent.peer_resources import RESOURCE_TOOLS, ResourceTools
-from mew_agent.agent.peer_tools import PeerTools
+from mew_agent.agent.peer_tools import RESOURCE_TOOLS, PeerTools, ResourceTools
 from mew_agent.agent.recall import RECALL_RESULT, RecallTools
 from mew_agent.agent.resources import AgentResources, check_provider, open_resources
 from mew_agent.agent.turn import Turn
@@ -90,12 +89,8 @@ class Agent(Participant):
         configured tokenizer. Raises `ConfigError` if the policy is invalid.
         """
         chosen = chosen_policy(config)
-        tracker = Tracker(
-            history=History(),
-            policy=chosen.policy,
-            window=resolve_window(chosen.limit_tokens),
-            model=config.model,
-        )
+        window = resolve_window(chosen.limit_tokens)
+        tracker = Tracker(history=History(), policy=chosen.policy, window=window, model=config.model)
         name = config.name or config.id
         options = ConversationOptions(
             system_prompt=config.system_prompt or DEFAULT_SYSTEM_PROMPT.format(name=name),

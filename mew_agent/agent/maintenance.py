@@ -30,7 +30,7 @@ async def run_maintenance(conversation: Conversation, *, max_iterations: int) ->
     await conversation.begin_turn(is_maintenance=True)
     try:
         for _ in range(max_iterations):
-            reply = await conversation.call(_ignore_event, _prepare_nothing)
+            reply = await conversation.call(_do_nothing, _do_nothing)
             if not reply.tool_calls:
                 break
             results = {call.id: await _run_tool(conversation, call) for call in reply.tool_calls}
@@ -53,9 +53,5 @@ async def _run_tool(conversation: Conversation, call: ToolCall) -> ToolResult:
     return await tools.run(call) if tools.has(call.name) else ToolResult(NOT_AVAILABLE, is_error=True)
 
 
-async def _ignore_event(_event: ModelEvent) -> None:
-    return None
-
-
-async def _prepare_nothing() -> None:
+async def _do_nothing(_event: ModelEvent | None = None) -> None:
     return None

@@ -8,10 +8,12 @@ process began. Does not know what is in context or whether it fits; the conversa
 import logging
 import math
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 from mew_protocol import kinds
+from mew_protocol.envelope import Envelope
 
 from mew_agent.agent.inbox import Inbox
 from mew_agent.context.store import StoredChat
@@ -55,39 +57,31 @@ NO_ROOM = "I could not make room either ({problem}), so I left your message out;
 INTERNAL_FAILURE = "Something inside me failed ({name}); my log says more."
 
 
+@dataclass(eq=False)
 class Turn:
     """Answers one chat. `run` returns when the answer is confirmed or the turn is cancelled."""
 
-    def __init__(
-        self,
-        participant: Participant,
-        conversation: Conversation,
-        tools: AgentTools,
-        inbox: Inbox,
-        question: StoredChat,
-        *,
-        max_iterations: int,
-        show_reasoning: bool,
-        max_seconds: float = math.inf,
-        prefix: str = "",
-    ) -> None:
-        """`prefix` precedes the question in the context."""
-        self._participant = participant
-        self._conversation = conversation
-        self._state = conversation.state
-        self._tools = tools
-        self._inbox = inbox
-        self.question = question
-        self.chat = question.envelope
-        self._max_iterations = max_iterations
-        self._max_seconds = max_seconds
-        self._prefix = prefix
-        self._show_reasoning = show_reasoning
-        self._scope = anyio.CancelScope()
-        self._cancel_reason: str | None = None
-        self._stream: ReasoningStream | None = None
-        self._turn = self._question_seq = -1
-        self.reasoning_id: str | None = None
+    participant: Participant
+    conversation: Conversation
+    tools: AgentTools
+    inbox: Inbox
+    question: StoredChat
+    max_iterations: int
+    show_reasoning: bool
+    max_seconds: float = math.inf
+    prefix: str = ""
+    """Precedes the question in the context."""
+    reasoning_id: str | None = None
+    _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    _cancel_reason: str | None = None
+    _stream: ReasoningStream | None = None
+    _turn: int = -1
+    _question_seq: int = -1
+
+    @property
+    def chat(self) -> Envelope:
+        """The chat to answer."""
+        return self.question.envelope
 
     def cancel(self, reason: str) -> None:
         """Stop the turn: the model call is cancelled, and open tool calls get a result that says so."""
@@ -110,23 +104,23 @@ class Turn:
         if was_begun and self.question.attempts >= MAX_ATTEMPTS:
             instead = GAVE_UP.format(count=self.question.attempts)
         if instead is not None:
-            self.question = await self._inbox.keep_answer(self.question, instead)
+            self.question = await self.inbox.keep_answer(self.question, instead)
         if self.question.state in ("queued", "answering"):
             await self._send_optional(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"})
             await self._begin(was_begun=was_begun)
-            with self._conversation.events.subscribed(self._show_notice):
+            with self.conversation.events.subscribed(self._show_notice):
                 answer = await self._answer()
             if answer is not None:
                 answer = answer or EMPTY_ANSWER
-                self.question = await self._inbox.keep_answer(self.question, answer)
+                self.question = await self.inbox.keep_answer(self.question, answer)
             await self._conclude(answer)
         await self._send_answer()
 
     async def _conclude_for_killed_process(self) -> None:
         """Conclude the reasoning that a killed process left open. The gateway drops a conclusion that it knows."""
-        if not self._show_reasoning or not self.question.attempts:
+        if not self.show_reasoning or not self.question.attempts:
             return
-        self.reasoning_id = self._inbox.reasoning_id(self.question)
+        self.reasoning_id = self.inbox.reasoning_id(self.question)
         if self.question.state == "answering":
             await self._send_conclusion({"message": INTERRUPTED, "interrupted": True})
         else:
@@ -135,33 +129,24 @@ class Turn:
 
     async def _begin(self, *, was_begun: bool) -> None:
         """Begin the turn, or continue the one that a killed process began."""
-        question, history = self.question, self._conversation.history
-        self._turn = await self._conversation.begin_turn(resumed=question.turn if was_begun else None)
-        if self._turn == question.turn:
-            chat = self.chat
-            self._question_seq = next(
-                (
-                    item.seq
-                    for item in history.items
-                    if item.seq >= question.first_seq
-                    and (item.role, item.envelope_id, item.name) == ("user", chat.id, chat.sender)
-                ),
-                -1,
-            )
-            self.question = await self._inbox.begin(question, self._turn, question.first_seq)
-        else:
-            self.question = await self._inbox.begin(question, self._turn, history.next_seq)
+        question, history = self.question, self.conversation.history
+        self._turn = await self.conversation.begin_turn(resumed=question.turn if was_begun else None)
+        first_seq = question.first_seq if self._turn == question.turn else history.next_seq
+        asked = ("user", self.chat.id, self.chat.sender)
+        found = (one.seq for one in history.items if (one.role, one.envelope_id, one.name) == asked)
+        self._question_seq = next((seq for seq in found if seq >= first_seq), -1)
+        self.question = await self.inbox.begin(question, self._turn, first_seq)
 
     async def _send_answer(self) -> None:
         if self.question.answer is not None:
-            answer = self._participant.messenger.draft(
+            answer = self.participant.messenger.draft(
                 kinds.CHAT,
                 {"text": self.question.answer},
                 to=(self.chat.sender,),
                 correlation_id=(self.chat.id,),
-                id=self._inbox.answer_id(self.question),
+                id=self.inbox.answer_id(self.question),
             )
-            await self._participant.messenger.send_envelope(answer, wait_seconds=ANSWER_SECONDS)
+            await self.participant.messenger.send_envelope(answer, wait_seconds=ANSWER_SECONDS)
 
     # -- model calls and tools ---------------------------------------------------------------------------
 
@@ -170,29 +155,31 @@ class Turn:
         answer: str | None = None
         try:
             await self._start_reasoning()
-            self._scope.deadline = anyio.current_time() + self._max_seconds
+            self._scope.deadline = anyio.current_time() + self.max_seconds
             with self._scope:
                 answer = await self._call_until_answered()
             if self._scope.cancelled_caught and self._cancel_reason is None:
-                answer = await self._timed_out()
+                logger.warning("turn stopped after %g seconds", self.max_seconds)
+                await self.conversation.emit_status(f"turn_stopped:after {self.max_seconds:g} seconds")
+                answer = TOO_LONG.format(seconds=self.max_seconds)
         except GatewayError:
             raise
         except Exception as error:  # the sender waits for an answer, whatever failed
             answer = await self._failed(error)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._state.close_open_calls(CANCELLED_RESULT)
-            self._conversation.end_turn()
+                await self.conversation.state.close_open_calls(CANCELLED_RESULT)
+            self.conversation.end_turn()
         return answer
 
     async def _call_until_answered(self) -> str:
         if (kept := await self._kept_reply()) is not None:
             return await self._complete(kept)
         interruptions = 0
-        for _ in range(self._max_iterations):
-            await self._participant.messenger.until_active()
+        for _ in range(self.max_iterations):
+            await self.participant.messenger.until_active()
             try:
-                reply = await self._conversation.call(self._mirror, self._ensure_question)
+                reply = await self.conversation.call(self._mirror, self._ensure_question)
             except CallInterrupted:
                 interruptions += 1
                 if interruptions > MAX_INTERRUPTIONS:
@@ -204,35 +191,39 @@ class Turn:
                 return await self._complete(reply)
             await self._show_thoughts(reply)
             await self._run_tools(reply)
-            await self._conversation.apply_pending()
-        logger.warning("turn stopped after %d model calls", self._max_iterations)
-        await self._conversation.emit_status(f"turn_stopped:after {self._max_iterations} steps")
-        return TOO_MANY_STEPS.format(count=self._max_iterations)
+            await self.conversation.apply_pending()
+        logger.warning("turn stopped after %d model calls", self.max_iterations)
+        await self.conversation.emit_status(f"turn_stopped:after {self.max_iterations} steps")
+        return TOO_MANY_STEPS.format(count=self.max_iterations)
 
     async def _kept_reply(self) -> ModelReply | None:
         """The reply that a killed process had received and not sent; None if there is none."""
-        items = [item for item in self._conversation.history.items if item.seq >= self.question.first_seq]
+        items = [item for item in self.conversation.history.items if item.seq >= self.question.first_seq]
         if not items or items[-1].role != "assistant" or items[-1].tool_calls:
             return None
-        calls = [call for call in await self._state.store.calls() if call.role == "main" and call.failed is None]
+        calls = [
+            call for call in await self.conversation.state.store.calls() if call.role == "main" and call.failed is None
+        ]
         last = calls[-1]
         return ModelReply(items[-1].content, (), last.finish_reason or "stop", last.usage, last.model)
 
     async def _complete(self, reply: ModelReply) -> str:
         """The text of the answer. An incomplete reply is marked, in the status too."""
-        reason = cut_reason(reply, self._conversation.tracker)
+        reason = cut_reason(reply, self.conversation.tracker)
         if reason is None:
             return reply.text
         logger.warning("the model's reply is incomplete: %s", reason)
-        await self._conversation.emit_status(f"reply_cut:{reason}")
+        await self.conversation.emit_status(f"reply_cut:{reason}")
         return cut_short_text(reply.text, reason)
 
     async def _ensure_question(self) -> None:
         """Add the question to the history unless it is there; a control may have removed it."""
         # The envelope id does not identify it: some clients restart their ids with every start.
-        if not any(item.seq == self._question_seq for item in self._conversation.history.items):
-            text = self._prefix + str(self.chat.body.get("text") or "")
-            item = await self._state.add_user_message(text, sender=self.chat.sender, envelope_id=self.chat.id)
+        if not any(item.seq == self._question_seq for item in self.conversation.history.items):
+            text = self.prefix + str(self.chat.body.get("text") or "")
+            item = await self.conversation.state.add_user_message(
+                text, sender=self.chat.sender, envelope_id=self.chat.id
+            )
             self._question_seq = item.seq
 
     async def _run_tools(self, reply: ModelReply) -> None:
@@ -241,16 +232,16 @@ class Turn:
         context = CallContext(self.chat.id, self.reasoning_id)
 
         async def run(call: ToolCall) -> None:
-            results[call.id] = await self._tools.run(call, context)
+            results[call.id] = await self.tools.run(call, context)
 
         try:
             async with anyio.create_task_group() as tasks:
                 for call in reply.tool_calls:
                     tasks.start_soon(run, call)
-            await self._conversation.check_results(reply.tool_calls, results)
+            await self.conversation.check_results(reply.tool_calls, results)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._state.close_open_calls(CANCELLED_RESULT, prompt_texts(results))
+                await self.conversation.state.close_open_calls(CANCELLED_RESULT, prompt_texts(results))
         for call in reply.tool_calls:
             if results[call.id].is_error:
                 await self._report_tool_failure(call, results[call.id].text)
@@ -260,16 +251,11 @@ class Turn:
         logger.warning("call of '%s' failed: %s", call.name, problem)
         line = " ".join(problem.split())
         short = line if len(line) <= MAX_REASON_CHARS else f"{line[:MAX_REASON_CHARS]}..."
-        await self._conversation.emit_status(f"tool_failed:{call.name}: {short}")
-
-    async def _timed_out(self) -> str:
-        logger.warning("turn stopped after %g seconds", self._max_seconds)
-        await self._conversation.emit_status(f"turn_stopped:after {self._max_seconds:g} seconds")
-        return TOO_LONG.format(seconds=self._max_seconds)
+        await self.conversation.emit_status(f"tool_failed:{call.name}: {short}")
 
     async def _failed(self, error: Exception) -> str:
         """Announce a failure in the status. Returns what the sender of the chat reads."""
-        conversation = self._conversation
+        conversation = self.conversation
         match error:
             case ModelError():
                 logger.warning("%s [request %s]", error, error.request_id or "id unknown")
@@ -295,31 +281,31 @@ class Turn:
 
     def _result_tokens(self) -> int:
         """Projected size of this turn's tool results if they are most of the turn; else 0."""
-        prices = self._conversation.tracker.ledger.item_prices()
-        items = [item for item in self._conversation.history.items if item.turn == self._turn]
+        prices = self.conversation.tracker.ledger.item_prices()
+        items = [item for item in self.conversation.history.items if item.turn == self._turn]
         results = sum(prices.get(item.seq, 0) for item in items if item.role == "tool")
         return results if results * 2 > sum(prices.get(item.seq, 0) for item in items) else 0
 
     # -- what peers see ----------------------------------------------------------------------------------
 
     async def _start_reasoning(self) -> None:
-        if not self._show_reasoning or not self._participant.may_send(kinds.REASONING_START):
+        if not self.show_reasoning or not self.participant.may_send(kinds.REASONING_START):
             return
         text = str(self.chat.body.get("text") or "")
-        start = self._participant.messenger.draft(
+        start = self.participant.messenger.draft(
             kinds.REASONING_START,
             {"message": text, "input": text},
             correlation_id=(self.chat.id,),
-            id=self._inbox.reasoning_id(self.question),
+            id=self.inbox.reasoning_id(self.question),
         )
         with suppress(GatewayError):
-            await self._participant.messenger.send_envelope(start, wait_seconds=OPTIONAL_SECONDS)
+            await self.participant.messenger.send_envelope(start, wait_seconds=OPTIONAL_SECONDS)
             self.reasoning_id = start.id
         if self.reasoning_id is None:
             return
-        self._stream = ReasoningStream(self._participant.messenger, start.id)
+        self._stream = ReasoningStream(self.participant.messenger, start.id)
         self._stream.start()
-        await self._stream.write("status", event="start", input=text, tools=len(self._tools.specs()))
+        await self._stream.write("status", event="start", input=text, tools=len(self.tools.specs()))
 
     async def _mirror(self, event: ModelEvent) -> None:
         if self._stream is None:
@@ -361,7 +347,7 @@ class Turn:
         await self._send_conclusion(self._conclusion_of(answer))
         if self._stream is not None:
             await self._stream.write("status", event="conclusion", cancelled=answer is None)
-            self._participant.start_soon(self._stream.aclose, "cancelled" if answer is None else "complete")
+            self.participant.start_soon(self._stream.aclose, "cancelled" if answer is None else "complete")
 
     def _conclusion_of(self, answer: str | None) -> dict[str, Any]:
         if answer is None:
@@ -369,7 +355,7 @@ class Turn:
         return {"message": answer[:200]}
 
     async def _send_conclusion(self, payload: dict[str, Any]) -> None:
-        kind, name = kinds.REASONING_CONCLUSION, self._inbox.conclusion_id(self.question)
+        kind, name = kinds.REASONING_CONCLUSION, self.inbox.conclusion_id(self.question)
         await self._send_optional(kind, payload, in_reasoning=True, id=name)
 
     async def _send_optional(
@@ -381,7 +367,7 @@ class Turn:
         id: str | None = None,  # noqa: A002 - the wire's word
     ) -> None:
         """Send an acknowledgement or a reasoning envelope. Without capability or gateway the answer still follows."""
-        messenger = self._participant.messenger
+        messenger = self.participant.messenger
         envelope = messenger.draft(
             kind,
             payload,

@@ -76,13 +76,10 @@ class ServerProgram:
         with anyio.move_on_after(_EXIT_WAIT_SECONDS):
             await self.process.wait()
             await self._stderr_ended.wait()
-        match self.process.returncode:
-            case None:
-                return "closed its output"
-            case code if code < 0:
-                return f"was terminated by signal {-code}"
-            case code:
-                return f"exited with code {code}"
+        code = self.process.returncode
+        if code is None:
+            return "closed its output"
+        return f"was terminated by signal {-code}" if code < 0 else f"exited with code {code}"
 
     async def read_stderr(self) -> None:
         """Log its standard error and keep the last lines."""
@@ -133,9 +130,7 @@ async def _end(process: Process) -> None:
     assert process.stdin is not None
     with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         await process.stdin.aclose()
-    if await _is_gone(process):
-        return
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for number in (0, signal.SIGTERM, signal.SIGKILL):
         _signal(process, number)
         if await _is_gone(process):
             return
@@ -171,13 +166,10 @@ async def _lines(stream: ByteReceiveStream) -> AsyncIterator[bytes]:
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         async for chunk in stream:
             *lines, last = chunk.split(b"\n")
-            if not lines:
-                rest += last
             for line in lines:
                 yield bytes(rest + line)
                 rest.clear()
-            if lines:
-                rest += last
+            rest += last
             if len(rest) > MAX_LINE_BYTES:
                 yield bytes(rest)
                 rest.clear()

@@ -9,6 +9,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -99,9 +100,8 @@ class ServerSession:
             result = with_other_lists(result, self._other_lists())
         size = len(to_json(result))
         if size > MAX_RESULT_BYTES:
-            raise RequestFailed(
-                INTERNAL_ERROR, f"the answer of {size:,} bytes exceeds the limit of {MAX_RESULT_BYTES:,}"
-            )
+            problem = f"the answer of {size:,} bytes exceeds the limit of {MAX_RESULT_BYTES:,}"
+            raise RequestFailed(INTERNAL_ERROR, problem)
         return result
 
     def _other_lists(self) -> list[str]:
@@ -115,18 +115,19 @@ class ServerSession:
 async def connected(settings: BridgeSettings, notify: Notify) -> AsyncIterator[ServerSession]:
     """Start or reach the server and initialise it. Raises `ServerFailed`, possibly inside an exception group."""
     server = settings.server
+    handler = partial(_handle_notification, notify)
     if isinstance(server, HttpServer):
         async with (
             httpx2.AsyncClient(headers=server.headers, timeout=_HTTP_TIMEOUT) as client,
             streamable_http_client(server.url, http_client=client) as (read, write),
-            _BridgeClientSession(read, write, message_handler=_NotificationHandler(notify)) as session,
+            _BridgeClientSession(read, write, message_handler=handler) as session,
         ):
             ready = await _ready(session, settings)
             async with _subscribed(session):
                 yield ready
     else:
         async with running_program(server, os.environ) as program, _streams(program) as (streams, ended):
-            async with _BridgeClientSession(*streams, message_handler=_NotificationHandler(notify)) as session:
+            async with _BridgeClientSession(*streams, message_handler=handler) as session:
                 try:
                     ready = await _ready(session, settings)
                 except ServerFailed as error:
@@ -150,12 +151,8 @@ async def _ready(session: ClientSession, settings: BridgeSettings) -> ServerSess
     except (MCPError, ValidationError, RuntimeError) as error:
         raise ServerFailed(name, f"refused `initialize`: {error}") from None
     info = session.server_info
-    return ServerSession(
-        name if info is None else f"{info.name} {info.version}".strip(),
-        str(session.protocol_version),
-        settings.request_timeout_seconds,
-        session,
-    )
+    title = name if info is None else f"{info.name} {info.version}".strip()
+    return ServerSession(title, str(session.protocol_version), settings.request_timeout_seconds, session)
 
 
 async def _shake_hands(session: ClientSession) -> None:
@@ -176,11 +173,8 @@ async def _shake_hands(session: ClientSession) -> None:
         await session.discover()
         return
     if result.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
-        logger.info(
-            "the MCP server announced the unknown protocol version '%s'; reading it as %s",
-            result.protocol_version,
-            _OLDEST_VERSION,
-        )
+        announced = result.protocol_version
+        logger.info("the MCP server announced unknown protocol '%s'; reading it as %s", announced, _OLDEST_VERSION)
         result = result.model_copy(update={"protocol_version": _OLDEST_VERSION})
     session.adopt(result)
     await session.send_notification(types.InitializedNotification())
@@ -198,24 +192,19 @@ class _BridgeClientSession(ClientSession):
         return types.ErrorData(code=METHOD_NOT_FOUND, message=message)
 
 
-class _NotificationHandler:
-    """Handles notifications of the server: writes its log messages to our log, forwards changes to `notify`."""
-
-    def __init__(self, notify: Notify) -> None:
-        self._notify = notify
-
-    async def __call__(self, message: types.ServerNotification | Exception) -> None:
-        match message:
-            case types.LoggingMessageNotification(params=entry):
-                logger.log(_LEVELS.get(entry.level, logging.ERROR), "server: %s", entry.data)
-            case Exception():
-                logger.warning("unreadable message from the MCP server: %s", message)
-            case _:
-                fields = message.model_dump(by_alias=True, mode="json", exclude_none=True)
-                if isinstance(message, _FORWARDED):
-                    await self._notify(fields["method"], fields.get("params") or {})
-                else:  # for example progress: callers wait for the result only
-                    logger.debug("server: %s %s", fields["method"], fields.get("params") or {})
+async def _handle_notification(notify: Notify, message: types.ServerNotification | Exception) -> None:
+    """Write log messages of the server to our log, and forward changes to `notify`."""
+    match message:
+        case types.LoggingMessageNotification(params=entry):
+            logger.log(_LEVELS.get(entry.level, logging.ERROR), "server: %s", entry.data)
+        case Exception():
+            logger.warning("unreadable message from the MCP server: %s", message)
+        case _:
+            fields = message.model_dump(by_alias=True, mode="json", exclude_none=True)
+            if isinstance(message, _FORWARDED):
+                await notify(fields["method"], fields.get("params") or {})
+            else:  # for example progress: callers wait for the result only
+                logger.debug("server: %s %s", fields["method"], fields.get("params") or {})
 
 
 @asynccontextmanager
@@ -252,8 +241,7 @@ async def _streams(program: ServerProgram) -> AsyncIterator[tuple[_Streams, anyi
         try:
             async with to_session:
                 async for line in program.lines():
-                    message = _message_in(line)
-                    if message is not None:
+                    if (message := _message_in(line)) is not None:
                         await to_session.send(message)
         except anyio.BrokenResourceError:
             pass  # the session has ended
@@ -283,7 +271,6 @@ def _message_in(line: bytes) -> SessionMessage | None:
     try:
         return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValidationError:
-        logger.warning(
-            "ignored a line of the MCP server that is not a message: %s", line[:200].decode(errors="replace")
-        )
+        shown = line[:200].decode(errors="replace")
+        logger.warning("ignored a line of the MCP server that is not a message: %s", shown)
         return None

@@ -93,9 +93,8 @@ class Bridge:
         if not may_retry or failures > self.settings.max_reconnects:
             self._down_reason = "is not running"
             raise failure
-        delay_seconds = backoff_seconds(
-            failures, first_seconds=self._first_delay_seconds, max_seconds=MAX_DELAY_SECONDS
-        )
+        first_seconds = self._first_delay_seconds
+        delay_seconds = backoff_seconds(failures, first_seconds=first_seconds, max_seconds=MAX_DELAY_SECONDS)
         self._down_reason = f"{failure.problem} and is being restarted"
         logger.warning("%s; restart in %g s (%d of %d)", failure, delay_seconds, failures, self.settings.max_reconnects)
         if was_ready and self._report_status is not None:
@@ -114,9 +113,7 @@ class Bridge:
 
     def _failure_from(self, error: Exception) -> ServerFailed:
         """The server's failure in an exception, which may be a group of groups."""
-        cause: BaseException = error
-        while isinstance(cause, BaseExceptionGroup):
-            cause = cause.exceptions[0]
+        cause = _cause_of(error)
         if isinstance(cause, ServerFailed):
             return cause
         logger.debug("the connection to the MCP server failed", exc_info=error)
@@ -164,6 +161,5 @@ async def run_bridge(
 
 
 def _cause_of(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+    """The first exception in a group of groups."""
+    return _cause_of(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
@@ -66,26 +67,22 @@ def create_app(
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> Starlette:
     """The ASGI application. Browsers may call it from pages of `allow_origins` (default: none)."""
-    routes = _Routes(participant, answer_background=answer_background, keep_alive_seconds=keep_alive_seconds)
+    models = _Models(participant)
+    completions = _Completions(participant, answer_background, keep_alive_seconds)
     middleware = [Middleware(_KeyCheck, api_key=api_key)]
     if allow_origins:
-        cors = Middleware(
-            CORSMiddleware, allow_origins=list(allow_origins), allow_methods=["GET", "POST"], allow_headers=["*"]
-        )
+        methods, headers = ("GET", "POST"), ("*",)
+        cors = Middleware(CORSMiddleware, allow_origins=allow_origins, allow_methods=methods, allow_headers=headers)
         middleware.insert(0, cors)
     return Starlette(
         routes=[
-            Route("/health", routes.health),
-            Route("/v1/models", routes.models),
-            Route("/v1/models/{name}", routes.model),
-            Route("/v1/chat/completions", _Completions(routes), methods=["POST"]),
+            Route("/health", models.health),
+            Route("/v1/models", models.all),
+            Route("/v1/models/{name}", models.one),
+            Route("/v1/chat/completions", completions, methods=["POST"]),
         ],
         middleware=middleware,
-        exception_handlers={
-            OpenAIApiError: _api_error_response,
-            HTTPException: _route_error_response,
-            Exception: _internal_error_response,
-        },
+        exception_handlers=dict.fromkeys((OpenAIApiError, HTTPException, Exception), _response_to_failure),
     )
 
 
@@ -120,24 +117,21 @@ class _KeyCheck:
         await self._app(scope, receive, send)
 
 
-class _Routes:
+@dataclass(frozen=True)
+class _Models:
     """The routes, except for completions."""
 
-    def __init__(self, participant: ChatParticipant, *, answer_background: bool, keep_alive_seconds: float) -> None:
-        self.participant = participant
-        self.answer_background = answer_background
-        self.keep_alive_seconds = keep_alive_seconds
+    participant: ChatParticipant
 
     async def health(self, _: Request) -> Response:
         """Health check: whether the participant is connected to its space."""
-        return JSONResponse(
-            {"status": "ok" if self.participant.is_joined else "no_gateway", "space": self.participant.space}
-        )
+        status = "ok" if self.participant.is_joined else "no_gateway"
+        return JSONResponse({"status": status, "space": self.participant.space})
 
-    async def models(self, _: Request) -> Response:
+    async def all(self, _: Request) -> Response:
         return JSONResponse(model_list([self._entry(agent) for agent in self.participant.agents()]))
 
-    async def model(self, request: Request) -> Response:
+    async def one(self, request: Request) -> Response:
         return JSONResponse(self._entry(self.participant.agent(request.path_params["name"])))
 
     def _entry(self, agent: OfferedAgent) -> Json:
@@ -152,17 +146,18 @@ class _Routes:
         )
 
 
+@dataclass(frozen=True)
 class _Completions:
     """`POST /v1/chat/completions`. Plain ASGI, because an exchange must end in the task that opened it."""
 
-    def __init__(self, routes: _Routes) -> None:
-        self._routes = routes
-        self._participant = routes.participant
+    participant: ChatParticipant
+    answer_background: bool
+    keep_alive_seconds: float
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = read_request(await _body(Request(scope, receive)))
-        self._participant.agent(request.model)
-        background = answer_in_background(request.text, request.system) if self._routes.answer_background else None
+        self.participant.agent(request.model)
+        background = answer_in_background(request.text, request.system) if self.answer_background else None
         if background is not None:
             await self._answer_in_background(request, background, scope, receive, send)
             return
@@ -172,12 +167,17 @@ class _Completions:
             try:
                 await self._answer(request, response, scope, receive)
             except OpenAIApiError as error:
-                await self._fail(error, response, scope, receive)
+                logger.info("request failed: %s", error)
+                if response.has_started:
+                    await response.event(error.as_dict())
+                    await response.end_stream()
+                else:
+                    await _error_response(error)(scope, receive, send)
 
         await _while_connected(receive, answer)
 
     async def _answer(self, request: CompletionRequest, response: "_Response", scope: Scope, receive: Receive) -> None:
-        async with self._participant.open_exchange(request.model, request.text) as exchange:
+        async with self.participant.open_exchange(request.model, request.text) as exchange:
             completion = _completion_format(request, exchange.chat_id)
             if request.is_streamed:
                 await self._stream(request, completion, exchange, response)
@@ -192,7 +192,7 @@ class _Completions:
         await response.event(completion.role())
         while True:
             piece, is_waiting = None, True
-            with anyio.move_on_after(self._routes.keep_alive_seconds):
+            with anyio.move_on_after(self.keep_alive_seconds):
                 piece, is_waiting = await exchange.next_event(), False
             if is_waiting:
                 await response.raw(KEEP_ALIVE)
@@ -229,22 +229,13 @@ class _Completions:
             await response.event(chunk)
         await response.end_stream()
 
-    async def _fail(self, error: OpenAIApiError, response: "_Response", scope: Scope, receive: Receive) -> None:
-        """Send an error as the response, or as the last event of a stream that has started."""
-        logger.info("request failed: %s", error)
-        if not response.has_started:
-            await _error_response(error)(scope, receive, response.send)
-            return
-        await response.event(error.as_dict())
-        await response.end_stream()
 
-
+@dataclass
 class _Response:
     """The response to one client."""
 
-    def __init__(self, send: Send) -> None:
-        self.send = send
-        self.has_started = False
+    send: Send
+    has_started: bool = False
 
     async def start_stream(self) -> None:
         self.has_started = True
@@ -303,18 +294,15 @@ def _error_response(error: OpenAIApiError) -> Response:
     return JSONResponse(error.as_dict(), status_code=error.status, headers=headers)
 
 
-async def _api_error_response(_: Request, error: Exception) -> Response:
-    assert isinstance(error, OpenAIApiError)
-    return _error_response(error)
-
-
-async def _route_error_response(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    routes = "routes: GET /v1/models, GET /v1/models/{agent}, POST /v1/chat/completions"
-    message = f"{request.method} {request.url.path}: {error.detail.lower()}; {routes}"
-    return _error_response(OpenAIApiError(error.status_code, "no_such_route", message))
-
-
-async def _internal_error_response(_: Request, error: Exception) -> Response:
-    logger.error("request failed", exc_info=error)
-    return _error_response(OpenAIApiError(INTERNAL_ERROR, "internal_error", f"internal error: {type(error).__name__}"))
+async def _response_to_failure(request: Request, error: Exception) -> Response:
+    match error:
+        case OpenAIApiError():
+            return _error_response(error)
+        case HTTPException():
+            routes = "routes: GET /v1/models, GET /v1/models/{agent}, POST /v1/chat/completions"
+            message = f"{request.method} {request.url.path}: {error.detail.lower()}; {routes}"
+            return _error_response(OpenAIApiError(error.status_code, "no_such_route", message))
+        case _:
+            logger.error("request failed", exc_info=error)
+            problem = f"internal error: {type(error).__name__}"
+            return _error_response(OpenAIApiError(INTERNAL_ERROR, "internal_error", problem))

@@ -20,7 +20,7 @@ from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS
 from mew_agent.participant.answers.builder import HOLD_CHARACTERS, AnswerBuilder, NoticePlacement
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.peers import Peer, PeerContext
+from mew_agent.participant.peers import PeerContext
 
 STATUS_WAIT_SECONDS: Final = 0.5
 """Time for a new participant to report its status before we request it."""
@@ -66,7 +66,10 @@ class ChatParticipant(Participant):
 
     def agents(self) -> list[OfferedAgent]:
         """All agents: participants that report their context, and agents named in the configuration."""
-        names = {name for name in self.peers if _is_agent(self.peers[name])} | (self.options.configured - {self.id})
+        # Foreign agents send a window size without a report.
+        contexts = {name: peer.context for name, peer in self.peers.items()}
+        reporting = {name for name, one in contexts.items() if one.report is not None or one.max_tokens is not None}
+        names = reporting | (self.options.configured - {self.id})
         return [self._offered(name) for name in sorted(names)]
 
     def agent(self, name: str) -> OfferedAgent:
@@ -116,9 +119,8 @@ class ChatParticipant(Participant):
         if self.control.is_paused:
             raise OpenAIApiError(UNAVAILABLE, "paused", f"'{self.id}', the participant of this server, is paused")
         if len(self.answers) >= MAX_OPEN_REQUESTS:
-            raise OpenAIApiError(
-                BUSY, "busy", f"the server has {MAX_OPEN_REQUESTS} open requests already", is_retryable=True
-            )
+            problem = f"the server has {MAX_OPEN_REQUESTS} open requests already"
+            raise OpenAIApiError(BUSY, "busy", problem, is_retryable=True)
 
     def _offered(self, name: str) -> OfferedAgent:
         peer = self.peers.get(name)
@@ -139,11 +141,6 @@ class ChatParticipant(Participant):
         if missing:
             with suppress(GatewayError, NotPermitted):
                 await self.send(kinds.PARTICIPANT_REQUEST_STATUS, {}, to=missing)
-
-
-def _is_agent(peer: Peer) -> bool:
-    """Whether a peer reports its context. Foreign agents send a window size without a report."""
-    return peer.context.report is not None or peer.context.max_tokens is not None
 
 
 def _no_gateway(cause: str = "") -> OpenAIApiError:

@@ -41,12 +41,10 @@ class CompletionFormat:
 
     def last(self, usage: Json | None, mew: Json) -> list[Json]:
         """The last chunks: the finish reason and, if requested, usage in a chunk without choices."""
+        ending = {"usage": usage, "mew": mew}
         if not self.include_usage:
-            return [self._chunk({}, "stop") | {"usage": usage, "mew": mew}]
-        return [
-            self._chunk({}, "stop"),
-            {**self._head("chat.completion.chunk"), "choices": [], "usage": usage, "mew": mew},
-        ]
+            return [self._chunk({}, "stop") | ending]
+        return [self._chunk({}, "stop"), {**self._head("chat.completion.chunk"), "choices": [], **ending}]
 
     def whole(self, text: str, reasoning: str, usage: Json | None, mew: Json) -> Json:
         """A completion that is not streamed."""
@@ -89,12 +87,7 @@ BAD_GATEWAY: Final = 502
 UNAVAILABLE: Final = 503
 TIMED_OUT: Final = 504
 
-_STATUS_OF_CODE: Final = {
-    "refused": FORBIDDEN,
-    "agent_busy": BUSY,
-    "closing": UNAVAILABLE,
-    "agent_silent": TIMED_OUT,
-}
+_STATUS_OF_CODE: Final = {"refused": FORBIDDEN, "agent_busy": BUSY, "closing": UNAVAILABLE, "agent_silent": TIMED_OUT}
 
 
 @dataclass(eq=False)
@@ -117,8 +110,7 @@ class OpenAIApiError(MewAgentError):
     def as_dict(self) -> Json:
         """The body of an error response, and of an error event in a stream."""
         kind = "server_error" if self.status >= INTERNAL_ERROR else "invalid_request_error"
-        if self.status == BUSY:
-            kind = "rate_limit_error"
+        kind = "rate_limit_error" if self.status == BUSY else kind
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 

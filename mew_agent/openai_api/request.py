@@ -19,7 +19,8 @@ from mew_agent.openai_api.format import invalid_body
 MAX_TEXT_BYTES: Final = DEFAULT_MAX_BYTES // 4
 """Maximum message size: JSON escapes may multiply the bytes of a character in the envelope."""
 
-_ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
+_SYSTEM_ROLES: Final = ("system", "developer")
+_ROLES: Final = (*_SYSTEM_ROLES, "user", "assistant", "tool", "function")
 _SUPPORTED: Final = frozenset({"model", "messages", "stream", "stream_options"})
 _WITHOUT_EFFECT: Final = frozenset({"user", "metadata", "store", "safety_identifier", "prompt_cache_key"})
 """Keys that change no answer of any model; they are not listed as ignored."""
@@ -50,24 +51,23 @@ def read_request(body: object) -> CompletionRequest:
         raise invalid_body("body", f"is {_kind(body)}", "a JSON object")
     model = body.get("model")
     if not isinstance(model, str) or not model:
-        raise invalid_body(
-            "model", "is missing" if model in (None, "") else f"is {_kind(model)}", "the name of an agent"
-        )
+        problem = "is missing" if model in (None, "") else f"is {_kind(model)}"
+        raise invalid_body("model", problem, "the name of an agent")
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise invalid_body("messages", "is empty or not a list", "a list of messages that ends with the user's")
     _check_messages(messages)
     _refuse_unsupported(body)
-    is_streamed = _flag(body.get("stream"), "stream")
     options = body.get("stream_options")
     if options is not None and not isinstance(options, Mapping):
         raise invalid_body("stream_options", f"is {_kind(options)}", "an object")
     last = len(messages) - 1
+    systems = [one.get("content") for one in messages if one["role"] in _SYSTEM_ROLES]
     return CompletionRequest(
         model=model,
         text=_text_of(messages[last].get("content"), f"messages[{last}].content"),
-        system="\n".join(_system_texts(messages)),
-        is_streamed=is_streamed,
+        system="\n".join(text for text in systems if isinstance(text, str)),
+        is_streamed=_flag(body.get("stream"), "stream"),
         include_usage=_flag((options or {}).get("include_usage"), "stream_options.include_usage"),
         ignored=tuple(_ignored(body, messages)),
     )
@@ -79,10 +79,9 @@ def _check_messages(messages: list[Any]) -> None:
             raise invalid_body(f"messages[{index}]", f"is {_kind(message)}", "an object with `role` and `content`")
         if message.get("role") not in _ROLES:
             raise invalid_body(f"messages[{index}].role", f"is {message.get('role')!r}", f"one of {', '.join(_ROLES)}")
-    last = len(messages) - 1
-    role = messages[last]["role"]
-    if role != "user":
-        raise invalid_body(f"messages[{last}].role", f"is '{role}'", "'user': the last message must be the user's")
+    if (role := messages[-1]["role"]) != "user":
+        where = f"messages[{len(messages) - 1}].role"
+        raise invalid_body(where, f"is '{role}'", "'user': the last message must be the user's")
 
 
 def _text_of(content: object, where: str) -> str:
@@ -115,9 +114,8 @@ def _refuse_unsupported(body: Mapping[str, Any]) -> None:
     if body.get("n") not in (None, 1):
         raise invalid_body("n", f"is {body['n']!r}", "1: an agent answers once")
     response_format = body.get("response_format")
-    if response_format is not None and (
-        not isinstance(response_format, Mapping) or response_format.get("type") != "text"
-    ):
+    kind = response_format.get("type") if isinstance(response_format, Mapping) else None
+    if response_format is not None and kind != "text":
         raise invalid_body("response_format", "is not supported", '{"type": "text"}: an agent answers in text')
     if body.get("tool_choice") not in (None, "none", "auto"):
         raise invalid_body("tool_choice", "requires a tool call", "none or auto: an agent calls the tools of its space")
@@ -129,19 +127,13 @@ def _refuse_unsupported(body: Mapping[str, Any]) -> None:
 
 def _ignored(body: Mapping[str, Any], messages: list[Any]) -> Iterator[str]:
     """The parts of the request that an agent does not use, worded for people."""
-    systems = sum(message["role"] in ("system", "developer") for message in messages)
+    systems = sum(message["role"] in _SYSTEM_ROLES for message in messages)
     if systems:
         yield "system messages"
     if len(messages) - systems > 1:
         yield "earlier messages"
     rest = sorted(key for key in body.keys() - _SUPPORTED - _WITHOUT_EFFECT if body[key] not in (None, [], {}))
     yield from (key[:40] for key in rest[:_MAX_IGNORED])
-
-
-def _system_texts(messages: list[Any]) -> Iterator[str]:
-    for message in messages:
-        if message["role"] in ("system", "developer") and isinstance(message.get("content"), str):
-            yield message["content"]
 
 
 def _flag(value: object, where: str) -> bool:
@@ -152,19 +144,8 @@ def _flag(value: object, where: str) -> bool:
 
 def _kind(value: object) -> str:
     """The JSON type of a value, with its article."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case str():
-            return "a string"
-        case int() | float():
-            return "a number"
-        case Mapping():
-            return "an object"
-        case _:
-            return "a list"
+    names = {type(None): "null", bool: "a boolean", str: "a string", int: "a number", float: "a number", list: "a list"}
+    return names.get(type(value), "an object")
 
 
 # -- background prompts ------------------------------------------------------------------------------------------

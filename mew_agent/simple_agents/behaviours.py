@@ -75,13 +75,8 @@ def be_calculator(me: Participant) -> None:
             await me.mcp_server.respond(request)
 
 
-def be_fulfiller(me: Participant) -> None:
-    """Fulfil every proposal that our capabilities cover and reject the others. For rules, use `Fulfiller`."""
-    Fulfiller(me)
-
-
-BEHAVIOURS: Final[Mapping[str, Callable[[Participant], None]]] = MappingProxyType(
-    {"echo": be_echo, "calculator": be_calculator, "fulfiller": be_fulfiller}
+BEHAVIOURS: Final[Mapping[str, Callable[[Participant], object]]] = MappingProxyType(
+    {"echo": be_echo, "calculator": be_calculator, "fulfiller": Fulfiller}
 )
 
 
@@ -103,9 +98,7 @@ def number_text(value: Number) -> str:
     """A number as text; 6 / 2 is `3`. Raises `ValueError` if the text would be too long."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
-    if isinstance(value, float) and not isfinite(value):
-        raise ValueError("the result is too large")
-    if isinstance(value, int) and value.bit_length() > MAX_DIGITS * 3:
+    if not isfinite(value) if isinstance(value, float) else value.bit_length() > MAX_DIGITS * 3:
         raise ValueError("the result is too large")
     return str(value)
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 
 def make_private_folder(folder: Path) -> None:
@@ -28,26 +29,15 @@ class ReservedFile:
     def __init__(self, path: Path, size_bytes: int) -> None:
         """Reserve space for `size_bytes`. Raises `OSError`."""
         self._path = path
-        self._draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                # Real bytes: file systems that support no preallocation would only pretend to.
-                file.write(b" " * size_bytes)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError:
-            self.release()
-            raise
+        # Real bytes: file systems that support no preallocation would only pretend to.
+        self._draft = _write_draft(path, b" " * size_bytes)
 
     def replace(self, text: str) -> None:
         """Put the content in place and wait until the disk has it. Raises `OSError`."""
         with self._draft.open("r+b") as file:
             file.write(text.encode())
             file.truncate()
-            file.flush()
-            os.fsync(file.fileno())
+            _sync(file)
         self._draft.replace(self._path)
         _sync_folder(self._path.parent)
 
@@ -70,17 +60,29 @@ def create_private_file(path: Path, text: str) -> bool:
 @contextmanager
 def _draft(path: Path, text: str) -> Iterator[Path]:
     """Yield a complete new file next to `path`; one that is still there at the end is removed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    draft = _write_draft(path, text.encode())
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
         yield draft
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _write_draft(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            _sync(file)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    return draft
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:

@@ -20,7 +20,7 @@ from mew_agent.cli.app.options import ConnectionOptions, with_option_groups
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.board import words
 from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope
-from mew_agent.cli.chat.terminal_chat import ChatAction, LeaveChat, PrintText, TerminalChat, figures_of
+from mew_agent.cli.chat.terminal_chat import LeaveChat, PrintText, TerminalChat, figures_of
 from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
 from mew_agent.errors import MewAgentError
 from mew_agent.participant.participant import Participant
@@ -123,33 +123,23 @@ async def _handle_lines(me: Participant, chat: TerminalChat, typed: MemoryObject
                 terminal.print_line(_members(me))
                 continue
             for action in chat.parse_line(line):
-                if isinstance(action, LeaveChat):
-                    return
-                await _perform(me, action)
+                match action:
+                    case TypedEnvelope(kind, payload, to, correlation_id, context):
+                        await me.send(kind, payload, to=to, correlation_id=correlation_id, context=context)
+                    case PrintText(text):
+                        terminal.print_line(text)
+                    case LeaveChat():
+                        return
         except (InvalidLine, MewAgentError) as error:
             terminal.print_line(f"* {error}")
-
-
-async def _perform(me: Participant, action: ChatAction) -> None:
-    match action:
-        case TypedEnvelope():
-            await me.send(
-                action.kind, action.payload, to=action.to, correlation_id=action.correlation_id, context=action.context
-            )
-        case PrintText():
-            terminal.print_line(action.text)
-        case LeaveChat():
-            return
 
 
 def _members(me: Participant) -> str:
     lines = [f"  {me.id} (you)"]
     for name in sorted(me.peers):
         context = me.peers[name].context
-        report = {"messages_in_context": context.messages or 0, "tokens": context.tokens, "context": context.report}
-        known = context.messages is not None
-        figures = figures_of({**report, "max_tokens": context.max_tokens}) if known else ""
-        lines.append(f"  {words.clean(name)}{figures}")
+        status = {"messages_in_context": context.messages, "tokens": context.tokens, "context": context.report}
+        lines.append(f"  {words.clean(name)}{figures_of({**status, 'max_tokens': context.max_tokens})}")
     return "\n".join(lines)
 
 

@@ -56,21 +56,13 @@ def control(command: str, parts: list[str]) -> TypedEnvelope:
     return TypedEnvelope(kind, read_payload(rest), (participant,))
 
 
-def _with_reason(payload: dict[str, Any], words: list[str]) -> dict[str, Any]:
+def _reason(words: list[str], **payload: Any) -> dict[str, Any]:
     return {**payload, "reason": " ".join(words)} if words else payload
-
-
-def _fields(words: list[str]) -> dict[str, Any]:
-    return {"fields": words} if words else {}
-
-
-def _reason(words: list[str]) -> dict[str, Any]:
-    return _with_reason({}, words)
 
 
 def _pause(words: list[str]) -> dict[str, Any]:
     seconds = _number(words[0]) if words else None
-    return _with_reason({}, words) if seconds is None else _with_reason({"timeout_seconds": seconds}, words[1:])
+    return _reason(words) if seconds is None else _reason(words[1:], timeout_seconds=seconds)
 
 
 def _forget(words: list[str]) -> dict[str, Any]:
@@ -85,23 +77,18 @@ def _forget(words: list[str]) -> dict[str, Any]:
 
 
 def _compact(words: list[str]) -> dict[str, Any]:
-    if words and words[0].isdecimal():
-        return _with_reason({"target_tokens": int(words[0])}, words[1:])
-    return _with_reason({}, words)
-
-
-def _restart(words: list[str]) -> dict[str, Any]:
-    return _with_reason({"mode": words[0]}, words[1:]) if words else {}
+    has_target = bool(words) and words[0].isdecimal()
+    return _reason(words[1:], target_tokens=int(words[0])) if has_target else _reason(words)
 
 
 _CONTROLS: Final[Mapping[str, tuple[str, Callable[[list[str]], dict[str, Any]]]]] = {
-    "/status": (kinds.PARTICIPANT_REQUEST_STATUS, _fields),
+    "/status": (kinds.PARTICIPANT_REQUEST_STATUS, lambda words: {"fields": words} if words else {}),
     "/compact": (kinds.PARTICIPANT_COMPACT, _compact),
     "/forget": (kinds.PARTICIPANT_FORGET, _forget),
     "/clear": (kinds.PARTICIPANT_CLEAR, _reason),
     "/pause": (kinds.PARTICIPANT_PAUSE, _pause),
     "/resume": (kinds.PARTICIPANT_RESUME, _reason),
-    "/restart": (kinds.PARTICIPANT_RESTART, _restart),
+    "/restart": (kinds.PARTICIPANT_RESTART, lambda words: _reason(words[1:], mode=words[0]) if words else {}),
     "/shutdown": (kinds.PARTICIPANT_SHUTDOWN, _reason),
 }
 
@@ -118,10 +105,8 @@ def call(rest: str) -> TypedEnvelope:
         raise InvalidLine(f"the arguments are not JSON: {error}") from None
     if not isinstance(values, dict):
         raise InvalidLine('the arguments must be a JSON object such as {"path": "README.md"}')
-    params = {"name": tool, "arguments": values}
-    return TypedEnvelope(
-        kinds.MCP_REQUEST, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, (participant,)
-    )
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": values}}
+    return TypedEnvelope(kinds.MCP_REQUEST, request, (participant,))
 
 
 def stream(parts: list[str]) -> TypedEnvelope:
@@ -132,15 +117,11 @@ def stream(parts: list[str]) -> TypedEnvelope:
             sizes = [part.partition("=")[2] for part in rest if part.startswith(("size=", "bytes="))]
             if sizes and sizes[-1].isdecimal():
                 payload["expected_size_bytes"] = int(sizes[-1])
-            description = " ".join(part for part in rest if not part.startswith(("size=", "bytes=")))
-            return TypedEnvelope(
-                kinds.STREAM_REQUEST,
-                {**payload, **({"description": description} if description else {})},
-                (participant,),
-            )
+            if description := " ".join(part for part in rest if not part.startswith(("size=", "bytes="))):
+                payload["description"] = description
+            return TypedEnvelope(kinds.STREAM_REQUEST, payload, (participant,))
         case ["close", stream, *rest]:
-            payload = {"stream_id": stream, **({"reason": " ".join(rest)} if rest else {})}
-            return TypedEnvelope(kinds.STREAM_CLOSE, payload, correlation_id=(stream,))
+            return TypedEnvelope(kinds.STREAM_CLOSE, _reason(rest, stream_id=stream), correlation_id=(stream,))
         case _:
             raise InvalidLine("/stream request PARTICIPANT DIRECTION [WORDS] or /stream close ID [REASON]")
 

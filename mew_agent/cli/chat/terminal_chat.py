@@ -112,20 +112,14 @@ class TerminalChat:
         if not self.unanswered:
             raise InvalidLine("no chat to acknowledge")
         selector = parts[0] if parts else None
-        chosen = [
-            id_
-            for id_, sender in self.unanswered.items()
-            if selector in ("all", sender) or (selector is not None and id_.startswith(selector))
-        ]
-        if selector is None:
-            chosen = [next(reversed(self.unanswered))]
+        chosen = [next(reversed(self.unanswered))]
+        if selector is not None:
+            senders = self.unanswered.items()
+            chosen = [id_ for id_, sender in senders if selector in ("all", sender) or id_.startswith(selector)]
         if not chosen:
             raise InvalidLine(f"no chat matches '{selector}'")
-        status = " ".join(parts[1:]) or "received"
-        return [
-            TypedEnvelope(kinds.CHAT_ACKNOWLEDGE, {"status": status}, (self.unanswered.pop(id_),), (id_,))
-            for id_ in chosen
-        ]
+        payload = {"status": " ".join(parts[1:]) or "received"}
+        return [TypedEnvelope(kinds.CHAT_ACKNOWLEDGE, payload, (self.unanswered.pop(id_),), (id_,)) for id_ in chosen]
 
     def _cancel(self, reason: str) -> TypedEnvelope:
         payload = {"reason": reason} if reason else {}
@@ -187,17 +181,15 @@ class TerminalChat:
                     for at, one in self.proposals.items()
                     if not (envelope.refers_to(one.id) and one.sender == envelope.sender)
                 }
+            case kinds.REASONING_START if envelope.sender != self.me:
+                self.reasonings[envelope.id] = envelope.sender
+            case kinds.REASONING_CONCLUSION:
+                self.reasonings.pop(str(envelope.context), None)
             case _:
-                self._follow_reasoning(envelope)
+                pass
         _drop_oldest(self.proposals)
         _drop_oldest(self.unanswered)
         _drop_oldest(self.reasonings)
-
-    def _follow_reasoning(self, envelope: Envelope) -> None:
-        if envelope.kind == kinds.REASONING_START and envelope.sender != self.me:
-            self.reasonings[envelope.id] = envelope.sender
-        elif envelope.kind == kinds.REASONING_CONCLUSION and isinstance(envelope.context, str):
-            self.reasonings.pop(envelope.context, None)
 
     def _shown(self, envelope: Envelope) -> str | None:
         who, body = envelope.sender, envelope.body

@@ -85,9 +85,8 @@ def serve(
         participant = ChatParticipant(
             who.ws_url, space=who.space, person=who.participant, token=who.token, options=options
         )
-        app = create_app(
-            participant, api_key=key, answer_background=not pass_background, allow_origins=allow_origin or ()
-        )
+        origins = allow_origin or ()
+        app = create_app(participant, api_key=key, answer_background=not pass_background, allow_origins=origins)
         await serve_until_ended(participant, app, host, port, generated_key=None if given else key)
 
     run_until_terminated(run)
@@ -108,13 +107,10 @@ async def serve_until_ended(
         try:
             async with serve_app(app, participant, host=host, port=port) as base_url:
                 terminal.print_line(f"agents of '{participant.space}' at {base_url}; clients act as {participant.id}")
+                terminal.print_line(f"API key: {generated_key or f'from {KEY_VARIABLE} or --api-key'}")
                 if generated_key:
-                    terminal.print_line(f"API key: {generated_key}")
-                    terminal.print_line(
-                        f"(generated for this run and not shown again; set {KEY_VARIABLE} to choose one)"
-                    )
-                else:
-                    terminal.print_line(f"API key: from {KEY_VARIABLE} or --api-key")
+                    note = f"(generated for this run and not shown again; set {KEY_VARIABLE} to choose one)"
+                    terminal.print_line(note)
                 terminal.print_line(f"models: {', '.join(agents) or 'none yet; agents appear when they join'}")
                 await participant.until_ended()
         except OSError as error:

@@ -9,8 +9,8 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -88,24 +88,19 @@ class EventStream:
             line = self._line(deadline)
             if not line:
                 if lines:
-                    return ServerSentEvent(name, self._value("\n".join(lines)), event_id)
+                    break
                 name = "message"
                 continue
             field, _, value = line.partition(":")
             value = value.removeprefix(" ")
-            match field:
-                case "event":
-                    name = value
-                case "data":
-                    lines.append(value)
-                case "id":
-                    event_id = value
-                case _:
-                    pass  # comments keep the connection open; other fields are for browsers
-
-    def _value(self, text: str) -> Any:
+            if field == "event":
+                name = value
+            elif field == "data":
+                lines.append(value)
+            elif field == "id":  # comments keep the connection open; other fields are for browsers
+                event_id = value
         try:
-            return json.loads(text)
+            return ServerSentEvent(name, json.loads("\n".join(lines)), event_id)
         except ValueError:
             raise NotConnected(self._gateway, "received an event that cannot be read") from None
 
@@ -156,10 +151,6 @@ class GatewayApi:
         """Whether it can be known that the gateway is being restarted: its supervisor runs on this machine."""
         return self._is_restarting is not None
 
-    def health(self) -> dict[str, Any]:
-        """The gateway's health check; needs no token."""
-        return self._object("GET", "/health")
-
     def board(self) -> dict[str, Any]:
         """The board as JSON, in the shape of `mew_protocol.payloads.participant.Board`."""
         return self._object("GET", f"/spaces/{_quoted(self.space)}/context")
@@ -187,14 +178,9 @@ class GatewayApi:
             "GET", f"/participants/{_quoted(self.participant)}/messages?space={_quoted(self.space)}{place}"
         )
 
-    @contextmanager
-    def events(self) -> Iterator[EventStream]:
+    def events(self) -> closing[EventStream]:
         """The space's events from now on, starting with the board."""
-        stream = EventStream(self)
-        try:
-            yield stream
-        finally:
-            stream.close()
+        return closing(EventStream(self))
 
     def open_events(self, since: str | None = None, *, deadline: float | None = None) -> "_OpenAnswer":
         """Open the event stream after the event with the id `since`. The caller closes the connection."""
@@ -247,25 +233,25 @@ class GatewayApi:
         self, method: str, path: str, *, body: bytes | None = None, accept: str = "application/json"
     ) -> "_OpenAnswer":
         """Send a request once. The caller reads the answer and closes the connection."""
-        connection = _connection(self.gateway)
+        parts = urlsplit(self.gateway)
+        protocol = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = protocol(parts.hostname or "", parts.port, timeout=ANSWER_SECONDS)
         headers = {"Accept": accept, "Authorization": f"Bearer {self._token}"}
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:
             connection.connect()
             wire = connection.sock
-            connection.request(method, urlsplit(self.gateway).path.rstrip("/") + path, body, headers)
+            connection.request(method, parts.path.rstrip("/") + path, body, headers)
             answer = connection.getresponse()
             if answer.status >= HTTPStatus.BAD_REQUEST:
                 raise self._refusal(answer)
-        except (OSError, http.client.HTTPException) as error:
+        except BaseException as error:
             connection.close()
-            raise NotConnected(self.gateway, _cause(error)) from None
-        except (UnicodeEncodeError, ValueError):
-            connection.close()
-            raise ConfigError("--token", "contains characters that no token has") from None
-        except BaseException:
-            connection.close()
+            if isinstance(error, OSError | http.client.HTTPException):
+                raise NotConnected(self.gateway, _cause(error)) from None
+            if isinstance(error, ValueError):
+                raise ConfigError("--token", "contains characters that no token has") from None
             raise
         return connection, answer, wire
 
@@ -303,14 +289,6 @@ def http_url(gateway: str) -> str:
     if swapped is None or not usable:
         raise ConfigError("--gateway", f"'{gateway}' is not a gateway URL", "a URL like ws://127.0.0.1:8080")
     return f"{swapped}://{rest}".rstrip("/")
-
-
-def _connection(gateway: str) -> http.client.HTTPConnection:
-    parts = urlsplit(gateway)
-    make: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
-    if parts.scheme == "https":
-        make = http.client.HTTPSConnection
-    return make(parts.hostname or "", parts.port, timeout=ANSWER_SECONDS)
 
 
 def _quoted(text: str) -> str:

@@ -60,14 +60,11 @@ def open_session(connection: ConnectionOptions, environ: Mapping[str, str] | Non
         run = read_run_file(path) if path is not None else None
         return run is not None and run.is_gateway_restarting
 
+    can_restart = None if path is None else is_restarting
     api = GatewayApi(
-        who.gateway,
-        space=who.space,
-        participant=who.participant,
-        token=who.token,
-        is_restarting=is_restarting if path is not None else None,
+        who.gateway, space=who.space, participant=who.participant, token=who.token, is_restarting=can_restart
     )
-    return ApiSession(api, who.run_path)
+    return ApiSession(api, path)
 
 
 def find_identity(
@@ -92,9 +89,8 @@ def find_identity(
     chosen = connection.participant or environ.get("MEW_PARTICIPANT_ID") or participant or (run.person if run else None)
     if chosen is None:
         raise ConfigError("--participant", which_person(configuration_at(path)))
-    known = connection.token or _stored_token(chosen, path, environ)
-    if known is None:
-        known = token
+    stored = connection.token or _stored_token(chosen, path, environ)
+    known = token if stored is None else stored
     if known is None:
         raise ConfigError("--token", f"found no token of '{chosen}'", "--token, MEW_TOKEN or a file in .mew/tokens")
     return Identity(gateway, space, chosen, known, path)

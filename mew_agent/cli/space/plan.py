@@ -159,7 +159,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
         if participant.agent is not None and participant.auto_start
     }
     rehearsing = [agent.config for agent in agents.values() if agent.config.base_url == REHEARSAL]
-    model_port = find_free_port("127.0.0.1") if rehearsing else None
+    model_port = choose_address("127.0.0.1", 0).port if rehearsing else None
     sessions = state / "sessions"
     launch = Launch(
         config=config,
@@ -243,34 +243,18 @@ def check_person(config: SpaceConfig, chosen: str | None) -> None:
 
 def choose_address(host: str, port: int) -> ListenAddress:
     """The address to listen on; port 0 picks a free port. Raises `PortInUse`, or `ConfigError` for a bad host."""
-    if port == 0:
-        return ListenAddress(host, find_free_port(host))
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        _listen_briefly(host, port)
+        # Listen and stop again, to report a taken port at once.
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen()
+            return ListenAddress(host, listener.getsockname()[1])
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise PortInUse(host, port) from None
         raise ConfigError("--host, --port", f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-    return ListenAddress(host, port)
-
-
-def find_free_port(host: str) -> int:
-    """A port of this host that is free now. Raises `ConfigError` if the host cannot be listened on."""
-    try:
-        return _listen_briefly(host, 0)
-    except OSError as error:
-        raise ConfigError("--host", f"cannot listen on '{host}': {error.strerror or error}") from None
-
-
-def _listen_briefly(host: str, port: int) -> int:
-    """Listen and stop again, to report a taken port at once. Returns the port; raises OSError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen()
-        chosen: int = listener.getsockname()[1]
-        return chosen
 
 
 def _program_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -291,12 +275,16 @@ def _refuse_second_start(state: Path) -> None:
 
 def _check_programs(programs: Sequence[Program], path: Path) -> None:
     for program in programs:
-        name = program.command[0]
-        found = shutil.which(name, path=program.environment.get("PATH"))
-        if found is None and not (program.folder / name).is_file():
-            raise ConfigError(place_of(path, program.name, "command"), f"program '{name}' not found")
-        if not program.folder.is_dir():
-            raise ConfigError(place_of(path, program.name, "cwd"), f"folder '{program.folder}' not found")
+        search = program.environment.get("PATH")
+        _check_command(path, (program.name,), program.command[0], program.folder, search)
+
+
+def _check_command(path: Path, owner: tuple[str, ...], command: str, folder: Path, search: str | None) -> None:
+    """Check that a program and its working folder exist; `owner` is where they stand in space.yaml."""
+    if not folder.is_dir():
+        raise ConfigError(place_of(path, *owner, "cwd"), f"folder '{folder}' not found")
+    if shutil.which(command, path=search) is None and not (folder / command).is_file():
+        raise ConfigError(place_of(path, *owner, "command"), f"program '{command}' not found")
 
 
 def _stars_across_folders(config: SpaceConfig, path: Path) -> Iterator[str]:
@@ -317,14 +305,8 @@ def _check_bridges(launch: Launch, names: Sequence[str], path: Path) -> None:
     if names:
         require_mcp()
     for program in launch.participants():
-        if program.name not in names:
-            continue
-        server = json.loads(program.environment[BRIDGE_CONFIG])["server"]
-        if server["transport"] != "stdio":
-            continue
-        folder = Path(server["cwd"] or program.folder)
-        if not folder.is_dir():
-            raise ConfigError(place_of(path, program.name, "mcp_server", "cwd"), f"folder '{folder}' not found")
-        name, search = server["command"], server["env"].get("PATH", program.environment.get("PATH"))
-        if shutil.which(name, path=search) is None and not (folder / name).is_file():
-            raise ConfigError(place_of(path, program.name, "mcp_server", "command"), f"program '{name}' not found")
+        server = json.loads(program.environment[BRIDGE_CONFIG])["server"] if program.name in names else {}
+        if server.get("transport") == "stdio":
+            folder = Path(server["cwd"] or program.folder)
+            search = server["env"].get("PATH", program.environment.get("PATH"))
+            _check_command(path, (program.name, "mcp_server"), server["command"], folder, search)

@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import IO, Annotated, Any, Final, cast
 
 import anyio
 from mew_spaces.errors import SpacesError
@@ -64,6 +65,8 @@ def up(
     if start.participant is not None and not start.joins:
         raise ConfigError("--participant", "requires --interactive")
     plan = make_launch_plan(start)
+    for notice in plan.notices:
+        terminal.warn(notice)
     if not start.joins:
         return start_detached(plan) if detach else start_here(plan)
     from mew_agent.cli.chat.connect import join_space
@@ -98,7 +101,6 @@ def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
     if is_background:
         _close_standard_input()
     else:
-        _print_notices(plan)
         supervisor.on_output = _Printer([SELF, *(program.name for program in plan.launch.participants())])
         supervisor.on_ready = lambda: _print_started(plan)
     with interrupt_on_termination():
@@ -118,7 +120,6 @@ def start_detached(plan: LaunchPlan) -> int:
 
     Ctrl-C before the address appears stops the space again.
     """
-    _print_notices(plan)
     prepare_log_folder(plan.logs, [SELF])
     own_log = log_path(plan.logs, SELF)
     with interrupt_on_termination():
@@ -132,7 +133,9 @@ def start_detached(plan: LaunchPlan) -> int:
                 start_new_session=True,
             )
         try:
-            _send_plan(child, plan)
+            # A child that ends early breaks the pipe; `_wait_ready` reports why.
+            with suppress(BrokenPipeError), cast("IO[bytes]", child.stdin) as pipe:
+                pipe.write(plan.to_json())  # tokens included: no other program can read a pipe
             _wait_ready(child, plan, own_log)
             joined = _wait_joined(plan)
             faults = _recorded_faults(plan.run_path)
@@ -142,16 +145,6 @@ def start_detached(plan: LaunchPlan) -> int:
     _print_summary(plan, joined, faults)
     child.returncode = 0  # it outlives this process, so there is nothing to wait for
     return terminal.FAILED if faults else terminal.DONE
-
-
-def _send_plan(child: "subprocess.Popen[bytes]", plan: LaunchPlan) -> None:
-    """Hand over the plan, tokens included, through a pipe that no other program can read."""
-    assert child.stdin is not None
-    try:
-        with child.stdin as pipe:
-            pipe.write(plan.to_json())
-    except BrokenPipeError:
-        return  # it ended early; `_wait_ready` reports why
 
 
 def _close_standard_input() -> None:
@@ -282,7 +275,9 @@ def _print_summary(plan: LaunchPlan, joined: set[str], faults: Mapping[str, str]
         terminal.print_line(f"  {program.name}: {state}")
     terminal.print_line(f"dashboard: {plan.dashboard()}")
     terminal.print_line(f"logs:      {relative_to(here, plan.logs)}")
-    terminal.print_line("next:      " + " · ".join(_next_commands(plan)))
+    agents = [name for name, one in plan.launch.config.participants.items() if one.agent is not None]
+    third = f"mew compact {agents[0]}" if agents else "mew status --json"
+    terminal.print_line(f"next:      mew status --watch · {third} · mew down")
 
 
 def _print_started(plan: LaunchPlan) -> None:
@@ -291,18 +286,6 @@ def _print_started(plan: LaunchPlan) -> None:
         f"{plan.space} is running at {plan.launch.address.http} ({names} started); Ctrl-C stops everything"
     )
     terminal.print_line(f"dashboard: {plan.dashboard()}")
-
-
-def _next_commands(plan: LaunchPlan) -> Iterable[str]:
-    agents = [name for name, one in plan.launch.config.participants.items() if one.agent is not None]
-    yield "mew status --watch"
-    yield f"mew compact {agents[0]}" if agents else "mew status --json"
-    yield "mew down"
-
-
-def _print_notices(plan: LaunchPlan) -> None:
-    for notice in plan.notices:
-        terminal.warn(notice)
 
 
 def _last_line(log: Path) -> str:

@@ -145,17 +145,13 @@ class Launch:
             for program in self.participants()
             for place, text in _texts_with_variables(self.config.participants[program.name])
             for variable in _PLACEHOLDER.findall(text)
-            if variable not in self._known_variables(program.name)
+            if variable not in self._common() | self._own_variables(program.name)
         ] + [
             (("participants", program.name, "env_from"), variable)
             for program in self.participants()
             for variable in self.config.participants[program.name].env_from
             if variable not in self.environ
         ]
-
-    def _known_variables(self, name: str) -> dict[str, str]:
-        """Return what `${NAME}` may refer to in the section of a participant."""
-        return {**self._common(), **self._own_variables(name)}
 
     def _own_variables(self, name: str) -> dict[str, str]:
         """Return the variables that identify a participant to its program."""
@@ -174,27 +170,26 @@ class Launch:
         return own
 
     def _participant(self, name: str, participant: ParticipantConfig) -> Program:
-        known = self._known_variables(name)
+        own = self._own_variables(name)
+        known = self._common() | own
         environment = {
             **self._reduced((*_agent_variables(participant), *participant.env_from)),
-            **self._own_variables(name),
+            **own,
             **{key: substitute(value, known) for key, value in participant.env.items()},
         }
         fifos: tuple[Path, ...] = ()
+        joins = ("--gateway", self.address.ws, "--space", self.config.space.id)
         if participant.agent is not None:
-            command = (
-                *self.mew, "agent", "run", "--gateway", self.address.ws, "--space", self.config.space.id, "--id", name,
-            )  # fmt: skip
+            command = (*self.mew, "agent", "run", *joins, "--id", name)
         elif participant.mcp_server is not None and participant.command is None:
             environment[BRIDGE_CONFIG] = json.dumps(self._bridge_settings(participant, participant.mcp_server, known))
-            command = (
-                *self.mew, "bridge", "start", "--gateway", self.address.ws, "--space", self.config.space.id,
-                "--participant-id", name,
-            )  # fmt: skip
+            command = (*self.mew, "bridge", "start", *joins, "--participant-id", name)
         elif uses_fifos(participant):
-            fifo_in, fifo_out = (self.folder / FIFOS / f"{name}-{way}" for way in ("in", "out"))
-            fifos = (fifo_in, fifo_out)
-            command = self._fifo_command(name, participant, fifo_in, fifo_out)
+            fifo_in, fifo_out = fifos = tuple(self.folder / FIFOS / f"{name}-{way}" for way in ("in", "out"))
+            # With `output_log` the gateway writes what the participant receives.
+            output = ("--output-file", os.devnull) if participant.output_log else ("--fifo-out", str(fifo_out))
+            client = (*self.mew, "client", "connect", *joins, "--participant-id", name)
+            command = (*client, "--fifo-in", str(fifo_in), *output)
         else:
             program = participant.command or ""
             first = tuple(self.mew) if program == "mew" else (substitute(program, known),)
@@ -228,25 +223,11 @@ class Launch:
             "max_reconnects": options.max_reconnects,
         }
 
-    def _fifo_command(
-        self, name: str, participant: ParticipantConfig, fifo_in: Path, fifo_out: Path
-    ) -> tuple[str, ...]:
-        """Return a client that connects two FIFOs to the space. With `output_log` the gateway writes the output."""
-        output = ("--output-file", os.devnull) if participant.output_log else ("--fifo-out", str(fifo_out))
-        return (
-            *self.mew, "client", "connect", "--gateway", self.address.ws, "--space", self.config.space.id,
-            "--participant-id", name, "--fifo-in", str(fifo_in), *output,
-        )  # fmt: skip
-
     def _common(self) -> dict[str, str]:
         """Return the whole environment without tokens of other participants and settings of other agents."""
-        hidden = {
-            "MEW_TOKEN", "MEW_PARTICIPANT_ID", "MEW_AGENT_CONFIG", BRIDGE_CONFIG, "MEW_GATEWAY", "MEW_SPACE",
-        }  # fmt: skip
-        kept = {
-            key: value for key, value in self.environ.items() if key not in hidden and not key.startswith("MEW_TOKEN_")
-        }
-        return {**kept, RUN_VARIABLE: self.run_id}
+        hidden = ("MEW_TOKEN", "MEW_PARTICIPANT_ID", "MEW_AGENT_CONFIG", BRIDGE_CONFIG, "MEW_GATEWAY", "MEW_SPACE")
+        names = (key for key in self.environ if key not in hidden and not key.startswith("MEW_TOKEN_"))
+        return {**{key: self.environ[key] for key in names}, RUN_VARIABLE: self.run_id}
 
     def _reduced(self, also: Sequence[str]) -> dict[str, str]:
         """Return the allow-list of the environment, and the variables `also`."""
@@ -268,14 +249,10 @@ def _agent_variables(participant: ParticipantConfig) -> tuple[str, ...]:
 
 
 def _texts_with_variables(participant: ParticipantConfig) -> Iterator[tuple[Place, str]]:
-    for key, text in participant.env.items():
-        yield ("env", key), text
-    server = participant.mcp_server
-    if server is not None:
-        for key, text in server.env.items():
-            yield ("mcp_server", "env", key), text
-        for key, text in server.headers.items():
-            yield ("mcp_server", "headers", key), text
+    yield from ((("env", key), text) for key, text in participant.env.items())
+    if (server := participant.mcp_server) is not None:
+        yield from ((("mcp_server", "env", key), text) for key, text in server.env.items())
+        yield from ((("mcp_server", "headers", key), text) for key, text in server.headers.items())
         yield ("mcp_server", "url"), server.url or ""
 
 

@@ -4,7 +4,8 @@ Owns `<state>/run.json` and its form. It contains process ids with their start t
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -54,12 +55,9 @@ class Exit(_RunRecord):
     @property
     def words(self) -> str:
         """How it ended, with the last line of its output."""
-        if self.code is None:
-            how = "could not be started"
-        elif self.code < 0:
-            how = f"was ended by signal {-self.code}"
-        else:
-            how = f"exited with code {self.code}"
+        how = "could not be started"
+        if self.code is not None:
+            how = f"was ended by signal {-self.code}" if self.code < 0 else f"exited with code {self.code}"
         return f"{how}: {self.detail}" if self.detail else how
 
 
@@ -128,11 +126,11 @@ class RunFile(_RunRecord):
 
     def faults(self) -> dict[str, str]:
         """Return what is wrong with the programs of participants, by participant."""
-        found = {name: exit_.words for name, exit_ in self.exits.items()}
-        for name, pid in self.pids.participants.items():
-            if name not in found and not self.is_running(pid):
-                found[name] = "its program is not running"
-        return found
+        ended = {name: exit_.words for name, exit_ in self.exits.items()}
+        silent = [
+            name for name, pid in self.pids.participants.items() if name not in ended and not self.is_running(pid)
+        ]
+        return {**ended, **dict.fromkeys(silent, "its program is not running")}
 
 
 def run_file_path(state: Path) -> Path:
@@ -152,31 +150,27 @@ def read_run_file(path: Path) -> RunFile | None:
 
 def write_run_file(path: Path, run: RunFile) -> None:
     """Replace the run file in one step. Raises `SpacesError` if it cannot be written."""
-    try:
+    with _errors_named(path):
         replace_private_file(path, run.model_dump_json(indent=2) + "\n")
-    except OSError as error:
-        raise _unwritable(path, error) from None
 
 
 def claim_run_file(path: Path, run: RunFile) -> None:
     """Create the run file. Raises `SpacesError` if it exists, so only one of two concurrent starts succeeds."""
-    try:
-        is_ours = create_private_file(path, run.model_dump_json(indent=2) + "\n")
-    except OSError as error:
-        raise _unwritable(path, error) from None
-    if not is_ours:
-        raise SpacesError(f"{path}: another process is starting this space")
+    with _errors_named(path):
+        if not create_private_file(path, run.model_dump_json(indent=2) + "\n"):
+            raise SpacesError(f"{path}: another process is starting this space")
 
 
 def find_run_file(start: Path) -> Path | None:
     """Return the run file of `start` or its nearest parent folder with one, or None."""
-    start = start.resolve()
-    for folder in (start, *start.parents):
-        path = run_file_path(folder / STATE_NAME)
-        if path.is_file():
-            return path
-    return None
+    folders = (start.resolve(), *start.resolve().parents)
+    paths = (run_file_path(folder / STATE_NAME) for folder in folders)
+    return next((path for path in paths if path.is_file()), None)
 
 
-def _unwritable(path: Path, error: OSError) -> SpacesError:
-    return SpacesError(f"{path}: cannot be written: {error.strerror or error}")
+@contextmanager
+def _errors_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SpacesError(f"{path}: cannot be written: {error.strerror or error}") from None

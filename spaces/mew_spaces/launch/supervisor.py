@@ -10,29 +10,23 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
 from anyio.abc import Process, TaskGroup
 
 from mew_spaces.errors import SpacesError
+from mew_spaces.launch import program_logs
 from mew_spaces.launch.launch import Program
 from mew_spaces.launch.processes import left_behind, signal_group, started_mark, stop_groups
-from mew_spaces.launch.program_logs import (
-    copy_output,
-    keep_logs_bounded,
-    last_line,
-    log_path,
-    open_log,
-    prepare_log_folder,
-)
+from mew_spaces.launch.program_logs import log_path, open_log, prepare_log_folder
 from mew_spaces.launch.run_file import Exit, RunFile, read_run_file, write_run_file
 
 log = logging.getLogger("spaces")
@@ -109,7 +103,7 @@ class Supervisor:
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
-                tasks.start_soon(keep_logs_bounded, self.log_folder)
+                tasks.start_soon(program_logs.keep_logs_bounded, self.log_folder)
                 tasks.start_soon(self._start_all, tasks, services, participants)
                 await self._stop.wait()
                 self._save(self.run.model_copy(update={"ready": False}))
@@ -125,26 +119,26 @@ class Supervisor:
 
     async def add(self, participant: Program) -> None:
         """Start and watch one more participant while `serve` runs."""
-        if self._tasks is None or self._stop.is_set():
-            return
-        prepare_log_folder(self.log_folder, [participant.name])
-        begun = anyio.Event()
-        self._tasks.start_soon(self._keep, participant, begun)
-        await begun.wait()
+        if self._tasks is not None and not self._stop.is_set():
+            prepare_log_folder(self.log_folder, [participant.name])
+            await self._begin(self._tasks, self._keep, participant)
 
     async def _start_all(self, tasks: TaskGroup, services: Sequence[Program], participants: Sequence[Program]) -> None:
         for service in services:
-            begun = anyio.Event()
-            tasks.start_soon(self._keep_service, service, begun)
-            await begun.wait()
+            await self._begin(tasks, self._keep_service, service)
             if self._stop.is_set():
                 return
         for participant in participants:
-            begun = anyio.Event()
-            tasks.start_soon(self._keep, participant, begun)
-            await begun.wait()
+            await self._begin(tasks, self._keep, participant)
         self._save(self.run.model_copy(update={"ready": True}))
         self.on_ready()
+
+    async def _begin(
+        self, tasks: TaskGroup, keep: Callable[[Program, anyio.Event], Coroutine[Any, Any, None]], program: Program
+    ) -> None:
+        begun = anyio.Event()
+        tasks.start_soon(keep, program, begun)
+        await begun.wait()
 
     async def _keep_service(self, program: Program, begun: anyio.Event) -> None:
         """Run a program that the space needs. The space ends if its first start fails; later it is restarted.
@@ -203,7 +197,9 @@ class Supervisor:
                 self._log_failure(program, _describe(error))
             if self._stop.is_set():
                 return
-            self._note_exit(program, code)
+            ended = self._exit_of(program, code)
+            self._report(f"{program.name} {ended.words}")
+            self._save(self.run.with_ended(program.name, ended))
             begun.set()
             if program.restart == "never" or (program.restart == "on-failure" and code == 0):
                 return
@@ -226,13 +222,17 @@ class Supervisor:
                 env=program.environment,
                 start_new_session=True,
             )
-            self._note_start(program, process.pid)
+            mark = started_mark(process.pid) or ""
+            self._save(self.run.with_started(program.role, program.name, process.pid, mark, program.fifos))
             try:
                 async with anyio.create_task_group() as tasks:
                     if self.on_output is not None and process.stdout is not None:
-                        tasks.start_soon(copy_output, process.stdout, file, partial(self.on_output, program.name))
+                        tasks.start_soon(
+                            program_logs.copy_output, process.stdout, file, partial(self.on_output, program.name)
+                        )
                     yield process
-                    await self._end_remains(process.pid)
+                    if left_behind([process.pid], self.run.run_id):
+                        await self._stop_groups({process.pid: None})
                     tasks.cancel_scope.deadline = anyio.current_time() + _LAST_OUTPUT_SECONDS
             finally:
                 with anyio.CancelScope(shield=True):
@@ -242,31 +242,19 @@ class Supervisor:
 
     async def _end_all(self) -> None:
         """Stop participants before services, so that they can still leave the space."""
-        services = {pid for pid in (self.run.pids.gateway, self.run.pids.model) if pid is not None}
-        marks = self.run.processes
-        for group in (set(marks) - services, services):
-            await self._stop_groups({pid: marks[pid] for pid in group})
-
-    async def _end_remains(self, pid: int) -> None:
-        if left_behind([pid], self.run.run_id):
-            await self._stop_groups({pid: None})
+        services = (self.run.pids.gateway, self.run.pids.model)
+        for is_service in (False, True):
+            marks = {pid: mark for pid, mark in self.run.processes.items() if (pid in services) == is_service}
+            await self._stop_groups(marks)
 
     async def _stop_groups(self, marks: dict[int, str | None]) -> None:
         if marks:
             await anyio.to_thread.run_sync(partial(stop_groups, marks, self.run.run_id, grace_seconds=GRACE_SECONDS))
 
-    def _note_start(self, program: Program, pid: int) -> None:
-        self._save(self.run.with_started(program.role, program.name, pid, started_mark(pid) or "", program.fifos))
-
-    def _note_exit(self, program: Program, code: int | None) -> None:
-        noted = self._exit_of(program, code)
-        self._report(f"{program.name} {noted.words}")
-        self._save(self.run.with_ended(program.name, noted))
-
     def _exit_of(self, program: Program, code: int | None) -> Exit:
         """Return how a program ended. Its last line of output is quoted if it failed."""
         has_failed = code is None or code > 0
-        detail = last_line(self._log_path(program)) if has_failed else ""
+        detail = program_logs.last_line(self._log_path(program)) if has_failed else ""
         return Exit(code=code, at=datetime.now(UTC).isoformat(), detail=detail)
 
     def _save(self, run: RunFile) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.agent.peer_resources import NothingToRead, ResourceTools, contents_text
+from mew_agent.agent.peer_tools import NothingToRead, ResourceTools, contents_text
 from mew_agent.model.interface import ToolCall
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.sources import CallContext

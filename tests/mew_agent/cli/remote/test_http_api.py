@@ -72,9 +72,8 @@ def test_invalid_gateway_url_is_refused(given: str) -> None:
         http_url(given)
 
 
-async def test_health_and_board_are_read(gateway: RunningGateway) -> None:
+async def test_board_is_read(gateway: RunningGateway) -> None:
     api = api_of(gateway)
-    assert (await anyio.to_thread.run_sync(api.health))["status"] == "ok"
     board = await anyio.to_thread.run_sync(api.board)
     assert {entry["id"] for entry in board["participants"]} == {"ada", "guest", "coder"}
 
@@ -145,18 +144,18 @@ async def test_past_deadline_does_not_wait(gateway: RunningGateway) -> None:
 
 def test_closed_port_is_a_refused_connection() -> None:
     with pytest.raises(NotConnected, match="connection refused"):
-        api_at(1).health()
+        api_at(1).board()
 
 
 def test_unknown_host_is_reported() -> None:
     with pytest.raises(NotConnected, match="no such host"):
-        GatewayApi("ws://no-such-host.invalid", space="s", participant="p", token="t").health()
+        GatewayApi("ws://no-such-host.invalid", space="s", participant="p", token="t").board()
 
 
 @pytest.mark.parametrize("token", ["line\nbreak", "snowman ☃"])
 def test_token_with_invalid_characters_is_refused(token: str) -> None:
     with server_that_says() as port, pytest.raises(ConfigError, match="--token"):
-        GatewayApi(f"http://127.0.0.1:{port}", space="s", participant="p", token=token).health()
+        GatewayApi(f"http://127.0.0.1:{port}", space="s", participant="p", token=token).board()
 
 
 @pytest.mark.parametrize(
@@ -166,14 +165,14 @@ def test_token_with_invalid_characters_is_refused(token: str) -> None:
 )
 def test_broken_answer_is_a_lost_connection(said: bytes) -> None:
     with server_that_says(said) as port, pytest.raises(NotConnected):
-        api_at(port).health()
+        api_at(port).board()
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b"\xff\xfe"])
 def test_foreign_server_is_recognised(body: bytes) -> None:
     head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     with server_that_says(head, body) as port, pytest.raises(GatewayError, match="is not a MEW gateway"):
-        api_at(port).health()
+        api_at(port).board()
 
 
 def test_refusal_without_text_shows_its_status() -> None:

@@ -6,14 +6,14 @@ import pytest
 from mew_spaces.errors import PortInUse
 from mew_spaces.launch.launch import ListenAddress
 
-from mew_agent.cli.space.plan import choose_address, find_free_port
+from mew_agent.cli.space.plan import choose_address
 from mew_agent.errors import ConfigError
 
 HERE = "127.0.0.1"
 
 
 def test_free_port_is_chosen_and_left_free() -> None:
-    port = find_free_port(HERE)
+    port = choose_address(HERE, 0).port
     assert choose_address(HERE, port) == ListenAddress(HERE, port)
     with socket.create_server((HERE, port)):
         pass
