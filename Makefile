@@ -11,13 +11,18 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-lowest test-llama dist check lint types coverage schema docs bench clean faults
+.PHONY: demo test test-long test-lowest test-llama dist check lint types coverage schema docs bench clean faults
 
 demo: $(STAMP)
 	$(BIN)/mew demo
 
 test: $(STAMP)
 	$(PYTEST)
+
+# Properties with many and other examples, and agents that are killed 100 times; SEED=2 kills otherwise.
+test-long: $(STAMP)
+	$(PYTEST) -m hypothesis --hypothesis-profile=long
+	MEW_KILLS=100 MEW_SEED=$(SEED) $(BIN)/python -m pytest tests/interaction/test_agent_kills.py
 
 # The same tests with the lowest version of each dependency that pyproject.toml allows.
 test-lowest: $(STAMP)
@@ -64,6 +69,7 @@ schema: $(STAMP)
 docs: $(VENV)/.docs-installed
 	$(BIN)/python docs/generator/write_pages.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/generator/check_site.py site
 
 $(VENV)/.docs-installed: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'

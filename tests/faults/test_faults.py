@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of other
 
 @pytest.mark.parametrize("durability", ["flushed", "synced"])
 async def test_a_space_keeps_its_promises_while_everything_breaks(durability: str, tmp_path: Path) -> None:
-    plan = FaultPlan(seed=7, members=4, seconds=8, durability=durability, process_pause_seconds=0.7)
+    plan = FaultPlan(seed=7, members=4, seconds=5, durability=durability, process_pause_seconds=0.7)
     report = await run_faults(plan, tmp_path)
     assert report.outcomes["confirmed"] > 10
     assert report.faults.total() > 10

@@ -2,6 +2,7 @@
 
 import ast
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ class Module:
         """Whether there is anything but a docstring."""
         return len(self.tree.body) > 1 or (bool(self.tree.body) and not self.docstring)
 
+    @cache  # noqa: B019 - the tree lives as long as the run
     def imports(self) -> set[str]:
         """Dotted names of everything imported anywhere in the file, except for type checking only."""
         found: set[str] = set()

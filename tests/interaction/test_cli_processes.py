@@ -151,9 +151,11 @@ async def test_interrupt_stops_a_foreground_space(folder: Folder) -> None:
 
 
 @pytest.mark.usefixtures("hangups_are_heard")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("moment", ["claimed", "joined"])
-async def test_interrupted_start_is_undone(folder: Folder, number: signal.Signals, moment: str) -> None:
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [("claimed", signal.SIGINT), ("joined", signal.SIGINT), ("joined", signal.SIGTERM), ("joined", signal.SIGHUP)],
+)
+async def test_interrupted_start_is_undone(folder: Folder, moment: str, number: signal.Signals) -> None:
     """`slow` never joins, so that the command still waits for it when the others have."""
     slow = "  slow: {command: sleep, args: ['600'], auto_start: true}\n"
     (folder.path / "space.yaml").write_text(SPACE + slow)

@@ -89,10 +89,17 @@ def started(scratch: Path) -> bool:
 
 
 @pytest.mark.usefixtures("hangups_are_heard")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("moment", ["as the space starts", "in the middle"])
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("as the space starts", signal.SIGINT),
+        ("in the middle", signal.SIGINT),
+        ("in the middle", signal.SIGTERM),
+        ("in the middle", signal.SIGHUP),
+    ],
+)
 def test_whatever_ends_it_ends_all_its_processes(
-    tmp_path: Path, scratch: Path, number: signal.Signals, moment: str
+    tmp_path: Path, scratch: Path, moment: str, number: signal.Signals
 ) -> None:
     command = [sys.executable, "-m", "mew_agent", "demo"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.containment import may_pass_on
@@ -101,7 +101,6 @@ MESSAGES = st.fixed_dictionaries(
 
 
 @given(held=st.lists(PATTERNS, min_size=1, max_size=3), wanted=PATTERNS, message=MESSAGES)
-@settings(max_examples=500, deadline=None)
 def test_a_passed_on_pattern_matches_nothing_beyond_its_source(
     held: list[dict[str, Any]], wanted: dict[str, Any], message: dict[str, Any]
 ) -> None:

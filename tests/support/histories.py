@@ -32,7 +32,7 @@ def history_of(turns: Sequence[MadeTurn], texts: Sequence[str] = ("some words",)
         history.append("user", text(), id=f"u{history.next_seq}", at="t")
         for width in turn.steps:
             ids = [f"call-{history.next_seq}-{number}" for number in range(width)]
-            calls = [ToolCall(call_id, "read", "{}") for call_id in ids]
+            calls = tuple(ToolCall(call_id, "read", "{}") for call_id in ids)
             history.append("assistant", "", id=f"a{history.next_seq}", at="t", tool_calls=calls)
             for call_id in ids:
                 history.append("tool", text(), id=f"r{history.next_seq}", at="t", tool_call_id=call_id)

@@ -492,7 +492,7 @@ def envelopes(draw: st.DrawFn) -> Envelope:
     return Envelope.model_validate(values)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(received=st.lists(envelopes(), min_size=1, max_size=15))
 async def test_nothing_a_peer_sends_ends_an_agent(gateway: RunningGateway, received: list[Envelope]) -> None:
     async with (

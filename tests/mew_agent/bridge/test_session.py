@@ -4,6 +4,7 @@ import logging
 import shutil
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,13 @@ from tests.mew_agent.bridge.conftest import Recorder, call, running, script, set
 from tests.support.waiting import PATIENCE_SECONDS
 
 BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+async def workshop_bridge() -> AsyncIterator[Bridge]:
+    """A bridge to the workshop, for tests that leave it as it was."""
+    async with running(workshop()) as bridge:
+        yield bridge
 
 
 async def everything_works(bridge: Bridge) -> None:
@@ -42,9 +50,8 @@ async def everything_works(bridge: Bridge) -> None:
     assert await bridge.request("ping", {}) == {}
 
 
-async def test_a_program_serves_tools_resources_and_prompts() -> None:
-    async with running(workshop()) as bridge:
-        await everything_works(bridge)
+async def test_a_program_serves_tools_resources_and_prompts(workshop_bridge: Bridge) -> None:
+    await everything_works(workshop_bridge)
 
 
 async def test_a_server_over_streamable_http_serves_the_same() -> None:
@@ -54,18 +61,18 @@ async def test_a_server_over_streamable_http_serves_the_same() -> None:
             await everything_works(bridge)
 
 
-async def test_requests_run_concurrently() -> None:
-    async with running(workshop()) as bridge, anyio.create_task_group() as tasks:
+async def test_requests_run_concurrently(workshop_bridge: Bridge) -> None:
+    async with anyio.create_task_group() as tasks:
         answers: list[str] = []
 
         async def wait() -> None:
-            answers.append((await call(bridge, "wait_at_gate"))["content"][0]["text"])
+            answers.append((await call(workshop_bridge, "wait_at_gate"))["content"][0]["text"])
 
         for _ in range(5):
             tasks.start_soon(wait)
-        assert (await call(bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
+        assert (await call(workshop_bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
         assert answers == []
-        await call(bridge, "open_gate")
+        await call(workshop_bridge, "open_gate")
         with anyio.fail_after(PATIENCE_SECONDS):
             while len(answers) < 5:
                 await anyio.lowlevel.checkpoint()
@@ -112,11 +119,10 @@ async def test_progress_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     [("sampling", "sampling/createMessage"), ("elicitation", "elicitation/create"), ("roots", "roots/list")],
 )
 async def test_requests_of_the_server_are_refused_with_a_message(
-    method: str, requested: str, caplog: pytest.LogCaptureFixture
+    method: str, requested: str, caplog: pytest.LogCaptureFixture, workshop_bridge: Bridge
 ) -> None:
-    async with running(workshop()) as bridge:
-        answer = (await call(bridge, "ask_back", method=method))["content"][0]["text"]
-        assert answer.startswith(f"-32601: '{requested}' is not offered")
+    answer = (await call(workshop_bridge, "ask_back", method=method))["content"][0]["text"]
+    assert answer.startswith(f"-32601: '{requested}' is not offered")
     assert f"refused '{requested}' of the MCP server" in caplog.text
 
 
@@ -132,11 +138,10 @@ async def test_a_list_of_tools_names_the_other_lists() -> None:
             await bridge.request("tools/list", {})
 
 
-async def test_a_failed_tool_has_an_error_result() -> None:
-    async with running(workshop()) as bridge:
-        result = await call(bridge, "fail")
-        assert result["isError"] is True
-        assert "the drill is broken" in result["content"][0]["text"]
+async def test_a_failed_tool_has_an_error_result(workshop_bridge: Bridge) -> None:
+    result = await call(workshop_bridge, "fail")
+    assert result["isError"] is True
+    assert "the drill is broken" in result["content"][0]["text"]
 
 
 @pytest.mark.parametrize(
@@ -147,11 +152,10 @@ async def test_a_failed_tool_has_an_error_result() -> None:
         ("tools/call", {}, INVALID_PARAMS),
     ],
 )
-async def test_each_error_has_its_code(method: str, params: dict[str, Any], code: int) -> None:
-    async with running(workshop()) as bridge:
-        with pytest.raises(RequestFailed) as failed:
-            await bridge.request(method, params)
-        assert failed.value.code == code
+async def test_each_error_has_its_code(method: str, params: dict[str, Any], code: int, workshop_bridge: Bridge) -> None:
+    with pytest.raises(RequestFailed) as failed:
+        await workshop_bridge.request(method, params)
+    assert failed.value.code == code
 
 
 async def test_an_error_of_the_server_is_forwarded_unchanged() -> None:
@@ -162,11 +166,10 @@ async def test_an_error_of_the_server_is_forwarded_unchanged() -> None:
         assert {key: getattr(failed.value, key) for key in refusal} == refusal
 
 
-async def test_an_answer_larger_than_an_envelope_is_an_error() -> None:
-    async with running(workshop()) as bridge:
-        with pytest.raises(RequestFailed, match=r"the answer of \d\d,\d{3},\d{3} bytes exceeds the limit of"):
-            await call(bridge, "big", characters=9_000_000)
-        assert (await call(bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
+async def test_an_answer_larger_than_an_envelope_is_an_error(workshop_bridge: Bridge) -> None:
+    with pytest.raises(RequestFailed, match=r"the answer of \d\d,\d{3},\d{3} bytes exceeds the limit of"):
+        await call(workshop_bridge, "big", characters=9_000_000)
+    assert (await call(workshop_bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
 
 
 async def test_a_change_of_the_tools_is_reported(recorder: Recorder) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.compaction.planner import (
@@ -243,7 +243,6 @@ def cases(draw: st.DrawFn) -> tuple[History, dict[int, int], int | None, int | N
     return history, prices, target, answering, draw(st.sampled_from([0, 0, 300, 2_048]))
 
 
-@settings(max_examples=300)
 @given(cases())
 def test_no_plan_splits_a_pair_a_turn_or_the_question(
     case: tuple[History, dict[int, int], int | None, int | None, int],
@@ -267,7 +266,6 @@ def test_no_plan_splits_a_pair_a_turn_or_the_question(
     assert all(seq < unread for seq in found.stub_seqs)
 
 
-@settings(max_examples=300)
 @given(cases())
 def test_a_plan_reaches_every_reachable_target(
     case: tuple[History, dict[int, int], int | None, int | None, int],
@@ -298,7 +296,6 @@ def test_a_plan_reaches_every_reachable_target(
         assert min(sizes) >= present
 
 
-@settings(max_examples=200)
 @given(cases())
 def test_repeated_plans_reach_a_fixed_point(
     case: tuple[History, dict[int, int], int | None, int | None, int],
@@ -403,7 +400,6 @@ def test_a_repeated_call_id_binds_to_the_call_before() -> None:
     assert forgotten(history, "oldest", 1) == [0, 1]
 
 
-@settings(max_examples=300)
 @given(TURNS, st.sampled_from(["oldest", "newest"]), st.none() | st.integers(-1, 12), st.booleans())
 def test_forgetting_removes_enough_and_never_half_a_pair(
     turns: list[MadeTurn], direction: str, entries: int | None, answers: bool

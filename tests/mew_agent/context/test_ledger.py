@@ -4,7 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mew_agent.context.intervals import apportion
@@ -47,7 +47,6 @@ def bound_cuts(books: Books) -> list[tuple[int, int]]:
 # -- whole intervals ---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
 @given(TEMPLATES, CALLS, st.sampled_from(STYLES), st.integers(0, 300))
 def test_a_cut_at_call_boundaries_has_an_exact_price(
     template: Template, calls: list[Any], style: Style, hidden: int
@@ -57,7 +56,6 @@ def test_a_cut_at_call_boundaries_has_an_exact_price(
         assert books.ledger.price(first, last).tokens == books.true_price(first, last)
 
 
-@settings(max_examples=100)
 @given(
     st.integers(0, 8),
     st.integers(0, 8),
@@ -79,7 +77,6 @@ def test_it_is_labelled_exact_as_far_as_the_totals_can_be_explained(
         assert price == Price(books.true_price(first, last), "exact")
 
 
-@settings(max_examples=100)
 @given(TEMPLATES, CALLS, st.data())
 def test_the_price_of_a_partial_interval_is_never_labelled_exact(
     template: Template, calls: list[Any], data: st.DataObject
@@ -98,7 +95,6 @@ def test_nothing_at_all_has_no_exact_price() -> None:
 # -- the parts sum to the report ---------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
 @given(
     TEMPLATES,
     CALLS,
@@ -164,7 +160,6 @@ SCENES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("switch", SCENES.values(), ids=SCENES.keys())
-@settings(max_examples=80)
 @given(data=st.data(), calls=CALLS)
 def test_no_exact_price_is_wrong_under_templates_that_rewrite_replies(
     switch: dict[str, Any], data: st.DataObject, calls: list[Any]
@@ -183,7 +178,6 @@ def test_no_exact_price_is_wrong_under_templates_that_rewrite_replies(
         assert_nothing_is_exact_and_wrong(books)
 
 
-@settings(max_examples=100)
 @given(data=st.data(), calls=CALLS)
 def test_nothing_is_exact_and_wrong_when_models_and_tools_change(data: st.DataObject, calls: list[Any]) -> None:
     books = Books()
@@ -201,7 +195,6 @@ def test_nothing_is_exact_and_wrong_when_models_and_tools_change(data: st.DataOb
             assert_nothing_is_exact_and_wrong(books)
 
 
-@settings(max_examples=100)
 @given(
     st.lists(st.lists(st.integers(100, 140), min_size=1, max_size=2), min_size=3, max_size=10),
     st.integers(700, 1400),
@@ -216,7 +209,6 @@ def test_no_exact_price_is_wrong_if_the_server_drops_messages(calls: list[list[i
         assert_nothing_is_exact_and_wrong(books, up_to_seq=books.bounds[-1])
 
 
-@settings(max_examples=100)
 @given(data=st.data(), calls=CALLS)
 def test_nothing_is_exact_and_wrong_after_cuts(data: st.DataObject, calls: list[Any]) -> None:
     books = Books()

@@ -3,7 +3,7 @@
 import itertools
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.context.ledger import Ledger
@@ -60,7 +60,6 @@ class Known:
         assert self.books.parts_sum() == self.books.ledger.prompt_tokens
 
 
-@settings(max_examples=200)
 @given(TEMPLATES, CALLS, st.sampled_from(STYLES), st.integers(0, 300))
 def test_tool_calls_in_the_history_move_no_figure(
     template: Template, calls: list[Any], style: Style, hidden: int
@@ -74,7 +73,6 @@ def test_tool_calls_in_the_history_move_no_figure(
     assert len(known.intervals) == len(calls) - 1
 
 
-@settings(max_examples=250)
 @given(TEMPLATES, CALLS, st.sampled_from(STYLES), st.data())
 def test_whole_cuts_other_terms_and_repeated_calls_keep_exact_prices_right(
     template: Template, calls: list[Any], style: Style, data: st.DataObject
@@ -107,7 +105,6 @@ def test_whole_cuts_other_terms_and_repeated_calls_keep_exact_prices_right(
         known.assert_right()
 
 
-@settings(max_examples=100)
 @given(CALLS, st.data())
 def test_intervals_after_a_whole_cut_are_measured_or_exactly_right(calls: list[Any], data: st.DataObject) -> None:
     """The server drops messages in silence, so that after a cut more of the rest may fit than before."""

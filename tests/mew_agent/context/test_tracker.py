@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.context.history import History, Item, Pin, Summary
@@ -411,7 +411,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150)
 @given(STEPS, st.integers(0, 40), st.sampled_from(["openai", "outside", "plain"]))
 def test_whatever_happens_the_breakdown_sums_and_nothing_is_negative(steps: list[str], hidden: int, style: str) -> None:
     agent = Agent(8_000)

@@ -270,7 +270,7 @@ def envelopes(draw: st.DrawFn, me: str = "ada") -> Envelope:
     return Envelope.model_validate(values)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(received=st.lists(envelopes(), min_size=1, max_size=12))
 async def test_no_message_of_a_peer_ends_a_participant(gateway: RunningGateway, received: list[Envelope]) -> None:
     async with Participant(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada")) as ada:

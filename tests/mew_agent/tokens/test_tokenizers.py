@@ -176,13 +176,13 @@ def test_no_text_breaks_a_llama_counter(llama: TextCounter, text: str) -> None:
     assert llama.count(text) >= (len(text) > 0)
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.parametrize("model", ["mistral-nemo", "mixtral-8x7b"])
-def test_no_text_breaks_a_mistral_counter(model: str, text: str) -> None:
+def test_no_text_breaks_a_mistral_counter(model: str) -> None:
     pytest.importorskip("mistral_common")
     counter = counter_for("mistral", TokenizerSettings(model))
     assert counter is not None
-    assert counter.count(text) >= (len(text) > 0)
+    counted = {name: counter.count(text) for name, text in HOSTILE.items()}
+    assert [name for name, count in counted.items() if count < (len(HOSTILE[name]) > 0)] == []
 
 
 def test_mistral_vocabularies_come_with_their_extra() -> None:
@@ -198,7 +198,7 @@ def test_mistral_vocabularies_come_with_their_extra() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [" " * 2_000_000, "a" * 1_000_000, "\n" * 500_000, "The gateway writes a frame. " * 40_000],
+    [" " * 500_000, "a" * 250_000, "\n" * 250_000, "The gateway writes a frame. " * 10_000],
     ids=["blanks", "one letter", "line breaks", "prose"],
 )
 def test_no_length_breaks_a_counter(llama: TextCounter, text: str) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from mew_protocol import errors
@@ -397,7 +397,6 @@ def messages(draw: st.DrawFn) -> tuple[str, dict[str, Any], list[str]]:
     return kind, draw(st.dictionaries(keys, JSON, max_size=4)), draw(st.lists(NAMES, max_size=2))
 
 
-@settings(max_examples=150)
 @given(said=st.lists(messages(), max_size=8))
 def test_any_payload_is_either_accepted_or_refused(
     said: list[tuple[str, dict[str, Any], list[str]]],
@@ -484,4 +483,3 @@ class SpaceMachine(RuleBasedStateMachine):
 
 
 TestSpaceMachine = SpaceMachine.TestCase
-TestSpaceMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from mew_protocol import errors
@@ -150,4 +149,3 @@ class PermissionMachine(RuleBasedStateMachine):
 
 
 TestPermissionMachine = PermissionMachine.TestCase
-TestPermissionMachine.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
