@@ -372,8 +372,8 @@ async def test_entering_an_agent_makes_it_answer_until_the_block_ends(gateway: R
         async with agent:
             answer = await ada.ask("chat", {"text": "Hello?"}, to="coder", answer="chat", timeout_seconds=10)
             assert answer.body["text"]
-            await eventually(lambda: bool(events))
-        await eventually(lambda: "coder" not in ada.peers)
+            await until(lambda: bool(events))
+        await until(lambda: "coder" not in ada.peers)
 
 
 async def test_an_agent_whose_work_fails_leaves_with_the_error(
