@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import PROTOCOL, Envelope
 from mew_protocol.payloads import PAYLOADS
+from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
 
 FOLDER = Path(__file__).with_suffix("")
@@ -35,6 +36,7 @@ def schemas() -> dict[str, str]:
         "envelope.json": (Envelope, f"{PROTOCOL} envelope"),
         "context-report.json": (ContextReport, "The `context` of participant/status"),
         "board.json": (Board, "GET /spaces/{id}/context"),
+        "proposals.json": (UndecidedProposals, "GET /spaces/{id}/proposals"),
     }
     for kind, model in PAYLOADS.items():
         models[file_name(kind)] = (model, f"Payload of {kind}")

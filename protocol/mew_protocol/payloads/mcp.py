@@ -46,6 +46,30 @@ class Proposal(Payload):
     params: dict[str, Any] | None = None
 
 
+class UndecidedProposal(Envelope):
+    """An `mcp/proposal` that needs a decision, as it was sent, and its age.
+
+    `may_fulfil` are the participants that may send the request. `truncated`: its parameters are too large to be kept.
+    """
+
+    age_seconds: float | None = None
+    may_fulfil: tuple[str, ...] | None = None
+    truncated: bool = False
+
+    def as_proposal(self) -> Envelope:
+        """Return the envelope that was sent, without the keys of the gateway."""
+        own = UndecidedProposal.model_fields.keys() - Envelope.model_fields.keys()
+        return Envelope.model_validate({key: value for key, value in self.as_dict().items() if key not in own})
+
+
+class UndecidedProposals(Payload):
+    """`GET /spaces/{id}/proposals`: the proposals that need a decision, oldest first."""
+
+    space: str
+    at: str
+    proposals: tuple[UndecidedProposal, ...] = ()
+
+
 class Withdraw(Payload):
     """The proposer withdraws its proposal."""
 

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from mew_protocol import kinds
 from mew_protocol.payloads.base import Payload
+from mew_protocol.payloads.mcp import UndecidedProposal
 from mew_protocol.payloads.participant import BoardEntry
 
 Capability = dict[str, Any]
@@ -58,12 +59,16 @@ class DeliveryStart(Payload):
 
 
 class Welcome(Payload):
-    """What a joiner gets. `board`, the last status of every participant, is an extension of ours."""
+    """What a joiner gets.
+
+    Extensions: `board`, the last status of every participant, and `proposals`, those that need a decision.
+    """
 
     you: Member
     participants: tuple[Member, ...] = ()
     active_streams: tuple[ActiveStream, ...] = ()
     board: tuple[BoardEntry, ...] | None = None
+    proposals: tuple[UndecidedProposal, ...] | None = None
     delivery: DeliveryStart | None = None
 
 

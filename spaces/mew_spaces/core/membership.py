@@ -5,7 +5,7 @@ method that changes the state applies the changes and returns them. `membership_
 envelope may cause. Knows nothing of tokens, sockets or files.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,6 +40,9 @@ from mew_spaces.core.state import (
 MAX_PROPOSALS = 10_000
 """How many proposals a space remembers; the oldest are dropped."""
 
+MAX_UNDECIDED = 100
+"""How many undecided proposals are kept in full; the oldest are dropped from the list."""
+
 _MAX_PROPOSERS = 8
 """How many participants may use the same proposal id: ids repeat when a client restarts."""
 
@@ -73,6 +76,10 @@ class Membership:
         self.connected: dict[ParticipantId, MemberConnections] = {}
         self._config = config
         self._permissions: dict[str, Permissions] = {}
+        self._undecided: dict[str, None] = {}
+        """The ids of undecided proposals, oldest first."""
+        for proposal_id, proposals in state.proposals.items():
+            self._index_proposal(proposal_id, proposals)
 
     # Who may be in the space
 
@@ -229,15 +236,22 @@ class Membership:
 
     # Who proposed what
 
-    def add_proposal(self, proposal: Envelope) -> Changes:
-        """Remember who proposed what, and to which peers."""
+    def add_proposal(self, proposal: Envelope, *, now: datetime, max_bytes: int = 64 * 1024) -> Changes:
+        """Remember who proposed what, and to which peers, and keep it for those who join until it is decided.
+
+        One of more than `max_bytes` is kept without its parameters.
+        """
         proposal_id, proposer, peers = proposal.id, proposal.sender, proposal.addressees
         subject = CallSubject.read(proposal.body)
+        is_too_large = len(proposal.encode()) > max_bytes
         value = OpenProposal(
             proposer=proposer,
             peers=peers if len(peers) <= _MAX_PROPOSED_PEERS else (),
             method=subject.method,
             tool=subject.tool,
+            envelope=_kept(proposal, subject) if is_too_large else proposal.as_dict(),
+            truncated=is_too_large,
+            proposed_at=now,
         )
         earlier = self.state.proposals.get(proposal_id, ())
         others = tuple(one for one in earlier if one.proposer != proposer)
@@ -246,7 +260,53 @@ class Membership:
             changes.insert(0, ProposalChange(key=proposal_id, value=None))
         elif len(self.state.proposals) >= MAX_PROPOSALS:
             changes.insert(0, ProposalChange(key=next(iter(self.state.proposals)), value=None))
-        return self._apply(*changes)
+        applied = self._apply(*changes)
+        while len(self._undecided) > MAX_UNDECIDED:
+            applied = (*applied, *self._close_proposals(next(iter(self._undecided)), lambda _: True))
+        return applied
+
+    @property
+    def undecided_proposals(self) -> tuple[OpenProposal, ...]:
+        """The proposals that still need a decision, oldest first."""
+        found = (one for key in self._undecided for one in self.state.proposals[key])
+        return tuple(one for one in found if one.envelope is not None)
+
+    def decide_proposals(self, decision: Envelope) -> Changes:
+        """Close the proposals that an accepted envelope decides: a request, a response, a rejection or a withdrawal."""
+
+        def is_decided(one: OpenProposal) -> bool:
+            match decision.kind:
+                case kinds.MCP_REQUEST:
+                    is_same_call = (one.method, one.tool) == tuple(CallSubject.read(decision.body))
+                    return is_same_call and _may_fulfil(one, decision)
+                case kinds.MCP_RESPONSE:
+                    return not one.peers or decision.sender in one.peers
+                case kinds.MCP_WITHDRAW:
+                    return one.proposer == decision.sender
+                case _:
+                    return True
+
+        undecided = (name for name in decision.correlation_ids if name in self._undecided)
+        return tuple(change for name in undecided for change in self._close_proposals(name, is_decided))
+
+    def close_proposals_of(self, proposer: str) -> Changes:
+        """Close the undecided proposals of a participant that left."""
+        return tuple(
+            change
+            for name in tuple(self._undecided)
+            for change in self._close_proposals(name, lambda one: one.proposer == proposer)
+        )
+
+    def _close_proposals(self, proposal_id: str, is_closed: Callable[[OpenProposal], bool]) -> Changes:
+        before = self.state.proposals[proposal_id]
+        closed = {"envelope": None, "truncated": False, "proposed_at": None}
+        after = tuple(one.model_copy(update=closed) if is_closed(one) else one for one in before)
+        return self._apply(ProposalChange(key=proposal_id, value=after)) if after != before else ()
+
+    def _index_proposal(self, proposal_id: str, proposals: tuple[OpenProposal, ...] | None) -> None:
+        self._undecided.pop(proposal_id, None)
+        if any(one.envelope is not None for one in proposals or ()):
+            self._undecided[proposal_id] = None
 
     def foreign_proposal(self, proposal_ids: Iterable[str], participant: str) -> str | None:
         """Return the first of these proposals that only other participants sent; an unknown id is not foreign."""
@@ -283,6 +343,8 @@ class Membership:
             self.state.apply(change)
             if change.table in ("invited", "removed", "grants"):
                 self._permissions.pop(change.key, None)
+            if isinstance(change, ProposalChange):
+                self._index_proposal(change.key, change.value)
         return changes
 
     def _base_patterns(self, participant: str, invitation: Invitation | None) -> tuple[dict[str, Any], ...]:
@@ -295,6 +357,18 @@ class Membership:
         invitation = self.state.invited.get(participant)
         is_configured = participant in self._config.participants
         return invitation if invitation is not None and (invitation.above_configured or not is_configured) else None
+
+
+def _kept(proposal: Envelope, subject: CallSubject) -> dict[str, Any]:
+    """A proposal that is too large, without its parameters but for the name of the tool."""
+    params = {} if subject.tool is None else {"params": {"name": subject.tool}}
+    whole = proposal.as_dict()
+    headers = {key: whole[key] for key in ("protocol", "id", "ts", "from", "kind")}
+    return {
+        **headers,
+        "to": list(proposal.addressees[:_MAX_PROPOSED_PEERS]),
+        "payload": {"method": subject.method, **params},
+    }
 
 
 def _may_fulfil(proposal: OpenProposal, request: Envelope) -> bool:

@@ -107,7 +107,9 @@ class MembershipRules:
                 case kinds.PARTICIPANT_PAUSE | kinds.PARTICIPANT_RESUME | kinds.PARTICIPANT_SHUTDOWN:
                     return self._control(envelope, now)
                 case kinds.MCP_PROPOSAL:
-                    return self._changed(envelope, self._membership.add_proposal(envelope))
+                    limit = self._config.limits.kept_payload_bytes
+                    changes = self._membership.add_proposal(envelope, now=now, max_bytes=limit)
+                    return self._changed(envelope, changes)
                 case kinds.MCP_REQUEST | kinds.MCP_RESPONSE:
                     return self._check_fulfilment(envelope)
                 case kinds.MCP_WITHDRAW | kinds.MCP_REJECT:
@@ -285,7 +287,7 @@ class MembershipRules:
         else:
             found, rule = self._membership.misdirected_request(envelope), "may be asked to fulfil"
         if found is None:
-            return None
+            return self._changed(envelope, self._membership.decide_proposals(envelope))
         proposal_id, proposal = found
         text = f"only the peers of the proposal '{proposal_id}' {rule} it: {', '.join(proposal.peers)}"
         return refuse(errors.UNAUTHORIZED, text)
@@ -299,7 +301,7 @@ class MembershipRules:
         if envelope.kind == kinds.MCP_WITHDRAW and foreign is not None:
             text = f"only its proposer may withdraw '{foreign}'; send mcp/reject to decline it"
             return refuse(errors.UNAUTHORIZED, text)
-        return None
+        return self._changed(envelope, self._membership.decide_proposals(envelope))
 
     def _changed(self, envelope: Envelope, changes: Changes) -> Receipt | None:
         return accept(envelope, *state_changed(changes)) if changes else None

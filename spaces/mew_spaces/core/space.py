@@ -20,6 +20,7 @@ from mew_protocol import errors, kinds
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.ids import STREAM_GATEWAY, ParticipantId, SpaceId
+from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.system import Member, Presence
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 from pydantic_core import to_json
@@ -45,7 +46,7 @@ from mew_spaces.core.effects import (
 from mew_spaces.core.membership import MemberConnections, Membership
 from mew_spaces.core.membership_rules import HANDLED_KINDS, MembershipRules
 from mew_spaces.core.permissions import PermissionDecision, Permissions
-from mew_spaces.core.state import Change, SpaceState
+from mew_spaces.core.state import Change, OpenProposal, SpaceState
 from mew_spaces.core.streams import StreamRules
 from mew_spaces.core.system_messages import NewId, SystemMessages
 
@@ -103,6 +104,21 @@ class Space:
             active_streams=tuple(stream.describe() for stream in self.state.streams.values()),
             board=self.board.entries(((view.id, view.connected) for view in views), now=now),
         )
+
+    def proposals(self, *, now: datetime) -> UndecidedProposals:
+        """Return the proposals that need a decision, each with the participants that may make the request."""
+        names = [name for name in self.membership.names if name not in self.state.removed]
+        described = []
+        for proposal in self.membership.undecided_proposals:
+            request = Draft(kind=kinds.MCP_REQUEST, to=proposal.peers, payload=(proposal.envelope or {}).get("payload"))
+            may_fulfil = [
+                name
+                for name in names
+                if self.membership.permissions_of(name).decide(request, ignore_to=self._ignore_to).matched is not None
+            ]
+            described.append({**self._describe_proposal(proposal, now), "may_fulfil": may_fulfil})
+        values = {"space": self.id, "at": wire_timestamp(now), "proposals": described}
+        return UndecidedProposals.model_validate(values)
 
     # Joining and leaving
 
@@ -170,7 +186,7 @@ class Space:
         effects.append(RevokeTokens(participant))
         if member is not None:
             effects.append(self._left(participant, now=now))
-        changes = self.membership.remove(participant)
+        changes = (*self.membership.remove(participant), *self.membership.close_proposals_of(participant))
         stream_changes, stream_effects = self._streams.end_streams_of(participant, now=now)
         return (*changes, *stream_changes), (*effects, *stream_effects)
 
@@ -233,6 +249,7 @@ class Space:
                 del self._absent_since[participant]
                 self._buckets.pop(participant, None)
                 changes += self.membership.drop_grants(participant)
+                changes += self.membership.close_proposals_of(participant)
                 stream_changes, stream_effects = self._streams.end_streams_of(participant, now=now)
                 changes += stream_changes
                 effects += stream_effects
@@ -404,8 +421,16 @@ class Space:
             "active_streams": [one.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in streams],
             "board": [entry for entry in entries if entry is not None],
         }
+        if proposals := self.membership.undecided_proposals:
+            payload["proposals"] = [self._describe_proposal(one, now) for one in proposals]
         message = self._messages.compose(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,))
         return Deliver(message, connections)
+
+    @staticmethod
+    def _describe_proposal(proposal: OpenProposal, now: datetime) -> dict[str, Any]:
+        age = 0.0 if proposal.proposed_at is None else max(0.0, (now - proposal.proposed_at).total_seconds())
+        truncated = {"truncated": True} if proposal.truncated else {}
+        return {**(proposal.envelope or {}), "age_seconds": round(age, 3), **truncated}
 
     def _describe(self, participant: str) -> dict[str, Any]:
         return {"id": participant, "capabilities": list(self.membership.permissions_of(participant).patterns)}

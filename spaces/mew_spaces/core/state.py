@@ -48,12 +48,19 @@ class ActivePause(_Record):
 
 
 class OpenProposal(_Record):
-    """What a participant proposed, and to which peers. Empty `peers` mean any."""
+    """What a participant proposed, and to which peers. Empty `peers` mean any.
+
+    A decided proposal is remembered, because answers to it may still come. `envelope` is the proposal as it was sent,
+    while it is undecided; one that is too large is kept without its parameters, which `truncated` says.
+    """
 
     proposer: str
     peers: tuple[str, ...] = ()
     method: str
     tool: str | None = None
+    envelope: dict[str, Any] | None = None
+    truncated: bool = False
+    proposed_at: datetime | None = None
 
 
 class Stream(_Record):

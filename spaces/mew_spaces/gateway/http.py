@@ -15,6 +15,7 @@ from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import PROTOCOL, Draft, Envelope
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
+from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
 from mew_protocol.position import Position
 from pydantic import BaseModel, ConfigDict, Field
@@ -166,6 +167,14 @@ CONTEXT = Operation(
     parameters=(_SPACE,),
     errors=(401, 403, 404, 429),
 )
+PROPOSALS = Operation(
+    "GET",
+    "/spaces/{space}/proposals",
+    "List the proposals that need a decision, and who may make each request",
+    UndecidedProposals,
+    parameters=(_SPACE,),
+    errors=(401, 403, 404, 429),
+)
 EVENTS = Operation(
     "GET",
     "/spaces/{space}/events",
@@ -191,6 +200,7 @@ class HttpApi:
             POST_MESSAGE: self._post_message,
             POLL_MESSAGES: self._poll_messages,
             CONTEXT: self._context,
+            PROPOSALS: self._proposals,
             EVENTS: self._events,
         }
 
@@ -279,11 +289,11 @@ class HttpApi:
 
     async def _context(self, request: Request) -> Response:
         space, _ = self._authenticate(request, request.path_params["space"])
-        return Response(
-            space.board().model_dump_json(by_alias=True, exclude_unset=True),
-            media_type="application/json",
-            headers={"cache-control": "no-store"},
-        )
+        return _uncached(space.board())
+
+    async def _proposals(self, request: Request) -> Response:
+        space, _ = self._authenticate(request, request.path_params["space"])
+        return _uncached(space.space.proposals(now=space.snapshot().at))
 
     async def _events(self, request: Request) -> Response:
         space, _ = self._authenticate(request, request.path_params["space"])
@@ -326,6 +336,14 @@ class HttpApi:
         if request.method == "GET" and not self._registry.reads.try_spend(f"{found.space.id}/{token}"):
             raise ApiError(429, errors.RATE_LIMITED, "too many reads; try again later or follow the event stream")
         return found, participant
+
+
+def _uncached(answer: BaseModel) -> Response:
+    return Response(
+        answer.model_dump_json(by_alias=True, exclude_unset=True),
+        media_type="application/json",
+        headers={"cache-control": "no-store"},
+    )
 
 
 def bearer_of(headers: Headers) -> str | None:

@@ -202,7 +202,7 @@ def proposal(name: str, proposer: str) -> Envelope:
 
 
 def test_an_unknown_proposal_belongs_to_nobody(membership: Membership) -> None:
-    membership.add_proposal(proposal("p1", "coder"))
+    membership.add_proposal(proposal("p1", "coder"), now=NOW)
     assert membership.foreign_proposal(["p1"], "coder") is None
     assert membership.foreign_proposal(["unknown", "p1"], "bob") == "p1"
     assert membership.foreign_proposal(["unknown"], "bob") is None
@@ -210,7 +210,7 @@ def test_an_unknown_proposal_belongs_to_nobody(membership: Membership) -> None:
 
 def test_a_repeated_proposal_id_belongs_to_all_its_proposers(membership: Membership) -> None:
     for proposer in ("coder", "bob", "coder"):
-        membership.add_proposal(proposal("1", proposer))
+        membership.add_proposal(proposal("1", proposer), now=NOW)
     assert membership.foreign_proposal(["1"], "coder") is membership.foreign_proposal(["1"], "bob") is None
     assert membership.foreign_proposal(["1"], "ada") == "1"
 
@@ -218,7 +218,7 @@ def test_a_repeated_proposal_id_belongs_to_all_its_proposers(membership: Members
 def test_the_oldest_proposals_are_dropped(membership: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership_module, "MAX_PROPOSALS", 2)
     for number in (0, 1, 0, 2):
-        membership.add_proposal(proposal(str(number), "coder"))
+        membership.add_proposal(proposal(str(number), "coder"), now=NOW)
     assert list(membership.state.proposals) == ["0", "2"]
     assert membership.foreign_proposal(["1"], "bob") is None
     assert membership.foreign_proposal(["0"], "bob") == "0"

@@ -1,5 +1,6 @@
 """Invitations, removals and tokens are stored and read again."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def test_the_file_is_private_and_replaced_in_one_step(config: SpaceConfig, tmp_p
 def test_other_changes_write_no_file(config: SpaceConfig, tmp_path: Path) -> None:
     store = open_store(config, tmp_path)
     proposal = Envelope.write("mcp/proposal", id="p1", ts="t", sender="coder", payload={"method": "tools/list"})
-    store.store(Membership(config, store.state).add_proposal(proposal))
+    store.store(Membership(config, store.state).add_proposal(proposal, now=datetime(2026, 1, 1, tzinfo=UTC)))
     assert not (tmp_path / ROSTER_FILE_NAME).exists()
 
 
