@@ -120,7 +120,7 @@ async def test_every_protected_route_requires_the_right_token(
     gateway: RunningGateway, http: httpx2.AsyncClient
 ) -> None:
     wrong = {"authorization": "Bearer wrong"}
-    for path in ("/spaces/demo/context", "/spaces/demo/events"):
+    for path in ("/spaces/demo/context", "/spaces/demo/proposals", "/spaces/demo/events"):
         refused = await http.get(path)
         assert problem(refused) == (401, "unauthorized")
         assert refused.headers["www-authenticate"] == "Bearer"
@@ -162,6 +162,20 @@ async def test_the_board_equals_the_reported_statuses(gateway: RunningGateway, h
     assert lines["coder"]["status"] == status
     assert lines["coder"]["age_seconds"] >= 0
     assert lines["ada"] == {"id": "ada", "connected": False}
+
+
+async def test_open_proposals_are_listed_with_who_may_fulfil_them(
+    gateway: RunningGateway, http: httpx2.AsyncClient
+) -> None:
+    payload = {"method": "tools/call", "params": {"name": "write", "arguments": {"path": "a"}}}
+    proposal = {"kind": "mcp/proposal", "id": "p1", "to": ["coder"], "payload": payload}
+    posted = await http.post("/participants/ada/messages", headers=bearer(gateway, "ada"), json=proposal)
+    assert posted.status_code == 200
+    answer = (await http.get("/spaces/demo/proposals", headers=bearer(gateway, "bob"))).json()
+    (one,) = answer["proposals"]
+    assert (one["id"], one["from"], one["to"], one["payload"]) == ("p1", "ada", ["coder"], payload)
+    assert "ada" in one["may_fulfil"]
+    assert 0 <= one["age_seconds"] < 30
 
 
 async def test_events_are_streamed_and_resumed(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
