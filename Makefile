@@ -78,6 +78,7 @@ $(VENV)/.docs-installed: $(STAMP)
 # Each prints its figures beside a floor or a peer measured in the same run; see benchmarks/README.md.
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.fanout
+	$(BIN)/python -m benchmarks.reads
 	$(BIN)/python -m benchmarks.decisions
 	$(BIN)/python -m benchmarks.projection --conversations 2
 

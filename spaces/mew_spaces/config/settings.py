@@ -254,6 +254,10 @@ class Limits(_ConfigSection):
     """Rate of joins of one participant, repeated ones included; two hundred may come at once."""
     reads_per_second: float = Field(default=100.0, gt=0)
     """Rate of reads over HTTP of one participant; five hundred may come at once."""
+    event_streams_per_token: int = Field(default=64, ge=1)
+    """Open event streams of one participant or observer."""
+    event_streams_per_address: int = Field(default=1024, ge=1)
+    """Open event streams from one address."""
     history_envelopes: int = Field(default=10_000, ge=0)
     history_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     members: int = Field(default=4096, ge=1)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from mew_spaces.core.admission import TokenBucket
+from mew_spaces.gateway.clock import steady_time
 
 MAX_KEYS = 8192
 
@@ -14,7 +15,8 @@ MAX_KEYS = 8192
 class AttemptLimit:
     """A rate for each key. With more keys than `MAX_KEYS`, the one unused for longest is forgotten."""
 
-    def __init__(self, *, per_second: float, burst: int, clock: Callable[[], datetime]) -> None:
+    def __init__(self, *, per_second: float, burst: int, clock: Callable[[], datetime] = steady_time) -> None:
+        """`clock` must not be one that someone can set: the jump would add or withhold permits."""
         self._per_second = per_second
         self._burst = burst
         self._clock = clock

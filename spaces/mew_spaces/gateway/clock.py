@@ -31,6 +31,11 @@ def steady_seconds() -> float:
     return time.monotonic() if boot_time is None else time.clock_gettime(boot_time)
 
 
+def steady_time() -> datetime:
+    """Return a time that only passes: its differences count, not its date."""
+    return datetime.min + timedelta(seconds=steady_seconds())
+
+
 class WallClock:
     """Shows the wall time of the last `follow` plus the time since."""
 

@@ -3,12 +3,17 @@
 Sends only what a member would receive: the board first, then each accepted envelope with its position in the history.
 A reader that reconnects with its last position gets what it missed, or a `reset` event if that is no longer stored. If
 the gateway restarted meanwhile, the board follows: nobody announced that the members of before were disconnected.
+Owns how many streams are open for each token and address, and ends them with their token.
 """
 
+from collections import Counter
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 
 import anyio
 from mew_protocol.position import Position
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from mew_spaces.gateway.service import SpaceService
 
@@ -18,16 +23,93 @@ _BATCH = 256
 """How many events are written at once at most."""
 
 
+@dataclass(eq=False, slots=True)
+class EventReader:
+    """Who reads an event stream."""
+
+    service: SpaceService
+    token: str
+    address: str
+    waiting: anyio.CancelScope | None = None
+    """Set while the stream has nothing to send."""
+
+    @property
+    def may_read(self) -> bool:
+        """Whether the token is valid."""
+        return self.service.tokens.may_read(self.token)
+
+
+class EventStreams:
+    """The open event streams of a gateway."""
+
+    def __init__(self, *, per_token: int, per_address: int) -> None:
+        self._per_token = per_token
+        self._per_address = per_address
+        self._readers: dict[EventReader, None] = {}
+        self._open: Counter[tuple[str, ...]] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def enter(self, reader: EventReader) -> bool:
+        """Count a new stream. Returns False if its token or address has too many."""
+        by_token, by_address = _keys(reader)
+        if self._open[by_token] >= self._per_token or self._open[by_address] >= self._per_address:
+            return False
+        self._readers[reader] = None
+        self._open.update((by_token, by_address))
+        return True
+
+    def leave(self, reader: EventReader) -> None:
+        """Stop counting a stream that has ended."""
+        if reader in self._readers:
+            del self._readers[reader]
+            self._open.subtract(keys := _keys(reader))
+            for key in keys:
+                if not self._open[key]:
+                    del self._open[key]
+
+    def end_revoked(self) -> None:
+        """Wake idle streams whose token was revoked or has expired, which ends them. Call this regularly."""
+        for reader in self._readers:
+            if reader.waiting is not None and not reader.may_read:
+                reader.waiting.cancel()
+
+
+class EventResponse(StreamingResponse):
+    """The response to a reader that entered. Leaves when it ends, whoever ends it."""
+
+    def __init__(self, streams: EventStreams, reader: EventReader, since: str | None) -> None:
+        super().__init__(
+            event_stream(reader.service, since, reader=reader),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+        )
+        self._streams = streams
+        self._reader = reader
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.leave(self._reader)
+
+
+def _keys(reader: EventReader) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return (reader.service.space.id, reader.token), (reader.address,)
+
+
 async def event_stream(
     service: SpaceService,
     since: str | None,
     *,
-    token: str | None = None,
+    reader: EventReader | None = None,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of a space from `since` (`<epoch>-<sequence>`) or from now, until the gateway stops.
 
-    Also ends when the reader's `token` is revoked, even if the participant was invited again with another.
+    Also ends when the reader's token is revoked, even if the participant was invited again with another.
     """
     history = service.log
     place = Position.parse(since) if since else None
@@ -35,7 +117,7 @@ async def event_stream(
     if since is None:
         place = history.position
         yield _board(service, place)
-    while not history.is_closed and (token is None or service.tokens.may_read(token)):
+    while not history.is_closed and (reader is None or reader.may_read):
         entries = history.since(place, limit=_BATCH) if place is not None else None
         if entries is None or place is None:
             place = history.position
@@ -51,7 +133,11 @@ async def event_stream(
             yield _board(service, place)
         else:
             with anyio.move_on_after(keep_alive_seconds) as waiting:
+                if reader is not None:
+                    reader.waiting = waiting
                 await history.wait_beyond(place)
+            if reader is not None:
+                reader.waiting = None
             if waiting.cancelled_caught:
                 yield b": keep-alive\n\n"
 

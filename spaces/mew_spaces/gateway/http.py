@@ -22,11 +22,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
-from mew_spaces.gateway.events import event_stream
+from mew_spaces.gateway.events import EventReader, EventResponse
 from mew_spaces.gateway.http_connection import STREAMING
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry
@@ -300,11 +300,12 @@ class HttpApi:
         request.scope.setdefault("state", {})[STREAMING] = True
         # A browser reconnects to the URL it first opened, so the header holds the newer position.
         since = request.headers.get("last-event-id") or request.query_params.get("since") or None
-        return StreamingResponse(
-            event_stream(space, since, token=bearer_of(request.headers)),
-            media_type="text/event-stream",
-            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
-        )
+        streams = self._registry.event_streams
+        reader = EventReader(space, bearer_of(request.headers) or "", _address_of(request))
+        if not streams.enter(reader):
+            text = "this token or address has too many event streams; close one first"
+            raise ApiError(429, errors.LIMIT_EXCEEDED, text)
+        return EventResponse(streams, reader, since)
 
     def _authenticate(
         self, request: Request, space: str | None, *, is_owner: bool = False
@@ -325,7 +326,7 @@ class HttpApi:
         owner = _participant_in_path(request, checked) if is_owner else None
         is_allowed = participant == owner if is_owner else checked.tokens.may_read(token)
         if not is_allowed:
-            address = request.client.host if request.client is not None else ""
+            address = _address_of(request)
             log.warning("request refused: invalid token from %s", address)
             if not self._registry.failed_tokens.try_spend(address):
                 raise ApiError(429, errors.RATE_LIMITED, "too many requests with invalid tokens; try again later")
@@ -350,6 +351,10 @@ def bearer_of(headers: Headers) -> str | None:
     """Return the token in an `Authorization: Bearer` header, None without one."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+def _address_of(request: Request) -> str:
+    return request.client.host if request.client is not None else ""
 
 
 def _participant_in_path(request: Request, space: SpaceService) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.attempts import AttemptLimit
-from mew_spaces.gateway.clock import now_utc
+from mew_spaces.gateway.events import EventStreams
 from mew_spaces.gateway.service import SpaceService
 
 DEFAULT_NAME = "default"
@@ -22,12 +22,15 @@ class SpaceRegistry:
             raise SpacesError(f"a gateway needs at least one space, each with its own name (given: {names})")
         self.default = services[0]
         limits = self.default.config.limits
-        self.failed_tokens = AttemptLimit(per_second=limits.failed_tokens_per_second, burst=100, clock=now_utc)
+        self.failed_tokens = AttemptLimit(per_second=limits.failed_tokens_per_second, burst=100)
         """By address."""
-        self.joins = AttemptLimit(per_second=limits.joins_per_second, burst=200, clock=now_utc)
+        self.joins = AttemptLimit(per_second=limits.joins_per_second, burst=200)
         """By space and participant."""
-        self.reads = AttemptLimit(per_second=limits.reads_per_second, burst=500, clock=now_utc)
+        self.reads = AttemptLimit(per_second=limits.reads_per_second, burst=500)
         """By space and token: observers have no participant."""
+        self.event_streams = EventStreams(
+            per_token=limits.event_streams_per_token, per_address=limits.event_streams_per_address
+        )
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -56,6 +59,7 @@ class SpaceRegistry:
         """End what has expired in every space."""
         for service in self:
             service.expire()
+        self.event_streams.end_revoked()
 
     def set_connection_url(self, url: str) -> None:
         """Set the address that invited participants are told to connect to."""

@@ -10,7 +10,7 @@ from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
-from mew_spaces.gateway.events import event, event_stream
+from mew_spaces.gateway.events import EventReader, event, event_stream
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.interface import Bounds
 from mew_spaces.log.memory import MemoryLog
@@ -104,7 +104,7 @@ async def test_errors_sent_to_others_are_not_streamed(service: SpaceService) -> 
 
 
 async def test_a_removed_readers_stream_ends_even_after_a_new_invitation(service: SpaceService) -> None:
-    chunks = event_stream(service, None, token=service.tokens.token_of("bob"))
+    chunks = event_stream(service, None, reader=EventReader(service, service.tokens.token_of("bob") or "", ""))
     await anext(chunks)
     for kind in ("space/kick", "space/invite"):
         receipt = service.inject(ADA, read_draft({"kind": kind, "payload": {"participant_id": "bob"}}))

@@ -1,5 +1,8 @@
 """Token files of a running gateway: what changes on the disk counts at once."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
@@ -7,10 +10,11 @@ import httpx2
 import pytest
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import observer_path, token_path, write_new_token
+from mew_spaces.gateway.events import KEEP_ALIVE_SECONDS
 from mew_spaces.gateway.gateway import serve_gateway
 
 from tests.support.gateway_client import joined, opened
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 CHAT = {"kind": "chat", "payload": {"text": "x"}}
 
@@ -35,6 +39,56 @@ async def test_a_changed_token_file_closes_the_sockets_of_its_participant(
             if new is not None:
                 mine = {"authorization": f"Bearer {new}"}
                 assert (await http.post("/participants/ada/messages", headers=mine, json=CHAT)).status_code == 200
+
+
+@pytest.mark.parametrize("end", ["deleted", "replaced", "expired"])
+async def test_an_idle_event_stream_ends_with_its_token(config: SpaceConfig, tmp_path: Path, end: str) -> None:
+    async with (
+        serve_gateway(config, state=tmp_path) as gateway,
+        httpx2.AsyncClient(base_url=gateway.url, timeout=10, trust_env=False) as http,
+    ):
+        path, token = token_path(tmp_path, "ada"), gateway.token_of("ada")
+        if end == "expired":
+            token = write_new_token(path, datetime.now(UTC) + timedelta(seconds=1.5)).token
+            await until(lambda: gateway.tokens.may_read(token))
+        mine = {"authorization": f"Bearer {token}"}
+        # Well before the next keep-alive, and without any event.
+        with anyio.fail_after(KEEP_ALIVE_SECONDS / 2):
+            async with http.stream("GET", "/spaces/demo/events", headers=mine) as events:
+                chunks = events.aiter_text()
+                assert "event: board" in await anext(chunks)
+                if end == "deleted":
+                    path.unlink()
+                elif end == "replaced":
+                    write_new_token(path)
+                assert "event:" not in "".join([chunk async for chunk in chunks])
+        assert len(gateway.registry.event_streams) == 0
+
+
+async def test_event_streams_are_limited_by_token_and_address(config: SpaceConfig) -> None:
+    limits = config.limits.model_copy(update={"event_streams_per_token": 2, "event_streams_per_address": 3})
+    async with (
+        serve_gateway(config.model_copy(update={"limits": limits})) as gateway,
+        httpx2.AsyncClient(base_url=gateway.url, timeout=10, trust_env=False) as http,
+    ):
+
+        @asynccontextmanager
+        async def reading(name: str) -> AsyncIterator[int]:
+            headers = {"authorization": f"Bearer {gateway.token_of(name)}"}
+            async with http.stream("GET", "/spaces/demo/events", headers=headers) as events:
+                yield events.status_code
+
+        async with reading("ada") as first:
+            async with (
+                reading("ada") as second,
+                reading("ada") as too_many,
+                reading("bob") as other,
+                reading("files") as fourth,
+            ):
+                assert (first, second, too_many, other, fourth) == (200, 200, 429, 200, 429)
+            await until(lambda: len(gateway.registry.event_streams) == 1)
+            async with reading("ada") as again:
+                assert again == 200
 
 
 async def test_an_observer_reads_board_and_events_and_sends_nothing(config: SpaceConfig, tmp_path: Path) -> None:
