@@ -6,6 +6,7 @@
     │   ├── Unauthorized       the token does not belong to this participant
     │   ├── Superseded         a newer connection of the same participant replaced this one
     │   ├── NotConnected       there is no connection to send on
+    │   ├── CertificateRejected  the gateway's certificate is untrusted, expired or for another host
     │   ├── NotConfirmed       the gateway did not confirm an envelope in time; it may have been delivered
     │   └── NotAccepted        the gateway refused an envelope
     ├── NotPermitted           our capabilities do not cover this envelope; nothing was sent
@@ -98,6 +99,18 @@ class NotConnected(GatewayError):
     def __str__(self) -> str:
         tail = f" ({self.cause})" if self.cause else ""
         return f"not connected to the gateway at {self.gateway}{tail}"
+
+
+@dataclass(eq=False)
+class CertificateRejected(GatewayError):
+    """The gateway's TLS certificate was rejected: `problem` says why, `advice` what to do. Nothing was sent."""
+
+    gateway: str
+    problem: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"the certificate of {self.gateway} {self.problem}; {self.advice}"
 
 
 @dataclass(eq=False)

@@ -28,6 +28,7 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from mew_agent.config.policy_choice import ChosenPolicy, configure_policy, mapping_of, policy_from
 from mew_agent.context.policy import PRESETS, Policy
 from mew_agent.errors import ConfigError, did_you_mean
+from mew_agent.gateway_address import websocket_url
 from mew_agent.tokens.tokenizers import TokenizerSettings, refuse_unavailable
 
 DEFAULT_GATEWAY: Final = "ws://127.0.0.1:8080"
@@ -52,12 +53,10 @@ _SECRETS: Final = frozenset({"token", "api_key"})
 
 
 def _checked_gateway_url(text: str) -> str:
-    """Turn http into ws: a gateway serves WebSocket and HTTP on one port, so either scheme names it."""
-    scheme, mark, rest = text.partition("://")
-    scheme = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}.get(scheme.lower(), "")
-    if not mark or not scheme or not rest.strip("/"):
-        raise ValueError("must be a URL like ws://127.0.0.1:8080")
-    return f"{scheme}://{rest}"
+    try:
+        return websocket_url(text)
+    except ConfigError as error:
+        raise ValueError(f"must be {error.expected}") from None
 
 
 def _checked_participant_id(text: str) -> str:

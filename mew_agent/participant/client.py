@@ -8,7 +8,8 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
@@ -29,11 +30,9 @@ from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER, DeliveryRequest, join_
 from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_PRESENCE_BATCH, SYSTEM_WELCOME
 from pydantic_core import to_json
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
-from websockets.uri import parse_uri
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from mew_agent.errors import (
-    ConfigError,
     GatewayError,
     NotAccepted,
     NotConfirmed,
@@ -42,6 +41,7 @@ from mew_agent.errors import (
     TooLarge,
     Unauthorized,
 )
+from mew_agent.gateway_address import cause_of, tls_failure, trust, websocket_url
 from mew_agent.participant.delivery import (
     UNCONFIRMED_KINDS,
     Arrival,
@@ -81,15 +81,19 @@ _PutArrived = Callable[[Arrived], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What joining takes: the gateway's URL, the space, the participant's id, and its token (never shown)."""
+    """What joining takes: the gateway's URL, the space, the participant's id, and its token (never shown).
+
+    `gateway` may be an http(s):// URL, too; any other raises `ConfigError`. `ca_file`: certificates to trust.
+    """
 
     gateway: str
     space: str
     participant: str
-    token: str
+    token: str = field(repr=False)
+    ca_file: str | Path | None = None
 
-    def __repr__(self) -> str:
-        return f"Credentials({self.gateway!r}, space={self.space!r}, participant={self.participant!r})"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gateway", websocket_url(self.gateway))
 
 
 class _TryLaterError(OSError):
@@ -107,8 +111,8 @@ class Client:
     jitter and continues where it was: what was missed arrives late, in order, once. A gateway without numbered delivery
     gets the plain protocol: an envelope counts as sent once it is written, and what was missed is lost.
 
-    It raises if reconnecting is pointless: `Unauthorized`, `Superseded`, removal from the space, or no first connection
-    within `first_connect_seconds`.
+    It raises if reconnecting is pointless: `Unauthorized`, `Superseded`, removal from the space, `CertificateRejected`
+    before the first welcome, or no first connection within `first_connect_seconds`.
     """
 
     def __init__(
@@ -263,7 +267,7 @@ class Client:
         try:
             await socket.send(raw)
         except ConnectionClosed as error:
-            self._last_cause = _cause(error)
+            self._last_cause = cause_of(error)
             self._lose(socket)
             return False
         return True
@@ -293,7 +297,7 @@ class Client:
                     await self._pump(socket, put)
                     self._last_cause = "the gateway closed the connection"
             except (OSError, TimeoutError, UnicodeError, WebSocketException) as error:
-                self._last_cause = _cause(error)
+                self._last_cause = cause_of(error)
                 retry_after = error.seconds if isinstance(error, _TryLaterError) else None
                 self._raise_if_reconnecting_is_pointless(error)
                 if _code(error) == _MESSAGE_TOO_BIG:
@@ -335,21 +339,19 @@ class Client:
                 await socket.close()
 
     def _connector(self, open_seconds: float) -> connect:
-        try:
-            parse_uri(self.credentials.gateway)  # before version 17, `connect` parses it only when awaited
-            return connect(
-                self.credentials.gateway,
-                additional_headers={"Authorization": f"Bearer {self.credentials.token}", JOIN_HEADER: JOIN_BY_FRAME},
-                compression=None,
-                proxy=None if urlsplit(self.credentials.gateway).hostname in _LOOPBACK else True,
-                max_size=DEFAULT_MAX_BYTES,
-                open_timeout=open_seconds,
-                ping_interval=HEARTBEAT_SECONDS,
-                ping_timeout=HEARTBEAT_SECONDS,
-                close_timeout=CLOSE_TIMEOUT_SECONDS,
-            )
-        except (InvalidURI, ValueError) as error:
-            raise ConfigError("gateway", str(error), "a URL such as ws://127.0.0.1:8080") from None
+        gateway = self.credentials.gateway
+        return connect(
+            gateway,
+            ssl=trust(self.credentials.ca_file) if gateway.startswith("wss:") else None,
+            additional_headers={"Authorization": f"Bearer {self.credentials.token}", JOIN_HEADER: JOIN_BY_FRAME},
+            compression=None,
+            proxy=None if urlsplit(gateway).hostname in _LOOPBACK else True,
+            max_size=DEFAULT_MAX_BYTES,
+            open_timeout=open_seconds,
+            ping_interval=HEARTBEAT_SECONDS,
+            ping_timeout=HEARTBEAT_SECONDS,
+            close_timeout=CLOSE_TIMEOUT_SECONDS,
+        )
 
     async def _join(self, socket: ClientConnection, put: _PutArrived, wait_seconds: float) -> None:
         """Send the join frame and wait for our welcome; what arrives before it is passed on."""
@@ -440,6 +442,11 @@ class Client:
                 return
 
     def _raise_if_reconnecting_is_pointless(self, error: Exception) -> None:
+        failed_handshake = tls_failure(self.credentials.gateway, error)
+        if failed_handshake is not None:
+            if not self.joins:
+                raise failed_handshake from None
+            self._last_cause = str(failed_handshake)  # a certificate that is being renewed
         code = _code(error)
         refused = isinstance(error, InvalidStatus) and error.response.status_code in (401, 403)
         if refused or code == CLOSE_UNAUTHORIZED:
@@ -486,11 +493,3 @@ def backoff_seconds(
     doublings = min(attempt - 1, 10)  # keeps the power small; the maximum is reached long before
     ceiling = min(max_seconds, first_seconds * (1 << doublings))
     return ceiling * (0.5 + 0.5 * jitter)
-
-
-def _cause(error: Exception) -> str:
-    if isinstance(error, ConnectionRefusedError) or "Connect call failed" in str(error):
-        return "connection refused"
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    return str(error) or type(error).__name__

@@ -7,6 +7,7 @@ know language models; `Agent` adds one.
 
 import os
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
@@ -61,8 +62,8 @@ ProposalClosedHandler = TypeVar("ProposalClosedHandler", bound=Callable[[Proposa
 class Participant:
     """Join a space: `async with Participant(gateway, space=..., id=..., token=...) as me`.
 
-    Entering returns when the gateway has welcomed us; it raises `Unauthorized` or `NotConnected` otherwise. A
-    connection that is lost later is restored automatically.
+    Entering returns when the gateway has welcomed us; it raises `Unauthorized`, `CertificateRejected` or `NotConnected`
+    otherwise. A connection that is lost later is restored automatically.
     """
 
     def __init__(
@@ -77,17 +78,20 @@ class Participant:
         first_connect_seconds: float = 10.0,
         discover: bool = False,
         timeouts: Timeouts | None = None,
+        ca_file: str | Path | None = None,
     ) -> None:
-        """`conversation` is what controls act on. `offers` replaces our own tools and resources.
+        """`gateway` is a ws://, wss://, http:// or https:// URL; raises `ConfigError` for anything else.
 
-        `discover` asks every peer automatically for its tools; `timeouts` apply to MCP requests.
+        `conversation` is what controls act on. `offers` replaces our own tools and resources. `discover` asks every
+        peer automatically for its tools; `timeouts` apply to MCP requests. `ca_file` names a PEM file of certificates
+        to trust besides those of the system (default: the file in `MEW_CA_FILE`).
         """
         self.id = id
         self.space = space
         own = LocalOffers()
         self.toolbox, self.resources = own.toolbox, own.resources
         self.listeners = Listeners()
-        client = Client(Credentials(gateway, space, id, token), first_connect_seconds=first_connect_seconds)
+        client = Client(Credentials(gateway, space, id, token, ca_file), first_connect_seconds=first_connect_seconds)
         self.session = SpaceSession(client, self.listeners)
         self.messenger = Messenger(id, self.session)
         self.events = EventReader(self.messenger, self.listeners)

@@ -18,6 +18,7 @@ from anyio.abc import Process
 from mew_spaces.launch.processes import left_behind
 from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 
+from tests.support.certificates import certified
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
@@ -99,6 +100,39 @@ async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
     place = Folder(tmp_path / "room")
     yield place
     await place.mew("down")
+
+
+async def test_space_with_tls_is_used_without_naming_its_certificate(folder: Folder, tmp_path: Path) -> None:
+    tls = certified(folder.path)
+    (folder.path / "space.yaml").write_text(f"{SPACE}gateway: {{tls_cert: cert.pem, tls_key: {tls.files.key}}}\n")
+    shown = await folder.mew("up", "--detach", "--port", "0")
+    assert "review is running in the background at https://127.0.0.1:" in shown
+    assert "  coder: joined" in shown
+    assert f"dashboard: {folder.run.gateway}/dashboard#token=" in shown
+    assert folder.run.ws.startswith("wss://")
+    entries = [json.loads(line) for line in (await folder.mew("status", "--json")).splitlines()]
+    assert {entry["id"]: entry["connected"] for entry in entries} == {"ada": False, "coder": True}
+    assert "MEW_GATEWAY=wss://" in await folder.mew("run", "env")
+    assert "hello" in await folder.mew("chat", "coder", "hello")
+    elsewhere = Folder(tmp_path / "elsewhere")
+    token = (folder.path / ".mew" / "tokens" / "ada.token").read_text().split()[0]
+    as_ada = ("--gateway", folder.run.ws, "--space", "review", "--participant", "ada", "--token", token)
+    assert "is not trusted" in await elsewhere.mew("status", *as_ada, code=1)
+
+
+@pytest.mark.parametrize(
+    ("names", "days", "problem"),
+    [
+        (("mew.example.org",), 1, "is for mew.example.org, but programs on this machine connect to 127.0.0.1"),
+        (("127.0.0.1",), -1, "has expired; renew it"),
+    ],
+)
+async def test_unusable_certificate_stops_the_start(
+    names: tuple[str, ...], days: int, problem: str, folder: Folder
+) -> None:
+    certified(folder.path, *names, days=days)
+    (folder.path / "space.yaml").write_text(f"{SPACE}gateway: {{tls_cert: cert.pem, tls_key: key.pem}}\n")
+    assert problem in await folder.mew("up", "--detach", "--port", "0", code=2)
 
 
 async def test_background_space_is_started_used_and_stopped(folder: Folder) -> None:

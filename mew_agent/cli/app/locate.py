@@ -1,5 +1,6 @@
 """Finds what a command needs to know of a space: its space.yaml, folder and run file, and its person."""
 
+import os
 from pathlib import Path
 
 from mew_spaces.config.loading import SpaceConfig, place_in
@@ -7,6 +8,7 @@ from mew_spaces.gateway import auth
 from mew_spaces.launch.run_file import RunFile, find_run_file, read_run_file, run_file_path
 
 from mew_agent.errors import ConfigError
+from mew_agent.gateway_address import CA_VARIABLE
 
 SPACE_FILE = "space.yaml"
 
@@ -31,10 +33,17 @@ def space_folder(config_path: Path) -> Path:
 
 
 def find_run(folder: Path | None) -> tuple[Path, RunFile] | None:
-    """The run file of a folder, or of the working folder and its parents: its path and content."""
+    """The run file of a folder, or of the working folder and its parents: its path and content.
+
+    From then on this process, and what it starts, trust the certificate of that gateway.
+    """
     path = find_run_file(Path.cwd()) if folder is None else run_file_path(folder.resolve() / auth.STATE_NAME)
     run = read_run_file(path) if path is not None else None
-    return (path, run) if path is not None and run is not None else None
+    if path is None or run is None:
+        return None
+    if run.ca_file is not None:
+        os.environ.setdefault(CA_VARIABLE, run.ca_file)
+    return path, run
 
 
 def place_of(path: Path, name: str, *keys: str, at: str | None = None) -> str:

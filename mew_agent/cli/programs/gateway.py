@@ -6,7 +6,9 @@ from typing import Annotated
 from mew_spaces.config.loading import load_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import state_dir
+from mew_spaces.gateway.certificate import TlsFiles
 from mew_spaces.gateway.gateway import HostedSpace, RunningGateway, run_gateway
+from mew_spaces.gateway.proxies import TrustedProxies
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import space_config_path
@@ -19,6 +21,7 @@ from mew_agent.cli.app.options import (
     PortOption,
     option,
 )
+from mew_agent.errors import ConfigError
 
 
 def start(
@@ -28,6 +31,13 @@ def start(
         list[Path] | None, option("--space-config, -s FILE", "Path of space.yaml (default: this folder's); repeatable.")
     ] = None,
     host: HostOption = DEFAULT_HOST,
+    tls_cert: Annotated[
+        Path | None, option("--tls-cert FILE", "Certificate in PEM (default: gateway.tls_cert of space.yaml).")
+    ] = None,
+    tls_key: Annotated[Path | None, option("--tls-key FILE", "Private key of the certificate, in PEM.")] = None,
+    trusted_proxy: Annotated[
+        list[str] | None, option("--trusted-proxy NETWORK", "Proxy whose X-Forwarded headers count; repeatable.")
+    ] = None,
     log_level: LogLevelOption = LogLevel.INFO,
     auto_start: Annotated[bool, option("--auto-start/--no-auto-start", hidden=True)] = False,
 ) -> None:
@@ -40,14 +50,31 @@ def start(
     states = [state_dir(path) for path in configs]
     _refuse_shared_folders(configs, states)
     first, *others = (HostedSpace(load_space(path), state) for path, state in zip(configs, states, strict=True))
+    if (tls_cert is None) != (tls_key is None):
+        raise ConfigError("--tls-cert, --tls-key", "one is missing", "both, or neither")
+    try:
+        TrustedProxies(trusted_proxy or ())
+    except ValueError as error:
+        raise ConfigError("--trusted-proxy", str(error), "an address or a network like 10.0.0.0/8") from None
+    tls = TlsFiles(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     if auto_start:
         terminal.warn("`mew gateway start` starts no participants; `mew up` starts those with auto_start")
 
     def announce(gateway: RunningGateway) -> None:
         names = ", ".join(f"'{one.config.space.id}'" for one in (first, *others))
-        terminal.print_line(f"gateway of {names} listens at {gateway.url} (dashboard: {gateway.url}/dashboard)")
+        dashboard = f"{gateway.config.gateway.public_url or gateway.url}/dashboard"
+        terminal.print_line(f"gateway of {names} listens at {gateway.url} (dashboard: {dashboard})")
 
-    run_gateway(first.config, state=states[0], host=host, port=port, others=others, on_ready=announce)
+    run_gateway(
+        first.config,
+        state=states[0],
+        host=host,
+        port=port,
+        others=others,
+        on_ready=announce,
+        tls=tls,
+        trusted_proxies=trusted_proxy or (),
+    )
 
 
 def _refuse_shared_folders(configs: list[Path], states: list[Path]) -> None:

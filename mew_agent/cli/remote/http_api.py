@@ -20,6 +20,7 @@ from mew_protocol.errors import CAPABILITY_VIOLATION, UNAUTHORIZED
 
 from mew_agent.cli.app import terminal
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted, Unauthorized
+from mew_agent.gateway_address import cause_of, http_url, tls_failure, trust
 
 T = TypeVar("T")
 
@@ -116,7 +117,7 @@ class EventStream:
                 raise
             raise NotConnected(self._gateway, f"received nothing for {SILENCE_SECONDS:g} seconds") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise NotConnected(self._gateway, _cause(error)) from None
+            raise NotConnected(self._gateway, cause_of(error)) from None
         if not raw:
             raise NotConnected(self._gateway, "the gateway closed the connection")
         return raw.decode("utf-8", errors="replace").rstrip("\r\n")
@@ -126,7 +127,8 @@ class GatewayApi:
     """A participant's access to one space over HTTP.
 
     `gateway` may be a ws:// or an http:// URL, since both use one port. Every method raises `NotConnected` if the
-    gateway does not answer, `Unauthorized` if it refuses the token, and `GatewayError` if it refuses the request. While
+    gateway does not answer, `CertificateRejected` if its certificate is not trusted, `Unauthorized` if it refuses the
+    token, and `GatewayError` if it refuses the request. While
     `is_restarting` returns true, requests are repeated; the gateway recognises the id of an envelope that it already
     has.
     """
@@ -199,7 +201,7 @@ class GatewayApi:
         try:
             return json.loads(answer.read())
         except (OSError, http.client.HTTPException) as error:
-            raise NotConnected(self.gateway, _cause(error)) from None
+            raise NotConnected(self.gateway, cause_of(error)) from None
         except ValueError:
             return None
         finally:
@@ -234,8 +236,13 @@ class GatewayApi:
     ) -> "_OpenAnswer":
         """Send a request once. The caller reads the answer and closes the connection."""
         parts = urlsplit(self.gateway)
-        protocol = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = protocol(parts.hostname or "", parts.port, timeout=ANSWER_SECONDS)
+        host, port = parts.hostname or "", parts.port
+        if parts.scheme == "https":
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, port, timeout=ANSWER_SECONDS, context=trust()
+            )
+        else:
+            connection = http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS)
         headers = {"Accept": accept, "Authorization": f"Bearer {self._token}"}
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -249,7 +256,7 @@ class GatewayApi:
         except BaseException as error:
             connection.close()
             if isinstance(error, OSError | http.client.HTTPException):
-                raise NotConnected(self.gateway, _cause(error)) from None
+                raise tls_failure(self.gateway, error) or NotConnected(self.gateway, cause_of(error)) from None
             if isinstance(error, ValueError):
                 raise ConfigError("--token", "contains characters that no token has") from None
             raise
@@ -278,32 +285,5 @@ _OpenAnswer = tuple[http.client.HTTPConnection, http.client.HTTPResponse, socket
 """A connection, the answer that can be read from it, and its socket."""
 
 
-def http_url(gateway: str) -> str:
-    """The http:// URL of a gateway that is given in either scheme. Raises `ConfigError`."""
-    scheme, mark, rest = gateway.strip().partition("://")
-    swapped = {"ws": "http", "wss": "https", "http": "http", "https": "https"}.get(scheme.lower())
-    try:
-        usable = bool(mark and urlsplit(f"http://{rest}").hostname and urlsplit(f"http://{rest}").port != 0)
-    except ValueError:
-        usable = False
-    if swapped is None or not usable:
-        raise ConfigError("--gateway", f"'{gateway}' is not a gateway URL", "a URL like ws://127.0.0.1:8080")
-    return f"{swapped}://{rest}".rstrip("/")
-
-
 def _quoted(text: str) -> str:
     return quote(text, safe="")
-
-
-def _cause(error: Exception) -> str:
-    match error:
-        case TimeoutError():
-            return "timed out"
-        case ConnectionRefusedError():
-            return "connection refused"
-        case socket.gaierror():
-            return "no such host"
-        case OSError() if error.strerror:
-            return error.strerror.lower()
-        case _:
-            return str(error) or type(error).__name__

@@ -16,8 +16,9 @@ from mew_spaces.launch.run_file import RunFile, read_run_file
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import find_run, which_person
 from mew_agent.cli.app.options import ConnectionOptions
-from mew_agent.cli.remote.http_api import GatewayApi, http_url
+from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.errors import ConfigError, NotConnected
+from mew_agent.gateway_address import websocket_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Identity:
     @property
     def ws_url(self) -> str:
         """The gateway's WebSocket URL. Raises `ConfigError`."""
-        return "ws" + http_url(self.gateway).removeprefix("http")
+        return websocket_url(self.gateway, "--gateway")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,14 @@ Owns what a space needs to run: its file, addresses, tokens, each agent's settin
 once; a space in the background gets it as JSON. Starts nothing and prints nothing.
 """
 
+import contextlib
 import errno
 import json
 import os
 import secrets
 import shutil
 import socket
+import ssl
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +25,7 @@ from mew_protocol.capability import stars_across_folders
 from mew_spaces.config.loading import SpaceConfig, load_space, place_in
 from mew_spaces.errors import PortInUse
 from mew_spaces.gateway.auth import ensure_token, state_dir
+from mew_spaces.gateway.certificate import TlsFiles, tls_files
 from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, ListenAddress, Program, bridges
 from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, run_file_path
@@ -42,6 +45,7 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.space.agent_sections import check_rehearsal, process_settings, read_section, window_arguments
 from mew_agent.errors import ConfigError
+from mew_agent.gateway_address import CA_VARIABLE, tls_failure, trust
 
 MEW: Final = (sys.executable, "-P", "-m", "mew_agent")
 """This `mew`, independent of PATH and of modules in the space's folder."""
@@ -111,12 +115,13 @@ class LaunchPlan:
             run_id=self.launch.run_id,
             config=str(self.launch.config_path),
             person=self.person,
+            ca_file=str(self.launch.ca_file) if self.launch.ca_file is not None else None,
             marks={str(me): started_mark(me) or ""},
         )
 
     def dashboard(self) -> str:
         """The dashboard's URL. The token is in the fragment, which browsers do not send."""
-        page = f"{self.launch.address.http}/dashboard"
+        page = f"{self.launch.config.gateway.public_url or self.launch.address.http}/dashboard"
         if self.person is None:
             return page
         values = {"token": self.launch.tokens[self.person], "space": self.space, "participant": self.person}
@@ -161,11 +166,16 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
     rehearsing = [agent.config for agent in agents.values() if agent.config.base_url == REHEARSAL]
     model_port = choose_address("127.0.0.1", 0).port if rehearsing else None
     sessions = state / "sessions"
+    address, tls = choose_address(options.host, options.port), tls_files(config, folder.resolve())
+    if tls is not None:
+        address = replace(address, has_tls=True, name=certified_host(tls, address))
+        os.environ.setdefault(CA_VARIABLE, str(tls.cert))  # for the requests of this process
     launch = Launch(
         config=config,
         config_path=path.resolve(),
         folder=folder,
-        address=choose_address(options.host, options.port),
+        address=address,
+        ca_file=tls.cert if tls is not None else None,
         run_id=secrets.token_hex(8),
         mew=MEW,
         tokens={name: ensure_token(state, name, environ=environ) for name in config.participants},
@@ -255,6 +265,42 @@ def choose_address(host: str, port: int) -> ListenAddress:
         if error.errno == errno.EADDRINUSE:
             raise PortInUse(host, port) from None
         raise ConfigError("--host, --port", f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+
+
+def certified_host(tls: TlsFiles, address: ListenAddress) -> str:
+    """Return the host by which programs on this machine reach the gateway, so that its certificate is valid for them.
+
+    That is the address it listens on, or `localhost`, or for a wildcard address a name in the certificate. Raises
+    `ConfigError` if there is none, or if the certificate is not valid now, and `SpacesError` if it cannot be read.
+    """
+    first = address.connect_host
+    hosts = [first, *(["localhost"] if first in ("127.0.0.1", "::1") else [])]
+    context = tls.context()
+    try:
+        names = _names_in_certificate(context, trust(tls.cert), None)
+        if first != address.host:
+            hosts += [name for name in names if "*" not in name]
+        for host in hosts:
+            with contextlib.suppress(ssl.SSLCertVerificationError):
+                _names_in_certificate(context, trust(tls.cert), host)
+                return host
+    except ssl.SSLCertVerificationError as error:
+        raise ConfigError(str(tls.cert), str(tls_failure(address.http, error))) from None
+    problem = f"is for {', '.join(names) or 'no host'}, but programs on this machine connect to {first}"
+    raise ConfigError(str(tls.cert), problem, f"a certificate for {first} too, or --host with one of its names")
+
+
+def _names_in_certificate(server: ssl.SSLContext, client: ssl.SSLContext, host: str | None) -> list[str]:
+    """Shake hands in memory as a client that checks this host. Raises `ssl.SSLCertVerificationError`."""
+    client.check_hostname = host is not None
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asking = client.wrap_bio(to_client, to_server, server_hostname=host)
+    answering = server.wrap_bio(to_server, to_client, server_side=True)
+    for side in (asking, answering, asking):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    names: Any = (asking.getpeercert() or {}).get("subjectAltName", ())
+    return [str(name) for _, name in names]
 
 
 def _program_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,8 @@
 Owns which keys and values are valid and what they mean. `loading` reads files and locates mistakes.
 """
 
+import ipaddress
+import re
 from typing import Annotated, Any, Literal, Self
 
 from mew_protocol.agent_settings import ModelFacts, WrittenAgentSettings
@@ -21,6 +23,20 @@ def _checked_id(text: str) -> str:
     problem = id_problem(text)
     if problem:
         raise ValueError(problem)
+    return text
+
+
+def _checked_public_url(text: str) -> str:
+    if not re.fullmatch(r"https?://[^/?#@\s]+/?", text):
+        raise ValueError("must be a URL without a path, like https://mew.example.org")
+    return text.rstrip("/")
+
+
+def _checked_network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        raise ValueError("must be an IP address or network, like 127.0.0.1 or 10.0.0.0/8") from None
     return text
 
 
@@ -273,14 +289,27 @@ class Limits(_ConfigSection):
 
 
 class GatewayOptions(_ConfigSection):
-    """From where the gateway may be used. Names of hosts have no port; origins look like `https://example.org`.
+    """How the gateway is reached, and from where. Names of hosts have no port; origins look like `https://example.org`.
 
-    `localhost`, IP addresses and the host that the gateway listens on are always accepted, and so are pages that the
-    gateway itself serves.
+    `localhost`, IP addresses, the host that the gateway listens on and that of `public_url` are always accepted, and so
+    are pages that the gateway itself serves. File names are relative to the folder of the space.
     """
 
+    tls_cert: str | None = Field(default=None, min_length=1)
+    tls_key: str | None = Field(default=None, min_length=1)
+    public_url: Annotated[str, AfterValidator(_checked_public_url)] | None = None
+    """Address that people and invited participants use where a proxy stands in front."""
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_checked_network)], ...] = ()
+    """Addresses and networks whose `X-Forwarded-*` and `Forwarded` headers count."""
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_tls(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
+            raise ValueError(f"'{given}' needs '{missing}'")
+        return self
 
 
 class HistoryOptions(_ConfigSection):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import anyio
 from mew_protocol.payloads.participant import Board
@@ -25,7 +25,8 @@ from starlette.routing import WebSocketRoute
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.audit import AuditLog, logging_options
-from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.auth import TokenBook, space_folder
+from mew_spaces.gateway.certificate import TlsFiles, tls_files
 from mew_spaces.gateway.dashboard_files import SecurityHeaders, dashboard_routes
 from mew_spaces.gateway.http import (
     ApiError,
@@ -37,6 +38,7 @@ from mew_spaces.gateway.http import (
 from mew_spaces.gateway.log_budget import bounded_logs
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.protocol_choice import choose_protocol
+from mew_spaces.gateway.proxies import TrustedProxies
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.request_guard import RequestGuard
 from mew_spaces.gateway.server import GatewayServer, bound_socket, in_url, server_config
@@ -61,10 +63,11 @@ class HostedSpace:
     tokens: TokenBook | None = None
 
 
-def create_app(registry: SpaceRegistry, *, host: str | None = None) -> Starlette:
+def create_app(registry: SpaceRegistry, *, host: str | None = None, proxies: TrustedProxies | None = None) -> Starlette:
     """Return the gateway as an ASGI application. `host` is the name it is reached by besides the configured ones."""
     options = [service.config.gateway for service in registry]
     hosts = [name for one in options for name in one.allowed_hosts]
+    hosts += [urlsplit(one.public_url).hostname or "" for one in options if one.public_url]
     origins = [name for one in options for name in one.allowed_origins]
     endpoint = WebSocketEndpoint(registry)
 
@@ -89,7 +92,12 @@ def create_app(registry: SpaceRegistry, *, host: str | None = None) -> Starlette
         ],
         middleware=[
             Middleware(SecurityHeaders),
-            Middleware(RequestGuard, hosts=[*hosts, *([host] if host else [])], origins=origins),
+            Middleware(
+                RequestGuard,
+                hosts=[*hosts, *([host] if host else [])],
+                origins=origins,
+                proxies=proxies or TrustedProxies(),
+            ),
         ],
         exception_handlers={
             ApiError: respond_to_api_error,
@@ -113,16 +121,17 @@ class RunningGateway:
     """All spaces; `config`, `tokens` and `service` belong to the first."""
     writes_directly: bool
     """Whether WebSocket connections bypass ASGI (`protocol_choice`)."""
+    has_tls: bool = False
 
     @property
     def url(self) -> str:
         """The HTTP address, without a trailing slash."""
-        return f"http://{in_url(self.host)}:{self.port}"
+        return f"http{'s' if self.has_tls else ''}://{in_url(self.host)}:{self.port}"
 
     @property
     def ws_url(self) -> str:
         """The WebSocket address, without a trailing slash."""
-        return f"ws://{in_url(self.host)}:{self.port}"
+        return "ws" + self.url.removeprefix("http")
 
     def token_of(self, participant: str) -> str:
         """Return a participant's token. Raises `KeyError` if the participant is not configured."""
@@ -147,29 +156,39 @@ async def serve_gateway(
     service: SpaceService | None = None,
     others: Sequence[HostedSpace] = (),
     direct: bool = True,
+    tls: TlsFiles | None = None,
+    trusted_proxies: Sequence[str] = (),
 ) -> AsyncIterator[RunningGateway]:
     """Run a gateway in this event loop while the block runs; port 0 picks a free port.
 
-    Tokens come from `tokens`, else from the state folder, else they are generated for this run. `others` are further
-    spaces; a client selects one by name or by its token. Installs no signal handlers. `direct=False` sends through
-    ASGI, as another server would. Raises `PortInUse`, `TokenError`, and `SpacesError` if the address cannot be used
-    or stored state cannot be read.
+    `tls` replaces the certificate that the configuration names, and `trusted_proxies` adds to its proxies. Tokens come
+    from `tokens`, else from the state folder, else they are generated for this run. `others` are further spaces; a
+    client selects one by name or by its token. Installs no signal handlers. `direct=False` sends through ASGI, as
+    another server would. Raises `PortInUse`, `TokenError`, and `SpacesError` if the address or the certificate cannot
+    be used or stored state cannot be read.
     """
+    tls = tls or tls_files(config, Path() if state is None else space_folder(state))
+    context = tls.context() if tls is not None else None
     first = service or _open_space(HostedSpace(config, state, tokens))
     registry = SpaceRegistry([first, *(_open_space(other) for other in others)])
-    app = create_app(registry, host=host)
+    named = (one for service in registry for one in service.config.gateway.trusted_proxies)
+    proxies = TrustedProxies((*named, *trusted_proxies))
+    app = create_app(registry, host=host, proxies=proxies)
     with _plain_errors(), bounded_logs(), bound_socket(host, port) as listener:
         port = listener.getsockname()[1]
-        registry.set_connection_url(f"ws://{_public_host(host)}:{port}/")
+        for service in registry:
+            public = service.config.gateway.public_url
+            own = f"http{'s' if tls else ''}://{_public_host(host)}:{port}"
+            service.set_connection_url("ws" + (public or own).removeprefix("http") + "/")
         registry.connect_virtual_participants()
         websocket = await choose_protocol(direct=direct)
-        server = GatewayServer(server_config(app, registry, websocket=websocket))
+        server = GatewayServer(server_config(app, registry, websocket=websocket, proxies=proxies, tls=context))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
             await server.listening.wait()
             try:
                 yield RunningGateway(
-                    host, port, config, first.tokens, first, registry, writes_directly=websocket is not None
+                    host, port, config, first.tokens, first, registry, websocket is not None, has_tls=tls is not None
                 )
             finally:
                 with anyio.CancelScope(shield=True):
@@ -224,11 +243,15 @@ def run_gateway(
     port: int = DEFAULT_PORT,
     others: Sequence[HostedSpace] = (),
     on_ready: Callable[[RunningGateway], None] | None = None,
+    tls: TlsFiles | None = None,
+    trusted_proxies: Sequence[str] = (),
 ) -> None:
-    """Run a gateway in the foreground until SIGINT or SIGTERM. Raises `PortInUse`, `TokenError`."""
+    """Run a gateway in the foreground until SIGINT or SIGTERM. Raises what `serve_gateway` raises."""
 
     async def main() -> None:
-        async with serve_gateway(config, host=host, port=port, state=state, others=others) as gateway:
+        async with serve_gateway(
+            config, host=host, port=port, state=state, others=others, tls=tls, trusted_proxies=trusted_proxies
+        ) as gateway:
             if on_ready is not None:
                 on_ready(gateway)
             await _wait_for_signal()

@@ -6,13 +6,15 @@ connection stays behind this protocol until it has joined, whichever protocol re
 """
 
 import asyncio
+import ssl
 from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mew_spaces.gateway.outbound import CLOSE_TIMEOUT_SECONDS
-from mew_spaces.gateway.unjoined import JOIN_GATE, JoinGate, UnjoinedConnections
+from mew_spaces.gateway.proxies import Headers, TrustedProxies
+from mew_spaces.gateway.unjoined import JOIN_GATE, JoinGate, UnjoinedConnections, UnjoinedPeer
 
 REQUEST_SECONDS = 60.0
 """How long a request may take from its headers to the end of its response."""
@@ -33,8 +35,20 @@ class GatewayConfig(uvicorn.Config):
     """uvicorn's configuration with what our protocols need besides."""
 
     unjoined: UnjoinedConnections
+    proxies: TrustedProxies = TrustedProxies()
+    tls: ssl.SSLContext | None = None
     header_timeout_seconds: float
     unjoined_message_bytes: int
+
+    def client_of(self, peer: tuple[str, int] | None, headers: Headers) -> str:
+        """Return the address that a request counts for: the client's behind a trusted proxy, else the peer's."""
+        address = peer[0] if peer else ""
+        forwarded = self.proxies.read(address, headers)
+        return address if forwarded is None else forwarded.client
+
+    def count(self, connection: UnjoinedPeer, address: str) -> bool:
+        """Count a connection that has not joined. Returns False if it is refused."""
+        return self.unjoined.enter(connection, address, is_shared=self.proxies.trusts(address))
 
 
 class BoundedHttpProtocol(H11Protocol):
@@ -47,6 +61,8 @@ class BoundedHttpProtocol(H11Protocol):
     _timed_cycle: Any = None
     """The request that the deadline is for; None while the connection waits for a request."""
     _header_bytes = 0
+    _address = ""
+    """The address that the connection counts for."""
     _is_refused = False
 
     _websocket: Any = None
@@ -59,7 +75,8 @@ class BoundedHttpProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        if self._limits.unjoined.enter(self, self._address):
+        self._address = self.client[0] if self.client else ""
+        if self._limits.count(self, self._address):
             self._set_deadline(self._limits.header_timeout_seconds)
         else:
             self._end(_BUSY)
@@ -74,8 +91,11 @@ class BoundedHttpProtocol(H11Protocol):
                 self._check_progress()
 
     def handle_events(self) -> None:
+        known = self.scope
         try:
             super().handle_events()
+            if self.scope is not known:
+                self._count_for(self._limits.client_of(self.client, self.headers))
         except Exception as error:  # whatever a client sends, it gets no traceback into the log
             self.logger.warning("Invalid HTTP request received: %s", type(error).__name__)
             self._is_refused = True
@@ -205,10 +225,6 @@ class BoundedHttpProtocol(H11Protocol):
         return cast("GatewayConfig", self.config)
 
     @property
-    def _address(self) -> str:
-        return self.client[0] if self.client else ""
-
-    @property
     def _is_streaming(self) -> bool:
         return bool(self.scope and self.scope["state"].get(STREAMING))
 
@@ -224,6 +240,14 @@ class BoundedHttpProtocol(H11Protocol):
             self._set_deadline(REQUEST_SECONDS if cycle is not None else self._limits.header_timeout_seconds)
         held = self._header_bytes + (len(cycle.body) if cycle is not None else 0)
         self._limits.unjoined.hold(self, self._address, held + self.transport.get_write_buffer_size())
+
+    def _count_for(self, address: str) -> None:
+        """Count the connection for the client whose request a proxy forwards; refuse it if that client has too many."""
+        if address != self._address:
+            self._limits.unjoined.leave(self, self._address)
+            self._address = address
+            if not self._limits.count(self, address):
+                self.evict()
 
     def _set_deadline(self, seconds: float) -> None:
         self._cancel_deadline()

@@ -61,11 +61,6 @@ class SpaceRegistry:
             service.expire()
         self.event_streams.end_revoked()
 
-    def set_connection_url(self, url: str) -> None:
-        """Set the address that invited participants are told to connect to."""
-        for service in self:
-            service.set_connection_url(url)
-
     def connect_virtual_participants(self) -> None:
         """Connect every log file with `auto_connect`."""
         for service in self:

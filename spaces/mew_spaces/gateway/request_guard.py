@@ -1,12 +1,14 @@
-"""Refuses requests that a foreign web page makes a browser send.
+"""Looks at a request before anything else does: who sent it, and whether a page of another site made a browser send it.
 
 Owns which `Host` and `Origin` headers are accepted. A page of another site may not use the gateway (`Origin`), and a
 name that an attacker points at this machine is not the gateway's name (`Host`, against DNS rebinding). Clients that
-are not browsers send no `Origin`. Does not know tokens.
+are not browsers send no `Origin`. What a trusted proxy forwards replaces the client and scheme of the connection
+(`proxies`). Does not know tokens.
 """
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 from urllib.parse import urlsplit
 
 from mew_protocol import errors
@@ -14,19 +16,39 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from mew_spaces.gateway.proxies import Forwarded, TrustedProxies
+
+_NO_PROXIES: Final = TrustedProxies()
+
 
 class RequestGuard:
     """ASGI middleware for HTTP and WebSocket requests."""
 
-    def __init__(self, app: ASGIApp, *, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Iterable[str] = (),
+        origins: Iterable[str] = (),
+        proxies: TrustedProxies = _NO_PROXIES,
+    ) -> None:
         """`hosts` are accepted names besides `localhost` and IP addresses; `origins` accepted foreign origins."""
         self._app = app
+        self._proxies = proxies
         self._hosts = frozenset(one.lower() for one in (*hosts, "localhost"))
         self._origins = frozenset(one.lower().rstrip("/") for one in origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        problem = self._problem(Headers(scope=scope)) if scope["type"] in ("http", "websocket") else None
+        problem = None
+        if scope["type"] in ("http", "websocket"):
+            client = scope.get("client") or ("", 0)
+            forwarded = self._proxies.read(client[0], scope["headers"])
+            # The proxy's own Host header is checked, too: a page of another name cannot set it.
+            hosts = [Headers(scope=scope).get("host", ""), forwarded.host or "" if forwarded is not None else ""]
+            problem = self._problem([host.lower() for host in hosts if host], Headers(scope=scope).get("origin", ""))
+            if forwarded is not None:
+                scope = _as_forwarded(scope, forwarded, client[1])
         if problem is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
@@ -35,12 +57,13 @@ class RequestGuard:
         else:
             await send({"type": "websocket.close", "code": errors.CLOSE_UNAUTHORIZED, "reason": "host or origin"})
 
-    def _problem(self, headers: Headers) -> str | None:
-        host = headers.get("host", "").lower()
-        if host and not self._is_own(host):  # only clients that are not browsers send none
+    def _problem(self, hosts: Sequence[str], origin: str) -> str | None:
+        """Return why a request for these hosts is refused. Clients that are not browsers may name neither."""
+        if not all(self._is_own(host) for host in hosts):
             return "this host name is not the gateway's; add it to gateway.allowed_hosts in space.yaml"
-        origin = headers.get("origin", "").lower()
-        if not origin or origin in self._origins or (host and _host_of(origin) == _without_default_port(host)):
+        origin = origin.lower()
+        own = [_without_default_port(host) for host in hosts]
+        if not origin or origin in self._origins or _host_of(origin) in own:
             return None
         return "pages of this origin may not use the gateway; add it to gateway.allowed_origins in space.yaml"
 
@@ -50,6 +73,14 @@ class RequestGuard:
         except ValueError:
             return False
         return name in self._hosts or _is_address(name)
+
+
+def _as_forwarded(scope: Scope, forwarded: Forwarded, port: int) -> Scope:
+    """Return the request as its client sent it to the proxy."""
+    scheme = forwarded.scheme or scope["scheme"]
+    if scope["type"] == "websocket":
+        scheme = {"http": "ws", "https": "wss"}.get(scheme, scheme)
+    return {**scope, "client": (forwarded.client, port), "scheme": scheme}
 
 
 def _host_of(origin: str) -> str | None:

@@ -6,6 +6,7 @@ Owns the limits that the server itself must enforce. Does not know spaces otherw
 import asyncio
 import errno
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,9 @@ from starlette.applications import Starlette
 
 from mew_spaces.errors import PortInUse, SpacesError
 from mew_spaces.gateway.http_connection import MAX_HEADER_BYTES, BoundedHttpProtocol, GatewayConfig
+from mew_spaces.gateway.proxies import TrustedProxies
 from mew_spaces.gateway.registry import SpaceRegistry
+from mew_spaces.gateway.tls import TlsHandshake
 from mew_spaces.gateway.unjoined import UnjoinedConnections
 
 UNJOINED_TOTAL_BYTES = 48 * 1024 * 1024
@@ -64,13 +67,18 @@ class GatewayServer(uvicorn.Server):
 
 
 def server_config(
-    app: Starlette, registry: SpaceRegistry, *, websocket: type[asyncio.Protocol] | None
+    app: Starlette,
+    registry: SpaceRegistry,
+    *,
+    websocket: type[asyncio.Protocol] | None,
+    proxies: TrustedProxies,
+    tls: ssl.SSLContext | None = None,
 ) -> uvicorn.Config:
     """Return how uvicorn serves the application: WebSocket by this protocol, or by uvicorn's own (None)."""
     limits = registry.default.config.limits
     config = GatewayConfig(
         app,
-        http=BoundedHttpProtocol,
+        http=BoundedHttpProtocol if tls is None else TlsHandshake,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         ws=websocket or "websockets-sansio",
         ws_max_size=registry.message_bytes,
@@ -89,6 +97,7 @@ def server_config(
         per_address=limits.unjoined_connections_per_address,
         total_bytes=UNJOINED_TOTAL_BYTES,
     )
+    config.proxies, config.tls = proxies, tls
     config.header_timeout_seconds = limits.header_timeout_seconds
     config.unjoined_message_bytes = limits.unjoined_message_bytes
     return config

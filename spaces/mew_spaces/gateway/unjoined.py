@@ -68,9 +68,12 @@ class UnjoinedConnections:
         """What they cost together, in bytes."""
         return self._bytes
 
-    def enter(self, peer: UnjoinedPeer, address: str) -> bool:
-        """Count a new connection. Returns False if it is refused."""
-        if len(self._held.get(address, ())) >= self._max_per_address:
+    def enter(self, peer: UnjoinedPeer, address: str, *, is_shared: bool = False) -> bool:
+        """Count a new connection. Returns False if it is refused.
+
+        `is_shared`: the address is a proxy's, so many clients may come from it.
+        """
+        if len(self._held.get(address, ())) >= self._max_per_address and not is_shared:
             log.warning(
                 "connection refused: %s has %d connections that have not joined", address, self._max_per_address
             )

@@ -48,15 +48,18 @@ _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where the gateway listens."""
+    """Where the gateway listens. `name` is the host to connect to if its certificate is for another name."""
 
     host: str
     port: int
+    has_tls: bool = False
+    name: str | None = None
 
     @property
     def connect_host(self) -> str:
         """The host to connect to; for a wildcard address this is the loopback address."""
-        return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)  # noqa: S104
+        local = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
+        return self.name or local.get(self.host, self.host)
 
     @property
     def netloc(self) -> str:
@@ -66,11 +69,11 @@ class ListenAddress:
 
     @property
     def http(self) -> str:
-        return f"http://{self.netloc}"
+        return f"http{'s' if self.has_tls else ''}://{self.netloc}"
 
     @property
     def ws(self) -> str:
-        return f"ws://{self.netloc}"
+        return "ws" + self.http.removeprefix("http")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,8 @@ class Program:
 class Launch:
     """What all programs of one run of a space have in common.
 
-    `mew` is the command line of this project's own commands. `tokens` has the token of each participant,
+    `ca_file` is a certificate that clients need to trust the gateway. `mew` is the command line of this project's own
+    commands. `tokens` has the token of each participant,
     `agent_settings` the checked settings of each participant with `agent:`.
     """
 
@@ -111,6 +115,7 @@ class Launch:
     environ: Mapping[str, str] = field(repr=False)
     agent_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     log_level: str = "info"
+    ca_file: Path | None = None
 
     def gateway(self) -> Program:
         """Return the gateway. Only it gets all tokens of the environment."""
@@ -165,6 +170,8 @@ class Launch:
             "MEW_TOKEN": self.tokens[name],
             "MEW_PARTICIPANT_ID": name,
         }
+        if self.ca_file is not None:
+            own["MEW_CA_FILE"] = str(self.ca_file)
         if name in self.agent_settings:
             own["MEW_AGENT_CONFIG"] = json.dumps(self.agent_settings[name])
         return own

@@ -65,7 +65,8 @@ class RunFile(_RunRecord):
     """A running space. `ready` is set from when everything is started until the space stops.
 
     `marks` are the start times of the processes. `gateway_exit` is how the gateway ended, until it listens again.
-    `person` is the participant that one-shot commands act as by default.
+    `person` is the participant that one-shot commands act as by default. `ca_file` is the gateway's certificate, which
+    clients on this machine trust.
     """
 
     space: str
@@ -77,6 +78,7 @@ class RunFile(_RunRecord):
     run_id: str = ""
     config: str = ""
     person: str | None = None
+    ca_file: str | None = None
     ready: bool = False
     marks: dict[str, str] = Field(default_factory=dict)
     exits: dict[str, Exit] = Field(default_factory=dict)

@@ -41,8 +41,6 @@ def test_a_space_may_be_called_default() -> None:
 
 def test_the_registry_covers_all_spaces() -> None:
     assert (len(BOTH), list(BOTH), BOTH.connections, BOTH.message_bytes) == (2, [ONE, TWO], 0, 6 * 1024)
-    BOTH.set_connection_url("ws://here/")
-    assert TWO.space.connection_url == "ws://here/"
     BOTH.expire()
 
 

@@ -10,7 +10,7 @@ import anyio.to_thread
 import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.cli.remote.http_api import EventStream, GatewayApi, http_url
+from mew_agent.cli.remote.http_api import EventStream, GatewayApi
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted, Unauthorized
 
 
@@ -49,27 +49,6 @@ def server_that_says(*pieces: bytes) -> Iterator[int]:
 
 def stream_of(*events: bytes) -> tuple[bytes, ...]:
     return (b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", *events)
-
-
-@pytest.mark.parametrize(
-    ("given", "reached"),
-    [
-        ("ws://host:1", "http://host:1"),
-        ("wss://host/mew/", "https://host/mew"),
-        ("http://[::1]:1/", "http://[::1]:1"),
-        ("HTTPS://host", "https://host"),
-    ],
-)
-def test_both_url_schemes_name_the_same_gateway(given: str, reached: str) -> None:
-    assert http_url(given) == reached
-
-
-@pytest.mark.parametrize(
-    "given", ["", "host:1", "ftp://host", "ws://", "ws://host:none", "ws://:80", "ws://host:99999"]
-)
-def test_invalid_gateway_url_is_refused(given: str) -> None:
-    with pytest.raises(ConfigError, match="--gateway"):
-        http_url(given)
 
 
 async def test_board_is_read(gateway: RunningGateway) -> None:

@@ -1,13 +1,15 @@
 """Choosing an address to listen on before anything starts."""
 
 import socket
+from pathlib import Path
 
 import pytest
 from mew_spaces.errors import PortInUse
 from mew_spaces.launch.launch import ListenAddress
 
-from mew_agent.cli.space.plan import choose_address
+from mew_agent.cli.space.plan import certified_host, choose_address
 from mew_agent.errors import ConfigError
+from tests.support.certificates import certified
 
 HERE = "127.0.0.1"
 
@@ -35,3 +37,24 @@ def test_foreign_address_is_refused() -> None:
     for port in (0, 1234):
         with pytest.raises(ConfigError, match="cannot listen"):
             choose_address("192.0.2.1", port)
+
+
+@pytest.mark.parametrize(
+    ("host", "names", "expected"),
+    [
+        ("127.0.0.1", ("127.0.0.1", "localhost"), "127.0.0.1"),
+        ("127.0.0.1", ("localhost",), "localhost"),
+        ("0.0.0.0", ("*.example.org", "mew.example.org"), "mew.example.org"),
+        ("mew.example.org", ("*.example.org",), "mew.example.org"),
+    ],
+)
+def test_programs_connect_to_a_host_that_the_certificate_is_for(
+    host: str, names: tuple[str, ...], expected: str, tmp_path: Path
+) -> None:
+    assert certified_host(certified(tmp_path, *names).files, ListenAddress(host, 1)) == expected
+
+
+def test_certificate_for_other_hosts_is_refused_before_the_start(tmp_path: Path) -> None:
+    files = certified(tmp_path, "mew.example.org").files
+    with pytest.raises(ConfigError, match=r"cert\.pem: is for mew\.example\.org, but programs .* connect to 127"):
+        certified_host(files, ListenAddress("127.0.0.1", 1))

@@ -1,0 +1,111 @@
+"""The URL of a gateway in either scheme, and whether its certificate is trusted.
+
+Owns how a URL is read, which certificates count, and what a rejected certificate means in plain words. Opens no
+connection.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import ssl
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from mew_agent.errors import CertificateRejected, ConfigError, NotConnected
+
+CA_VARIABLE: Final = "MEW_CA_FILE"
+"""Environment variable with a PEM file of certificates that are trusted besides those of the system. `SSL_CERT_FILE`
+replaces those of the system, and so decides about model providers too."""
+
+_EXPIRED: Final = 10
+_NOT_YET_VALID: Final = 9
+_OTHER_HOST: Final = (62, 64)
+"""Numbers of OpenSSL (`X509_V_ERR_...`). All others mean that no trusted certificate vouches for this one."""
+
+_NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE")
+
+
+def http_url(gateway: str, where: str = "--gateway") -> str:
+    """Return the http:// or https:// URL of a gateway; both schemes use one port. Raises `ConfigError`."""
+    scheme, mark, rest = gateway.strip().partition("://")
+    swapped = {"ws": "http", "wss": "https", "http": "http", "https": "https"}.get(scheme.lower())
+    try:
+        parts = urlsplit(f"http://{rest}")
+        usable = bool(mark and parts.hostname and parts.port != 0 and not parts.fragment)
+    except ValueError:
+        usable = False
+    if swapped is None or not usable:
+        raise ConfigError(where, f"'{gateway}' is not a gateway URL", "a URL like ws://127.0.0.1:8080")
+    return f"{swapped}://{rest}".rstrip("/")
+
+
+def websocket_url(gateway: str, where: str = "gateway") -> str:
+    """Return the ws:// or wss:// URL of a gateway. Raises `ConfigError`."""
+    return "ws" + http_url(gateway, where).removeprefix("http")
+
+
+def trust(ca_file: str | Path | None = None) -> ssl.SSLContext:
+    """Return a context that accepts what the system trusts, and what is in `ca_file` or the file in `MEW_CA_FILE`.
+
+    The file may hold a certificate authority or the gateway's own certificate, so a self-signed one needs no authority.
+    Raises `ConfigError` if it cannot be read.
+    """
+    context = ssl.create_default_context()
+    chosen = ca_file or os.environ.get(CA_VARIABLE)
+    if chosen:
+        where = "ca_file" if ca_file else CA_VARIABLE
+        try:
+            context.load_verify_locations(cafile=chosen)
+        except ssl.SSLError:  # before OSError, of which it is a kind
+            raise ConfigError(where, f"{chosen} holds no certificate", "a PEM file") from None
+        except OSError as error:
+            raise ConfigError(where, f"{chosen} cannot be read: {error.strerror or error}") from None
+        # Trusts a certificate that was named even if its authority was not; the default only since Python 3.13.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def tls_failure(gateway: str, error: Exception) -> CertificateRejected | NotConnected | None:
+    """Return what a failed TLS handshake means for the user; None if TLS is not the cause."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return CertificateRejected(gateway, *_rejection(error, urlsplit(gateway).hostname or ""))
+    if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:
+        return NotConnected(gateway, "no TLS is spoken there; try ws:// or http://")
+    return None
+
+
+def cause_of(error: Exception) -> str:
+    """Return why a connection failed, in plain words; for a refused WebSocket handshake, what the gateway says."""
+    body = getattr(getattr(error, "response", None), "body", None)
+    with contextlib.suppress(ValueError, LookupError, TypeError):
+        return str(json.loads(body or b"")["message"])
+    match error:
+        case TimeoutError():
+            return "no answer in time"
+        case ConnectionRefusedError():
+            return "connection refused"
+        case socket.gaierror():
+            return "no such host"
+        case OSError() if "Connect call failed" in str(error):  # asyncio, of several addresses
+            return "connection refused"
+        case OSError() if error.strerror:
+            return error.strerror.lower()
+        case _:
+            return str(error) or type(error).__name__
+
+
+def _rejection(error: ssl.SSLCertVerificationError, host: str) -> tuple[str, str]:
+    """Return what is wrong with a certificate, and what to do."""
+    if error.verify_code == _EXPIRED:
+        return "has expired", "renew it on the gateway, or check this machine's clock"
+    if error.verify_code == _NOT_YET_VALID:
+        return "is not valid yet", "check the clocks of both machines"
+    if error.verify_code in _OTHER_HOST:
+        return f"is for another host than {host}", "connect to a name that it contains, or add this name to it"
+    reason = error.verify_message.removesuffix(" certificate")
+    return (
+        f"is not trusted ({reason})",
+        f"set {CA_VARIABLE} to a PEM file with this certificate, or with the authority that signed it",
+    )

@@ -1,0 +1,110 @@
+"""[pure] Who the client behind a reverse proxy is.
+
+Owns which proxies are trusted, and how `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded` are read. From any other
+address these headers have no effect, because every client can send them.
+"""
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Headers = Iterable[tuple[bytes, bytes]]
+"""Names in lower case, and values, as ASGI has them."""
+
+_PROXY_HEADERS = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"forwarded")
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """What a trusted proxy says of a request. `scheme` and `host` are None if it does not say."""
+
+    client: str
+    scheme: str | None = None
+    host: str | None = None
+
+
+class TrustedProxies:
+    """The proxies whose headers count."""
+
+    def __init__(self, networks: Iterable[str] = ()) -> None:
+        """`networks` are addresses or CIDR networks. Raises ValueError."""
+        self._networks = tuple(ipaddress.ip_network(one) for one in networks)
+
+    def trusts(self, address: str) -> bool:
+        """Return whether this is the address of a trusted proxy."""
+        parsed = _parsed(address) if self._networks else None
+        return parsed is not None and any(parsed in network for network in self._networks)
+
+    def read(self, peer: str, headers: Headers) -> Forwarded | None:
+        """Return what a proxy says of a request that came from `peer`; None if `peer` is not trusted or says nothing.
+
+        The client is the last address that is not a trusted proxy: what stands before it, the client itself may have
+        written. A proxy sets one of the two forms and passes the other on as the client sent it, so if they name two
+        clients, neither counts and the client is `peer`.
+        """
+        if not self.trusts(peer):
+            return None
+        said: dict[bytes, list[str]] = {}
+        for name, value in headers:
+            if name in _PROXY_HEADERS:
+                said.setdefault(name, []).append(value.decode("latin-1"))
+        if not said:
+            return None
+        elements = [_pairs(one) for one in ",".join(said.get(b"forwarded", ())).split(",") if one.strip()]
+        ways = [
+            self._client([one.strip() for one in ",".join(said.get(b"x-forwarded-for", ())).split(",") if one.strip()]),
+            self._client([_node(one["for"]) for one in elements if "for" in one]),
+        ]
+        clients = {client for client in ways if client is not None}
+        newest = elements[-1] if elements else {}
+        return Forwarded(
+            client=clients.pop() if len(clients) == 1 else peer,
+            scheme=_one_of(("http", "https"), _last(said.get(b"x-forwarded-proto")) or newest.get("proto")),
+            host=_last(said.get(b"x-forwarded-host")) or newest.get("host"),
+        )
+
+    def _client(self, addresses: Sequence[str]) -> str | None:
+        """Return the last address that is not a proxy's; None if there is no address to go by."""
+        client = None
+        for written in reversed(addresses):
+            parsed = _parsed(_without_port(written))
+            if parsed is None:  # a hidden or unknown client: the proxy behind it is the nearest that is known
+                break
+            client = str(parsed)
+            if not self.trusts(client):
+                break
+        return client
+
+
+def _parsed(text: str) -> Address | None:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address
+
+
+def _without_port(text: str) -> str:
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    host, _, port = text.rpartition(":")
+    return host if port.isdigit() and host.count(":") == 0 and host else text
+
+
+def _pairs(element: str) -> dict[str, str]:
+    """Return the parameters of one element of `Forwarded`, such as `for=192.0.2.1;proto=https`."""
+    split = (pair.partition("=") for pair in element.split(";"))
+    return {name.strip().lower(): value.strip() for name, _, value in split}
+
+
+def _node(text: str) -> str:
+    return text.strip('"')
+
+
+def _last(values: list[str] | None) -> str | None:
+    return ",".join(values).split(",")[-1].strip() if values else None
+
+
+def _one_of(known: tuple[str, ...], value: str | None) -> str | None:
+    return value.lower() if value is not None and value.lower() in known else None

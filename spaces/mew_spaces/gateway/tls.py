@@ -1,0 +1,127 @@
+"""The TLS handshake of each connection.
+
+Owns the limits that hold until a handshake is complete: the connection counts among those that have not joined, and its
+time is bounded. Afterwards `http_connection` takes the connection over, as it does without TLS. The certificate is in
+`certificate`.
+"""
+
+import asyncio
+import logging
+from typing import Any, cast
+
+from mew_spaces.gateway.http_connection import BoundedHttpProtocol, GatewayConfig
+
+log = logging.getLogger("spaces")
+
+CLOSE_SECONDS = 2.0
+"""How long a client may take to answer the end of a TLS connection."""
+
+TLS_BYTES = 40 * 1024
+"""What TLS adds to the cost of a connection."""
+
+_HANDSHAKE_RECORD = 0x16
+_ADVICE = b'{"error":"invalid_request","message":"TLS is spoken here; use https:// or wss://"}'
+_NO_TLS = (
+    b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_ADVICE), _ADVICE)
+)
+"""Answer to a client that speaks plain HTTP."""
+
+
+class TlsHandshake(asyncio.Protocol):
+    """A connection until its TLS handshake is complete. uvicorn creates it in place of its HTTP protocol."""
+
+    def __init__(
+        self, config: GatewayConfig, server_state: Any, app_state: dict[str, Any], _loop: Any | None = None
+    ) -> None:
+        self._config = config
+        self._protocol = BoundedHttpProtocol(config=config, server_state=server_state, app_state=app_state, _loop=_loop)
+        self._connections: set[Any] = server_state.connections
+        self._loop = asyncio.get_running_loop()
+        self._arrived = bytearray()
+        """Bytes that are not for this object: the start of the handshake, later what came with its end."""
+        self._address = ""
+        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._handshake: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._address = (transport.get_extra_info("peername") or ("",))[0]
+        if not self._config.count(self, self._address):
+            self._transport.abort()
+            return
+        self._connections.add(self)
+        self._deadline = self._loop.call_later(self._config.header_timeout_seconds, self.evict)
+
+    def data_received(self, data: bytes) -> None:
+        self._arrived += data
+        if self._handshake is not None:
+            return
+        if self._arrived[0] != _HANDSHAKE_RECORD:
+            self._transport.write(_NO_TLS)
+            self._transport.close()
+            return
+        # The server's TLS starts only now: a silent connection costs none of its buffers, and the first bytes show
+        # whether the client speaks TLS at all.
+        self._transport.pause_reading()
+        self._handshake = self._loop.create_task(self._shake_hands())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+
+    def evict(self) -> None:
+        """Close the connection at once: it is too slow, others need its place, or the gateway stops."""
+        self._transport.abort()
+        if self._handshake is not None:
+            self._handshake.cancel()
+        self._forget()
+
+    shutdown = evict
+
+    async def _shake_hands(self) -> None:
+        transport, hello = self._transport, bytes(self._arrived)
+        self._arrived.clear()
+        self._config.unjoined.hold(self, self._address, TLS_BYTES)
+        assert self._config.tls is not None
+        starting = self._loop.create_task(
+            self._loop.start_tls(
+                transport, self, self._config.tls, server_side=True, ssl_shutdown_timeout=CLOSE_SECONDS
+            )
+        )
+        try:
+            for _ in range(2):  # until the layer of TLS has the transport
+                await asyncio.sleep(0)
+            _feed(transport.get_protocol(), hello)
+            secure = await starting
+        except (OSError, asyncio.CancelledError) as error:  # an SSLError is an OSError
+            log.debug("TLS handshake with %s failed: %s", self._address, error)
+            starting.cancel()
+            transport.abort()
+            return
+        finally:
+            self._forget()
+        if secure is None or secure.is_closing():  # asyncio returns None for a connection that was lost meanwhile
+            transport.abort()
+            return
+        secure.set_protocol(self._protocol)
+        self._protocol.connection_made(secure)
+        if self._arrived:
+            self._protocol.data_received(bytes(self._arrived))
+
+    def _forget(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._config.unjoined.leave(self, self._address)
+        self._connections.discard(self)
+
+
+def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:
+    """Hand bytes to a protocol as its transport does; the layer of TLS is a `BufferedProtocol`."""
+    layer = cast("asyncio.BufferedProtocol", protocol)
+    while data:
+        buffer = memoryview(layer.get_buffer(len(data)))
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        layer.buffer_updated(size)
+        data = data[size:]
