@@ -71,11 +71,7 @@ def apply_plan(
         summary = history.summary if summary is None else summary
         evicted = history.evict(plan.evict[0], plan.evict[1], summary)
         outcomes.append(tracker.cut(plan.evict[0], plan.evict[1], trigger=trigger, freed_messages=len(evicted)))
-    return CompactionResult(
-        outcome=_combined(outcomes, trigger),
-        evicted=tuple(evicted),
-        stubs=tuple(stubs),
-    )
+    return CompactionResult(_combined(outcomes, trigger), tuple(evicted), tuple(stubs))
 
 
 async def _summarise(

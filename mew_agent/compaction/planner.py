@@ -92,14 +92,10 @@ def plan_compaction(
     answering_turn: int | None = None,
     method: CompactionMethod = "staged",
 ) -> CompactionPlan | NothingToDo:
-    """Plan a compaction, in time linear in the history's length.
+    """Plan a compaction that removes as little as reaches the target, in time linear in the history's length.
 
-    `present_tokens` is the size of the next prompt, `summary_tokens` the part of it that the present summary takes,
-    `target_tokens` the size to reach (None: as small as the protected tail allows), `answering_turn` the turn being
-    answered. Only the method `staged` clears tool outputs before it evicts turns; `drop_oldest` writes no summary.
-
-    With a target the plan evicts as few turns, and clears as few of the remaining tool outputs, as reach it. It touches
-    the newest turns only if all others are not enough, and then clears their tool outputs first.
+    `present_tokens` is the next prompt's size, `summary_tokens` the present summary's part of it, `target_tokens` the
+    size to reach (None: as small as the protected tail allows), `answering_turn` the turn being answered.
     """
     if target_tokens is not None and target_tokens >= present_tokens:
         return NothingToDo("already_below_target")
@@ -113,6 +109,7 @@ def plan_compaction(
     results = _long_results(inputs) if method == "staged" else []
     tail_from = old[unprotected][0].seq if unprotected < len(old) else None
     outside = [batch for batch in results if tail_from is not None and batch[-1].seq < tail_from]
+    # The newest turns are touched only if all others are not enough, and then their tool outputs go first.
     return (
         _fewest_turns(inputs, range(unprotected + 1), outside, target_tokens)
         or _fewest_turns(inputs, range(len(old) + 1), results, target_tokens)
@@ -203,6 +200,7 @@ def plan_forget(
     atoms = _segments_before(answering_turn, history.items, lambda left, right: False)
     if not atoms or wanted <= 0:
         return None
+    # Rounded up, so that a tool call leaves with its results; the turn being answered stays.
     taken: list[Item] = []
     for atom in atoms if direction == "oldest" else reversed(atoms):
         if len(taken) >= wanted:
@@ -217,6 +215,7 @@ def _segments_before(
 ) -> list[list[Item]]:
     """The groups of items before the turn being answered that leave together."""
     bound_until = _bound_until(items)
+    # Neighbours that `belong` together do, and tool calls with everything up to their results.
     found: list[list[Item]] = []
     until = -1
     for place, item in enumerate(items):

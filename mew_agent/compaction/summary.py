@@ -83,6 +83,7 @@ def checked_summary(
     if finish_reason == "content_filter":
         raise RejectedSummary("the provider filtered the summary")
     text = _THINKING.sub("", text)
+    # A summary that ran out of room ends in the middle of a line.
     if finish_reason == "length" and (end := text.rstrip().rfind("\n")) > 0:
         text = text[:end]
     citable = {name for item in items for name in (item.envelope_id, item.id) if name}
@@ -103,6 +104,7 @@ def _without_false_citations(text: str, citable: AbstractSet[str], quoted: Seque
         return name not in citable and _SHAPE_OF_OUR_IDS.fullmatch(name) is not None
 
     def kept(match: re.Match[str]) -> str:
+        # A bracket of the messages themselves stays: `[utf-8]` has the form of an id.
         names = _BETWEEN_CITED.split(match[1])
         true = [name for name in names if not is_false(name)]
         if match[1] in citable or len(true) == len(names) or any(match[0] in content for content in quoted):

@@ -136,21 +136,19 @@ class History:
         return count
 
     def request_messages(self, system_prompt: str, note: str = "") -> tuple[Message, ...]:
-        """The messages of a request: system prompt, pins, summary, items. `note` comes before the newest turn.
-
-        In that place it changes nothing of what was sent before, and the question stays the last thing to answer.
-        Leaves out tool results whose call was removed while the tool ran, because providers refuse them.
-        """
+        """The messages of a request: system prompt, pins, summary, items. `note` comes before the newest turn."""
         messages = [Message("system", system_prompt)] if system_prompt else []
         messages += [Message("system", pin.text) for pin in self.pins]
         if self.summary is not None:
             messages.append(Message("user", summary_text(self.summary.text)))
         asked: set[str] = set()
         for item in self.items:
+            # In this place a note changes nothing of what was sent before, and the question stays the last message.
             if note and item.turn == self.turn:
                 messages.append(Message("user", note))
                 note = ""
             asked.update(call.id for call in item.tool_calls)
+            # Providers refuse a result whose call was removed while the tool ran.
             if item.role != "tool" or item.tool_call_id in asked:
                 messages.append(Message(item.role, item.content, item.name, item.tool_calls, item.tool_call_id))
         if note:

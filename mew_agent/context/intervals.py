@@ -106,8 +106,6 @@ class Intervals:
     _counts: tuple[int, ...] | None = None
     _bare_units: float = 0.0
 
-    # -- reading -----------------------------------------------------------------------------------------
-
     def __len__(self) -> int:
         return len(self._all)
 
@@ -170,8 +168,6 @@ class Intervals:
             prices.update((seq, share) for seq, share, _ in shares)
             at = until
         return prices
-
-    # -- changes -----------------------------------------------------------------------------------------
 
     def append(
         self, measures: Sequence[Measure], tokens: int, kind: Kind, units: float, calibration: Calibration
@@ -238,8 +234,6 @@ class Intervals:
     def clear(self) -> None:
         """Remove all intervals."""
         self._rebuild([], [], Calibration())
-
-    # -- internals ---------------------------------------------------------------------------------------
 
     def _join(self, interval: Interval) -> None:
         kind = interval.kind

@@ -155,11 +155,7 @@ class Ledger:
     # -- reports -----------------------------------------------------------------------------------------
 
     def record(self, usage: Usage, *, served_model: str, fingerprint: str, last_seq: int) -> Drift | None:
-        """Record the usage of a kept main call that sent all items up to `last_seq`.
-
-        Returns the drift of the prediction; None for the first report, which had none. The cost depends on what is new
-        since the last report, not on the length of the history.
-        """
+        """Record the usage of a kept main call that sent all items up to `last_seq`. Returns the prediction's drift."""
         reported, before, same_model = usage.prompt_tokens, self.prompt_tokens, served_model == self._served_model
         sent, projected = self._take_sent(last_seq)
         is_comparable = before is not None and same_model and fingerprint == self._fingerprint

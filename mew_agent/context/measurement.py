@@ -78,8 +78,6 @@ class Measurement:
 
     _last_reported: tuple[int, str, str] | None = None
 
-    # -- changes -----------------------------------------------------------------------------------------
-
     def record(
         self, usage: Usage, *, call_id: str, at: str, last_seq: int, revision: int, served_model: str, turn: int
     ) -> None:
@@ -137,8 +135,6 @@ class Measurement:
         self.revision, self.last_seq = saved.measured_revision, saved.measured_seq
         self.reply_seq = saved.measured_reply_seq
         self.served_model, self.spent_tokens = saved.served_model, saved.spent_tokens
-
-    # -- reading -----------------------------------------------------------------------------------------
 
     @property
     def last_reported(self) -> LastReported | None:

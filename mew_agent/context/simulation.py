@@ -8,22 +8,10 @@ from typing import Any, assert_never
 
 from mew_protocol.context_report import Basis, UnknownReason
 
+from mew_agent.context import policy as policies
 from mew_agent.context.log_steps import Step
 from mew_agent.context.measures import kept_reply_tokens
-from mew_agent.context.policy import (
-    Action,
-    CompactAction,
-    ContextSnapshot,
-    Decision,
-    Phase,
-    Policy,
-    PolicyState,
-    action_json,
-    after_clear,
-    after_compaction,
-    decide,
-    level_of,
-)
+from mew_agent.context.policy import Action, ContextSnapshot, Decision, Phase, Policy, PolicyState
 from mew_agent.context.suggestions import CountedConversation
 from mew_agent.model.usage import Usage, normalise
 
@@ -44,7 +32,7 @@ class StepOutcome:
         figures = {"used_tokens": self.used_tokens, "limit_tokens": self.limit_tokens}
         known = {name: tokens for name, tokens in figures.items() if tokens is not None}
         shown = {"step": self.step, "level": self.level, "basis": self.basis, **known}
-        return {**shown, "actions": [action_json(action) for action in self.actions]}
+        return {**shown, "actions": [policies.action_json(action) for action in self.actions]}
 
 
 @dataclass
@@ -78,19 +66,17 @@ class Simulation:
             self._at_seconds = step.at_seconds
         decision = self._replay(step)
         self.state = decision.state
-        if any(isinstance(action, CompactAction) for action in decision.actions):
+        if any(isinstance(action, policies.CompactAction) for action in decision.actions):
             # The log cannot tell whether the compaction would have helped, so it counts as progress.
-            self.state = after_compaction(self.state, progressed=True, at_seconds=self._at_seconds)
+            self.state = policies.after_compaction(self.state, progressed=True, at_seconds=self._at_seconds)
         return StepOutcome(
             self._steps,
-            level_of(self.policy, self._snapshot())[0],
+            policies.level_of(self.policy, self._snapshot())[0],
             self._basis,
             self._used_tokens,
             self.limit_tokens,
             decision.actions,
         )
-
-    # -- internals ---------------------------------------------------------------------------------------
 
     def _replay(self, step: Step) -> Decision:
         match step.kind:
@@ -133,7 +119,7 @@ class Simulation:
                 self._basis = "projected"
         else:
             self._set_unknown("usage_unavailable")
-        return decide(self.policy, self.state, missing, "after_call", step.flags)
+        return policies.decide(self.policy, self.state, missing, "after_call", step.flags)
 
     def _measure(self, usage: Usage) -> int:
         match self.policy.measure:
@@ -151,7 +137,7 @@ class Simulation:
             used_tokens=before, basis="projected", reason=None, tool_result_tokens=result
         )
         self._move("tool_result", before + result)
-        return decide(self.policy, self.state, snapshot, "tool_result", step.flags)
+        return policies.decide(self.policy, self.state, snapshot, "tool_result", step.flags)
 
     def _message(self, step: Step) -> Decision:
         added = step.tokens or 0
@@ -164,7 +150,7 @@ class Simulation:
 
     def _clear(self, step: Step) -> Decision:
         level = self.state.level
-        self.state = after_clear(self.state)
+        self.state = policies.after_clear(self.state)
         self._conversation.clear()
         self._next_prompt_tokens, self._spent_tokens = None, 0
         if not self.policy.counts_messages:
@@ -186,7 +172,7 @@ class Simulation:
         self._used_tokens, self._basis, self._reason, self._hidden_tokens = None, "unknown", reason, 0
 
     def _decide(self, phase: Phase, step: Step) -> Decision:
-        return decide(self.policy, self.state, self._snapshot(), phase, step.flags)
+        return policies.decide(self.policy, self.state, self._snapshot(), phase, step.flags)
 
     def _snapshot(self) -> ContextSnapshot:
         return ContextSnapshot(

@@ -40,22 +40,19 @@ class StoreDamaged(StoreUnusable):
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One model call. `usage` is None if the provider reported none. `failed` is the text of the error.
-
-    `level` and `limit_tokens`, of main calls only, are the policy's level after the call and the window at that time.
-    """
+    """One model call."""
 
     id: str
     role: CallRole
     at: str
     model: str
     revision: int
-    usage: Usage | None = None
+    usage: Usage | None = None  # None if the provider reported none
     latency_ms: int | None = None
     finish_reason: str | None = None
-    failed: str | None = None
-    level: str | None = None
-    limit_tokens: int | None = None
+    failed: str | None = None  # the text of the error
+    level: str | None = None  # of main calls: the policy's level after the call
+    limit_tokens: int | None = None  # of main calls: the window at that time
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +70,16 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class StoredChat:
-    """A chat that an agent received and has not finished. `number` orders chats by arrival.
+    """A chat that an agent received and has not finished."""
 
-    `position` is the chat's place in the space, None if the gateway does not number envelopes. While it is answered,
-    `turn` is its turn, `first_seq` the seq from which items belong to that turn, and `attempts` how often a process
-    began to answer it. `answer` is the text of the finished answer.
-    """
-
-    number: int
+    number: int  # orders chats by arrival
     envelope: Envelope
     state: ChatState = "queued"
-    position: str | None = None
-    turn: int = -1
-    first_seq: int = -1
-    attempts: int = 0
-    answer: str | None = None
+    position: str | None = None  # its place in the space; None if the gateway does not number envelopes
+    turn: int = -1  # its turn, while it is answered
+    first_seq: int = -1  # from which items belong to that turn
+    attempts: int = 0  # how often a process began to answer it
+    answer: str | None = None  # the text of the finished answer
 
 
 @dataclass(frozen=True, slots=True)

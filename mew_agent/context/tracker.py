@@ -18,26 +18,14 @@ from mew_protocol.context_report import (
 )
 from mew_protocol.payloads.participant import Status
 
+from mew_agent.context import policy as policies
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.ledger import Ledger
 from mew_agent.context.measurement import Measurement
 from mew_agent.context.measures import measure_of, measure_of_summary
 from mew_agent.context.next_prompt import NextPrompt
 from mew_agent.context.persisted_state import SavedContext
-from mew_agent.context.policy import (
-    NO_FLAGS,
-    ContextSnapshot,
-    Decision,
-    GenerationFlags,
-    Phase,
-    Policy,
-    PolicyState,
-    Suggestion,
-    after_clear,
-    after_compaction,
-    decide,
-    is_stalled,
-)
+from mew_agent.context.policy import NO_FLAGS, ContextSnapshot, Decision, GenerationFlags, Phase, Policy
 from mew_agent.context.reconciliation import Drift
 from mew_agent.context.report import report_of
 from mew_agent.model.interface import Window
@@ -49,16 +37,13 @@ NOTHING_COUNTED: Mapping[int, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class CutOutcome:
-    """The result of a compaction or forget, in tokens.
-
-    `freed_tokens` is net: before minus after, if both are known. The gross figure includes the summary's tokens.
-    """
+    """The result of a compaction or forget, in tokens."""
 
     trigger: str
     tokens_before: int | None
     tokens_after: int | None
-    freed_tokens: int
-    freed_gross_tokens: int
+    freed_tokens: int  # net: before minus after, if both are known
+    freed_gross_tokens: int  # including the summary's tokens
     summary_tokens: int
     freed_messages: int
     basis: PartBasis
@@ -78,9 +63,9 @@ class Tracker:
     model: str
     ledger: Ledger = field(default_factory=Ledger)
     measurement: Measurement = field(default_factory=Measurement)
-    policy_state: PolicyState = field(default_factory=PolicyState)
+    policy_state: policies.PolicyState = field(default_factory=policies.PolicyState)
     injection: Injection | None = None
-    suggestions: tuple[Suggestion, ...] = ()
+    suggestions: tuple[policies.Suggestion, ...] = ()
     """Ways to save tokens, for policies that count messages; emptied when messages are removed."""
     waiting: tuple[Waiting, ...] = ()
     """What the agent waits for; no part of the accounts, but of every report."""
@@ -93,8 +78,6 @@ class Tracker:
 
     def __post_init__(self) -> None:
         self.next_prompt = NextPrompt(self.history, self.ledger)
-
-    # -- events ------------------------------------------------------------------------------------------
 
     def item_added(self, item: Item, counted_tokens: int | None = None, units: Units | None = None) -> None:
         """An item entered the history. `counted_tokens` is a tokenizer's count of its text, `units` its features."""
@@ -165,18 +148,18 @@ class Tracker:
         """A whole compaction ended; it becomes `last_compaction`."""
         self.compactions += 1
         self.last_compaction = outcome.as_last_compaction(at)
-        self.policy_state = after_compaction(self.policy_state, progressed=progressed, at_seconds=at_seconds)
+        self.policy_state = policies.after_compaction(self.policy_state, progressed=progressed, at_seconds=at_seconds)
 
     def compaction_failed(self, *, at_seconds: float) -> None:
         """A compaction by the policy changed nothing; after several of these the policy stops compacting."""
-        self.policy_state = after_compaction(self.policy_state, progressed=False, at_seconds=at_seconds)
+        self.policy_state = policies.after_compaction(self.policy_state, progressed=False, at_seconds=at_seconds)
 
     def cleared(self) -> None:
         """The history was cleared."""
         self.ledger.clear()
         self._recorded_summary = None
         self.measurement.clear()
-        self.policy_state = after_clear(self.policy_state)
+        self.policy_state = policies.after_clear(self.policy_state)
         self.suggestions = ()
 
     def window_changed(self, window: Window) -> None:
@@ -218,8 +201,6 @@ class Tracker:
             spent_tokens=measurement.spent_tokens,
             anchor=self.ledger.anchor(self.model),
         )
-
-    # -- decisions ---------------------------------------------------------------------------------------
 
     def snapshot(self, at_seconds: float = 0.0) -> ContextSnapshot:
         """The input of the policy at this moment."""
@@ -267,16 +248,14 @@ class Tracker:
 
     def decide_on(self, snapshot: ContextSnapshot, phase: Phase, flags: GenerationFlags = NO_FLAGS) -> Decision:
         """Let the policy decide on a snapshot, and keep its new state."""
-        decision = decide(self.policy, self.policy_state, snapshot, phase, flags)
+        decision = policies.decide(self.policy, self.policy_state, snapshot, phase, flags)
         self.policy_state = decision.state
         return decision
 
     @property
     def is_stalled(self) -> bool:
         """Whether compactions by the policy have stopped because they did not help."""
-        return is_stalled(self.policy, self.policy_state)
-
-    # -- reading -----------------------------------------------------------------------------------------
+        return policies.is_stalled(self.policy, self.policy_state)
 
     @property
     def tokens(self) -> int | None:
@@ -331,8 +310,6 @@ class Tracker:
             latency_ms=latency_ms,
             context=self.report(),
         )
-
-    # -- internals ---------------------------------------------------------------------------------------
 
     @property
     def _held_tokens(self) -> int:

@@ -29,6 +29,7 @@ def learn_from_overflow(current: Window, limit_tokens: int | None) -> Window:
     """The window after an overflow error that names a limit: the limit, if it is smaller or better known."""
     if limit_tokens is None or limit_tokens <= 0:
         return current
+    # The running instance enforces this limit. A configured window below it is kept: it may be intended.
     is_better_known = _TRUST.index(current.basis) < _TRUST.index("loaded")
     if limit_tokens < current.max_tokens or is_better_known:
         return Window(limit_tokens, "loaded", "overflow error")

@@ -13,20 +13,11 @@ from mew_protocol.context_report import Waiting
 
 from mew_agent.compaction.compactor import CompactionResult, apply_plan
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo, plan_compaction, plan_forget
+from mew_agent.context import policy as policies
 from mew_agent.context.history import History, Item, Pin, Summary
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.persisted_state import PersistedState
-from mew_agent.context.policy import (
-    NO_FLAGS,
-    Action,
-    CompactionMethod,
-    GenerationFlags,
-    Phase,
-    PolicyState,
-    compact_at_tokens,
-    level_of,
-    output_reserve_tokens,
-)
+from mew_agent.context.policy import NO_FLAGS, Action, CompactionMethod, GenerationFlags, Phase
 from mew_agent.context.reminders import Reminders
 from mew_agent.context.store import UNCHANGED, CallRecord, InboxChange, Session, Store
 from mew_agent.context.suggestions import SavingSuggestions
@@ -92,6 +83,7 @@ class ContextState:
         history.revision, history.next_seq, history.turn = session.revision, session.next_seq, session.turn
         self.tracker.restored(session.context, counted)
         self._restore(session.persisted)
+        # A process that dies during a tool call leaves a call without a result, which no provider accepts.
         await self.close_open_calls(RESTARTED_RESULT)
 
     def _restore(self, persisted: PersistedState) -> None:
@@ -99,7 +91,7 @@ class ContextState:
         if persisted.policy not in (None, self.tracker.policy.name):
             own = tuple(reminder for reminder in persisted.reminders if reminder.owner is None)
             persisted = PersistedState(reminders=own, reminders_made=persisted.reminders_made)
-            self.tracker.policy_state = PolicyState()
+            self.tracker.policy_state = policies.PolicyState()
         self.reminders = Reminders(persisted.reminders, persisted.reminders_made)
         self.pending_prompts, self.planned_clear = persisted.pending_prompts, persisted.planned_clear
         self.tracker.injection = persisted.injection
@@ -160,6 +152,7 @@ class ContextState:
         self, text: str, *, sender: str, envelope_id: str, inbox: InboxChange = UNCHANGED
     ) -> Item:
         """Add what a participant said, and store the change of the inbox with it."""
+        # Measured before it enters, so that the history never holds an item without its size.
         size = await self.sizes.measure(text)
         item = self.history.append("user", text, id=envelope_id, at=timestamp(), name=sender, envelope_id=envelope_id)
         return await self._enter(item, size, inbox)
@@ -227,7 +220,9 @@ class ContextState:
             served_model=reply.served_model,
             fingerprint=fingerprint,
         )
-        call = replace(call, level=level_of(tracker.policy, tracker.snapshot())[0], limit_tokens=tracker.limit_tokens)
+        call = replace(
+            call, level=policies.level_of(tracker.policy, tracker.snapshot())[0], limit_tokens=tracker.limit_tokens
+        )
         thinking = bool(reply.reasoning_text)
         item = self.history.append(
             "assistant",
@@ -270,7 +265,7 @@ class ContextState:
         """Carry out a plan with the summary written for it, and record it as the last compaction."""
         tracker = self.tracker
         result = apply_plan(plan, summary, tracker, trigger=trigger, count=self.sizes.count)
-        threshold = compact_at_tokens(tracker.policy, tracker.window.max_tokens) or tracker.window.max_tokens
+        threshold = policies.compact_at_tokens(tracker.policy, tracker.window.max_tokens) or tracker.window.max_tokens
         progressed = result.outcome.freed_tokens > 0 and tracker.ledger.next_prompt_tokens < threshold
         tracker.compacted(result.outcome, at=timestamp(), at_seconds=time.time(), progressed=progressed)
         await self.save(evicted=[item.seq for item in result.evicted], replaced=result.stubs)
@@ -318,7 +313,7 @@ class ContextState:
     def room(self) -> Room:
         """The free tokens now, and after everything removable has been removed."""
         tracker, window_tokens = self.tracker, self.tracker.window.max_tokens
-        usable_tokens = window_tokens - output_reserve_tokens(window_tokens)
+        usable_tokens = window_tokens - policies.output_reserve_tokens(window_tokens)
         parts = tracker.ledger.parts
         fixed_tokens = parts.prefix + parts.summary + parts.pins
         turn = self.answering_turn

@@ -50,6 +50,7 @@ class ContextTools(FunctionTools):
         if not requested:
             return False
         clearing = {request.call_id for request in requested}
+        # A cleared mind could not handle a failure of the same reply, in whatever order the calls ended.
         failed = [call.name for call in calls if call.id not in clearing and _has_failed(results, call)]
         if failed:
             refusal = texts.CLEAR_REFUSED.format(siblings=", ".join(dict.fromkeys(failed)))

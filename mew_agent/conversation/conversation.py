@@ -18,25 +18,9 @@ from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.store import Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import Compression
-from mew_agent.conversation import texts
-from mew_agent.conversation.compactions import (
-    COMPACTION_FAILURES,
-    compacted_answer,
-    run_compaction,
-    run_compaction_or_drop,
-    skipped_answer,
-)
+from mew_agent.conversation import compactions, events, texts
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.context_tools import ContextTools
-from mew_agent.conversation.events import (
-    ContextCleared,
-    ConversationEvent,
-    ConversationEvents,
-    ItemAdded,
-    LevelChanged,
-    ReplyNotice,
-    StatusChanged,
-)
 from mew_agent.conversation.model_calls import ModelCalls, ReplyListener
 from mew_agent.conversation.options import ConversationOptions
 from mew_agent.conversation.overflow import halved, is_overflow, overflow_compaction, window_after
@@ -71,7 +55,7 @@ class Conversation:
     """One conversation. Read its context from `state`, its calls from `calls`; subscribe to `events`."""
 
     def __init__(self, model: Model, tracker: Tracker, store: Store, options: ConversationOptions) -> None:
-        self.events = ConversationEvents()
+        self.events = events.ConversationEvents()
         self.state = ContextState(
             tracker, store, self.events, result_bound=options.result_bound, sizes=Sizes(options.load_counter)
         )
@@ -125,7 +109,7 @@ class Conversation:
         await self._emit_status(word)
 
     async def _emit_status(self, word: str | None) -> None:
-        await self.events.emit(StatusChanged(self.status(word), word))
+        await self.events.emit(events.StatusChanged(self.status(word), word))
 
     async def _emit_level_change(self) -> None:
         tracker = self.tracker
@@ -135,7 +119,7 @@ class Conversation:
         before, self._level = self._level, level
         status = tracker.status("")
         basis = tracker.shown_basis[0]
-        await self.events.emit(LevelChanged(before, level, severity, status.tokens, status.max_tokens, basis))
+        await self.events.emit(events.LevelChanged(before, level, severity, status.tokens, status.max_tokens, basis))
 
     # -- controls (see `Controllable`) -------------------------------------------------------------------
 
@@ -147,21 +131,21 @@ class Conversation:
     async def compact(self, request: wire.Compact) -> CompactDone:
         """Compact on request, after the running call. The answer contains failures."""
         if self._is_compacting:
-            return skipped_answer("compaction_in_progress", self.tracker)
+            return compactions.skipped_answer("compaction_in_progress", self.tracker)
         self._is_compacting = True
         try:
             async with self.calls.between_calls():
                 plan = self.state.plan_compaction(request.target_tokens)
                 if isinstance(plan, NothingToDo):
-                    return skipped_answer(plan.reason, self.tracker)
-                result = await run_compaction(plan, "requested", self.state, self.calls)
+                    return compactions.skipped_answer(plan.reason, self.tracker)
+                result = await compactions.run_compaction(plan, "requested", self.state, self.calls)
                 self.compaction_error = None
-        except COMPACTION_FAILURES as error:
-            return skipped_answer(str(error), self.tracker)
+        except compactions.COMPACTION_FAILURES as error:
+            return compactions.skipped_answer(str(error), self.tracker)
         finally:
             self._is_compacting = False
         self._pending_compaction = None
-        return compacted_answer(result, self.tracker)
+        return compactions.compacted_answer(result, self.tracker)
 
     async def compress_to(self, part: Fraction) -> Compression:
         """Drop the oldest turns until at most this part of the window is used, or only the newest turn remains."""
@@ -173,7 +157,7 @@ class Conversation:
             plan = self.state.plan_compaction(target_tokens, "drop_oldest")
             removed = 0
             if isinstance(plan, CompactionPlan):
-                removed = len((await run_compaction(plan, "requested", self.state, self.calls)).evicted)
+                removed = len((await compactions.run_compaction(plan, "requested", self.state, self.calls)).evicted)
                 self.compaction_error = None
         if removed:
             await self._emit_status("compacted")
@@ -231,10 +215,8 @@ class Conversation:
     async def call(self, listener: ReplyListener, prepare: Prepare) -> ModelReply:
         """Make one main call with everything in context, and add its reply.
 
-        `prepare` adds the question unless it is in context. It runs again at a moment when no control can come between
-        it and the request. A request that would not fit is compacted first; after an overflow error it is compacted
-        and repeated once; a reply that the policy stops starts over as often as the policy allows. Raises a
-        `ModelError`, after which the context is as before, `PolicyStopped`, or `CallInterrupted`.
+        `prepare` adds the question unless it is in context; it runs again where no control can come between it and the
+        request. Raises a `ModelError`, after which the context is as before, `PolicyStopped`, or `CallInterrupted`.
         """
         await self._enter(prepare)
         await self.calls.count_if_close()
@@ -328,7 +310,9 @@ class Conversation:
             if isinstance(event, TextDelta | ReasoningDelta):
                 tokens = projection.add(event.text)
                 if projection.crosses_step(tokens):
-                    await self.events.emit(ReplyNotice("size", tokens=tokens, max_tokens=limit, basis="projected"))
+                    await self.events.emit(
+                        events.ReplyNotice("size", tokens=tokens, max_tokens=limit, basis="projected")
+                    )
                 await self._during_reply(tokens)
 
         return watch
@@ -344,7 +328,7 @@ class Conversation:
         self._pending_compaction = pending.compact or self._pending_compaction
 
     async def _after_stop(self, stopped: ReplyStopped) -> None:
-        """CompactAction, so that the reply can start over. Raises `PolicyStopped` if it may not."""
+        """Compact, so that the reply can start over. Raises `PolicyStopped` if it may not."""
         stop = stopped.pending.stop
         if stop is not None:
             problem = await self._report_stop(stop, stopped.tokens, "projected")
@@ -367,9 +351,9 @@ class Conversation:
             await self.emit_status()
         await self._emit_words(pending)
 
-    async def _after_item_added(self, event: ConversationEvent) -> None:
+    async def _after_item_added(self, event: events.ConversationEvent) -> None:
         """Ask a policy that counts messages about each item that enters. Interventions wait for `apply_pending`."""
-        if isinstance(event, ItemAdded):
+        if isinstance(event, events.ItemAdded):
             pending = await self._decide("message_added", GenerationFlags())
             self._pending_compaction = pending.compact or self._pending_compaction
             await self._emit_words(pending)
@@ -387,13 +371,13 @@ class Conversation:
     ) -> str:
         """Report that the policy stopped a reply. Returns why, with figures if the window is full."""
         if isinstance(stop, ErrorAction):
-            logger.warning("context policy '%s': %s", self.tracker.policy.name, stop.problem)
-            return stop.problem
+            logger.warning("context policy '%s': %s", self.tracker.policy.name, stop.reason)
+            return stop.reason
         used = self.state.context_usage.used_tokens if used_tokens is None else used_tokens
         limit = self.tracker.limit_tokens
         logger.warning("%s: %s of %s tokens, %s", stop.reason, used, limit, basis)
         text = texts.aborted(used, limit, basis)
-        await self.events.emit(ReplyNotice("aborted", text, tokens=used, max_tokens=limit, basis=basis))
+        await self.events.emit(events.ReplyNotice("aborted", text, tokens=used, max_tokens=limit, basis=basis))
         return f"{stop.reason} ({texts.tokens_of_limit(used, limit, basis)})"
 
     # -- clearing and compacting -------------------------------------------------------------------------
@@ -403,22 +387,23 @@ class Conversation:
         tokens = self.tracker.tokens
         self._pending_compaction = None
         await self.state.clear(reason)
-        await self.events.emit(ContextCleared(tokens, reason))
+        await self.events.emit(events.ContextCleared(tokens, reason))
 
     async def _compact(self, action: CompactAction) -> bool:
         """Compact by decision of the policy. Returns whether anything left the context."""
         if not self._is_compacting:
             self._pending_compaction = None
+        # Only where a policy stops replies do people wait in the middle of one.
         is_shown = "stream" in self.tracker.policy.rule_index.interventions
         if is_shown:
-            await self.events.emit(ReplyNotice("compacting", texts.COMPACTING))
+            await self.events.emit(events.ReplyNotice("compacting", texts.COMPACTING))
         changed = await self._run_compaction(action)
         await self._emit_level_change()
         if is_shown and changed:
-            await self.events.emit(ReplyNotice("compacted", texts.COMPACTED))
+            await self.events.emit(events.ReplyNotice("compacted", texts.COMPACTED))
         elif is_shown:
             problem = self.compaction_error or "nothing can be removed"
-            await self.events.emit(ReplyNotice("not_compacted", texts.NOT_COMPACTED.format(problem=problem)))
+            await self.events.emit(events.ReplyNotice("not_compacted", texts.NOT_COMPACTED.format(problem=problem)))
         return changed
 
     async def _run_compaction(self, action: CompactAction) -> bool:
@@ -434,9 +419,9 @@ class Conversation:
                 plan = self.state.plan_compaction(action.target_tokens, action.method)
                 if isinstance(plan, CompactionPlan):
                     await self._emit_status("compacting")
-                    await run_compaction_or_drop(plan, action, self.state, self.calls)
+                    await compactions.run_compaction_or_drop(plan, action, self.state, self.calls)
                     self.compaction_error = None
-        except COMPACTION_FAILURES as error:
+        except compactions.COMPACTION_FAILURES as error:
             failure = error
         finally:
             self._is_compacting = False

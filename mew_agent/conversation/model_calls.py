@@ -186,6 +186,8 @@ class ModelCalls:
 
     def _follow_served_model(self, served_model: str) -> None:
         """Use the window of the model that answered."""
+        # Gateways fall back to another model when the requested one is busy, and the limit changes with it. Servers
+        # also answer with longer names of the same model (`gpt-4o-2024-08-06`), so only configured names count.
         windows, requested = self._options.windows, self._requested_model
         tokens = None if served_model == requested else windows.get(served_model)
         if tokens is not None:

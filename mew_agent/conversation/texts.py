@@ -10,7 +10,7 @@ from typing import Final
 from mew_protocol.context_report import ContextReport, Injection, Waiting
 from mew_protocol.payloads.participant import Status
 
-from mew_agent.context.policy import AbortAction, ErrorAction, Policy
+from mew_agent.context.policy import Policy
 from mew_agent.conversation.overflow import CutReason
 
 DEFAULT_SYSTEM_PROMPT = (
@@ -110,11 +110,6 @@ def prompt_injection(level: str, remaining: int | None) -> Injection:
         return Injection(kind="prompt", text=text)
     text = f"at {level} its context is cleared after {remaining} more prompt{'' if remaining == 1 else 's'}"
     return Injection(kind="countdown", remaining=remaining, text=text)
-
-
-def problem_of(stop: AbortAction | ErrorAction) -> str:
-    """Why a policy stops a reply."""
-    return stop.problem if isinstance(stop, ErrorAction) else stop.reason
 
 
 def tokens_of_limit(used_tokens: int | None, limit_tokens: int | None, basis: str) -> str:

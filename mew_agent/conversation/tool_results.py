@@ -29,6 +29,7 @@ def withhold_results(calls: Sequence[ToolCall], results: dict[str, ToolResult], 
                 level = tracker.policy_state.level or level
             text = texts.withheld_result(size_bytes, level, failed=result.is_error)
             results[call.id] = ToolResult(text, result.is_error)
+    # The notice in place of the last result says what a prompt would say.
     if is_withheld:
         state.drop_pending_prompts()
 
@@ -62,7 +63,7 @@ async def _make_room(
         used_tokens = tracker.next_prompt.tokens + earlier_tokens
         pending = await carry_out(state.decide_during("tool_result", used_tokens, tool_result_tokens=tokens), state)
         if pending.stop is not None:
-            problem = texts.problem_of(pending.stop)
+            problem = pending.stop.reason
             results[call.id] = ToolResult(texts.oversized_result(tokens, tracker.window.max_tokens), is_error=True)
             size = f"a result of {call.name} takes about {tokens:,} tokens of {tracker.window.max_tokens:,}"
             raise PolicyStopped(tracker.policy.name, f"{problem} ({size}, projected)")

@@ -24,7 +24,7 @@ class ReplyAssembly:
 
     def __init__(self, model: str) -> None:
         self.chunks = 0
-        self.finish_reason: str | None = None
+        self.finish_reason: str | None = None  # a stream that ends without one has no reply
         self.error: object = None
         self._model = model
         self._completion_id = ""

@@ -26,6 +26,7 @@ class PromptCounter:
         self._model = model
         host = urlsplit(base_url).hostname or ""
         is_cloud = dialect_for(host) != Dialect()
+        # llama.cpp has the first, vLLM the second; OpenAI's own hosts have neither.
         self._routes: list[Route] = [] if is_cloud else ["input_tokens", "tokenize"]
         self._failures = 0
         self._has_counted = False
@@ -47,7 +48,7 @@ class PromptCounter:
                 self._failures, self._has_counted = 0, True
                 del self._routes[1:]
                 return tokens
-            if self._has_counted:
+            if self._has_counted:  # a chat template may reject one request and accept the next
                 self._record_failure()
                 return None
             self._failures = 0

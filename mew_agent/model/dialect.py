@@ -1,7 +1,6 @@
 """[pure] Build the request body for a server, and adapt it to the arguments that the server accepts."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -35,6 +34,7 @@ def dialect_for(host: str) -> Dialect:
 
 def adapted(dialect: Dialect, status: int, param: str | None, text: str) -> Dialect | None:
     """The dialect to try after an error that names an argument (`param`, or in the body's `text`), or None."""
+    # Only a named argument is removed: guessing would hide real errors.
     if status not in _REJECTED_STATUSES:
         return None
     if dialect.is_streaming and dialect.has_stream_options and re.search("stream_options|include_usage", text):
@@ -80,9 +80,5 @@ def _tool_call(call: ToolCall) -> dict[str, Any]:
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
-    function: Mapping[str, Any] = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": dict(tool.parameters),
-    }
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
     return {"type": "function", "function": function}

@@ -9,16 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mew_agent.errors import (
-    ContextOverflow,
-    ModelError,
-    ModelFailed,
-    ModelRateLimited,
-    ModelRefused,
-    ModelStreamCut,
-    ModelUnreachable,
-    ToolsUnsupported,
-)
+import mew_agent.errors as errors
 
 _MAX_DETAIL_CHARS: Final = 200
 
@@ -79,17 +70,17 @@ class ModelErrors:
     model: str
     secret: str | None = None
 
-    def unreachable(self, cause: str) -> ModelUnreachable:
+    def unreachable(self, cause: str) -> errors.ModelUnreachable:
         """The server gave no answer."""
-        return ModelUnreachable(self.endpoint, self.model, self._line(cause))
+        return errors.ModelUnreachable(self.endpoint, self.model, self._line(cause))
 
-    def cut(self, cause: str, *, chunks: int) -> ModelStreamCut:
+    def cut(self, cause: str, *, chunks: int) -> errors.ModelStreamCut:
         """A stream ended early, after this number of chunks."""
-        return ModelStreamCut(self.endpoint, self.model, self._line(cause), chunks=chunks)
+        return errors.ModelStreamCut(self.endpoint, self.model, self._line(cause), chunks=chunks)
 
-    def failed(self, detail: str, request_id: str | None = None, http_status: int | None = None) -> ModelFailed:
+    def failed(self, detail: str, request_id: str | None = None, http_status: int | None = None) -> errors.ModelFailed:
         """The answer cannot be used."""
-        return ModelFailed(self.endpoint, self.model, self._line(detail), request_id, http_status)
+        return errors.ModelFailed(self.endpoint, self.model, self._line(detail), request_id, http_status)
 
     def from_status(
         self,
@@ -100,38 +91,35 @@ class ModelErrors:
         request_id: str | None,
         wait_seconds: float | None,
         offered_tools: bool,
-    ) -> ModelError:
+    ) -> errors.ModelError:
         """An HTTP error status. `body` is the decoded error, `reason` replaces a missing message."""
         detail = self._line(f"HTTP {status}: {error_message(body) or reason}")
         fields = self.endpoint, self.model, detail, request_id
         if status in (401, 403):
-            return ModelRefused(*fields)
+            return errors.ModelRefused(*fields)
         if status == 429:
-            return ModelRateLimited(*fields, wait_seconds)
+            return errors.ModelRateLimited(*fields, wait_seconds)
         overflow = find_overflow(status, body)
         if overflow is not None:
-            return ContextOverflow(*fields, overflow.limit_tokens, overflow.requested_tokens)
+            return errors.ContextOverflow(*fields, overflow.limit_tokens, overflow.requested_tokens)
         if offered_tools and refuses_tools(status, body):
-            return ToolsUnsupported(*fields)
-        return ModelFailed(*fields, status)
+            return errors.ToolsUnsupported(*fields)
+        return errors.ModelFailed(*fields, status)
 
-    def from_body(self, body: object, request_id: str | None = None) -> ModelError:
+    def from_body(self, body: object, request_id: str | None = None) -> errors.ModelError:
         """An error inside a stream or inside an answer with HTTP 200: it has a body but no status."""
         detail = self._line(error_message(body) or "the server reported an error without a message")
         fields = self.endpoint, self.model, detail, request_id
         overflow = find_overflow(None, body)
         if overflow is not None:
-            return ContextOverflow(*fields, overflow.limit_tokens, overflow.requested_tokens)
+            return errors.ContextOverflow(*fields, overflow.limit_tokens, overflow.requested_tokens)
         code = str(body.get("code")) if isinstance(body, Mapping) else ""
         if code in ("429", "rate_limit_exceeded"):
-            return ModelRateLimited(*fields)
-        return ModelFailed(*fields)
+            return errors.ModelRateLimited(*fields)
+        return errors.ModelFailed(*fields)
 
     def _line(self, text: str) -> str:
         return one_line(text, self.secret)
-
-
-# -- error bodies ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +183,6 @@ def _first(pattern: re.Pattern[str], text: str) -> int | None:
 
 def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-# -- connection failures -----------------------------------------------------------------------------------------
 
 
 def connection_cause(error: BaseException) -> str:

@@ -120,8 +120,6 @@ class OpenAIModel:
         if client is not None and self._http_client is None:
             await client.close()
 
-    # -- one request ---------------------------------------------------------------------------------------------
-
     async def _open(self, request: ModelRequest) -> "Chunks | _WholeAnswer":
         """Send the request. Retry in another dialect as long as the server names an argument that it rejects."""
         dialect = self._dialect
@@ -231,8 +229,6 @@ class OpenAIModel:
         except _sdk_errors() as error:
             raise self._translated(error) from error
 
-    # -- errors --------------------------------------------------------------------------------------------------
-
     def _translated(
         self, error: BaseException, *, chunks_seen: int | None = None, offered_tools: bool = False
     ) -> ModelError:
@@ -281,6 +277,7 @@ def _transport() -> Any:
     """The HTTP library of the installed openai package: the module `httpx` (openai 2) or `httpx2` (openai 3)."""
     import openai
 
+    # Found through the client class that the package exports, so that neither library is a dependency of ours.
     client_class = openai.DefaultAsyncHttpxClient.__mro__[1]
     return sys.modules[client_class.__module__.partition(".")[0]]
 
@@ -314,6 +311,7 @@ def _other_dialect(dialect: dialects.Dialect, error: Exception) -> dialects.Dial
 
 async def _close(chunks: "Chunks", *, is_reusable: bool) -> None:
     """Close a response, even while this task is being cancelled, and its connection unless that `is_reusable`."""
+    # Some servers end an overflow as an empty stream and then drop the connection, which would fail the next request.
     with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
         await chunks.close()
         network = chunks.response.extensions.get("network_stream")

@@ -11,20 +11,15 @@ _MAX_TOKENS = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one model call, as its provider reported them.
-
-    All counts are tokens. `reasoning_tokens` and `cached_tokens` are None if the provider did not report them: unknown
-    is never 0. `total_computed`: the provider reported no total, so it is prompt + completion. `cache_added`: the
-    provider's prompt count excluded cached tokens, so they were added.
-    """
+    """Tokens of one model call, as its provider reported them. Unknown is None and never 0."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     reasoning_tokens: int | None = None
     cached_tokens: int | None = None
-    total_computed: bool = False
-    cache_added: bool = False
+    total_computed: bool = False  # the provider reported no total, so it is prompt + completion
+    cache_added: bool = False  # its prompt count excluded cached tokens, so they were added
 
 
 def normalise(raw: Mapping[str, object] | None) -> Usage | None:

@@ -72,9 +72,6 @@ async def _fetch_or_none(
         return None
 
 
-# -- readers -----------------------------------------------------------------------------------------------------
-
-
 def listed_models(body: object) -> list[Json]:
     """The model entries of a listing: under `data`, under `models`, or a bare list."""
     entries: object = body

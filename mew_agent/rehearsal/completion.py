@@ -3,20 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from mew_agent.model.interface import ToolCall
 from mew_agent.rehearsal.behaviour import PlannedReply
 from mew_agent.rehearsal.options import RehearsalOptions, ReportedUsage
 from mew_agent.rehearsal.tokenizer import count_tool_call, encode
 
 Json = dict[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class IdentifiedCall:
-    """A tool call with its id."""
-
-    id: str
-    name: str
-    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +23,7 @@ class Completion:
     finish_reason: str
     reasoning: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
-    calls: tuple[IdentifiedCall, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
 
     @property
     def id(self) -> str:
@@ -52,18 +44,14 @@ def complete(
     whole = encode(plan.text)
     text = whole[:room]
     room -= len(text)
-    calls: list[IdentifiedCall] = []
+    calls: list[ToolCall] = []
     for place, call in enumerate(plan.calls):
         if (cost := count_tool_call(call.name, call.arguments)) > room:
             break
-        calls.append(IdentifiedCall(f"call_{number}_{place}", call.name, call.arguments))
+        calls.append(ToolCall(f"call_{number}_{place}", call.name, call.arguments))
         room -= cost
-    is_whole = (hidden, len(reasoning), len(text), len(calls)) == (
-        options.reasoning_tokens,
-        len(visible),
-        len(whole),
-        len(plan.calls),
-    )
+    wanted = options.reasoning_tokens, len(visible), len(whole), len(plan.calls)
+    is_whole = (hidden, len(reasoning), len(text), len(calls)) == wanted
     return Completion(
         number=number,
         model=options.served_model or options.model,
@@ -100,16 +88,9 @@ def body_of(completion: Completion, usage: Json | None) -> Json:
         message["reasoning_content"] = "".join(completion.reasoning)
     if completion.calls:
         message["tool_calls"] = [_whole_call(call) for call in completion.calls]
-    body: Json = {
-        "id": completion.id,
-        "object": "chat.completion",
-        "created": completion.number,
-        "model": completion.model,
-        "choices": [{"index": 0, "message": message, "finish_reason": completion.finish_reason}],
-    }
-    if usage is not None:
-        body["usage"] = usage
-    return body
+    choices = [{"index": 0, "message": message, "finish_reason": completion.finish_reason}]
+    body = {**_frame(completion, "chat.completion"), "choices": choices}
+    return body if usage is None else {**body, "usage": usage}
 
 
 def chunks_of(completion: Completion, options: RehearsalOptions, usage: Json | None) -> Iterator[Json]:
@@ -164,15 +145,12 @@ def _pieces(tokens: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 def _chunk(completion: Completion, delta: Json | None, *, finish_reason: str | None = None, usage: Json | None) -> Json:
     choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish_reason}]
-    return {
-        "id": completion.id,
-        "object": "chat.completion.chunk",
-        "created": completion.number,
-        "model": completion.model,
-        "choices": choices,
-        "usage": usage,
-    }
+    return {**_frame(completion, "chat.completion.chunk"), "choices": choices, "usage": usage}
 
 
-def _whole_call(call: IdentifiedCall) -> Json:
+def _frame(completion: Completion, kind: str) -> Json:
+    return {"id": completion.id, "object": kind, "created": completion.number, "model": completion.model}
+
+
+def _whole_call(call: ToolCall) -> Json:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

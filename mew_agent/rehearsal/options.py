@@ -51,19 +51,14 @@ class RehearsalOptions(_Options):
     model: str = "rehearsal"
     window_tokens: PositiveInt = 8192
     report_window: bool = True  # whether `GET /v1/models` contains the window, under the keys that llama.cpp uses
-
     reply_tokens: PositiveInt = 120  # maximum length of an ordinary answer
-
     summary_tokens: PositiveInt = 600
     """Maximum length of a summary. A summary is also limited to a sixth of its source, or 64 tokens if that is more."""
 
     tokens_per_chunk: PositiveInt = 6
     chunk_delay_seconds: float = Field(default=0.0, ge=0.0)  # delay before every chunk after the first
-
     served_model: str | None = None  # the model name in replies (default: `model`)
-
     api_key: str | None = None  # required API key; requests without it get HTTP 401 (default: no key required)
-
     usage_on: UsageOn = "empty_last_chunk"
     fixed_usage: tuple[ReportedUsage | None, ...] = ()
     """Usage that the first calls report, one entry per call, None for no usage. Later calls report the true counts.
@@ -78,14 +73,10 @@ class RehearsalOptions(_Options):
 
     reasoning_reported: bool = True
     cached_tokens: NonNegativeInt | None = None  # cached prompt tokens to report (default: not reported)
-
     script: tuple[ScriptedReply, ...] = ()  # the first replies, one per call. Summary requests skip this list.
-
     summary_behaviour: SummaryBehaviour = "extract"
     reject_stream_options: bool = False  # answer requests that contain `stream_options` with HTTP 400
-
     refuse_streaming: bool = False  # answer streaming requests with HTTP 400
-
     refuse_tools: bool = False
     """Answer requests that offer tools with HTTP 400, worded like a server whose model does not support tools."""
 
@@ -95,6 +86,5 @@ class RehearsalOptions(_Options):
     """Answer a streaming request that does not fit with HTTP 200 and no chunks, as some servers do."""
 
     status: int | None = Field(default=None, ge=400, le=599)  # answer every completion request with this HTTP status
-
     retry_after_seconds: float | None = Field(default=None, ge=0.0)
     """The `Retry-After` header that accompanies `status`."""

@@ -5,8 +5,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Final
 
 import anyio
 from starlette.types import Receive, Scope, Send
@@ -16,46 +15,9 @@ from mew_agent.http_server import serving
 from mew_agent.model.interface import ModelEvent, ModelIdentity, ModelRequest, Window
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal.options import RehearsalOptions
-from mew_agent.rehearsal.service import CLOSE_CONNECTION, RecordedRequest, RehearsalService
+from mew_agent.rehearsal.service import CLOSE_CONNECTION, RehearsalServer
 
 _NAME: Final = "rehearsal"
-
-
-class RehearsalServer:
-    """A running rehearsal model.
-
-    `base_url` is the URL for an OpenAI client, for instance `http://127.0.0.1:40123/v1`. `options` may be replaced at
-    any time and apply from the next request on. `requests` lists the newest completion requests.
-    """
-
-    def __init__(self, service: RehearsalService, url: str) -> None:
-        self._service = service
-        self.base_url = f"{url}/v1"
-
-    @property
-    def port(self) -> int:
-        return urlsplit(self.base_url).port or 0
-
-    @property
-    def options(self) -> RehearsalOptions:
-        return self._service.options
-
-    @options.setter
-    def options(self, options: RehearsalOptions) -> None:
-        self._service.options = options
-
-    def change(self, **changes: Any) -> None:
-        """Replace options by name. Raises `ValidationError` for invalid values and changes nothing then."""
-        fields = {**self.options.model_dump(), **changes}
-        self.options = RehearsalOptions.model_validate(fields)
-
-    @property
-    def requests(self) -> list[RecordedRequest]:
-        return self._service.requests
-
-    async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Return as soon as `condition` holds. It is checked after every change of `requests`."""
-        await self._service.wait_until(condition)
 
 
 @asynccontextmanager
@@ -63,10 +25,11 @@ async def serve_rehearsal(
     options: RehearsalOptions | None = None, *, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[RehearsalServer]:
     """Serve until the block exits, which cuts open streams. Port 0 picks a free port. Raises OSError if it is used."""
-    service = RehearsalService(options or RehearsalOptions())
-    opened = serving(service.app, host=host, port=port, stopping=service.stopping.set, http=_BreakableProtocol)
+    server = RehearsalServer(options or RehearsalOptions())
+    opened = serving(server.app, host=host, port=port, stopping=server.stopping.set, http=_BreakableProtocol)
     async with opened as url:
-        yield RehearsalServer(service, url)
+        server.base_url = f"{url}/v1"
+        yield server
 
 
 def run_rehearsal(
@@ -78,14 +41,15 @@ def run_rehearsal(
 ) -> None:
     """Serve a rehearsal model in the foreground until Ctrl-C or SIGTERM. Raises OSError if the port is in use."""
 
+    ready = on_ready or (lambda _server: None)
+
     async def serve() -> None:
         async with serve_rehearsal(options, host=host, port=port) as server:
             if sys.platform == "win32":  # event loops there have no signal handlers; Ctrl-C cancels instead
-                await _ready_until_cancelled(server, on_ready)
-                return
+                ready(server)
+                await anyio.sleep_forever()
             with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                if on_ready is not None:
-                    on_ready(server)
+                ready(server)
                 async for _ in signals:
                     break
 
@@ -137,12 +101,6 @@ class EmbeddedRehearsal:
                 self._model = OpenAIModel(_NAME, server.base_url, _NAME)
                 self._open.push_async_callback(self._model.aclose)
             return self._model
-
-
-async def _ready_until_cancelled(server: RehearsalServer, on_ready: Callable[[RehearsalServer], None] | None) -> None:
-    if on_ready is not None:
-        on_ready(server)
-    await anyio.sleep_forever()
 
 
 class _BreakableProtocol(H11Protocol):

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
@@ -67,13 +69,17 @@ class _ApiError(Exception):
         return JSONResponse({"error": error}, self.status, headers=dict(self.headers))
 
 
-class RehearsalService:
-    """State and routes of one rehearsal model. Replaced `options` apply from the next request on."""
+class RehearsalServer:
+    """State and routes of one rehearsal model.
+
+    `base_url` is the URL for an OpenAI client while it is served, for instance `http://127.0.0.1:40123/v1`. Replaced
+    `options` apply from the next request on. `requests` lists the newest completion requests.
+    """
 
     def __init__(self, options: RehearsalOptions) -> None:
+        self.base_url = ""
         self._options = options
-        self._script_at = 0
-        self._fixed_usage_at = 0
+        self._script_at = self._fixed_usage_at = 0
         self._changed = anyio.Event()
         self.stopping = anyio.Event()
         self.requests: list[RecordedRequest] = []
@@ -103,6 +109,15 @@ class RehearsalService:
             self._fixed_usage_at = 0
         self._options = options
 
+    def change(self, **changes: Any) -> None:
+        """Replace options by name. Raises `ValidationError` for invalid values and changes nothing then."""
+        self.options = RehearsalOptions.model_validate({**self.options.model_dump(), **changes})
+
+    @property
+    def port(self) -> int:
+        """The port that it is served at."""
+        return urlsplit(self.base_url).port or 0
+
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Return as soon as `condition` holds. It is checked after every change of `requests`."""
         while not condition():
@@ -130,12 +145,8 @@ class RehearsalService:
         except _ApiError as error:
             return error.response()
         options = self._options
-        model: dict[str, object] = {
-            "id": options.model,
-            "object": "model",
-            "created": 0,
-            "owned_by": "mew-agent rehearsal model",
-        }
+        model: dict[str, object] = {"id": options.model, "object": "model", "created": 0}
+        model["owned_by"] = "mew-agent rehearsal model"
         if options.report_window:
             model["meta"] = {"n_ctx": options.window_tokens, "n_ctx_train": options.window_tokens}
         return JSONResponse({"object": "list", "data": [model]})
@@ -180,8 +191,8 @@ class RehearsalService:
         self.requests.append(recorded)
         self._requests_seen += 1
         self._request_bytes += recorded.size_bytes
-        while len(self.requests) > 1 and (
-            len(self.requests) > KEPT_REQUESTS or self._request_bytes > KEPT_REQUEST_BYTES
+        while len(self.requests) > KEPT_REQUESTS or (
+            len(self.requests) > 1 and self._request_bytes > KEPT_REQUEST_BYTES
         ):
             self._request_bytes -= self.requests.pop(0).size_bytes
 
@@ -250,8 +261,9 @@ class RehearsalService:
         if options.refuse_tools and body.get("tools"):
             raise _invalid(f"{options.model} does not support tools", None)
         if recorded.is_summary and options.summary_behaviour == "fail":
-            headers = {"x-should-retry": "false"}
             message = "The rehearsal model is configured to fail summaries."
+            # Without the header the openai package repeats the request, and a test waits for its backoff.
+            headers = {"x-should-retry": "false"}
             raise _ApiError(500, "server_error", "summary_failed", message, headers=headers)
 
 
@@ -260,7 +272,7 @@ class _ChunkStream(Response):
 
     def __init__(
         self,
-        service: RehearsalService,
+        service: RehearsalServer,
         recorded: RecordedRequest,
         chunks: Iterable[Mapping[str, object]],
         *,

@@ -77,30 +77,21 @@ def has_number(sentence: str) -> bool:
 
 def best_for(query: frozenset[str], candidates: Sequence[str]) -> list[str]:
     """Candidates that share words with `query`, best first. Rare words weigh more; ties keep their order."""
-    frequency = Counter(word for sentence in candidates for word in content_words(sentence) & query)
-    scored: list[tuple[float, int]] = []
-    for place, sentence in enumerate(candidates):
-        shared = content_words(sentence) & query
-        score = sum(1 / frequency[word] for word in shared) + 0.1 * len(shared)
-        if shared:
-            scored.append((-score, place))
-    return _unique(candidates[place] for _, place in sorted(scored))
+    shared = {sentence: content_words(sentence) & query for sentence in candidates}
+    frequency = Counter(word for sentence in candidates for word in shared[sentence])
+    scores = {sentence: sum(1 / frequency[word] for word in words) for sentence, words in shared.items() if words}
+    return sorted(scores, key=lambda sentence: -scores[sentence] - 0.1 * len(shared[sentence]))
 
 
 def most_central(candidates: Sequence[str]) -> list[str]:
     """Candidates ordered by how many words they share with the others, so that the topic comes first."""
     frequency = Counter(word for sentence in candidates for word in content_words(sentence))
-    scored: list[tuple[float, int]] = []
-    for place, sentence in enumerate(candidates):
+    weights: dict[str, float] = {}
+    for sentence in candidates:
         words = content_words(sentence)
         # The square root keeps long sentences from winning by length alone.
-        weight = sum(frequency[word] - 1 for word in words) / (len(words) ** 0.5 or 1.0)
-        scored.append((-weight, place))
-    return _unique(candidates[place] for _, place in sorted(scored))
-
-
-def _unique(found: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(found))
+        weights[sentence] = sum(frequency[word] - 1 for word in words) / (len(words) ** 0.5 or 1.0)
+    return sorted(weights, key=lambda sentence: -weights[sentence])
 
 
 def _clipped(sentence: str) -> str:

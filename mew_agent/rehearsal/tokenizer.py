@@ -12,31 +12,26 @@ from functools import lru_cache
 from mew_agent.rehearsal.text import message_text
 
 TOKENS_PER_MESSAGE = 4  # role, separators and end mark of each message
-
 TOKENS_FOR_NAME = 1  # the `name` of a message, in addition to the tokens of the name
-
-TOKENS_PER_TOOL_CALL = 6
-"""Frame of a tool call, in addition to its name and arguments. Ids are not rendered, as in most chat templates."""
-
+TOKENS_PER_TOOL_CALL = 6  # frame of a call, in addition to name and arguments; most templates render no ids
 TOKENS_FOR_TOOLS = 12  # introduction of the tools, once per request that offers any
-
 TOKENS_PER_TOOL = 4  # frame of an offered tool, in addition to its JSON
-
 TOKENS_FOR_PRIMER = 3  # start of the reply, at the end of every prompt
 
 _CJK = "\u2e80-\u2fdf\u3000-\u30ff\u3130-\u318f\u31a0-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef"
+# Nothing is dropped: the joined tokens of a text are the text.
 _TOKEN = re.compile(
     rf"""
-      [{_CJK}]
-    | (?:[ ]|(?<![A-Za-z])) [A-Z]?[a-z]{{1,9}}
-    | [A-Z]?[a-z]{{1,5}}
-    | [ ]?[A-Z]{{1,2}}
-    | [ ]?(?:(?![A-Za-z{_CJK}])[^\W\d_]){{1,3}}
-    | [0-9]{{1,3}}
-    | (?:[ \t]*\r?\n){{1,3}}
-    | [ ]?[^A-Za-z0-9\s{_CJK}]{{1,4}}
-    | [ \t]{{1,16}}
-    | .
+      [{_CJK}]                                      # one CJK character
+    | (?:[ ]|(?<![A-Za-z])) [A-Z]?[a-z]{{1,9}}      # the first piece of a word, with the space before it
+    | [A-Z]?[a-z]{{1,5}}                            # a further piece of the same word: get User Name
+    | [ ]?[A-Z]{{1,2}}                              # capitals
+    | [ ]?(?:(?![A-Za-z{_CJK}])[^\W\d_]){{1,3}}     # other letters: accented, Greek, Cyrillic
+    | [0-9]{{1,3}}                                  # digits
+    | (?:[ \t]*\r?\n){{1,3}}                        # line breaks, each with the blanks before it
+    | [ ]?[^A-Za-z0-9\s{_CJK}]{{1,4}}               # marks: any other visible character
+    | [ \t]{{1,16}}                                 # blanks
+    | .                                            # anything else
     """,
     re.VERBOSE | re.DOTALL,
 )

@@ -96,6 +96,7 @@ def features(text: str) -> Units:
     """Count the features of a text. Unit: tokens of a typical 200k vocabulary, before factor k."""
     if len(text) <= PIECE_CHARS:
         return Units.from_counts(_counts(text))
+    # In pieces, so that a worker thread lets other threads run in between.
     return Units.from_counts(map(sum, zip(*map(_counts, pieces_of(text)), strict=True)))
 
 
@@ -135,25 +136,16 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 class Calibration(NamedTuple):
-    """What was learnt about one model: the factor k, the feature weights, and the overhead per message.
+    """What was learnt about one model: the factor k, the feature weights, and the overhead per message."""
 
-    - `observed`, `counted`: decayed sums of tokens and of feature units; their ratio is k
-    - `weights`: replace the typical weights once an interval has taught any. They are learnt by recursive least
-      squares: each reported interval moves them towards explaining it, the least certain ones most.
-    - `doubt`: the covariance of the weights, row by row from the diagonal on; None for the initial one
-    - `learnt_overhead`: the template's tokens per message; `wrapped` is the decayed number of messages that taught it
-    - `count_miss`, `feature_miss`: decayed sums of the errors, in tokens, of a tokenizer's counts and of the features
-      on the same intervals
-    """
-
-    observed: float = 0.0
-    counted: float = 0.0
-    weights: tuple[float, ...] | None = None
-    doubt: tuple[float, ...] | None = None
-    learnt_overhead: float = MESSAGE_OVERHEAD_TOKENS
-    wrapped: float = 0.0
-    count_miss: float = 0.0
-    feature_miss: float = 0.0
+    observed: float = 0.0  # decayed sum of tokens
+    counted: float = 0.0  # decayed sum of feature units; their ratio is k
+    weights: tuple[float, ...] | None = None  # in place of the typical ones, by recursive least squares
+    doubt: tuple[float, ...] | None = None  # their covariance, row by row from the diagonal on
+    learnt_overhead: float = MESSAGE_OVERHEAD_TOKENS  # the template's tokens per message
+    wrapped: float = 0.0  # decayed number of messages that taught it
+    count_miss: float = 0.0  # decayed errors, in tokens, of a tokenizer's counts
+    feature_miss: float = 0.0  # and of the features on the same intervals
 
     @property
     def k(self) -> float:
@@ -166,6 +158,7 @@ class Calibration(NamedTuple):
         """Learn from text whose tokens were reported. `noise` is the figure's noise relative to an interval."""
         if tokens <= 0 or feature_units < _MIN_OBSERVED_FEATURES:
             return self
+        # A figure that no tokenizer produces shows that a server left something out, or added something.
         tokens = _within(tokens, feature_units)
         weights, doubt = self.weights, self.doubt
         if isinstance(feature_units, Units):

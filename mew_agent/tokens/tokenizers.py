@@ -77,9 +77,6 @@ class TokenizerSettings:
     file: Path | None = None  # replaces the extra's vocabulary for mistral models; the others need one
 
 
-# -- the choice --------------------------------------------------------------------------------------------
-
-
 def family_of(model_name: str) -> Family:
     """The family of a model by its name, ignoring case; the first match wins. Names can be wrong."""
     name = model_name.lower()
@@ -155,9 +152,6 @@ def _checked_file(family: Family, path: Path | None) -> Path | None:
     if path is not None and not path.is_file():
         raise ConfigError(OPTION, f"file not found: {path}", expected)
     return path
-
-
-# -- the libraries: each function imports its own, which is an extra ---------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

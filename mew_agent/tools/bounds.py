@@ -32,6 +32,7 @@ class Room:
     @property
     def for_results(self) -> int:
         """Tokens for all results of one reply."""
+        # Half of the free tokens, but at least a quarter of the window if a compaction can free that much.
         wanted = max(self.free_tokens // 2, self.window_tokens // SHARE_WHEN_FULL)
         return max(0, min(wanted, self.most_tokens // 2))
 

@@ -106,13 +106,8 @@ class Tool:
             schema = arguments.model_json_schema(schema_generator=_Untitled)
         except PydanticUserError as error:
             raise TypeError(f"tool '{tool_name}': {error.message.partition('. ')[0]}") from None
-        return cls(
-            name=tool_name,
-            description=description or inspect.getdoc(plain) or f"The tool {tool_name}.",
-            function=function,
-            arguments=arguments,
-            schema=schema,
-        )
+        text = description or inspect.getdoc(plain) or f"The tool {tool_name}."
+        return cls(tool_name, text, function, arguments, schema)
 
     async def call(self, arguments: Mapping[str, Any]) -> Any:
         """Check the arguments and run the function. Raises `BadArguments`, and what `run_function` raises."""
@@ -126,12 +121,22 @@ class Tool:
         return await run_function(self.function, keywords)
 
 
+@dataclass(kw_only=True)
+class Watched:
+    """A collection that calls `on_change` after each change."""
+
+    on_change: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+
 @dataclass
-class Toolbox:
+class Toolbox(Watched):
     """Tools by name. `on_change` is called after each change."""
 
     tools: dict[str, Tool] = field(default_factory=dict)
-    on_change: Callable[[], None] | None = field(default=None, repr=False, compare=False)
 
     def add(self, tool: Tool) -> None:
         """Add a tool; the name must be free."""
@@ -166,10 +171,6 @@ class Toolbox:
         except Exception as error:
             return ToolResult.from_error(error)
 
-    def _changed(self) -> None:
-        if self.on_change is not None:
-            self.on_change()
-
 
 async def run_function(function: ToolFunction, keywords: Mapping[str, Any]) -> Any:
     """Run a function of any kind: a plain one in a worker thread. A generator's result is the list of its values."""
@@ -181,6 +182,7 @@ async def run_function(function: ToolFunction, keywords: Mapping[str, Any]) -> A
 
     try:
         is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        # Cancelling does not wait for a plain function, whose later result nobody needs.
         result = run() if is_async else await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
         if inspect.isasyncgen(result):
             return [one async for one in result]

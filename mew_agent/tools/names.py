@@ -33,6 +33,7 @@ def plain_name(target: Target) -> str | None:
 
 def digest_name(target: Target) -> str:
     """A name for any target: the accepted characters of peer and tool, and a digest of both."""
+    # The digest keeps targets apart whose accepted characters are alike. Without a separator it equals no plain name.
     identity = f"{len(target.peer)}:{target.peer}{target.tool}".encode(errors="surrogatepass")
     digest = hashlib.blake2b(identity, digest_size=_DIGEST_BYTES).hexdigest()
     kept = _FOREIGN.sub("_", f"t_{target.peer}_{target.tool}")[: MAX_NAME_LENGTH - len(digest) - 1].rstrip("_")

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 from pydantic_core import to_json
 
 from mew_agent.errors import MewAgentError
-from mew_agent.tools.functions import run_function
+from mew_agent.tools.functions import Watched, run_function
 from mew_agent.tools.results import well_formed
 
 ResourceFunction = Callable[..., Any]
@@ -95,11 +95,10 @@ class Resource:
 
 
 @dataclass
-class Resources:
+class Resources(Watched):
     """Resources by their URI. `on_change` is called after each change."""
 
     resources: dict[str, Resource] = field(default_factory=dict)
-    on_change: Callable[[], None] | None = field(default=None, repr=False, compare=False)
 
     def add(self, resource: Resource) -> None:
         """Add a resource; the URI must be free."""
@@ -132,10 +131,6 @@ class Resources:
             if arguments is not None:
                 return await resource.read(uri, arguments)
         raise NoSuchResource(uri)
-
-    def _changed(self) -> None:
-        if self.on_change is not None:
-            self.on_change()
 
 
 def _content(value: Any, mime_type: str | None) -> dict[str, Any]:

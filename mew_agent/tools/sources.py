@@ -83,11 +83,9 @@ class AgentTools:
         return tuple(spec for spec, _ in self._offered())
 
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
-        """Carry out one call. Never raises: an unknown name has a result with `is_error`, too.
-
-        A call of a tool that is no longer offered goes to the source that offered it, which can say why.
-        """
+        """Carry out one call. Never raises: an unknown name has a result with `is_error`, too."""
         offered = {spec.name: source for spec, source in self._offered()}
+        # A call of a tool that is no longer offered goes to the source that offered it, which can say why.
         source = offered.get(call.name) or self._owners.get(call.name)
         if source is None:
             return ToolResult.from_error(UnknownTool(call.name, tuple(offered)))

@@ -166,7 +166,7 @@ def _words(action: Action) -> str:
         case policies.RestartAction():
             return f"restart ({action.attempt} of {action.most})"
         case policies.ErrorAction():
-            return f"error: {action.problem}"
+            return f"error: {action.reason}"
         case policies.StateChangedAction():
             return f"{action.before} -> {action.after}"
         case policies.SuggestAction():

@@ -6,7 +6,8 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import DEFAULT_HOST, HostOption, PortOption, option
 from mew_agent.errors import ConfigError
 from mew_agent.rehearsal.options import RehearsalOptions
-from mew_agent.rehearsal.server import RehearsalServer, run_rehearsal
+from mew_agent.rehearsal.server import run_rehearsal
+from mew_agent.rehearsal.service import RehearsalServer
 
 
 def serve(

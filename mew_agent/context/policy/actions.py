@@ -67,9 +67,9 @@ class AbortAction:
 
 @dataclass(frozen=True, slots=True)
 class ErrorAction:
-    """Stop the turn with an error; `problem` is its text."""
+    """Stop the turn with an error."""
 
-    problem: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def action_json(action: Action) -> dict[str, Any]:
         case InjectAction(remaining=int()):
             shown["remaining"] = action.remaining
         case ErrorAction():
-            shown["message"] = action.problem
+            shown["message"] = action.reason
         case StateChangedAction():
             shown |= {"from": action.before, "to": action.after}
         case SuggestAction(suggestion):

@@ -3,15 +3,7 @@
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from mew_agent.context.policy.rules import (
-    CompactRule,
-    EntryRule,
-    InjectRule,
-    NearLimitRule,
-    RemindRule,
-    StopRule,
-    conditions_of,
-)
+from mew_agent.context.policy import rules as r
 from mew_agent.context.policy.threshold import Fraction, begins_above
 
 if TYPE_CHECKING:
@@ -31,13 +23,13 @@ def refuse_contradictions(policy: "Policy") -> None:
         raise ValueError("the ceiling is above the whole window")
     for rule in policy.rules:
         match rule:
-            case NearLimitRule():
+            case r.NearLimitRule():
                 _near_limit(rule)
-            case CompactRule():
+            case r.CompactRule():
                 _compact(policy, rule)
             case _:
                 pass
-        if isinstance(rule, NearLimitRule | CompactRule | StopRule | RemindRule):
+        if isinstance(rule, r.NearLimitRule | r.CompactRule | r.StopRule | r.RemindRule):
             _figures(rule)
     if policy.measure == "cumulative":
         _cumulative(policy)
@@ -48,9 +40,9 @@ def _cumulative(policy: "Policy") -> None:
     if any(c.fraction and c.figure in _MEASURED for c in policy.conditions()):
         raise ValueError("a cumulative figure cannot be compared with a fraction of the window")
     for rule in policy.rules:
-        if isinstance(rule, NearLimitRule) and any(c.figure in _MEASURED for c in rule.when):
+        if isinstance(rule, r.NearLimitRule) and any(c.figure in _MEASURED for c in rule.when):
             raise ValueError("a cumulative figure never falls, so near_limit would never be armed again")
-        if isinstance(rule, CompactRule) and (
+        if isinstance(rule, r.CompactRule) and (
             rule.target_of == "used" or any(c.figure in _MEASURED for c in rule.when)
         ):
             raise ValueError(f"rule '{rule.trigger}' compacts, which does not lower a cumulative figure; use `clear`")
@@ -72,12 +64,12 @@ def _levels(policy: "Policy") -> None:
 
 def _names(policy: "Policy") -> None:
     levels = {policy.healthy, *(level.name for level in policy.levels)}
-    named = [rule.level for rule in policy.rules if isinstance(rule, InjectRule | EntryRule)]
+    named = [rule.level for rule in policy.rules if isinstance(rule, r.InjectRule | r.EntryRule)]
     named += policy.large_results.levels if policy.large_results is not None else ()
     for name in named:
         if name not in levels:
             raise ValueError(f"there is no level '{name}' (levels are {', '.join(sorted(levels))})")
-    prompted = [rule.level for rule in policy.rules if isinstance(rule, InjectRule)]
+    prompted = [rule.level for rule in policy.rules if isinstance(rule, r.InjectRule)]
     if len(set(prompted)) != len(prompted):
         raise ValueError("two rules inject prompts at the same level")
 
@@ -91,18 +83,18 @@ def _bases(policy: "Policy") -> None:
         raise ValueError("this policy decides only after calls, but does not trust the figures that calls report")
     if policy.bases == ("reported",):
         moved = [phase for phase in policy.phases if phase in _WITHOUT_REPORT]
-        asked = [rule.phase for rule in policy.rules if isinstance(rule, CompactRule | StopRule | NearLimitRule)]
+        asked = [rule.phase for rule in policy.rules if isinstance(rule, r.CompactRule | r.StopRule | r.NearLimitRule)]
         for phase in (*moved, *(phase for phase in asked if phase in _WITHOUT_REPORT)):
             raise ValueError(f"this policy trusts only reported figures, and there are none in the phase '{phase}'")
 
 
-def _near_limit(rule: NearLimitRule) -> None:
+def _near_limit(rule: r.NearLimitRule) -> None:
     used = [c.fraction for c in rule.when if c.fraction is not None and c.figure in _MEASURED]
     if any(rule.rearm_below.is_above(fraction) for fraction in used):
         raise ValueError("`rearm_below` is above the threshold of near_limit")
 
 
-def _compact(policy: "Policy", rule: CompactRule) -> None:
+def _compact(policy: "Policy", rule: r.CompactRule) -> None:
     if rule.target.is_above(_WHOLE):
         raise ValueError(f"rule '{rule.trigger}' has a target above the whole window")
     if rule.method == "summarise" and policy.summariser is None and policy.fallback is None:
@@ -122,7 +114,7 @@ def _compact(policy: "Policy", rule: CompactRule) -> None:
         raise ValueError(f"rule '{rule.trigger}' is for calls without usage, but compares their usage")
 
 
-def _figures(rule: NearLimitRule | CompactRule | StopRule | RemindRule) -> None:
-    looked_at = {condition.figure for condition in conditions_of(rule)}
+def _figures(rule: r.NearLimitRule | r.CompactRule | r.StopRule | r.RemindRule) -> None:
+    looked_at = {condition.figure for condition in r.conditions_of(rule)}
     if rule.phase != "tool_result" and looked_at & {"tool_result", "with_tool_result"}:
         raise ValueError(f"the phase '{rule.phase}' has no tool result to compare")

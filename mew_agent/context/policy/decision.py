@@ -143,8 +143,6 @@ class _Deciding:
                 return False
         return True
 
-    # -- announcements -----------------------------------------------------------------------------------
-
     def _announce(self, level: str) -> None:
         offered, state = self._snapshot.suggestions, self.state
         if self._phase in self._policy.phases and level != _UNKNOWN:
@@ -190,8 +188,6 @@ class _Deciding:
                 owners = tuple(owner for owner in owners if owner != rule.owner)
             if owners is not self.state.reminders:
                 self.state = replace(self.state, reminders=owners)
-
-    # -- interventions -----------------------------------------------------------------------------------
 
     def _first_intervention(self) -> r.Intervention | None:
         used = self._snapshot.used_tokens
@@ -260,9 +256,6 @@ def _has_cooled(rule: r.NearLimitRule, state: PolicyState, at_seconds: float | N
         return True
     passed_seconds = at_seconds - state.announced_at_seconds
     return passed_seconds < 0 or passed_seconds > rule.cooldown_seconds
-
-
-# -- prompts ---------------------------------------------------------------------------------------------
 
 
 def inject_prompts(

@@ -12,19 +12,7 @@ from mew_protocol.context_report import Basis, Measure
 from pydantic import Field, model_validator
 
 from mew_agent.context.policy import checks
-from mew_agent.context.policy.rules import (
-    Cadence,
-    CompactRule,
-    InjectRule,
-    Level,
-    NearLimitRule,
-    Phase,
-    RemindRule,
-    Rule,
-    RuleIndex,
-    StopRule,
-    conditions_of,
-)
+from mew_agent.context.policy import rules as r
 from mew_agent.context.policy.threshold import Condition, Fraction, PolicyPart, Reserve, Settings, whole_count
 
 ANSWER_RESERVE = Reserve(fraction=Fraction(numerator=1, denominator=20), at_most_tokens=4096, whole=True)
@@ -47,13 +35,13 @@ class Policy(PolicyPart):
     measure: Measure = "total"
     bases: tuple[Basis, ...] = ("reported", "projected")  # bases of the measured figure that it trusts
     on_missing: Literal["unknown", "keep_last", "error"] = "unknown"  # after a call without usage
-    phases: tuple[Phase, ...] = ("after_call",)  # whose figure moves the level
+    phases: tuple[r.Phase, ...] = ("after_call",)  # whose figure moves the level
     limit_missing: Literal["assume", "unknown", "error"] = "assume"  # if the window is unknown
     limit_keys: tuple[str, ...] = ()  # settings that contain the window's size
     scope: str | None = None  # the only provider that it is for
     healthy: str = "healthy"
-    levels: tuple[Level, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    levels: tuple[r.Level, ...] = ()
+    rules: tuple[r.Rule, ...] = ()
     reserve: Reserve = ANSWER_RESERVE
     ceiling: Fraction = DEFAULT_CEILING  # upper bound of every compaction target, as a fraction of the window
     max_stalls: int = Field(default=2, ge=1)
@@ -69,9 +57,9 @@ class Policy(PolicyPart):
         return self
 
     @cached_property
-    def rule_index(self) -> RuleIndex:
+    def rule_index(self) -> r.RuleIndex:
         """The rules, indexed for decisions."""
-        return RuleIndex(self.rules, self.levels)
+        return r.RuleIndex(self.rules, self.levels)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Policy":
         """A copy with other values, not validated, and with an index of its own."""
@@ -86,9 +74,9 @@ class Policy(PolicyPart):
 
     def conditions(self) -> tuple[Condition, ...]:
         """The conditions of all levels and rules."""
-        return (*(level.at for level in self.levels), *(c for rule in self.rules for c in conditions_of(rule)))
+        return (*(level.at for level in self.levels), *(c for rule in self.rules for c in r.conditions_of(rule)))
 
-    def level_named(self, name: str) -> Level | None:
+    def level_named(self, name: str) -> r.Level | None:
         """The level of this name; None for the healthy one and for unknown names."""
         return next((level for level in self.levels if level.name == name), None)
 
@@ -96,7 +84,7 @@ class Policy(PolicyPart):
         """All settings that it accepts, in order of use."""
         names = [condition.override for condition in self.conditions()]
         for rule in self.rules:
-            if isinstance(rule, InjectRule) and isinstance(rule.repeat, Cadence):
+            if isinstance(rule, r.InjectRule) and isinstance(rule.repeat, r.Cadence):
                 names += [rule.repeat.override, *rule.repeat.aliases]
         if self.large_results is not None:
             names.append(self.large_results.override)
@@ -107,7 +95,7 @@ class Policy(PolicyPart):
         first = {
             alias: rule.repeat.override
             for rule in self.rules
-            if isinstance(rule, InjectRule) and isinstance(rule.repeat, Cadence) and rule.repeat.override
+            if isinstance(rule, r.InjectRule) and isinstance(rule.repeat, r.Cadence) and rule.repeat.override
             for alias in rule.repeat.aliases
         }
         for name in settings:
@@ -117,6 +105,7 @@ class Policy(PolicyPart):
 
     def configured(self, settings: Settings) -> "Policy":
         """A copy with one model's values: rounded down, and below 1 the default."""
+        # If they make a level unreachable (`critical` below `optimal`), the more severe level wins.
         large = self.large_results
         above = None if large is None else whole_count(settings.get(large.override))
         changes = {
@@ -143,16 +132,16 @@ def output_reserve_tokens(limit_tokens: int) -> int:
     return ANSWER_RESERVE.added_to(0, limit_tokens)[0]
 
 
-def _configured(rule: Rule, settings: Settings) -> Rule:
+def _configured(rule: r.Rule, settings: Settings) -> r.Rule:
     def each(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
         return tuple(condition.configured(settings) for condition in conditions)
 
     match rule:
-        case RemindRule():
+        case r.RemindRule():
             return rule.model_copy(update={"when_any": each(rule.when_any), "until": each(rule.until)})
-        case NearLimitRule() | CompactRule() | StopRule():
+        case r.NearLimitRule() | r.CompactRule() | r.StopRule():
             return rule.model_copy(update={"when": each(rule.when)})
-        case InjectRule(repeat=Cadence() as cadence):
+        case r.InjectRule(repeat=r.Cadence() as cadence):
             return rule.model_copy(update={"repeat": cadence.configured(settings)})
         case _:
             return rule

@@ -13,23 +13,17 @@ from mew_agent.context.policy.threshold import Figure
 
 
 class ContextSnapshot(NamedTuple):
-    """The context at one moment. Counts are in tokens; None means unknown.
+    """The context at one moment. Counts are in tokens; None means unknown."""
 
-    `used_tokens` is the policy's measure; in the phases `tool_result` and `stream` it is the current content of the
-    context, and `tool_result_tokens` is what a tool result would add. `hidden_tokens` of it are reasoning that is not
-    sent again. `call_id` identifies the generation that was measured last, so that each one counts once. If
-    `at_seconds` is None the time is unknown, and a cooldown counts as over.
-    """
-
-    used_tokens: int | None
+    used_tokens: int | None  # the policy's measure; during a reply or a tool result the content at that moment
     basis: Basis
     limit_tokens: int | None
     reason: UnknownReason | None = None
-    hidden_tokens: int = 0
+    hidden_tokens: int = 0  # reasoning in it that is not sent again
     next_prompt_tokens: int | None = None
-    at_seconds: float | None = 0.0
-    call_id: str | None = None
-    tool_result_tokens: int | None = None
+    at_seconds: float | None = 0.0  # without a time, a cooldown counts as over
+    call_id: str | None = None  # the generation measured last, so that each counts once
+    tool_result_tokens: int | None = None  # what a tool result would add
     suggestions: tuple[Suggestion, ...] = ()
 
     def figure(self, name: Figure) -> int | None:
@@ -51,16 +45,11 @@ class ContextSnapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GenerationFlags:
-    """Facts about the next generation.
+    """Facts about the next generation."""
 
-    `user_prompt`: it carries a person's message. `queue_busy`: another prompt is waiting for it. `user_chain`: it
-    continues an answer to a person's message after tool calls. `queue_busy` comes only from logs that
-    `mew context simulate` replays; an agent takes up waiting messages at its next turn.
-    """
-
-    user_prompt: bool = False
-    queue_busy: bool = False
-    user_chain: bool = False
+    user_prompt: bool = False  # it carries a person's message
+    queue_busy: bool = False  # another prompt waits for it; only logs of `mew context simulate` say so
+    user_chain: bool = False  # it continues an answer to a person's message after tool calls
 
 
 NO_FLAGS = GenerationFlags()
@@ -68,33 +57,23 @@ NO_FLAGS = GenerationFlags()
 
 @dataclass(frozen=True, slots=True)
 class PolicyState:
-    """What a policy remembers of one conversation between decisions.
-
-    - near_limit: `armed`, and `announced_at_seconds` for its cooldown (a finished compaction counts too).
-    - compaction: `stalls`, compactions in a row that did not help; `restarts` of the reply within this request, and
-      `restarting` while the next start is due.
-    - levels: `level` is the last known one; `announced_entries` and `suggested` were announced already.
-    - reminders: `reminders` holds the owners whose reminder is shown.
-    - prompts: `prompting` is the level that prompts belong to, `generation` the call they were last decided for.
-      `prompted` says that the next generation has its prompt, `due` that one is waiting, `counted` counts generations
-      since the last prompt, and `remaining` is the rest of a countdown.
-    """
+    """What a policy remembers of one conversation between decisions."""
 
     armed: bool = True
-    announced_at_seconds: float | None = None
-    stalls: int = 0
-    level: str | None = None
-    announced_entries: tuple[str, ...] = ()
+    announced_at_seconds: float | None = None  # for the cooldown of near_limit; a finished compaction counts too
+    stalls: int = 0  # compactions in a row that did not help
+    level: str | None = None  # the last known one
+    announced_entries: tuple[str, ...] = ()  # of levels
     suggested: tuple[str, ...] = ()
-    reminders: tuple[str, ...] = ()
-    generation: str | None = None
-    prompted: bool = False
-    prompting: str | None = None
-    due: bool = False
-    counted: int = 0
-    remaining: int | None = None
-    restarts: int = 0
-    restarting: bool = False
+    reminders: tuple[str, ...] = ()  # owners whose reminder is shown
+    generation: str | None = None  # the call that prompts were last decided for
+    prompted: bool = False  # the next generation has its prompt
+    prompting: str | None = None  # the level that prompts belong to
+    due: bool = False  # a prompt is waiting
+    counted: int = 0  # generations since the last prompt
+    remaining: int | None = None  # the rest of a countdown
+    restarts: int = 0  # of the reply within this request
+    restarting: bool = False  # the next start is due
 
 
 def after_compaction(state: PolicyState, *, progressed: bool, at_seconds: float | None) -> PolicyState:

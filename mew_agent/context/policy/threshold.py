@@ -65,10 +65,7 @@ class Fraction(PolicyPart):
 
 
 class Reserve(PolicyPart):
-    """Output reserve: a fraction `of` the window, or of the `rest` that the prompt leaves free, within token bounds.
-
-    `whole` rounds the reserve down to whole tokens; otherwise it is compared exactly.
-    """
+    """Output reserve: a fraction `of` the window, or of the `rest` that the prompt leaves free, within token bounds."""
 
     fraction: Fraction
     of: Literal["window", "rest"] = "window"
@@ -88,11 +85,7 @@ class Reserve(PolicyPart):
 
 
 class Condition(PolicyPart):
-    """A comparison: `figure` `op` (`fraction` of the window, or `tokens`).
-
-    `override` names the per-model setting, in tokens, that replaces the bound. A condition with only an override never
-    holds until the setting is given. `whole` rounds the fraction down to whole tokens, at least 1.
-    """
+    """A figure compared with a number of `tokens` or a `fraction` of the window."""
 
     figure: Figure
     op: Operator

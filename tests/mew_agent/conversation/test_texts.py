@@ -4,7 +4,7 @@ import pytest
 from mew_protocol.context_report import ContextReport, LastReported
 from mew_protocol.payloads.participant import Status
 
-from mew_agent.context.policy import DOMINDS_V3, AbortAction, ErrorAction
+from mew_agent.context.policy import DOMINDS_V3
 from mew_agent.conversation import texts
 from mew_agent.conversation.texts import ContextUsage
 
@@ -57,8 +57,6 @@ def test_a_withheld_result_says_whether_the_call_failed() -> None:
 def test_a_full_window_is_reported_with_its_basis() -> None:
     assert texts.aborted(33_000, 32_768, "reported").endswith("33,000 of 32,768 tokens, reported")
     assert texts.tokens_of_limit(None, 8192, "reported") == "unknown number of tokens"
-    assert texts.problem_of(AbortAction("full")) == "full"
-    assert texts.problem_of(ErrorAction("broken")) == "broken"
 
 
 REPORTED = Status(
