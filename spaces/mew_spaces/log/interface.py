@@ -10,7 +10,8 @@ one. A log that lost its past starts a new epoch.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from mew_protocol.position import Position
@@ -34,12 +35,11 @@ class Entry(NamedTuple):
     """When it was accepted, in seconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """What one `write` stores, all of it or nothing."""
 
     entries: Sequence[Entry] = ()
-    state: Mapping[str, bytes | None] = field(default_factory=dict)
+    state: Mapping[str, bytes | None] = MappingProxyType({})
     """Values by key; None deletes."""
 
     def __bool__(self) -> bool:

@@ -1,8 +1,9 @@
 """A log in a SQLite file: what was published is there again after a restart, under the same epoch and numbers.
 
-One batch is one transaction in write-ahead mode. `flushed` leaves it to the operating system when the disk is
-written, which survives a killed gateway and takes some 20 microseconds; `synced` waits for the disk, which survives a
-power failure. Reading goes through a `MemoryLog` that holds what the bounds allow, so the file is read once.
+`synced` makes each batch a transaction and waits for the disk, which survives a power failure. `flushed` hands each
+batch to the operating system, which survives a killed gateway: a write to a tail file (`tail`) takes a tenth of a
+transaction, and `upkeep` moves many batches at once from there into the database. Reading goes through a `MemoryLog`
+that holds what the bounds allow, so the files are read once.
 """
 
 import logging
@@ -11,13 +12,17 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from glob import escape
 from itertools import count
 from pathlib import Path
 from secrets import token_hex
+from threading import Lock
 from typing import NamedTuple
 
 from mew_spaces.log.interface import Batch, Bounds, Durability, Entry, NotStored
 from mew_spaces.log.memory import MemoryLog
+from mew_spaces.log.tail import TailFile, read_tail
 
 if sys.platform != "win32":
     import fcntl
@@ -28,7 +33,9 @@ SCHEMA_VERSION = 1
 PRUNE_EVERY_ENTRIES = 512
 """Deleting in steps costs one statement for many entries."""
 
-CHECKPOINT_EVERY_COMMITS = 1_000
+UPKEEP_EVERY_BATCHES = 1_000
+UPKEEP_EVERY_BYTES = 4 * 1024 * 1024
+"""How much is written before it is due to be moved into the database file."""
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -76,44 +83,110 @@ class SqliteLog(MemoryLog):
         self.durability = durability
         self._checkpoints = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._commits_since_checkpoint = 0
-        first = opened.entries[0].sequence - 1 if opened.entries else 0
-        last = opened.entries[-1].sequence if opened.entries else 0
+        self._stored_through = opened.entries[-1].sequence if opened.entries else 0
+        self._tail_lock = Lock()  # held while a tail file is written or changed, never during a transaction
+        self._tail: TailFile | None = None
+        self._moving = sorted(path.parent.glob(f"{escape(self._tail_name)}*"), key=_number_of)
+        self._tails = _number_of(self._moving[-1]) if self._moving else 0
+        self._unmoved: list[Batch] = []
+        try:
+            self._restore_all(opened)
+            self._move()
+        except (sqlite3.Error, OSError) as error:
+            self._release()
+            raise NotStored(f"{path}: {error}") from error
+
+    def _restore_all(self, opened: "_OpenedFile") -> None:
+        """Begin with what the database and the tail files of an earlier run hold."""
+        entries, state = list(opened.entries), dict(opened.state)
+        for batch in (batch for path in self._moving for batch in read_tail(path)):
+            new = [entry for entry in batch.entries if entry.sequence > self._stored_through]
+            self._unmoved.append(Batch(new, batch.state))
+            entries += new
+            for key, value in batch.state.items():
+                if value is None:
+                    state.pop(key, None)
+                else:
+                    state[key] = value
+        first, last = (entries[0].sequence - 1, entries[-1].sequence) if entries else (0, 0)
         self._deleted_through = first
-        self.restore(opened.entries, state=opened.state, gone_through=first, last_sequence=last)
+        self.restore(entries, state=state, gone_through=first, last_sequence=last)
+
+    @property
+    def _tail_name(self) -> str:
+        """The start of the names of tail files. One of another epoch is never read into this history."""
+        return f"{self.path.name}-tail-{self.epoch}."
 
     def write(self, batch: Batch) -> None:
         try:
-            self._write_all(batch.entries, batch.state)
-        except sqlite3.Error as error:
+            if self.is_slow:
+                self._write_all(batch.entries, batch.state)
+                self._commits_since_checkpoint += 1
+            else:
+                self._append(batch)
+        except (sqlite3.Error, OSError) as error:
             raise NotStored(f"{self.path}: {error}") from error
-        self._commits_since_checkpoint += 1
 
     def _write_one(self, entry: Entry) -> None:
-        try:
-            if self._is_due_for_pruning:
-                self._write_all((entry,), {})
-            else:
-                self._database.execute(_INSERT, entry)  # a transaction of its own
-        except sqlite3.Error as error:
-            raise NotStored(f"{self.path}: {error}") from error
-        self._commits_since_checkpoint += 1
+        self.write(Batch((entry,)))
+
+    def _append(self, batch: Batch) -> None:
+        with self._tail_lock:
+            if self._tail is None:
+                self._tail = TailFile(self.path.with_name(f"{self._tail_name}{self._tails + 1}"))
+                self._tails += 1
+            self._tail.append(batch.entries, batch.state)
+            self._unmoved.append(batch)
 
     @property
     def wants_upkeep(self) -> bool:
-        return self._commits_since_checkpoint >= CHECKPOINT_EVERY_COMMITS
+        is_full = self._tail is not None and self._tail.size >= UPKEEP_EVERY_BYTES
+        return is_full or len(self._unmoved) + self._commits_since_checkpoint >= UPKEEP_EVERY_BATCHES
 
     def upkeep(self) -> None:
         """Move what is written into the database file. Runs in a thread; neither blocks nor is blocked by `write`."""
         self._commits_since_checkpoint = 0
         try:
+            self._move()
             self._checkpoints.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
-            log.warning("%s: checkpoint failed: %s", self.path, error)
+            log.warning("%s: upkeep failed: %s", self.path, error)
+
+    def _move(self) -> None:
+        """Store in the database what tail files hold, and remove them. Raises `sqlite3.Error`; then they stay."""
+        with self._tail_lock:
+            batches, self._unmoved = self._unmoved, []
+            if self._tail is not None:
+                self._tail.close()
+                self._moving.append(self._tail.path)
+                self._tail = None
+        state: dict[str, bytes | None] = {}
+        for batch in batches:
+            state |= batch.state
+        try:
+            if batches:
+                self._write_all([entry for batch in batches for entry in batch.entries], state)
+        except sqlite3.Error:
+            with self._tail_lock:
+                self._unmoved = batches + self._unmoved
+            raise
+        for path in self._moving:
+            with suppress(OSError):  # a file that stays is read again, which changes nothing
+                path.unlink()
+        self._moving = []
 
     def close(self) -> None:
         super().close()
         try:
+            self._move()
             self._prune()
+        except sqlite3.Error as error:
+            log.warning("%s: closing failed: %s", self.path, error)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        try:
             self._checkpoints.close()
             self._database.close()
         except sqlite3.Error as error:
@@ -135,6 +208,8 @@ class SqliteLog(MemoryLog):
                 else:
                     database.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (key, value))
             database.executemany(_INSERT, entries)
+            if entries:
+                self._stored_through = entries[-1].sequence
             if self._is_due_for_pruning:
                 self._prune()
             database.execute("COMMIT")
@@ -145,7 +220,7 @@ class SqliteLog(MemoryLog):
 
     def _prune(self) -> None:
         """Delete what the bounds no longer allow, but never the newest entry: its number must not be given again."""
-        through = min(self._gone_through, self._published - 1)
+        through = min(self._gone_through, self._stored_through - 1)
         if through > self._deleted_through:
             self._database.execute("DELETE FROM envelopes WHERE sequence <= ?", (through,))
             self._deleted_through = through
@@ -217,6 +292,10 @@ def _open(path: Path, durability: Durability) -> _OpenedFile:
     except BaseException:
         database.close()
         raise
+
+
+def _number_of(tail: Path) -> int:
+    return int(tail.suffix[1:])
 
 
 def _is_damage(error: Exception) -> bool:

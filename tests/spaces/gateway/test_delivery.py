@@ -15,6 +15,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.sqlite import SqliteLog
 
+from tests.support.full_disk import full_disk
 from tests.support.gateway_client import Client, Message, joined, opened
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -238,6 +239,7 @@ async def test_a_restart_keeps_grants_pauses_streams_proposals_and_the_board(tmp
             assert (await ada.until("mcp/withdraw"))["id"] == "w1"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 async def test_what_cannot_be_stored_is_refused_until_the_disk_takes_it(tmp_path: Path) -> None:
     config = parse_space(SPACE.replace("DURABILITY", "flushed"))
     async with (
@@ -245,22 +247,20 @@ async def test_what_cannot_be_stored_is_refused_until_the_disk_takes_it(tmp_path
         joined(gateway, "bob") as bob,
         session(gateway, "coder") as (coder, _),
     ):
-        database = _log_of(gateway.service)._database
-        database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
-        await coder.chat("x" * 60_000, id="big")
-        error = await coder.until("system/error")
-        assert (error["payload"]["error"], error["correlation_id"]) == ("not_stored", ["big"])
-        await coder.chat("small", id="small")
-        assert (await coder.error())["error"] == "not_stored"
-        async with httpx2.AsyncClient(trust_env=False) as http:
-            answer = await http.post(
-                f"{gateway.url}/participants/ada/messages",
-                json={"kind": "chat", "payload": {"text": "y" * 3_000}},
-                headers={"authorization": "Bearer token-of-ada"},
-            )
-        assert (answer.status_code, answer.json()["error"]) == (503, "not_stored")
-        assert not [one for one in await bob.seen_so_far() if one["kind"] == "chat"]
-        database.execute("PRAGMA max_page_count = 1000000")
+        with full_disk(_log_of(gateway.service)):
+            await coder.chat("x" * 60_000, id="big")
+            error = await coder.until("system/error")
+            assert (error["payload"]["error"], error["correlation_id"]) == ("not_stored", ["big"])
+            await coder.chat("small", id="small")
+            assert (await coder.error())["error"] == "not_stored"
+            async with httpx2.AsyncClient(trust_env=False) as http:
+                answer = await http.post(
+                    f"{gateway.url}/participants/ada/messages",
+                    json={"kind": "chat", "payload": {"text": "y" * 3_000}},
+                    headers={"authorization": "Bearer token-of-ada"},
+                )
+            assert (answer.status_code, answer.json()["error"]) == (503, "not_stored")
+            assert not [one for one in await bob.seen_so_far() if one["kind"] == "chat"]
         with anyio.fail_after(PATIENCE_SECONDS):
             while True:
                 await coder.chat("again", id="big")

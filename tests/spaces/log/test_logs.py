@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from mew_protocol.position import Position
 from mew_spaces.log.interface import Bounds, NotStored, SpaceLog
 from mew_spaces.log.memory import MemoryLog
-from mew_spaces.log.sqlite import CHECKPOINT_EVERY_COMMITS, SqliteLog
+from mew_spaces.log.sqlite import UPKEEP_EVERY_BATCHES, SqliteLog
 
+from tests.support.full_disk import full_disk
 from tests.support.waiting import PATIENCE_SECONDS
 
 ROOMY = Bounds(entries=1_000, bytes=1_000_000)
@@ -234,8 +235,22 @@ def test_files_damaged_in_the_same_second_are_all_kept(tmp_path: Path) -> None:
     assert kept == [b"fir", b"sec", b"thi"]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_refuses_the_batch_and_the_log_goes_on_later(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    say(log, "a")
+    with full_disk(log), pytest.raises(NotStored, match="No space"):
+        say(log, "x")
+    assert texts(log.since(Position(log.epoch, 0))) == ["a"]
+    assert say(log, "b") == [3]
+    log.close()
+    again = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    assert texts(again.last(9)) == ["a", "b"]
+    again.close()
+
+
+def test_a_full_disk_refuses_a_synced_batch(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY, durability="synced")
     say(log, "a")
     pages = log._database.execute("PRAGMA page_count").fetchone()[0]
     log._database.execute(f"PRAGMA max_page_count = {pages}")
@@ -245,6 +260,40 @@ def test_a_full_disk_refuses_the_batch_and_the_log_goes_on_later(tmp_path: Path)
     log._database.execute("PRAGMA max_page_count = 100000")
     assert say(log, "b") == [3]
     log.close()
+
+
+def test_a_database_that_takes_nothing_loses_no_flushed_batch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    log._database.execute("PRAGMA query_only = ON")
+    assert say(log, "a") == [1]
+    log.upkeep()
+    assert "upkeep failed" in caplog.text
+    log.put("board", b"[]")
+    assert say(log, "b") == [2]
+    log.close()
+    again = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    assert texts(again.last(9)) == ["a", "b"]
+    assert again.state() == {"board": b"[]"}
+    assert again.sequence_of("ada", "ada-a") == 1
+    assert say(again, "c") == [3]
+    again.close()
+    assert not list(tmp_path.glob("*-tail-*"))
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x05", b"\xff" * 40, bytes(40)])
+def test_a_tail_is_read_up_to_its_first_damaged_record(tmp_path: Path, damage: bytes) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    say(log, "a", "b")
+    say(log, "c")
+    tail = next(tmp_path.glob("*-tail-*"))
+    content = tail.read_bytes()
+    log.close()
+    again = SqliteLog(tmp_path / "other", bounds=ROOMY, new_epoch=lambda: log.epoch)
+    again.close()
+    (tmp_path / tail.name.replace("log", "other")).write_bytes(content + damage)
+    again = SqliteLog(tmp_path / "other", bounds=ROOMY)
+    assert texts(again.last(9)) == ["a", "b", "c"]
+    again.close()
 
 
 def test_a_history_without_our_tables_is_set_aside(tmp_path: Path) -> None:
@@ -301,14 +350,18 @@ def test_a_second_gateway_cannot_open_the_same_file(tmp_path: Path) -> None:
     SqliteLog(tmp_path / "log", bounds=ROOMY).close()
 
 
-def test_upkeep_moves_the_written_batches_into_the_file(tmp_path: Path) -> None:
+def test_upkeep_moves_the_written_batches_into_the_database(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
-    for number in range(CHECKPOINT_EVERY_COMMITS):
+    for number in range(UPKEEP_EVERY_BATCHES):
         log.append(b"a", sender="ada", id=str(number), at=0.0)
-    assert log.wants_upkeep
+    was_due = log.wants_upkeep
     log.upkeep()
+    assert (was_due, log.wants_upkeep) == (True, False)
+    assert not list(tmp_path.glob("*-tail-*"))
+    assert log._database.execute("SELECT count(*) FROM envelopes").fetchone() == (UPKEEP_EVERY_BATCHES,)
     size = (tmp_path / "log-wal").stat().st_size
     say(log, "after")
+    log.upkeep()
     assert (tmp_path / "log-wal").stat().st_size == size  # written from its beginning again
     log.close()
 
@@ -319,7 +372,7 @@ def test_a_killed_process_keeps_every_batch_it_wrote(tmp_path: Path) -> None:
 import os, sys
 from pathlib import Path
 from mew_spaces.log.interface import Bounds
-from mew_spaces.log.sqlite import CHECKPOINT_EVERY_COMMITS, SqliteLog
+from mew_spaces.log.sqlite import SqliteLog
 log = SqliteLog(Path(sys.argv[1]), bounds=Bounds(100_000, 10_000_000))
 number = 0
 while True:

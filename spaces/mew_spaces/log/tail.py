@@ -1,0 +1,85 @@
+"""The newest batches of a stored log, in files that only grow: one write a batch, some microseconds.
+
+Once written, a batch survives the end of the process. A later start reads the files back up to the first record that
+is not whole. Does not know when a batch is stored elsewhere, so that its file may be removed.
+"""
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from mew_spaces.log.interface import Batch, Entry
+
+_RECORD = struct.Struct("<II")
+"""The start of a record: the size of what follows, and its checksum."""
+
+_ITEM = struct.Struct("<cQdIII")
+"""The start of an item: its type, number, time, and the sizes of the three values behind it."""
+
+_ENTRY, _VALUE, _DELETED = b"E", b"S", b"D"
+
+
+class TailFile:
+    """One file of batches, readable by its owner alone."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the file. Raises `OSError`."""
+        self.path = path
+        self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
+        self.size = 0
+
+    def append(self, entries: Sequence[Entry], state: Mapping[str, bytes | None]) -> None:
+        """Append a batch: all of it, or nothing and `OSError`."""
+        parts: list[bytes] = []
+        for sequence, data, sender, envelope_id, at in entries:
+            who, name = sender.encode(), envelope_id.encode()
+            parts += (_ITEM.pack(_ENTRY, sequence, at, len(who), len(name), len(data)), who, name, data)
+        for key, value in state.items():
+            text = key.encode()
+            kind = _DELETED if value is None else _VALUE
+            parts += (_ITEM.pack(kind, 0, 0.0, len(text), 0, len(value or b"")), text, value or b"")
+        body = b"".join(parts)
+        record = _RECORD.pack(len(body), zlib.crc32(body)) + body
+        written = 0
+        try:
+            while written < len(record):
+                written += os.write(self._file, record[written:])
+        except OSError:
+            if written:
+                os.ftruncate(self._file, self.size)
+            raise
+        self.size += written
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+def read_tail(path: Path) -> Iterator[Batch]:
+    """Yield the batches of a file, up to the first record that is not whole. Raises `OSError`."""
+    content, start = path.read_bytes(), 0
+    while start + _RECORD.size <= len(content):
+        size, checksum = _RECORD.unpack_from(content, start)
+        body = content[start + _RECORD.size : start + _RECORD.size + size]
+        if not body or len(body) < size or zlib.crc32(body) != checksum:
+            return
+        yield _batch(body)
+        start += _RECORD.size + size
+
+
+def _batch(body: bytes) -> Batch:
+    entries: list[Entry] = []
+    state: dict[str, bytes | None] = {}
+    start = 0
+    while start < len(body):
+        kind, sequence, at, *sizes = _ITEM.unpack_from(body, start)
+        start += _ITEM.size
+        first, second, data = (body[start + sum(sizes[:n]) : start + sum(sizes[: n + 1])] for n in range(3))
+        start += sum(sizes)
+        if kind == _ENTRY:
+            entries.append(Entry(sequence, data, first.decode(), second.decode(), at))
+        else:
+            state[first.decode()] = data if kind == _VALUE else None
+    return Batch(entries, state)
