@@ -6,6 +6,7 @@ Checks sizes before it parses anything. Does not know who sent the bytes or whet
 import re
 from dataclasses import dataclass
 from math import isinf
+from operator import itemgetter
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -31,6 +32,7 @@ _COMPLETE_PREFIX = b'{"protocol":"%s","' % PROTOCOL.encode()
 """The start of an envelope as the usual clients write it: compact, headers first, all headers present."""
 
 _validate_complete = Envelope.__pydantic_validator__.validate_json
+_headers_of = itemgetter("protocol", "id", "ts", "sender", "kind")
 
 # Numbers that may exceed a double, which the parser reads as infinity: JSON has no infinity. These are two expressions
 # that each begin with one class, because `re` skips ahead to a class several times as fast as to an alternative.
@@ -66,12 +68,12 @@ def decode(
 
     Raises `DecodeError` for anything but a stream frame or a JSON object with the shape of an envelope.
     """
-    return decode_and_encode(raw, max_bytes=max_bytes, max_depth=max_depth)[0]
+    return decode_and_encode(raw, max_bytes, max_depth)[0]
 
 
 def decode_and_encode(
-    raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES, max_depth: int = DEFAULT_MAX_DEPTH
-) -> tuple[Draft | StreamFrame, bytes | None]:
+    raw: bytes | str, max_bytes: int, max_depth: int
+) -> tuple[Envelope, bytes] | tuple[Draft | StreamFrame, None]:
     """Decode one message like `decode`, and return what the envelope's `encode` returns if that is known already.
 
     Raises `DecodeError` as `decode` does.
@@ -101,20 +103,19 @@ def _decode_complete(raw: bytes, max_depth: int) -> tuple[Envelope, bytes] | Non
 
     Returns exactly the envelope that `_decode_json` returns, and None where that raises.
     """
-    if b"null" in raw or raw.count(b"{") + raw.count(b"[") > max_depth:
+    if raw.count(b"{") + raw.count(b"[") > max_depth:
         return None
     try:
         envelope: Envelope = _validate_complete(raw, by_alias=True, by_name=False)
         data = envelope.encode()
     except ValueError:
         return None
-    # The encoder writes null for NaN, for infinity and for a number that the parser read as infinity. To encode costs
-    # a third of a search for such numbers, and who passes the envelope on needs the bytes.
+    # A null is either one that the sender wrote, or stands for NaN, infinity or a number that the parser read as
+    # infinity. To encode costs a third of a search for such numbers, and a gateway needs the bytes in any case.
     if b"null" in data:
         return None
-    headers = envelope.__dict__
-    is_whole = headers["protocol"] == PROTOCOL and headers["id"] and headers["ts"] and headers["sender"]
-    return (envelope, data) if is_whole and headers["kind"] else None
+    protocol, envelope_id, ts, sender, kind = _headers_of(envelope.__dict__)
+    return (envelope, data) if protocol == PROTOCOL and envelope_id and ts and sender and kind else None
 
 
 def _decode_json(raw: bytes | str, max_depth: int) -> Draft:

@@ -105,13 +105,16 @@ Effect = (
 )
 
 
+NO_ANSWER: Mapping[str, Any] = MappingProxyType({})
+
+
 class Receipt(NamedTuple):
     """The outcome of one envelope: either `accepted` holds it, or `refused` says why it was not accepted."""
 
     effects: tuple[Effect, ...]
     accepted: Envelope | None = None
     refused: ErrorPayload | None = None
-    answer: Mapping[str, Any] = MappingProxyType({})
+    answer: Mapping[str, Any] = NO_ANSWER
     """Further keys of the answer to an HTTP sender."""
     decision: PermissionDecision | None = None
     """The capability check; None if the envelope was refused before one."""
@@ -122,7 +125,7 @@ def state_changed(changes: tuple[Change, ...]) -> tuple[Effect, ...]:
     return (StateChanged(changes),) if changes else ()
 
 
-def accept(envelope: Envelope, *before: Effect, answer: Mapping[str, Any] = MappingProxyType({})) -> Receipt:
+def accept(envelope: Envelope, *before: Effect, answer: Mapping[str, Any] = NO_ANSWER) -> Receipt:
     """Return the receipt of an envelope that is accepted and broadcast after the effects in `before`."""
     return Receipt((*before, Broadcast(envelope)), accepted=envelope, answer=answer)
 

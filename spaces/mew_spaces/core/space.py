@@ -29,6 +29,7 @@ from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.admission import TokenBucket, malformed
 from mew_spaces.core.board import ParticipantView, SpaceSnapshot, StatusBoard
 from mew_spaces.core.effects import (
+    NO_ANSWER,
     Admit,
     Broadcast,
     CloseConnection,
@@ -296,7 +297,7 @@ class Space:
         envelope = draft if isinstance(draft, Envelope) else self._complete(draft, sender, now)
         receipt = self._handle(envelope, connection, now)
         if receipt is None:
-            return Receipt((Broadcast(envelope),), accepted=envelope, decision=decision)
+            return Receipt((Broadcast(envelope),), envelope, None, NO_ANSWER, decision)
         if receipt.refused is not None and not receipt.effects:
             refused_receipt = self._refuse(receipt.refused, draft, sender, connection, now=now, decision=decision)
             return refused_receipt._replace(answer=receipt.answer)

@@ -7,6 +7,7 @@ core. Whatever a client sends, it can end no connection but its own.
 import logging
 from collections.abc import Callable
 from enum import Enum, auto
+from typing import cast
 
 from mew_protocol import errors
 from mew_protocol.codec import StreamFrame, decode_and_encode
@@ -35,7 +36,8 @@ class _Phase(Enum):
     ENDED = auto()
 
 
-_JOINED = _Phase.JOINED
+# Members of an enumeration are slow to look up, and every message needs these.
+_JOINED, _ENDED = _Phase.JOINED, _Phase.ENDED
 
 
 class Connection:
@@ -89,26 +91,20 @@ class Connection:
 
     def receive(self, data: bytes, is_text: bool) -> None:
         """Handle one message, text or binary. Never raises."""
-        if self._phase is _Phase.ENDED:
+        phase, limits = self._phase, self._limits
+        if phase is _ENDED:
             return
         try:
             # Stream frames are relayed in the form they came in; envelopes are parsed from bytes either way.
-            raw = _as_text(data) if is_text and data[:1] == b"#" else data
-            limits = self._limits
-            if self._phase is not _JOINED and len(data) > limits.unjoined_message_bytes:
+            raw = _as_text(data) if is_text and data.startswith(b"#") else data
+            if phase is not _JOINED and len(data) > limits.unjoined_message_bytes:
                 self.too_large()
                 self._end_unjoined("a message before the join was too large")
                 return
-            message, encoded = decode_and_encode(raw, max_bytes=limits.message_bytes, max_depth=limits.json_depth)
-            sender = self._participant
-            if (
-                isinstance(message, Envelope)
-                and message.kind != SYSTEM_JOIN
-                and self._phase is _JOINED
-                and sender is not None
-            ):
+            message, encoded = decode_and_encode(raw, limits.message_bytes, limits.json_depth)
+            if isinstance(message, Envelope) and phase is _JOINED and message.kind != SYSTEM_JOIN:
                 # The common case first: an envelope from a member.
-                self._service.receive(self.id, sender, message, encoded)
+                self._service.receive(self.id, cast("ParticipantId", self._participant), message, encoded)
             else:
                 self._handle(message)
         except DecodeError as problem:

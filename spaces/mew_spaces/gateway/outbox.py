@@ -57,19 +57,22 @@ class _Ticket:
 class Outbox:
     """Performs effects once what they rest on is stored.
 
-    `perform` does one item; `refuse` tells the sender of an envelope, or the addressee of a receipt, that it was not
-    stored; `performed` is called when everything published is performed.
+    `write` writes a broadcast with its number to the members; `perform` does anything else; `refuse` tells the sender
+    of an envelope, or the addressee of a receipt, that it was not stored; `performed` is called when everything
+    published is performed.
     """
 
     def __init__(
         self,
         log: SpaceLog,
         *,
-        perform: Callable[[Item], None],
+        write: Callable[[Broadcast, bytes, int | None, bool], None],
+        perform: Callable[[Effect | DuplicateReceipt], None],
         refuse: Callable[[Envelope], None],
         performed: Callable[[], None],
     ) -> None:
         self._log = log
+        self._write = write
         self._perform = perform
         self._refuse = refuse
         self._performed = performed
@@ -95,20 +98,19 @@ class Outbox:
         envelope = effect.envelope
         if self._is_closed:
             self._perform_unstored(NumberedBroadcast(effect, data, None, is_logged))
-            return
-        if not self._is_immediate:
+        elif self._is_immediate:
+            try:
+                sequence = self._log.append(data, sender=envelope.sender, id=envelope.id, at=at)
+            except NotStored as error:
+                self._begin_failing(error)
+                self._perform_unstored(NumberedBroadcast(effect, data, None, is_logged))
+            else:
+                self.is_failing = False
+                self._write(effect, data, sequence, is_logged)
+        else:
             sequence = self._log.stage(data, sender=envelope.sender, id=envelope.id, at=at)
             self._items.append(NumberedBroadcast(effect, data, sequence, is_logged))
             self._wake_up()
-            return
-        try:
-            number: int | None = self._log.append(data, sender=envelope.sender, id=envelope.id, at=at)
-            self.is_failing = False
-        except NotStored as error:
-            self._begin_failing(error)
-            self._perform_unstored(NumberedBroadcast(effect, data, None, is_logged))
-        else:
-            self._perform(NumberedBroadcast(effect, data, number, is_logged))
 
     def put(self, effect: Effect | DuplicateReceipt) -> None:
         """Perform an effect that is not to be stored, now or behind everything put before."""
@@ -251,16 +253,20 @@ class Outbox:
         elif not isinstance(item, NumberedBroadcast):
             self._perform(item)
         elif item.effect.envelope.sender in (GATEWAY, STREAM_GATEWAY):
-            self._perform(item._replace(sequence=None))
+            self._write(item.effect, item.data, None, item.is_logged)
         else:
             self._refuse(item.effect.envelope)
 
     def _perform_all(self, items: list[Item]) -> None:
         self._is_performing = True
-        perform = self._perform_unstored if self.is_failing else self._perform
         try:
             for item in items:
-                perform(item)
+                if self.is_failing:
+                    self._perform_unstored(item)
+                elif isinstance(item, NumberedBroadcast):
+                    self._write(*item)
+                else:
+                    self._perform(item)
         finally:
             self._is_performing = False
         self._performed()

@@ -48,7 +48,7 @@ from mew_spaces.gateway.join_storm import JoinPace
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
-from mew_spaces.gateway.outbox import DuplicateReceipt, Item, NumberedBroadcast, Outbox
+from mew_spaces.gateway.outbox import DuplicateReceipt, Outbox
 from mew_spaces.gateway.virtual import FileChannel
 from mew_spaces.log.interface import Bounds, SpaceLog
 from mew_spaces.log.memory import MemoryLog
@@ -103,7 +103,11 @@ class SpaceService:
         self._fanout = Fanout()
         self._sessions = DeliverySessions(self.log, self._fanout, self._notify_session, self.space.state.streams)
         self._outbox = Outbox(
-            self.log, perform=self._perform_one, refuse=self._refuse_unstored, performed=self._finish_performing
+            self.log,
+            write=self._write_broadcast,
+            perform=self._perform_one,
+            refuse=self._refuse_unstored,
+            performed=self._finish_performing,
         )
         self._channels: dict[ConnectionId, OutboundChannel] = {}
         self._owners: dict[ConnectionId, ParticipantId] = {}
@@ -306,10 +310,8 @@ class SpaceService:
         if self._sessions.is_replaying and self._outbox.is_settled:
             self._sessions.replay()
 
-    def _perform_one(self, effect: Item) -> None:
+    def _perform_one(self, effect: Effect | DuplicateReceipt) -> None:
         match effect:
-            case NumberedBroadcast():
-                self._write_broadcast(effect)
             case DuplicateReceipt():
                 self._perform_one(self._acknowledgements.duplicate(*effect, is_failing=self._outbox.is_failing))
             case Broadcast():
@@ -331,8 +333,7 @@ class SpaceService:
             case _:
                 assert_never(effect)
 
-    def _write_broadcast(self, item: NumberedBroadcast) -> None:
-        effect, data, sequence, is_logged = item
+    def _write_broadcast(self, effect: Broadcast, data: bytes, sequence: int | None, is_logged: bool) -> None:
         counted = None
         if sequence is not None and self._fanout.has_numbered:
             counted = frame_json(numbered(data, sequence))
