@@ -34,7 +34,7 @@ from mew_agent.context.window import resolve_window
 from mew_agent.conversation.context_view import ContextView
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ContextEvent, ConversationEvent, StatusChanged
-from mew_agent.conversation.options import CALL_BOUND_SECONDS, ConversationOptions
+from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS, ConversationOptions
 from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT, TOO_OLD
 from mew_agent.errors import GatewayError, MewAgentError, NotConfirmed, NotConnected, NotPermitted
 from mew_agent.model.interface import Model

@@ -71,7 +71,7 @@ def apply_plan(
         summary = history.summary if summary is None else summary
         evicted = history.evict(plan.evict[0], plan.evict[1], summary)
         outcomes.append(tracker.cut(plan.evict[0], plan.evict[1], trigger=trigger, freed_messages=len(evicted)))
-    return CompactionResult(_combined(outcomes, trigger), tuple(evicted), tuple(stubs))
+    return CompactionResult(_combined(outcomes), tuple(evicted), tuple(stubs))
 
 
 async def _summarise(
@@ -161,15 +161,13 @@ def _refuse_growth(summary: Summary, plan: CompactionPlan, tracker: Tracker) -> 
         )
 
 
-def _combined(outcomes: Sequence[CutOutcome], trigger: str) -> CutOutcome:
+def _combined(outcomes: Sequence[CutOutcome]) -> CutOutcome:
     first, last = outcomes[0], outcomes[-1]
-    return CutOutcome(
-        trigger=trigger,
+    return replace(
+        last,
         tokens_before=first.tokens_before,
-        tokens_after=last.tokens_after,
         freed_tokens=sum(o.freed_tokens for o in outcomes),
         freed_gross_tokens=sum(o.freed_gross_tokens for o in outcomes),
-        summary_tokens=last.summary_tokens,
         freed_messages=sum(o.freed_messages for o in outcomes),
         basis="exact" if all(o.basis == "exact" for o in outcomes) else "projected",
     )

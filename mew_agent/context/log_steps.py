@@ -68,14 +68,20 @@ def read_step(line: str) -> Step:
     for other in value:
         if other != key and other not in (*_FLAGS, "at_seconds") and kind not in _BESIDE.get(other, ()):
             raise BadStep(f"unknown key '{other}' next to '{key}'")
+    flags, at = {name: value[name] for name in _FLAGS if name in value}, value.get("at_seconds", 0)
+    for name, flag in flags.items():
+        _require(isinstance(flag, bool), name, "true or false", flag)
+    _require(_is_number(at) and math.isfinite(at), "at_seconds", "a number", at)
+    if "role" in value:
+        _require(value["role"] in get_args(Role), "role", f"one of {', '.join(get_args(Role))}", value["role"])
     return Step(
         kind=kind,
         tokens=_figure(kind, key, value[key]),
         current_tokens=_count("current_tokens", value.get("current_tokens")) if kind == "tool_result" else None,
         usage=_usage(value[key]) if kind == "usage" else None,
-        role=_role(value["role"]) if "role" in value else None,
-        flags=GenerationFlags(**{name: _truth(name, value[name]) for name in _FLAGS if name in value}),
-        at_seconds=_time(value["at_seconds"]) if "at_seconds" in value else None,
+        role=value.get("role"),
+        flags=GenerationFlags(**flags),
+        at_seconds=float(at) if "at_seconds" in value else None,
     )
 
 
@@ -89,50 +95,33 @@ def _key_of_kind(value: Mapping[str, object]) -> str:
 
 
 def _figure(kind: StepKind, key: str, value: object) -> int | None:
-    if kind == "usage":
-        return None
     if kind == "clear":
-        if value is not True:
-            raise BadStep(f"'clear' must be true, got {_shown(value)}")
-        return None
-    if kind == "set_limit":
-        return _count(key, value, least=1)
-    return _count(key, value)
+        _require(value is True, key, "true", value)
+    return None if kind in ("usage", "clear") else _count(key, value, least=int(kind == "set_limit"))
 
 
-def _count(name: str, value: object, *, least: int = 0) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < MOST_TOKENS:
-        raise BadStep(f"'{name}' must be a whole number of tokens, {least} or more, got {_shown(value)}")
-    return value
+def _count(name: str, value: Any, *, least: int = 0) -> int:
+    is_count = isinstance(value, int) and _is_number(value) and least <= value < MOST_TOKENS
+    _require(is_count, name, f"a whole number of tokens, {least} or more", value)
+    return int(value)
 
 
-def _usage(value: object) -> Mapping[str, Any] | None:
-    if value is not None and not isinstance(value, dict):
-        raise BadStep(f"'usage' must be the provider's object, or null if it reported none, got {_shown(value)}")
-    for name in _USAGE_FIGURES:
-        figure = None if value is None else value.get(name)
-        if figure is not None and (not isinstance(figure, int | float) or isinstance(figure, bool)):
-            raise BadStep(f"'usage.{name}' must be a number of tokens or null, got {_shown(figure)}")
-    return value
+def _usage(value: Any) -> Mapping[str, Any] | None:
+    is_usage = value is None or isinstance(value, dict)
+    _require(is_usage, "usage", "the provider's object, or null if it reported none", value)
+    for name in _USAGE_FIGURES if value else ():
+        figure = value.get(name)
+        _require(figure is None or _is_number(figure), f"usage.{name}", "a number of tokens or null", figure)
+    return value  # type: ignore[no-any-return]  # the type was just checked
 
 
-def _role(value: object) -> Role:
-    roles = get_args(Role)
-    if value not in roles:
-        raise BadStep(f"'role' must be one of {', '.join(roles)}, got {_shown(value)}")
-    return value  # type: ignore[return-value]  # membership was just checked
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _truth(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise BadStep(f"'{name}' must be true or false, got {_shown(value)}")
-    return value
-
-
-def _time(value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise BadStep(f"'at_seconds' must be a number, got {_shown(value)}")
-    return float(value)
+def _require(holds: bool, name: str, expected: str, value: object) -> None:
+    if not holds:
+        raise BadStep(f"'{name}' must be {expected}, got {_shown(value)}")
 
 
 def _no_number(text: str) -> NoReturn:

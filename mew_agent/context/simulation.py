@@ -118,7 +118,7 @@ class Simulation:
             if self._used_tokens is not None:
                 self._basis = "projected"
         else:
-            self._set_unknown("usage_unavailable")
+            self._set_size(None, "unknown", "usage_unavailable")
         return policies.decide(self.policy, self.state, missing, "after_call", step.flags)
 
     def _measure(self, usage: Usage) -> int:
@@ -154,7 +154,7 @@ class Simulation:
         self._conversation.clear()
         self._next_prompt_tokens, self._spent_tokens = None, 0
         if not self.policy.counts_messages:
-            self._set_unknown("cleared")
+            self._set_size(None, "unknown", "cleared")
             return Decision(self.state)
         self._set_size(0, "projected")
         self.state = replace(self.state, level=level)
@@ -165,11 +165,8 @@ class Simulation:
         if phase in self.policy.phases and tokens is not None:
             self._set_size(tokens, "projected")
 
-    def _set_size(self, tokens: int, basis: Basis) -> None:
-        self._used_tokens, self._basis, self._reason, self._hidden_tokens = tokens, basis, None, 0
-
-    def _set_unknown(self, reason: UnknownReason) -> None:
-        self._used_tokens, self._basis, self._reason, self._hidden_tokens = None, "unknown", reason, 0
+    def _set_size(self, tokens: int | None, basis: Basis, reason: UnknownReason | None = None) -> None:
+        self._used_tokens, self._basis, self._reason, self._hidden_tokens = tokens, basis, reason, 0
 
     def _decide(self, phase: Phase, step: Step) -> Decision:
         return policies.decide(self.policy, self.state, self._snapshot(), phase, step.flags)

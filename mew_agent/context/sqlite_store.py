@@ -6,7 +6,7 @@
 import json
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,13 +78,13 @@ class SqliteStore(Store):
 
     async def _load_or_rescue(self) -> Session | None:
         try:
-            return await self._run(self._load)
+            return await self._run(_load)
         except StoreDamaged as damage:
             await anyio.to_thread.run_sync(self._rescue, damage, limiter=self._one_at_a_time)
         try:
-            return await self._run(self._load)
+            return await self._run(_load)
         except StoreDamaged:
-            return await self._run(self._load_items)
+            return await self._run(_load_items)
 
     async def prune(self, limits: StoreLimits) -> Pruned:
         """Remove what exceeds the limits."""
@@ -101,8 +101,21 @@ class SqliteStore(Store):
         inbox: InboxChange = UNCHANGED,
     ) -> None:
         def write(db: sqlite3.Connection) -> None:
-            self._keep(db, session, added, call, evicted, replaced)
-            self._change_inbox(db, inbox)
+            for item in added:
+                text = _text_of(item)
+                db.execute("INSERT INTO items VALUES (?, ?, ?, ?, NULL)", (item.seq, item.id, text, text))
+            db.executemany(
+                "UPDATE items SET present = ? WHERE seq = ? AND present IS NOT NULL",
+                [(_text_of(item), item.seq) for item in replaced],
+            )
+            db.executemany(
+                "UPDATE items SET present = NULL, left_at_revision = ? WHERE seq = ? AND present IS NOT NULL",
+                [(session.revision, seq) for seq in evicted],
+            )
+            if call is not None:
+                db.execute("INSERT INTO calls (role, record) VALUES (?, ?)", (call.role, json.dumps(asdict(call))))
+            db.execute("INSERT OR REPLACE INTO state VALUES ('session', ?)", (_state_text(session),))
+            _change_inbox(db, inbox)
 
         await self._run(write)
         self._changes += 1
@@ -110,24 +123,19 @@ class SqliteStore(Store):
             await self.prune(self._limits)
 
     async def load_inbox(self) -> StoredInbox:
-        return await self._run(self._load_inbox)
+        return await self._run(_load_inbox)
 
     async def change_inbox(self, change: InboxChange) -> None:
-        await self._run(lambda db: self._change_inbox(db, change))
+        await self._run(lambda db: _change_inbox(db, change))
 
     async def recall(self, item_id: str) -> Item | None:
-        row = await self._run(
-            lambda db: db.execute(
-                "SELECT original FROM items WHERE id = ? ORDER BY seq DESC LIMIT 1", (item_id,)
-            ).fetchone()
-        )
-        return _item_from(row[0]) if row else None
+        rows = await self._rows("SELECT original FROM items WHERE id = ? ORDER BY seq DESC LIMIT 1", item_id)
+        return _item_from(rows[0][0]) if rows else None
 
     async def items(self, newest: int | None = None) -> list[Item]:
         """All items as they were added, in context or not, or the `newest` ones, oldest first."""
-        bound = -1 if newest is None else newest
-        rows = await self._run(
-            lambda db: db.execute("SELECT original FROM items ORDER BY seq DESC LIMIT ?", (bound,)).fetchall()
+        rows = await self._rows(
+            "SELECT original FROM items ORDER BY seq DESC LIMIT ?", -1 if newest is None else newest
         )
         return [_item_from(row[0]) for row in reversed(rows)]
 
@@ -147,9 +155,8 @@ class SqliteStore(Store):
         return await self._run(count)
 
     async def calls(self, newest: int | None = None) -> list[CallRecord]:
-        bound = -1 if newest is None else newest
-        rows = await self._run(
-            lambda db: db.execute("SELECT record FROM calls ORDER BY number DESC LIMIT ?", (bound,)).fetchall()
+        rows = await self._rows(
+            "SELECT record FROM calls ORDER BY number DESC LIMIT ?", -1 if newest is None else newest
         )
         return [_call_from(row[0]) for row in reversed(rows)]
 
@@ -157,6 +164,9 @@ class SqliteStore(Store):
         if self._connection is not None:
             connection, self._connection = self._connection, None
             await anyio.to_thread.run_sync(connection.close, limiter=self._one_at_a_time)
+
+    async def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        return await self._run(lambda db: db.execute(query, values).fetchall())
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def transaction() -> T:
@@ -193,104 +203,73 @@ class SqliteStore(Store):
             "" if saved["state"] else ", no figures",
         )
 
-    @staticmethod
-    def _load(db: sqlite3.Connection) -> Session | None:
-        row = db.execute("SELECT value FROM state WHERE key = 'session'").fetchone()
-        if row is None:
-            return SqliteStore._load_items(db)
-        state: dict[str, Any] = json.loads(row[0])
-        items = [
-            _item_from(present)
-            for (present,) in db.execute("SELECT present FROM items WHERE present IS NOT NULL ORDER BY seq")
-        ]
-        summary = state["summary"]
-        return Session(
-            items=tuple(items),
-            summary=_SUMMARY.validate_python(summary) if summary else None,
-            revision=state["revision"],
-            next_seq=state["next_seq"],
-            turn=state["turn"],
-            context=SavedContext.model_validate(state["context"]),
-            persisted=PersistedState.model_validate(state.get("persisted", {})),
-        )
 
-    @staticmethod
-    def _load_items(db: sqlite3.Connection) -> Session | None:
-        """The session of a file whose state is lost; None if it holds no items either."""
-        db.execute("DELETE FROM state WHERE key = 'session'")
-        items: list[Item] = []
-        for seq, present in db.execute(
-            "SELECT seq, present FROM items WHERE present IS NOT NULL ORDER BY seq"
-        ).fetchall():
-            try:
-                items.append(_item_from(present))
-            except ValueError:
-                db.execute("DELETE FROM items WHERE seq = ?", (seq,))
-        (last,) = db.execute("SELECT max(seq) FROM items").fetchone()
-        if last is None:
-            return None
-        return Session(tuple(items), next_seq=last + 1, turn=max((item.turn for item in items), default=0))
+def _load(db: sqlite3.Connection) -> Session | None:
+    row = db.execute("SELECT value FROM state WHERE key = 'session'").fetchone()
+    if row is None:
+        return _load_items(db)
+    state: dict[str, Any] = json.loads(row[0])
+    items = [
+        _item_from(present)
+        for (present,) in db.execute("SELECT present FROM items WHERE present IS NOT NULL ORDER BY seq")
+    ]
+    summary = state["summary"]
+    return Session(
+        items=tuple(items),
+        summary=_SUMMARY.validate_python(summary) if summary else None,
+        revision=state["revision"],
+        next_seq=state["next_seq"],
+        turn=state["turn"],
+        context=SavedContext.model_validate(state["context"]),
+        persisted=PersistedState.model_validate(state.get("persisted", {})),
+    )
 
-    @staticmethod
-    def _keep(
-        db: sqlite3.Connection,
-        session: Session,
-        added: Iterable[Item],
-        call: CallRecord | None,
-        evicted: Iterable[int],
-        replaced: Iterable[Item],
-    ) -> None:
-        for item in added:
-            text = _text_of(item)
-            db.execute("INSERT INTO items VALUES (?, ?, ?, ?, NULL)", (item.seq, item.id, text, text))
-        db.executemany(
-            "UPDATE items SET present = ? WHERE seq = ? AND present IS NOT NULL",
-            [(_text_of(item), item.seq) for item in replaced],
-        )
-        db.executemany(
-            "UPDATE items SET present = NULL, left_at_revision = ? WHERE seq = ? AND present IS NOT NULL",
-            [(session.revision, seq) for seq in evicted],
-        )
-        if call is not None:
-            db.execute("INSERT INTO calls (role, record) VALUES (?, ?)", (call.role, json.dumps(asdict(call))))
-        state = {
-            "summary": asdict(session.summary) if session.summary else None,
-            "revision": session.revision,
-            "next_seq": session.next_seq,
-            "turn": session.turn,
-            "context": session.context.model_dump(mode="json"),
-            "persisted": session.persisted.model_dump(mode="json", exclude_defaults=True),
-        }
-        db.execute("INSERT OR REPLACE INTO state VALUES ('session', ?)", (json.dumps(state),))
 
-    @staticmethod
-    def _load_inbox(db: sqlite3.Connection) -> StoredInbox:
-        rows = db.execute("SELECT number, chat FROM inbox ORDER BY number").fetchall()
-        found = db.execute("SELECT value FROM state WHERE key = 'position'").fetchone()
-        return StoredInbox(tuple(_chat_from(number, text) for number, text in rows), found[0] if found else None)
+def _load_items(db: sqlite3.Connection) -> Session | None:
+    """The session of a file whose state is lost; None if it holds no items either."""
+    db.execute("DELETE FROM state WHERE key = 'session'")
+    items: list[Item] = []
+    for seq, present in db.execute("SELECT seq, present FROM items WHERE present IS NOT NULL ORDER BY seq").fetchall():
+        try:
+            items.append(_item_from(present))
+        except ValueError:
+            db.execute("DELETE FROM items WHERE seq = ?", (seq,))
+    (last,) = db.execute("SELECT max(seq) FROM items").fetchone()
+    if last is None:
+        return None
+    return Session(tuple(items), next_seq=last + 1, turn=max((item.turn for item in items), default=0))
 
-    @staticmethod
-    def _change_inbox(db: sqlite3.Connection, change: InboxChange) -> None:
-        db.executemany(
-            "INSERT OR REPLACE INTO inbox VALUES (?, ?)", [(chat.number, _chat_text(chat)) for chat in change.put]
-        )
-        db.executemany("DELETE FROM inbox WHERE number = ?", [(number,) for number in change.removed])
-        if change.position is not None:
-            db.execute("INSERT OR REPLACE INTO state VALUES ('position', ?)", (change.position,))
+
+def _load_inbox(db: sqlite3.Connection) -> StoredInbox:
+    rows = db.execute("SELECT number, chat FROM inbox ORDER BY number").fetchall()
+    found = db.execute("SELECT value FROM state WHERE key = 'position'").fetchone()
+    return StoredInbox(tuple(_chat_from(number, text) for number, text in rows), found[0] if found else None)
+
+
+def _change_inbox(db: sqlite3.Connection, change: InboxChange) -> None:
+    db.executemany(
+        "INSERT OR REPLACE INTO inbox VALUES (?, ?)", [(chat.number, _chat_text(chat)) for chat in change.put]
+    )
+    db.executemany("DELETE FROM inbox WHERE number = ?", [(number,) for number in change.removed])
+    if change.position is not None:
+        db.execute("INSERT OR REPLACE INTO state VALUES ('position', ?)", (change.position,))
+
+
+def _state_text(session: Session) -> str:
+    state = {
+        "summary": asdict(session.summary) if session.summary else None,
+        "revision": session.revision,
+        "next_seq": session.next_seq,
+        "turn": session.turn,
+        "context": session.context.model_dump(mode="json"),
+        "persisted": session.persisted.model_dump(mode="json", exclude_defaults=True),
+    }
+    return json.dumps(state)
 
 
 def _chat_text(chat: StoredChat) -> str:
-    return json.dumps(
-        {
-            "envelope": json.loads(chat.envelope.encode()),
-            "state": chat.state,
-            "position": chat.position,
-            "turn": chat.turn,
-            "first_seq": chat.first_seq,
-            "attempts": chat.attempts,
-            "answer": chat.answer,
-        }
-    )
+    values = {name: getattr(chat, name) for name in ("state", "position", "turn", "first_seq", "attempts", "answer")}
+    return json.dumps({"envelope": json.loads(chat.envelope.encode()), **values})
 
 
 def _chat_from(number: int, text: str) -> StoredChat:

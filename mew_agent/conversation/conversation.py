@@ -21,14 +21,13 @@ from mew_agent.context.window import Compression
 from mew_agent.conversation import compactions, events, texts
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.context_tools import ContextTools
-from mew_agent.conversation.model_calls import ModelCalls, ReplyListener
-from mew_agent.conversation.options import ConversationOptions
+from mew_agent.conversation.model_calls import ConversationOptions, ModelCalls, ReplyListener
 from mew_agent.conversation.overflow import halved, is_overflow, overflow_compaction, window_after
 from mew_agent.conversation.policy_actions import PendingActions, carry_out
-from mew_agent.conversation.stream_projection import StreamProjection
 from mew_agent.conversation.tool_results import make_room_for_results, withhold_results
 from mew_agent.errors import MewAgentError, ModelError, PolicyStopped, ToolsUnsupported
 from mew_agent.model.interface import Model, ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall, Window
+from mew_agent.tokens.projection import StreamProjection
 from mew_agent.tokens.sizes import Sizes
 from mew_agent.tools.results import ToolResult
 

@@ -5,9 +5,9 @@ Does not know when to call, nor what a reply means.
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 from uuid import uuid4
 
@@ -16,7 +16,6 @@ import anyio
 from mew_agent.context.history import History, Pin
 from mew_agent.context.store import CallRecord, CallRole
 from mew_agent.conversation.context_state import ContextState
-from mew_agent.conversation.options import ConversationOptions
 from mew_agent.errors import MewAgentError, ModelError, ModelStreamCut
 from mew_agent.model.interface import (
     Model,
@@ -30,9 +29,29 @@ from mew_agent.model.interface import (
     Window,
 )
 from mew_agent.participant.messenger import timestamp
+from mew_agent.tokens.sizes import no_counter
+from mew_agent.tokens.tokenizers import TextCounter
+from mew_agent.tools.bounds import ResultBound
 from mew_agent.tools.results import well_formed
 
 ReplyListener = Callable[[ModelEvent], Awaitable[None]]  # receives every event of a running reply
+
+
+CALL_BOUND_SECONDS = 30.0  # how long a control waits for the running model call before it interrupts the call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationOptions:
+    """Options of one conversation."""
+
+    system_prompt: str
+    tools: Callable[[], tuple[ToolSpec, ...]] = tuple  # to offer with the next request
+    keep_newest_items: int | None = None  # bounds the history before each turn
+    call_bound_seconds: float = CALL_BOUND_SECONDS
+    summariser: Model | None = None  # writes the summaries; None: the model itself
+    result_bound: ResultBound = field(default_factory=ResultBound)
+    load_counter: Callable[[], TextCounter | None] = no_counter  # loads the model's tokenizer, if any, in a thread
+    windows: Mapping[str, int] = field(default_factory=dict)  # in tokens, of models that may answer instead
 
 
 class CallInterrupted(MewAgentError):

@@ -60,7 +60,8 @@ class ContextUsage:
 
 def prompt_text(policy: Policy, level: str, remaining: int | None, usage: ContextUsage) -> str:
     """The prompt before a call at a level. In a countdown it says how many prompts follow."""
-    mark = _first_tokens(policy, level, usage.limit_tokens)
+    found = policy.level_named(level)
+    mark = None if found is None else found.at.first_tokens(usage.limit_tokens)
     above = f" Its level is {level}{f', which starts at {mark:,} tokens' if mark else ''}."
     if remaining is None:
         then = "When the package is complete, call clear_mind to continue with a fresh context."
@@ -179,11 +180,6 @@ def does_not_fit_text(error: Exception, limit_tokens: int, *, result_tokens: int
 
 def _sentence(error: Exception) -> str:
     return f"{str(error).rstrip('. ')}."
-
-
-def _first_tokens(policy: Policy, level: str, limit_tokens: int | None) -> int | None:
-    found = policy.level_named(level)
-    return None if found is None else found.at.first_tokens(limit_tokens)
 
 
 # -- waiting -----------------------------------------------------------------------------------------------

@@ -30,6 +30,9 @@ _WEIGHTS: Final = (0.90, 0.30, 0.62, 0.73, 0.28, 1.08, 0.78, 0.96, 0.96 * 0.8, 1
 punctuation, mark after its first, run of white space, Chinese, Japanese or Korean character, letter of a random-case
 word, other non-ASCII character, control character or 32 more blanks."""
 
+STEPS = 100  # the running figure of a reply is shown each time it crosses another hundredth of the window
+_OPEN_CHARS = 400
+
 _K_MIN, _K_MAX = 0.33, 3.0
 _UNSEEN_TOKENS = 64
 _DECAY = 0.9
@@ -243,6 +246,41 @@ class Calibration(NamedTuple):
         learnt = [weight + move * step for weight, move in zip(weights, moves, strict=True)]
         bounded = zip(learnt, _LOWEST, _HIGHEST, strict=True)
         return tuple([at if low <= at <= high else max(low, min(at, high)) for at, low, high in bounded]), tuple(left)
+
+
+class StreamProjection:
+    """The size of one running call. Adding a piece costs the same however much arrived before."""
+
+    def __init__(self, prompt_tokens: int, limit_tokens: int | None, calibration: Calibration) -> None:
+        self._prompt_tokens = prompt_tokens
+        self._limit_tokens = limit_tokens
+        self._calibration = calibration
+        self._closed_features = 0.0
+        self._open_text = ""
+        self._shown_step = -1
+
+    def add(self, text: str) -> int:
+        """Add a piece of the reply. Returns the tokens the whole window holds now, prompt included."""
+        self._open_text += text
+        open_features = features(self._open_text)
+        if len(self._open_text) > _OPEN_CHARS:
+            # Features count whole words, so the text may be split only after a space.
+            end = self._open_text.rfind(" ") + 1
+            if end:
+                self._closed_features += features(self._open_text[:end])
+                self._open_text = self._open_text[end:]
+                open_features = features(self._open_text)
+        return self._prompt_tokens + round(self._calibration.tokens(self._closed_features + open_features))
+
+    def crosses_step(self, tokens: int) -> bool:
+        """Whether the figure reached another hundredth of the window, so that people should see it."""
+        if self._limit_tokens is None:
+            return False
+        step = tokens * STEPS // self._limit_tokens
+        if step == self._shown_step:
+            return False
+        self._shown_step = step
+        return True
 
 
 def most_tokens(feature_units: float) -> int:

@@ -1,8 +1,10 @@
 """[pure] Read the lists of tools, resources and prompts that peers send over MCP. Invalid entries are dropped."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 MAX_LISTED: Final = 500  # maximum entries of one list; no model reads more tools than that
@@ -79,37 +81,38 @@ def read_page(result: object, name: str) -> ListPage:
 
 def read_tools(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerTool, ...]:
     """The tools in a list, each name once. Entries without a name are dropped."""
-    found: dict[str, PeerTool] = {}
-    for entry in entries[:MAX_LISTED]:
-        name = _text(entry, "name")
-        if name and name not in found:
-            found[name] = PeerTool(peer, name, _text(entry, "description"), _schema(entry))
-    return tuple(found.values())
+    named = [(_text(entry, "name"), entry) for entry in entries[:MAX_LISTED]]
+    return _once_each(
+        (name, PeerTool(peer, name, _text(entry, "description"), _schema(entry))) for name, entry in named
+    )
 
 
 def read_resources(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerResource, ...]:
     """The resources and templates in a list, each URI once."""
-    found: dict[str, PeerResource] = {}
+    found: list[tuple[str, PeerResource]] = []
     for entry in entries[:MAX_LISTED]:
         template, mime_type = _text(entry, "uriTemplate"), _text(entry, "mimeType") or None
-        uri = _text(entry, "uri") or template
-        if uri:
-            resource = PeerResource(
-                peer, uri, _text(entry, "name"), _text(entry, "description"), mime_type, uri == template
-            )
-            found.setdefault(uri, resource)
-    return tuple(found.values())
+        uri, about = _text(entry, "uri") or template, (_text(entry, "name"), _text(entry, "description"))
+        found.append((uri, PeerResource(peer, uri, *about, mime_type, uri == template)))
+    return _once_each(found)
 
 
 def read_prompts(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerPrompt, ...]:
     """The prompts in a list, each name once."""
-    found: dict[str, PeerPrompt] = {}
+    found: list[tuple[str, PeerPrompt]] = []
     for entry in entries[:MAX_LISTED]:
         name, listed = _text(entry, "name"), entry.get("arguments")
         arguments = [_text(one, "name") for one in _entries(listed) if isinstance(one, Mapping)]
-        if name:
-            prompt = PeerPrompt(peer, name, _text(entry, "description"), tuple(filter(None, arguments)))
-            found.setdefault(name, prompt)
+        found.append((name, PeerPrompt(peer, name, _text(entry, "description"), tuple(filter(None, arguments)))))
+    return _once_each(found)
+
+
+def _once_each(offers: Iterable[tuple[str, T]]) -> tuple[T, ...]:
+    """The offers without those that have no key, and the first of those that have the same one."""
+    found: dict[str, T] = {}
+    for key, offer in offers:
+        if key:
+            found.setdefault(key, offer)
     return tuple(found.values())
 
 

@@ -107,21 +107,10 @@ class SuggestAction:
     suggestion: Suggestion
 
 
-Action = (
-    NearLimitAction
-    | CompactAction
-    | RemindAction
-    | UnremindAction
-    | InjectAction
-    | ClearAction
-    | RestartAction
-    | AbortAction
-    | ErrorAction
-    | StateChangedAction
-    | ApproachingRedlineAction
-    | RedlinedAction
-    | SuggestAction
-)
+_Notice = NearLimitAction | StateChangedAction | ApproachingRedlineAction | RedlinedAction | SuggestAction
+_Prompt = RemindAction | UnremindAction | InjectAction
+_Intervention = CompactAction | ClearAction | RestartAction | AbortAction | ErrorAction
+Action = _Notice | _Prompt | _Intervention
 
 
 def action_json(action: Action) -> dict[str, Any]:

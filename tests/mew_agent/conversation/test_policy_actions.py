@@ -41,7 +41,7 @@ from mew_agent.conversation.events import (
     RedlineCrossed,
     SavingSuggested,
 )
-from mew_agent.conversation.options import ConversationOptions
+from mew_agent.conversation.model_calls import ConversationOptions
 from mew_agent.conversation.policy_actions import PendingActions, carry_out
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.usage import Usage

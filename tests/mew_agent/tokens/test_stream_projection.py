@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.conversation.stream_projection import StreamProjection
-from mew_agent.tokens.projection import Calibration, features
+from mew_agent.tokens.projection import Calibration, StreamProjection, features
 
 TEXT = "The station at the north pier measured 12 units of water, and nothing else happened that day. " * 20
 
