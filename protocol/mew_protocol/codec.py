@@ -40,6 +40,12 @@ _large_exponent = re.compile(rb"[0-9][eE]\+?[0-9]{3}").search
 _many_digits = re.compile(rb"[0-9](?<![0-9][0-9])[0-9]{199}").search
 
 
+_escapes = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
+)
+"""Each escape of a JSON text, pairs of surrogates first. Node escapes half of a pair when it cuts an emoji in two."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamFrame:
     """`#<stream_id>#<data>`. `raw` is the message as it arrived, so it can be forwarded unchanged."""
@@ -124,6 +130,9 @@ def _decode_json(raw: bytes | str, max_depth: int) -> Draft:
     except ValueError as error:
         if "recursion limit" in str(error):
             raise _too_deep(max_depth) from None
+        repaired = _without_lone_surrogates(raw)
+        if repaired != raw:
+            return _decode_json(repaired, max_depth)
         raise DecodeError(INVALID_JSON, f"invalid JSON: {error}") from None
     text = raw.encode(errors="replace") if isinstance(raw, str) else raw
     if (_large_exponent(text) or _many_digits(text)) and _has_infinity(value):
@@ -133,6 +142,12 @@ def _decode_json(raw: bytes | str, max_depth: int) -> Draft:
     if brackets > max_depth and _is_deeper_than(value, max_depth):
         raise _too_deep(max_depth)
     return read_draft(value)
+
+
+def _without_lone_surrogates(raw: bytes | str) -> bytes:
+    """Replace the escape of half a surrogate pair, which no text may hold, by that of the replacement character."""
+    text = raw.encode(errors="replace") if isinstance(raw, str) else raw
+    return _escapes.sub(lambda found: rb"\ufffd" if found["lone"] else found[0], text)
 
 
 def read_draft(value: object) -> Draft:

@@ -5,12 +5,14 @@ kept and relayed, `ts` stays the string that its sender wrote, and a null counts
 hold: protocol versions and timestamps. Does not read the clock.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticSerializationError
 
 PROTOCOL = "mew/v0.4"
 """The protocol version of every envelope that this implementation writes."""
@@ -72,7 +74,12 @@ class Draft(BaseModel):
     def encode(self) -> bytes:
         """Return compact UTF-8 JSON: headers first, then other keys, in the order of the TypeScript gateway."""
         # Calls the serializer directly: `model_dump_json` would decode the bytes, and the caller encode them again.
-        return self.__pydantic_serializer__.to_json(self, by_alias=True, exclude_unset=True)
+        try:
+            return self.__pydantic_serializer__.to_json(self, by_alias=True, exclude_unset=True)
+        except PydanticSerializationError:
+            # Half a surrogate pair in a Python string, for instance of an emoji cut in two, has no UTF-8.
+            text = json.dumps(self.as_dict(), ensure_ascii=False, separators=(",", ":"))
+            return text.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace").encode()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON object of the wire."""

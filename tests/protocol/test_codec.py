@@ -152,6 +152,42 @@ def test_many_shallow_brackets_are_accepted() -> None:
     assert isinstance(decoded, Draft)
 
 
+@pytest.mark.parametrize(
+    ("escaped", "text"),
+    [
+        (r"a\ud83d", "a\ufffd"),
+        (r"\uDE00b", "\ufffdb"),
+        (r"\ud83d\ud83d\ude00\n", "\ufffd😀\n"),
+        (r"\ud83d\u0041", "\ufffdA"),
+        (r"\\ud83d \ud83d", r"\ud83d" + " \ufffd"),
+        (r"\ud83d" * 20_000, "\ufffd" * 20_000),
+    ],
+)
+def test_half_a_surrogate_pair_is_replaced(escaped: str, text: str) -> None:
+    plain = '{"kind":"chat","payload":{"text":"' + escaped + '"}}'
+    complete = '{"protocol":"mew/v0.4","id":"1","ts":"t","from":"a",' + plain[1:]
+    for raw in (plain, plain.encode(), complete.encode()):
+        draft = decode(raw)
+        assert isinstance(draft, Draft)
+        assert draft.body["text"] == text
+        assert decode(draft.encode()) == draft
+    with pytest.raises(DecodeError, match="invalid JSON"):
+        decode(plain[:-1])
+
+
+@pytest.mark.parametrize(
+    ("written", "sent"),
+    [("a\ud83d", "a\ufffd"), ("\ud83d\ude00", "😀"), ("x" * 70_000 + "\ude00", "x" * 70_000 + "\ufffd")],
+)
+def test_half_a_surrogate_pair_of_a_program_is_replaced(written: str, sent: str) -> None:
+    envelope = Envelope.write("chat", id="1", ts="t", sender="ada", payload={"text": [written], "n": 1})
+    got = decode(envelope.encode())
+    assert isinstance(got, Envelope)
+    assert got.body == {"text": [sent], "n": 1}
+    with pytest.raises(ValueError, match="serialize"):
+        Envelope.write("chat", id="1", ts="t", sender="ada", payload={"text": object()}).encode()
+
+
 @given(
     headers=st.fixed_dictionaries(
         {"id": st.text() | st.none(), "ts": st.text(min_size=1), "from": st.text() | st.integers(), "kind": st.text()},
