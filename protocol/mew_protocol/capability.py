@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pydantic_core import to_json
+
 from mew_protocol.envelope import Draft
 from mew_protocol.jsonpath import JsonPath, descendants
 from mew_protocol.kinds import MCP_RESPONSE
@@ -34,11 +36,11 @@ BASELINE: Final[dict[str, Any]] = {"id": "mcp-response", "kind": MCP_RESPONSE}
 EVERY_KIND: Final = "*"
 EVERY_KIND_AT_ANY_DEPTH: Final = "**"
 
-MAX_PATTERNS: Final = 1_024
+MAX_PATTERNS: Final = 256
 """How many patterns space.yaml, an invitation or all grants together may give one participant."""
 
-MAX_PATTERN_JSON: Final = 4_096
-"""How many characters the JSON text of one pattern may have."""
+MAX_PATTERN_BYTES: Final = 4_096
+"""How many bytes one pattern may have as JSON."""
 
 _PATH_KEYS: Final = frozenset({"path", "uri", "url", "file", "filename", "folder", "directory"})
 _NAME_KEYS: Final = frozenset({"method", "name"})
@@ -67,6 +69,11 @@ def normalise(patterns: Iterable[object]) -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
+def has_kind(pattern: CapabilityPattern) -> bool:
+    """Return whether a pattern has a kind, without which it matches nothing."""
+    return _is_kind(pattern.get("kind"))
+
+
 def number_problem(patterns: Sequence[object]) -> str | None:
     """Return why these are too many patterns for one participant, or None."""
     return f"has {len(patterns):,} patterns; the limit is {MAX_PATTERNS:,}" if len(patterns) > MAX_PATTERNS else None
@@ -81,12 +88,12 @@ def patterns_problem(patterns: Sequence[object]) -> tuple[int | None, str] | Non
         return None, problem
     for index, pattern in enumerate(patterns):
         try:
-            size = len(json.dumps(pattern, ensure_ascii=False))
-            longest = max(map(len, _texts_in(pattern)), default=0)
-        except (TypeError, ValueError, RecursionError):
+            size = len(to_json(pattern))
+        except ValueError:
             return index, "a capability must be JSON"
-        if size > MAX_PATTERN_JSON:
-            return index, f"this pattern has {size:,} characters as JSON; the limit is {MAX_PATTERN_JSON:,}"
+        if size > MAX_PATTERN_BYTES:
+            return index, f"this pattern has {size:,} bytes as JSON; the limit is {MAX_PATTERN_BYTES:,}"
+        longest = max(map(len, _texts_in(pattern)), default=0) if size > MAX_PATTERN_LENGTH else 0
         if longest > MAX_PATTERN_LENGTH:
             return index, f"a text in this pattern has {longest:,} characters; the limit is {MAX_PATTERN_LENGTH:,}"
     return None
@@ -218,14 +225,14 @@ class _Compiled:
             return False
 
 
-def value_matches(pattern: object, value: object) -> bool:
+def value_matches(pattern: object, value: object, steps: Steps | None = None) -> bool:
     """Return whether a payload pattern matches a value. Raises `Undecidable`."""
-    return _compile_value(pattern)(value, Steps())
+    return _compile_value(pattern)(value, steps or Steps())
 
 
-def is_same_value(value: object, expected: object) -> bool:
+def is_same_value(value: object, expected: object, steps: Steps | None = None) -> bool:
     """Return whether two values are equal as JSON. Raises `Undecidable` if the comparison is too expensive."""
-    return _is_same(value, expected, Steps())
+    return _is_same(value, expected, steps or Steps())
 
 
 def _covers(tests: tuple[TextTest, ...], addressees: tuple[str, ...], steps: Steps) -> bool:

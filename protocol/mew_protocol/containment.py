@@ -6,62 +6,126 @@ It never errs the other way: an envelope that matches a contained pattern always
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from mew_protocol.capability import BASELINE, CapabilityPattern, is_same_value, value_matches
-from mew_protocol.patterns import Steps, Undecidable, compile_text, has_wildcard, is_everything
+from mew_protocol.patterns import BudgetExceeded, Steps, Undecidable, compile_text, has_wildcard, is_everything
+
+COMPARISON_STEPS: Final = 80_000
+"""Budget for all patterns of one grant, invitation or revocation: at most some 4 milliseconds."""
+
+_STEPS_PER_PATTERN: Final = 40
+"""What looking at one pattern costs."""
+
+_STEPS_PER_COMPILATION: Final = 600
+"""What compiling one text costs, besides two steps for each of its characters."""
 
 
-def may_pass_on(own: Iterable[CapabilityPattern], wanted: CapabilityPattern, *, ignore_to: bool = False) -> bool:
-    """Return whether a participant with the patterns `own` may give `wanted` to another. An invalid pattern: no."""
-    held = (*own, BASELINE)
+def may_pass_on(
+    own: Iterable[CapabilityPattern],
+    wanted: CapabilityPattern,
+    *,
+    ignore_to: bool = False,
+    steps: Steps | None = None,
+) -> bool:
+    """Return whether a participant with the patterns `own` may give `wanted` to another. An invalid pattern: no.
+
+    Several calls may share a budget. Raises `BudgetExceeded` if it is spent.
+    """
+    return covers(own, wanted, ignore_to=ignore_to, steps=steps) or covers((BASELINE,), wanted, steps=steps)
+
+
+def covers(
+    patterns: Iterable[CapabilityPattern],
+    wanted: CapabilityPattern,
+    *,
+    ignore_to: bool = False,
+    steps: Steps | None = None,
+) -> bool:
+    """Return whether `wanted` is contained in these patterns, each of its kinds in one of them. An invalid one: no.
+
+    Several calls may share a budget. Raises `BudgetExceeded` if it is spent.
+    """
+    held = patterns if isinstance(patterns, tuple) else tuple(patterns)
+    steps = steps or Steps(COMPARISON_STEPS)
+    kinds = _texts(wanted.get("kind"))
+    return bool(kinds) and all(
+        any(_contained(kind, wanted, pattern, steps, ignore_to=ignore_to) for pattern in held) for kind in kinds
+    )
+
+
+def _contained(kind: str, wanted: CapabilityPattern, held: CapabilityPattern, steps: Steps, *, ignore_to: bool) -> bool:
+    steps.spend(_STEPS_PER_PATTERN)
     try:
-        kinds = _texts(wanted.get("kind"))
-        return bool(kinds) and all(
-            any(_contained(kind, wanted, pattern, ignore_to=ignore_to) for pattern in held) for kind in kinds
-        )
+        if not any(_text_within(kind, one, steps, in_kind=True) for one in _texts(held.get("kind"))):
+            return False
+        if not ignore_to and held.get("to") is not None:
+            allowed, asked = _texts(held["to"]), _texts(wanted.get("to"))
+            if not asked or not all(any(_text_within(one, other, steps) for other in allowed) for one in asked):
+                return False
+        payload = held.get("payload")
+        if not isinstance(payload, dict | None):
+            return False
+        return not payload or _object_within(wanted.get("payload"), payload, steps)
+    except BudgetExceeded:
+        raise
     except (Undecidable, RecursionError):
         return False
 
 
-def _contained(kind: str, wanted: CapabilityPattern, held: CapabilityPattern, *, ignore_to: bool) -> bool:
-    if not any(_text_within(kind, one, in_kind=True) for one in _texts(held.get("kind"))):
-        return False
-    if not ignore_to and held.get("to") is not None:
-        allowed, asked = _texts(held["to"]), _texts(wanted.get("to"))
-        if not asked or not all(any(_text_within(one, other) for other in allowed) for one in asked):
-            return False
-    payload = held.get("payload")
-    if not isinstance(payload, dict | None):
-        return False
-    return not payload or _object_within(wanted.get("payload"), payload)
-
-
-def _object_within(wanted: object, held: Mapping[str, Any]) -> bool:
+def _object_within(wanted: object, held: Mapping[str, Any], steps: Steps) -> bool:
     """Return whether `wanted` has every condition of `held`, at least as strict."""
     return isinstance(wanted, Mapping) and all(
-        key in wanted and (_within(wanted[key], held[key]) if _is_plain(key) else is_same_value(wanted[key], held[key]))
+        key in wanted
+        and (_within(wanted[key], held[key], steps) if _is_plain(key) else is_same_value(wanted[key], held[key], steps))
         for key in held
     )
 
 
-def _within(wanted: object, held: object) -> bool:
-    if is_same_value(wanted, held) or (isinstance(held, str) and is_everything(held)):
+def _within(wanted: object, held: object, steps: Steps) -> bool:
+    if is_same_value(wanted, held, steps) or (isinstance(held, str) and is_everything(held)):
         return True
     if isinstance(wanted, Mapping):
-        return isinstance(held, Mapping) and _object_within(wanted, held)
+        return isinstance(held, Mapping) and _object_within(wanted, held, steps)
     if isinstance(wanted, list | tuple):
         # A list matches each of its members, and also itself as a whole.
-        return all(_within(one, held) for one in wanted) and value_matches(held, list(wanted))
+        return all(_within(one, held, steps) for one in wanted) and _matches(held, list(wanted), steps)
     if isinstance(wanted, str) and not _is_literal(wanted):
-        return isinstance(held, list | tuple) and any(_within(wanted, one) for one in held)
-    return value_matches(held, wanted)
+        return isinstance(held, list | tuple) and any(_within(wanted, one, steps) for one in held)
+    return _matches(held, wanted, steps)
 
 
-def _text_within(wanted: str, held: str, *, in_kind: bool = False) -> bool:
+def _matches(held: object, value: object, steps: Steps) -> bool:
+    if isinstance(held, str) and isinstance(value, str) and not _may_match(held, value):
+        return False
+    steps.spend(_compilation_steps(held))
+    return value_matches(held, value, steps)
+
+
+def _may_match(pattern: str, text: str) -> bool:
+    """Return False if the characters before a pattern's first wildcard rule a text out: compiling costs far more."""
+    if pattern[:1] in ("!", "/"):
+        return True
+    ends = [place for place in (pattern.find("*"), pattern.find("?")) if place >= 0]
+    return text.startswith(pattern[: min(ends)]) if ends else text == pattern
+
+
+def _compilation_steps(held: object) -> int:
+    """Return what compiling a payload pattern costs. Its depth is bounded where it was given."""
+    if isinstance(held, Mapping):
+        return sum(_compilation_steps(key) + _compilation_steps(value) for key, value in held.items())
+    if isinstance(held, list | tuple):
+        return sum(map(_compilation_steps, held))
+    return _STEPS_PER_COMPILATION + 2 * len(held) if isinstance(held, str) and not _is_literal(held) else 2
+
+
+def _text_within(wanted: str, held: str, steps: Steps, *, in_kind: bool = False) -> bool:
     if wanted == held or is_everything(held):
         return True
-    return _is_literal(wanted) and compile_text(held, in_kind=in_kind)(wanted, Steps())
+    if not _may_match(held, wanted) or not _is_literal(wanted) or _is_literal(held):
+        return False
+    steps.spend(_compilation_steps(held))
+    return compile_text(held, in_kind=in_kind)(wanted, steps)
 
 
 def _is_literal(text: str) -> bool:

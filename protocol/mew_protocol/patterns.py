@@ -29,6 +29,10 @@ class Undecidable(Exception):
     """The pattern is invalid, or too expensive to evaluate for this text."""
 
 
+class BudgetExceeded(Undecidable):
+    """All of a decision's budget is spent."""
+
+
 class Steps:
     """The remaining budget of one decision."""
 
@@ -38,10 +42,10 @@ class Steps:
         self._left = steps
 
     def spend(self, steps: int) -> None:
-        """Reduce the budget. Raises `Undecidable` if it is exceeded."""
+        """Reduce the budget. Raises `BudgetExceeded`."""
         self._left -= steps
         if self._left < 0:
-            raise Undecidable("pattern too expensive to evaluate")
+            raise BudgetExceeded("pattern too expensive to evaluate")
 
 
 TextTest = Callable[[str, Steps], bool]

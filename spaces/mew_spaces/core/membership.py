@@ -12,9 +12,10 @@ from typing import Any
 
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilityPattern, CapabilitySet, advertised, is_same_value, normalise
+from mew_protocol.containment import COMPARISON_STEPS, covers
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import ParticipantId
-from mew_protocol.patterns import Undecidable
+from mew_protocol.patterns import Steps
 from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Pause
 from pydantic_core import to_json
@@ -154,18 +155,21 @@ class Membership:
     def revoke(
         self, recipient: str, *, grant_id: str | None, patterns: Iterable[CapabilityPattern] = ()
     ) -> tuple[Changes, tuple[dict[str, Any], ...]]:
-        """Revoke a whole grant, or every granted pattern equal to one of `patterns`.
+        """Revoke a whole grant, or every granted pattern that equals one of `patterns` or is contained in one.
 
-        What space.yaml or an invitation gives stays. Returns the changes and the revoked patterns.
+        What space.yaml or an invitation gives stays. Returns the changes and the revoked patterns. Raises
+        `BudgetExceeded` if there are too many patterns to compare.
         """
-        unwanted = tuple(patterns)
+        unwanted, steps = tuple(patterns), Steps(COMPARISON_STEPS)
         revoked: list[dict[str, Any]] = []
         kept: list[CapabilityGrant] = []
         for grant in self.state.grants.get(recipient, ()):
             is_named = grant_id is not None and grant_id in grant.names
             rest: list[dict[str, Any]] = []
             for pattern in grant.patterns:
-                is_unwanted = is_named or any(_is_same(pattern, other) for other in unwanted)
+                is_unwanted = is_named or any(
+                    covers((one,), pattern, steps=steps) or _is_same(pattern, one, steps) for one in unwanted
+                )
                 (revoked if is_unwanted else rest).append(pattern)
             if rest:
                 kept.append(grant.model_copy(update={"patterns": tuple(rest)}))
@@ -377,8 +381,9 @@ def _may_fulfil(proposal: OpenProposal, request: Envelope) -> bool:
     return not proposal.peers or is_to_peers or request.sender in proposal.peers
 
 
-def _is_same(pattern: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _is_same(pattern: Mapping[str, Any], other: Mapping[str, Any], steps: Steps) -> bool:
+    """Return whether two patterns are equal, also patterns that match nothing."""
     try:
-        return is_same_value(dict(pattern), dict(other))
-    except (Undecidable, RecursionError):
+        return is_same_value(dict(pattern), dict(other), steps)
+    except RecursionError:
         return False

@@ -10,11 +10,12 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from mew_protocol import errors, kinds
-from mew_protocol.capability import normalise, patterns_problem
-from mew_protocol.containment import may_pass_on
+from mew_protocol.capability import has_kind, patterns_problem
+from mew_protocol.containment import COMPARISON_STEPS, may_pass_on
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
 from mew_protocol.ids import ParticipantId, id_problem
+from mew_protocol.patterns import BudgetExceeded, Steps
 from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.capability import Grant, Revoke
 from mew_protocol.payloads.participant import Pause, Resume, Shutdown, read_control
@@ -116,6 +117,9 @@ class MembershipRules:
                     return self._end_proposal(envelope)
                 case _:
                     return None
+        except BudgetExceeded:
+            text = f"{envelope.kind}: too many capabilities to compare; send fewer at once"
+            return refuse(errors.LIMIT_EXCEEDED, text)
         except PayloadError as problem:
             # Clients of the TypeScript gateway know an incomplete invitation by this error.
             error = errors.INVALID_REQUEST if envelope.kind == kinds.SPACE_INVITE else errors.INVALID_PAYLOAD
@@ -312,9 +316,9 @@ class MembershipRules:
 
     def _exceeding(self, sender: str, patterns: tuple[dict[str, Any], ...]) -> Receipt | None:
         """Refuse patterns that the sender does not hold itself."""
-        own = self._membership.permissions_of(sender).patterns
+        own, steps = self._membership.permissions_of(sender).patterns, Steps(COMPARISON_STEPS)
         for pattern in patterns:
-            if not may_pass_on(own, pattern, ignore_to=self._config.capabilities.ignore_to):
+            if not may_pass_on(own, pattern, ignore_to=self._config.capabilities.ignore_to, steps=steps):
                 text = f"you cannot give a capability that you do not hold: {json.dumps(pattern, ensure_ascii=False)}"
                 return refuse(errors.GRANT_EXCEEDS_OWN, text, your_capabilities=own)
         return None
@@ -332,7 +336,6 @@ def _invalid_patterns(kind: str, field: str, patterns: tuple[dict[str, Any], ...
         place = field if index is None else f"{field}.{index}"
         return refuse(errors.LIMIT_EXCEEDED, f"{kind}: payload.{place}: {problem}")
     for index, pattern in enumerate(patterns):
-        # `normalise` always adds the baseline, so a malformed pattern leaves that one alone.
-        if "kind" not in pattern or pattern not in normalise([pattern]):
+        if not has_kind(pattern):
             raise PayloadError(kind, f"payload.{field}.{index}", "a capability must be an object with a 'kind'")
     return None

@@ -120,7 +120,7 @@ class StreamRules:
         participant = ParticipantId(payload.participant_id)
         if not is_grant and participant == stream.owner:
             text = "the owner can always write; transfer the stream to another owner instead"
-            return refuse(errors.INVALID_REQUEST, text, stream_id=stream.id)
+            return refuse(errors.INVALID_OPERATION, text, stream_id=stream.id)
         others = _without(stream.writers, participant)
         writers = (*others, participant) if is_grant else others
         kind = kinds.STREAM_WRITE_GRANTED if is_grant else kinds.STREAM_WRITE_REVOKED

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mew_protocol.containment import may_pass_on
 from mew_protocol.ids import ParticipantId
+from mew_protocol.patterns import BudgetExceeded
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mew_spaces.config.settings import SpaceConfig
@@ -79,7 +80,11 @@ class MembershipStore:
         for participant in overridden:
             held = membership.permissions_of(self.state.invited[participant].invited_by).patterns
             wanted = config.patterns_of(participant)
-            if not all(may_pass_on(held, one, ignore_to=config.capabilities.ignore_to) for one in wanted):
+            try:
+                is_held = all(may_pass_on(held, one, ignore_to=config.capabilities.ignore_to) for one in wanted)
+            except BudgetExceeded:
+                is_held = False
+            if not is_held:
                 log.info("%s: new token, because its inviter holds less than space.yaml gives it", participant)
                 try:
                     write_new_token(token_path(folder, participant))

@@ -72,10 +72,10 @@ def test_every_key_is_read() -> None:
 
 def test_capabilities_are_limited_in_number_and_length() -> None:
     head = "space: {id: a}\nparticipants:\n  ada:\n    capabilities:\n"
-    many = head + "      - {kind: chat}\n" * 1_025
-    expected = "space.yaml:5:7: participants.ada.capabilities: has 1,025 patterns; the limit is 1,024"
+    many = head + "      - {kind: chat}\n" * 257
+    expected = "space.yaml:5:7: participants.ada.capabilities: has 257 patterns; the limit is 256"
     assert problem_of(many) == expected
-    assert len(parse_space(head + "      - {kind: chat}\n" * 1_024).patterns_of("ada")) == 1_024
+    assert len(parse_space(head + "      - {kind: chat}\n" * 256).patterns_of("ada")) == 256
     for section in ("defaults: {capabilities: [\n%s]}", "participants: {ada: {capabilities: [\n%s]}}"):
         written = "space: {id: a}\n" + section % ("{kind: chat},{kind: chat, payload: {text: '" + "*a" * 501 + "'}}")
         assert problem_of(written) == (

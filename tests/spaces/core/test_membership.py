@@ -85,8 +85,15 @@ def test_a_grant_is_revoked_by_any_of_its_names(granted: Membership, name: str) 
     assert granted.permissions_of("coder").granted == (CHAT,)
 
 
-def test_a_revoked_pattern_must_be_equal_as_json(granted: Membership) -> None:
-    similar: list[dict[str, Any]] = [{"kind": "mcp/request", "payload": {"n": True}}, {"kind": "mcp/request"}]
+def test_a_revocation_by_pattern_takes_all_that_it_covers(granted: Membership) -> None:
+    _, revoked = granted.revoke("coder", grant_id=None, patterns=[{"kind": "mcp/*"}])
+    assert [one["kind"] for one in revoked] == ["mcp/request"]
+    _, revoked = granted.revoke("coder", grant_id=None, patterns=[{"kind": "*"}])
+    assert [one["kind"] for one in revoked] == ["chat", "chat"]
+
+
+def test_a_revocation_leaves_patterns_that_it_does_not_cover(granted: Membership) -> None:
+    similar: list[dict[str, Any]] = [{"kind": "mcp/request", "payload": {"n": True}}, {"kind": "mcp"}]
     assert granted.revoke("coder", grant_id=None, patterns=similar) == ((), ())
     assert granted.revoke("coder", grant_id=None, patterns=[CHAT])[1] == (CHAT, CHAT)
     assert granted.permissions_of("coder").granted == (CALL,)

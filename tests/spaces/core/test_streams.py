@@ -152,7 +152,7 @@ def test_rights_go_to_members_only_and_the_owner_keeps_its_own(driver: SpaceDriv
     assert refused(driver, 2, "coder", "stream/grant-write", absent) == errors.PARTICIPANT_NOT_FOUND
     assert refused(driver, 2, "coder", "stream/transfer-ownership", absent) == errors.PARTICIPANT_NOT_FOUND
     own = {"stream_id": "stream-1", "participant_id": "coder"}
-    assert refused(driver, 2, "coder", "stream/revoke-write", own) == errors.INVALID_REQUEST
+    assert refused(driver, 2, "coder", "stream/revoke-write", own) == errors.INVALID_OPERATION
 
 
 def test_a_writer_that_stays_away_loses_the_right_to_write(driver: SpaceDriver) -> None:
