@@ -13,7 +13,7 @@ from typing import Any, Literal
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
-from mew_protocol.payloads.mcp import fulfils
+from mew_protocol.payloads.mcp import fulfils, proposals_in
 
 from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.gaps import HistoryGap, SpaceEvent, StreamGap, history_gap_in
@@ -181,6 +181,11 @@ class OpenProposals:
     def __contains__(self, proposal: object) -> bool:
         return isinstance(proposal, ProposalMade) and self._by_id.get(proposal.envelope.id) is proposal
 
+    def is_same(self, envelope: Envelope) -> bool:
+        """Whether an envelope is a proposal that is followed already; ids alone may repeat."""
+        known = self._by_id.get(envelope.id)
+        return known is not None and (known.sender, known.envelope.ts) == (envelope.sender, envelope.ts)
+
     def add(self, proposal: ProposalMade) -> None:
         """Follow a proposal until it is closed."""
         self._by_id[proposal.envelope.id] = proposal
@@ -248,14 +253,23 @@ class EventReader(Subscriber):
         yield from self._proposals.closed_by(envelope)
         if envelope.sender == GATEWAY:
             yield from self._gaps_in(envelope)
+            if envelope.kind == kinds.SYSTEM_WELCOME and envelope.is_for(self._messenger.id):
+                for proposal in proposals_in(envelope.body):
+                    yield from self._proposed(proposal)
         if envelope.sender == self._messenger.id:
             return
         if envelope.kind == kinds.CHAT and isinstance(text := envelope.body.get("text"), str):
             yield ChatReceived(text, envelope.sender, envelope, self._messenger)
         elif envelope.kind == kinds.MCP_PROPOSAL:
-            proposal = self._read_proposal(envelope)
-            self._proposals.add(proposal)
-            yield proposal
+            yield from self._proposed(envelope)
+
+    def _proposed(self, envelope: Envelope) -> Iterator[ProposalMade]:
+        """A proposal of another participant, once: a welcome lists it, and what was missed brings it again."""
+        if envelope.sender == self._messenger.id or self._proposals.is_same(envelope):
+            return
+        proposal = self._read_proposal(envelope)
+        self._proposals.add(proposal)
+        yield proposal
 
     def _gaps_in(self, envelope: Envelope) -> Iterator[HistoryGap]:
         gap, connections = history_gap_in(envelope), self._messenger.session.connections

@@ -335,6 +335,29 @@ async def test_a_card_shows_spend_countdown_and_suggestions(open_dashboard: Open
         await expect(slot(shown, "savings")).to_be_hidden()
 
 
+async def test_a_card_shows_what_waits_for_approval_and_stopped_loops(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        wait = {
+            "kind": "approval",
+            "what": "approval of write on files",
+            "since": "2026-01-01T00:00:00Z",
+            "proposal": "p1",
+        }
+        more = {"arguments": {"path": "a.txt"}, "who_may_answer": ["ada", "helper"]}
+        context = {**REPORTED, "waiting": [{**wait, **more}]}
+        await coder.report(tokens=98_412, **WINDOW, status="waiting_for_approval", context=context)
+        shown = card(page, "coder")
+        await expect(slot(shown, "word")).to_have_text("waiting for approval")
+        await expect(slot(shown, "remark")).to_have_text(
+            re.compile(r'^approval of write on files \{"path":"a.txt"\}, asked .+ ago \(ada, helper can decide\)$')
+        )
+        await coder.report(tokens=98_412, **WINDOW, status="paused: loop with two", context=REPORTED)
+        await expect(slot(shown, "remark")).to_have_text("loop with two")
+
+
 async def test_an_open_card_shows_messages_and_thoughts(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder, join("writer") as writer:
@@ -364,6 +387,7 @@ async def test_text_from_participants_is_never_parsed_as_html(
         report["breakdown"] = [{"part": "prefix", "tokens": 7, "basis": "exact"}]
         report["last_compaction"] = {**COMPACTION, "trigger": HOSTILE}
         report["injection"] = {"kind": HOSTILE, "text": HOSTILE}
+        report["waiting"] = [{"kind": "approval", "what": HOSTILE, "since": HOSTILE, "who_may_answer": [HOSTILE]}]
         report["suggestions"] = [{"text": HOSTILE, "tokens_saved": 1, "impact": HOSTILE}]
         await villain.report(tokens=7, **WINDOW, status=f"{HOSTILE}:{HOSTILE}", context=report)
         await villain.say(kinds.REASONING_THOUGHT, {"message": HOSTILE, "reasoning": HOSTILE})

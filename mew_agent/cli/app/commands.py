@@ -24,9 +24,14 @@ COMMANDS: Final[Sections] = {
         "down": _DOWN,
         "demo": _command("Watch two agents fill up and compact; needs no key.", "demo.demo:demo"),
     },
-    "Watch": {"status": _STATUS},
+    "Watch": {
+        "status": _STATUS,
+        "proposals": _command("List the proposals that need a decision.", "remote.proposals:show_proposals"),
+    },
     "Act on a participant": {
         "chat": _command("Send a message and print the answer.", "remote.control:chat"),
+        "approve": _command("Approve a proposal: make its request.", "remote.proposals:approve"),
+        "reject": _command("Reject a proposal.", "remote.proposals:reject"),
         "compact": _command("Compact a participant's context and report the tokens freed.", "remote.control:compact"),
         "forget": _command("Drop messages from one end of a participant's history.", "remote.control:forget"),
         "clear": _command("Clear a participant's history.", "remote.control:clear"),

@@ -4,13 +4,14 @@ Owns the wording only: no layout, no colour codes, no clock. An unknown figure i
 nor counted exactly carries a `~`.
 """
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from mew_protocol.context_report import ContextReport, UnknownReason
+from mew_protocol.context_report import ContextReport, UnknownReason, Waiting
 from mew_protocol.payloads.participant import BoardEntry, Status
 
 UNLABELLED: Final = "unlabelled"
@@ -32,6 +33,8 @@ _SKIPPED: Final[Mapping[str, str]] = {
     "no_history": "nothing to compact yet",
     "compaction_in_progress": "a compaction is already running",
 }
+
+_ARGUMENT_CELLS: Final = 60
 
 _QUIET: Final = frozenset({"", "active", "idle", "ready", "joined", "compacted"})
 """Statuses that need no action from a reader."""
@@ -92,7 +95,7 @@ def state(status: str) -> str:
 def ago(at: str | None, now: datetime) -> str | None:
     """How long ago a time of the wire was; None if it cannot be read."""
     then = parse_time(at)
-    return None if then is None else f"{_span((now - then).total_seconds())} ago"
+    return None if then is None else f"{span((now - then).total_seconds())} ago"
 
 
 def parse_time(at: str | None) -> datetime | None:
@@ -104,7 +107,8 @@ def parse_time(at: str | None) -> datetime | None:
     return then if then.tzinfo else then.replace(tzinfo=UTC)
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """A duration in its largest unit."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
@@ -200,7 +204,7 @@ def remarks(entry: BoardEntry, *, now: datetime, fault: str | None = None) -> li
         when = ago(entry.received_at, now) if status else None
         found.append(f"not connected, last report {when}" if when else "not connected")
     if status is not None:
-        found += [*_status_remarks(status), *(_report_remarks(status.context) if status.context else ())]
+        found += [*_status_remarks(status), *(_report_remarks(status.context, now) if status.context else ())]
     return [one for one in dict.fromkeys(found) if one]
 
 
@@ -214,7 +218,23 @@ def _status_remarks(status: Status) -> list[str]:
     return [] if shown else [remark]
 
 
-def _report_remarks(report: ContextReport) -> Iterator[str]:
+def approvals(status: Status | None) -> tuple[Waiting, ...]:
+    """The proposals that a participant wants decided."""
+    waiting = status.context.waiting if status is not None and status.context is not None else None
+    return tuple(one for one in waiting or () if one.kind == "approval")
+
+
+def approval(wait: Waiting) -> str:
+    """A wait for an approval, with the arguments as far as they fit: `approval of write on files {"path": "a"}`."""
+    shown = "" if not wait.arguments else f" {clip(json.dumps(wait.arguments, ensure_ascii=False), _ARGUMENT_CELLS)}"
+    return clean(f"{wait.what}{shown}")
+
+
+def _report_remarks(report: ContextReport, now: datetime) -> Iterator[str]:
+    for wait in report.waiting or ():
+        if wait.kind == "approval":
+            age = ago(wait.since, now)
+            yield f"{approval(wait)}, asked {age}" if age else approval(wait)
     if isinstance(report.severity, int) and report.severity > 0:
         yield words(report.level)
     if report.stale_messages:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.mcp import fulfils
+from mew_protocol.payloads.mcp import fulfils, proposals_in
 from mew_protocol.payloads.participant import CompactDone, Status
 from pydantic import ValidationError
 
@@ -54,6 +54,7 @@ class TerminalChat:
     """Running reasonings: id to participant."""
     last_chat: Envelope | None = None
     _proposals_seen: int = 0
+    _proposals_shown: int = 0
     _skipped: set[str] = field(default_factory=set)
     """Participants that skipped a compaction; the `compacted` status that follows is not shown."""
 
@@ -165,9 +166,11 @@ class TerminalChat:
                 self.last_chat = envelope
             case kinds.CHAT if envelope.names(self.me):
                 self.unanswered[envelope.id] = envelope.sender
-            case kinds.MCP_PROPOSAL if envelope.sender != self.me:
-                self._proposals_seen += 1
-                self.proposals[self._proposals_seen] = envelope
+            case kinds.SYSTEM_WELCOME if envelope.is_for(self.me):
+                for proposal in proposals_in(envelope.body):
+                    self._number(proposal)
+            case kinds.MCP_PROPOSAL:
+                self._number(envelope)
             case kinds.MCP_REQUEST | kinds.MCP_REJECT:
                 self.proposals = {
                     at: one
@@ -191,6 +194,13 @@ class TerminalChat:
         _drop_oldest(self.unanswered)
         _drop_oldest(self.reasonings)
 
+    def _number(self, proposal: Envelope) -> None:
+        """Give a proposal of another participant the next number, unless it has one."""
+        known = ((one.sender, one.id, one.ts) for one in self.proposals.values())
+        if proposal.sender != self.me and (proposal.sender, proposal.id, proposal.ts) not in known:
+            self._proposals_seen += 1
+            self.proposals[self._proposals_seen] = proposal
+
     def _shown(self, envelope: Envelope) -> str | None:
         who, body = envelope.sender, envelope.body
         mine = envelope.names(self.me)
@@ -206,8 +216,10 @@ class TerminalChat:
                 return f"* {name} {verb}"
             case kinds.SYSTEM_ERROR:
                 return f"* refused: {body.get('message') or body.get('error')}"
-            case kinds.MCP_PROPOSAL if who != self.me:
-                return _proposed(envelope, self._proposals_seen)
+            case kinds.MCP_PROPOSAL | kinds.SYSTEM_WELCOME:
+                new = [number for number in self.proposals if number > self._proposals_shown]
+                self._proposals_shown = self._proposals_seen
+                return "\n".join(_proposed(self.proposals[number], number) for number in new) or None
             case kinds.MCP_REJECT if mine:
                 return f"* {who} rejects it: {body.get('reason')}"
             case kinds.MCP_RESPONSE if mine:

@@ -157,6 +157,10 @@ class GatewayApi:
         """The board as JSON, in the shape of `mew_protocol.payloads.participant.Board`."""
         return self._object("GET", f"/spaces/{_quoted(self.space)}/context")
 
+    def proposals(self) -> dict[str, Any]:
+        """The open proposals, in the shape of `mew_protocol.payloads.mcp.UndecidedProposals`."""
+        return self._object("GET", f"/spaces/{_quoted(self.space)}/proposals")
+
     def send(self, envelope: Mapping[str, Any]) -> str:
         """Send an envelope as the participant. Returns its id. Raises `NotPermitted` without the capability."""
         path = f"/participants/{_quoted(self.participant)}/messages?space={_quoted(self.space)}"

@@ -5,7 +5,7 @@ decide what to send and which kinds answer it.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from mew_protocol.payloads.participant import Board, Status
 from pydantic import BaseModel
 
 from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.board import words
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.remote.http_api import EventStream
 from mew_agent.cli.remote.session import ApiSession, open_session
@@ -49,6 +50,8 @@ class SentRequest:
     timeout_seconds: float
     deadline: float
     """When to give up, as a time of `time.monotonic()`."""
+    on_status: Callable[[], None] | None = None
+    """Called when the participant's entry on the board changes."""
 
     def answers(self, *kinds: str, accept_uncorrelated: bool = False) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Kind and payload of each answer of these kinds from the participant.
@@ -60,10 +63,12 @@ class SentRequest:
             try:
                 event = self.events.next(deadline=self.deadline)
             except TimeoutError:
-                detail = f"it is paused; {self.resume_hint}" if self.is_paused else ""
+                detail = self._why_silent()
                 raise PeerTimeout(self.participant, self.sent.kind, self.timeout_seconds, detail) from None
             board, changed = apply_event(self.board, event.name, event.body)
             self.board = board or self.board
+            if changed == self.participant and self.on_status is not None:
+                self.on_status()
             body = event.body if event.name == "envelope" and isinstance(event.body, Mapping) else {}
             if body.get("from") == self.participant and self._is_answered_by(
                 body, accept_uncorrelated=accept_uncorrelated
@@ -89,6 +94,12 @@ class SentRequest:
         """The command that resumes the participant."""
         return f"`mew resume {self.participant}` resumes it"
 
+    def _why_silent(self) -> str:
+        if self.is_paused:
+            return f"it is paused; {self.resume_hint}"
+        waits = [words.approval(wait) for wait in words.approvals(self.last_status)]
+        return f"it waits for {' and '.join(waits)}; see `mew proposals`" if waits else ""
+
     def _is_answered_by(self, body: Mapping[str, Any], *, accept_uncorrelated: bool) -> bool:
         correlated = body.get("correlation_id") or ()
         is_to_sender = self.sent.sender in (body.get("to") or ())
@@ -113,7 +124,13 @@ def send_request(
         yield request
 
 
-def new_envelope(session: ApiSession, kind: str, payload: BaseModel, *to: str) -> Envelope:
+def new_envelope(
+    session: ApiSession,
+    kind: str,
+    payload: BaseModel | Mapping[str, Any],
+    *to: str,
+    correlation_id: tuple[str, ...] = (),
+) -> Envelope:
     """An envelope from the session's participant, with a new id and the current time."""
     return Envelope.write(
         kind,
@@ -121,6 +138,7 @@ def new_envelope(session: ApiSession, kind: str, payload: BaseModel, *to: str) -
         ts=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         sender=session.api.participant,
         to=to,
+        correlation_id=correlation_id,
         payload=payload,
     )
 

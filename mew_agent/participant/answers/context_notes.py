@@ -54,7 +54,11 @@ class ContextNotes:
                 why = " ".join(detail.split()) or "no reason given"
                 return ContextNote("ended", f"{word.replace('_', ' ')}: {why}")
             case "paused":
-                return None if before.is_paused else ContextNote("paused", PAUSED_TEXT)
+                is_new = context.is_paused and not before.is_paused
+                return ContextNote("paused", PAUSED_TEXT) if is_new else None
+            case "waiting_for_approval":
+                text = _approval_text(context)
+                return None if text == _approval_text(before) else ContextNote("paused", text)
             case _:
                 return None
 
@@ -68,6 +72,13 @@ class ContextNotes:
         context = self._context
         size = "" if context.tokens is None else f" {context.tokens:,} tokens{_label(context)}"
         return f"compacting{size} ..."
+
+
+def _approval_text(context: PeerContext) -> str:
+    """The notice that proposals of the agent need a decision, and whose."""
+    waits = [one for one in (context.report.waiting if context.report else None) or () if one.kind == "approval"]
+    texts = (f"{one.what} ({', '.join(one.who_may_answer) or 'no participant'} can decide)" for one in waits)
+    return f"waiting for {'; '.join(texts) or 'approval'}"
 
 
 class CallUsage:

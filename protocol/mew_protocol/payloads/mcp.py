@@ -6,7 +6,7 @@ The TypeScript SDK leaves out `jsonrpc` and `id`. Both are optional here: the en
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
@@ -87,6 +87,20 @@ class Notification(Payload):
 
     method: str | None = None
     params: dict[str, Any] | None = None
+
+
+def proposals_in(welcome: Mapping[str, Any]) -> tuple[Envelope, ...]:
+    """Return the undecided proposals in a welcome as they were sent, without those that are unreadable or truncated."""
+    found: list[Envelope] = []
+    listed = welcome.get("proposals")
+    for value in listed if isinstance(listed, list | tuple) else ():
+        try:
+            one = UndecidedProposal.model_validate(value)
+        except ValidationError:
+            continue
+        if one.kind == kinds.MCP_PROPOSAL and not one.truncated:
+            found.append(one.as_proposal())
+    return tuple(found)
 
 
 class CallSubject(NamedTuple):

@@ -56,6 +56,9 @@ function readReport(context) {
     const { kind, remaining } = context.injection;
     report.injection = { kind, remaining: isCount(remaining) ? remaining : undefined };
   }
+  if (Array.isArray(context.waiting)) {
+    report.waiting = context.waiting.filter((one) => typeof one?.kind === "string" && typeof one.what === "string");
+  }
   if (Array.isArray(context.suggestions)) {
     report.suggestions = context.suggestions.filter((one) => isCount(one?.tokens_saved) && typeof one.text === "string");
   }

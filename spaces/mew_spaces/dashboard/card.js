@@ -45,7 +45,7 @@ export class Card {
     this._head(entry);
     this._gauge(status);
     setText(this._slots.known, text.known(status, receivedAgo, age));
-    setTextOrHide(this._slots.remark, text.remarks(entry, receivedAgo));
+    setTextOrHide(this._slots.remark, text.remarks(entry, receivedAgo, age));
     setTextOrHide(this._slots.last, text.lastCompaction(status.context, age));
     const replaced = text.replaced(status.context);
     setTextOrHide(this._slots.replaced, replaced && `Last compaction: ${replaced}.`);

@@ -143,8 +143,16 @@ function compactsIn({ compact_at_tokens: at, turns_to_compaction: turns } = {}) 
 
 const ago = (words, lead) => (words === undefined ? "" : `${lead}${words} ago`);
 
+/** What an agent wants approved, for how long it has waited, and who can decide. */
+function approval(one, age) {
+  const given = one.arguments && typeof one.arguments === "object" ? ` ${JSON.stringify(one.arguments)}` : "";
+  const shown = given.length > 120 ? `${given.slice(0, 120)}…` : given;
+  const who = Array.isArray(one.who_may_answer) && one.who_may_answer.length ? one.who_may_answer.join(", ") : "no participant";
+  return `${one.what}${shown}${ago(age(one.since), ", asked ")} (${who} can decide)`;
+}
+
 /** Everything else that needs attention; empty if nothing does. */
-export function remarks(entry, receivedAgo) {
+export function remarks(entry, receivedAgo, age) {
   const { status } = entry;
   const report = status.context;
   const found = [statusDetail(status)];
@@ -155,6 +163,7 @@ export function remarks(entry, receivedAgo) {
     const budget = Number.isInteger(report.budget_tokens) ? ` of ${grouped(report.budget_tokens)}` : "";
     found.push(`spent ${grouped(report.spent_tokens)}${budget} tokens`);
   }
+  for (const one of report?.waiting ?? []) if (one.kind === "approval") found.push(approval(one, age));
   if (report?.injection) {
     const left = report.injection.remaining === undefined ? "" : ` (${grouped(report.injection.remaining)} left)`;
     found.push(`active: ${plain(report.injection.kind)}${left}`);
