@@ -88,7 +88,7 @@ class Waiting(_Part):
 
     `approval`: its proposal `proposal` to `peer` is undecided; `tool` and `arguments` are those proposed, without
     arguments that are too long to report. `loop`: it does not answer the agent `peer` until a person or a program
-    speaks. `who_may_answer` are the participants that can end the wait; empty if anyone can, or if none is known.
+    speaks. `who_may_answer` are the connected participants that may approve; empty for a loop, which anyone can end.
     """
 
     kind: Literal["approval", "loop"]

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 from mew_protocol import kinds
-from mew_protocol.context_report import Waiting
 from mew_protocol.payloads.chat import Chat
 from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Forget, Pause, Resume, Status
 from pydantic import BaseModel, ValidationError
@@ -18,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, TimeoutOption, option, with_option_groups
 from mew_agent.cli.board import words
-from mew_agent.cli.remote.proposals import short_id
+from mew_agent.cli.remote.proposals import how_to_decide
 from mew_agent.cli.remote.request import SentRequest, send_request
 from mew_agent.errors import ConfigError, NotConnected, PeerError, PeerTimeout
 
@@ -57,20 +56,13 @@ def chat(
             for wait in words.approvals(request.last_status):
                 if wait.proposal is not None and wait.proposal not in announced:
                     announced.add(wait.proposal)
-                    terminal.warn(_approval_hint(target, wait))
+                    terminal.warn(f"'{target}' waits for {words.approval(wait)}; {how_to_decide(connection, wait)}")
 
         announce_approvals()
         request.on_status = announce_approvals
         _, body = next(request.answers(kinds.CHAT, accept_uncorrelated=True))
         terminal.print_line(str(body.get("text") or ""))
     return terminal.DONE
-
-
-def _approval_hint(target: str, wait: Waiting) -> str:
-    name = short_id(wait.proposal or "")
-    who = ", ".join(wait.who_may_answer) or "no participant"
-    commands = f"`mew approve {name}` or `mew reject {name}`"
-    return f"'{target}' waits for {words.approval(wait)}; {who} can decide: {commands}"
 
 
 @with_option_groups

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 from mew_protocol import kinds
+from mew_protocol.context_report import Waiting
 from mew_protocol.payloads.mcp import CallSubject, Reject, UndecidedProposal, UndecidedProposals
 
 from mew_agent.cli.app import terminal
@@ -78,6 +79,15 @@ def reject(
 def short_id(name: str) -> str:
     """The beginning of an id, by which a person names a proposal."""
     return words.clean(name[:_SHORT])
+
+
+def how_to_decide(connection: ConnectionOptions, wait: Waiting) -> str:
+    """Who may approve a proposal, connected or not, and the commands for it."""
+    known = {one.id: one for one in _open(open_session(connection))}
+    one = known.get(wait.proposal or "")
+    who = ", ".join(wait.who_may_answer if one is None else one.may_fulfil or ()) or "no participant"
+    name = short_id(wait.proposal or "")
+    return f"{who} can decide: `mew approve {name}` or `mew reject {name}`"
 
 
 def _open(session: ApiSession) -> tuple[UndecidedProposal, ...]:

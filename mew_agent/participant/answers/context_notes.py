@@ -77,7 +77,7 @@ class ContextNotes:
 def _approval_text(context: PeerContext) -> str:
     """The notice that proposals of the agent need a decision, and whose."""
     waits = [one for one in (context.report.waiting if context.report else None) or () if one.kind == "approval"]
-    texts = (f"{one.what} ({', '.join(one.who_may_answer) or 'no participant'} can decide)" for one in waits)
+    texts = (f"{one.what} ({', '.join(one.who_may_answer) or 'no connected participant'} can decide)" for one in waits)
     return f"waiting for {'; '.join(texts) or 'approval'}"
 
 

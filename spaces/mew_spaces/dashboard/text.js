@@ -147,7 +147,7 @@ const ago = (words, lead) => (words === undefined ? "" : `${lead}${words} ago`);
 function approval(one, age) {
   const given = one.arguments && typeof one.arguments === "object" ? ` ${JSON.stringify(one.arguments)}` : "";
   const shown = given.length > 120 ? `${given.slice(0, 120)}…` : given;
-  const who = Array.isArray(one.who_may_answer) && one.who_may_answer.length ? one.who_may_answer.join(", ") : "no participant";
+  const who = Array.isArray(one.who_may_answer) && one.who_may_answer.length ? one.who_may_answer.join(", ") : "no connected participant";
   return `${one.what}${shown}${ago(age(one.since), ", asked ")} (${who} can decide)`;
 }
 

@@ -179,6 +179,20 @@ def test_proposal_is_open_until_it_is_decided_or_withdrawn(kind: str, sender: st
     assert told(deciding, reader=reader) == []
 
 
+def test_a_proposal_in_a_welcome_is_an_event_once() -> None:
+    reader = new_reader()
+    listed = [{**PROPOSAL.as_dict(), "age_seconds": 3.0}, {**PROPOSAL.as_dict(), "from": "ada", "id": "mine"}]
+    welcome = envelope("system/welcome", {"proposals": listed}, sender="system:gateway", to=("ada",))
+    (made,) = (one for one in told(welcome, reader=reader) if isinstance(one, ProposalMade))
+    assert (made.envelope, made.is_open) == (PROPOSAL, True)
+    assert told(PROPOSAL, reader=reader) == []
+    assert not [one for one in told(welcome, reader=reader) if isinstance(one, ProposalMade)]
+    forged = envelope("system/welcome", {"proposals": [{**listed[0], "id": "other"}]}, to=("ada",))
+    assert told(forged, reader=reader) == []
+    again = envelope("mcp/proposal", {"method": "tools/list"}, name="p", to=("words",)).model_copy(update={"ts": "u"})
+    assert isinstance(told(again, reader=reader)[0], ProposalMade), "some clients count ids from 1 at every start"
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -68,6 +68,20 @@ def test_proposal_is_shown_with_a_number_and_approved_unchanged(talk: TerminalCh
         talk.parse_line("/approve")
 
 
+def test_a_welcome_shows_the_open_proposals_once(talk: TerminalChat) -> None:
+    waiting = received("mcp/proposal", WRITE, id="p-1", to=["files"])
+    own = received("mcp/proposal", WRITE, id="p-2", sender="ada")
+    listed = [{**one.as_dict(), "age_seconds": 3} for one in (waiting, own)]
+    hidden = [{**listed[0], "id": "p-3", "truncated": True}, {"id": 4}]
+    welcome = received("system/welcome", {"proposals": [*listed, *hidden]}, sender="system:gateway", to=["ada"])
+    assert talk.receive(welcome) == (
+        '* coder proposes to files: tools/call {"name": "write_file"}\n  /approve 1 or /reject 1'
+    )
+    assert talk.receive(welcome) is None
+    assert talk.receive(waiting) is None
+    assert talk.parse_line("/approve") == [TypedEnvelope("mcp/request", WRITE, ("files",), ("p-1",))]
+
+
 def test_several_open_proposals_require_a_number(talk: TerminalChat) -> None:
     talk.receive(received("mcp/proposal", WRITE, id="p-1"))
     talk.receive(received("mcp/proposal", WRITE, id="p-2", sender="bob"))

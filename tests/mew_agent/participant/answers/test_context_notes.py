@@ -98,5 +98,21 @@ def test_pause_causes_one_notice() -> None:
     assert not notices.is_paused
 
 
+def test_waiting_approvals_and_stopped_loops_are_told_apart_from_a_pause() -> None:
+    notices = ContextNotes()
+    loop = {"kind": "loop", "what": "8 messages", "since": "t", "peer": "two"}
+    assert notices.update(status("paused: loop with two", waiting=(loop,))) is None
+    assert not notices.is_paused
+    wait = {"kind": "approval", "what": "approval of write on files", "since": "t", "who_may_answer": ("ada", "bob")}
+    first = status("waiting_for_approval", waiting=(wait, loop))
+    notice = notices.update(first)
+    assert notice is not None
+    assert notice.text == "waiting for approval of write on files (ada, bob can decide)"
+    assert notices.update(first) is None
+    other = notices.update(status("waiting_for_approval", waiting=({**wait, "who_may_answer": ()},)))
+    assert other is not None
+    assert "no connected participant can decide" in other.text
+
+
 def test_earlier_compacting_status_is_remembered() -> None:
     assert ContextNotes(status("compacting")).is_compacting

@@ -1,0 +1,180 @@
+"""`mew proposals`, `approve` and `reject`, with an agent that waits. Gateway and model are real."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+import pytest
+from mew_protocol.payloads.participant import Status
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+
+from mew_agent.agent.agent import Agent
+from mew_agent.config.agent_config import AgentConfig
+from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.participant.events import ProposalMade
+from mew_agent.participant.participant import Participant
+from mew_agent.rehearsal import serve_rehearsal
+from tests.support.cli import mew, seat
+from tests.support.waiting import until
+
+SPACE = """
+space: {id: review}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  bob: {capabilities: [{kind: chat}, {kind: mcp/reject}]}
+  files: {command: x, capabilities: [{kind: mcp/response}]}
+  coder:
+    command: mew
+    capabilities:
+      - {kind: chat}
+      - {kind: "chat/*"}
+      - {kind: participant/status}
+      - {kind: mcp/request, payload: {method: tools/list}}
+      - {kind: mcp/proposal}
+      - {kind: mcp/withdraw}
+"""
+QUESTION = 'call files__write with {"path": "a.txt"}'
+
+
+@dataclass
+class Waiting:
+    """`bob` asked `coder`, and `coder` proposed a call of `files`."""
+
+    gateway: RunningGateway
+    written: list[str]
+    asked: anyio.Event
+    answer: str = ""
+
+    async def coder_reports(self, word: str) -> Status:
+        found: list[Status] = []
+
+        def is_reported() -> bool:
+            found[:] = [one.status for one in self.gateway.board().participants if one.id == "coder" and one.status]
+            return bool(found) and found[0].status == word
+
+        await until(is_reported)
+        return found[0]
+
+    async def answered(self) -> str:
+        with anyio.fail_after(15):
+            await self.asked.wait()
+        await self.coder_reports("active")
+        return self.answer
+
+
+def participant(gateway: RunningGateway, name: str) -> Participant:
+    return Participant(gateway.ws_url, space="review", id=name, token=gateway.token_of(name))
+
+
+@pytest.fixture
+async def waiting() -> AsyncIterator[Waiting]:
+    async with (
+        serve_gateway(parse_space(SPACE)) as gateway,
+        agent_that_proposes(gateway) as written,
+        participant(gateway, "bob") as bob,
+        anyio.create_task_group() as tasks,
+    ):
+        made = Waiting(gateway, written, anyio.Event())
+
+        async def ask() -> None:
+            answer = await bob.ask("chat", {"text": QUESTION}, to="coder", answer="chat", timeout_seconds=30)
+            made.answer = str(answer.body["text"])
+            made.asked.set()
+
+        tasks.start_soon(ask)
+        await made.coder_reports("waiting_for_approval")
+        yield made
+        tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def agent_that_proposes(gateway: RunningGateway) -> AsyncIterator[list[str]]:
+    files, written = participant(gateway, "files"), list[str]()
+
+    @files.tool
+    async def write(path: str) -> str:
+        """Write a file."""
+        written.append(path)
+        return f"wrote {path}"
+
+    async with serve_rehearsal() as server, files:
+        values = {"gateway": gateway.ws_url, "space": "review", "id": "coder", "token": gateway.token_of("coder")}
+        config = AgentConfig(**values, base_url=server.base_url, context_token_limit=8_000)
+        async with Agent(config, OpenAIModel("rehearsal", server.base_url, "key")):
+            yield written
+
+
+async def test_a_waiting_agent_reports_what_waits_and_who_can_decide(waiting: Waiting) -> None:
+    report = (await waiting.coder_reports("waiting_for_approval")).context
+    assert report is not None
+    assert report.waiting is not None
+    (wait,) = report.waiting
+    assert (wait.kind, wait.peer, wait.tool, wait.arguments) == ("approval", "files", "write", {"path": "a.txt"})
+    assert wait.who_may_answer == ()
+    shown = await mew("status", *seat(waiting.gateway))
+    assert "waiting for approval" in shown.out
+    assert 'approval of write on files {"path": "a.txt"}, asked ' in shown.out
+
+
+async def test_a_participant_that_joins_later_gets_the_open_proposal_once(waiting: Waiting) -> None:
+    ada, made = participant(waiting.gateway, "ada"), list[ProposalMade]()
+    ada.on_proposal(made.append)
+    async with ada:
+        await until(lambda: bool(made))
+        assert (made[0].sender, made[0].tool, made[0].is_open) == ("coder", "write", True)
+
+        def is_ada_named() -> bool:
+            entry = next(one for one in waiting.gateway.board().participants if one.id == "coder")
+            report = entry.status.context if entry.status is not None else None
+            waits = report.waiting if report is not None else None
+            return waits is not None and waits[0].who_may_answer == ("ada",)
+
+        await until(is_ada_named)
+        await made[0].fulfil()
+        assert await waiting.answered() == "files__write answered: wrote a.txt"
+    assert len(made) == 1
+
+
+async def test_a_chat_says_what_it_waits_for_and_who_can_decide() -> None:
+    async with serve_gateway(parse_space(SPACE)) as gateway, agent_that_proposes(gateway):
+        outcome = await mew("chat", "coder", QUESTION, "--timeout", "1", *seat(gateway))
+        name = (await mew("proposals", *seat(gateway))).out[:8]
+        assert outcome.code == 4
+        hint, timeout = outcome.err.splitlines()
+        what = 'approval of write on files {"path": "a.txt"}'
+        commands = f"`mew approve {name}` or `mew reject {name}`"
+        assert hint == f"mew: 'coder' waits for {what}; ada can decide: {commands}"
+        assert (
+            timeout == f"mew: 'coder' did not answer 'chat' within 1 seconds (it waits for {what}; see `mew proposals`)"
+        )
+
+
+async def test_a_listed_proposal_is_approved_by_the_beginning_of_its_id(waiting: Waiting) -> None:
+    listed = await mew("proposals", *seat(waiting.gateway))
+    first, parameters = listed.out.splitlines()
+    name = first.split()[0]
+    assert first.startswith(f"{name}  coder proposes files/write, ")
+    assert first.endswith("; ada may approve")
+    assert parameters == '  {"path": "a.txt"}'
+    (entry,) = map(json.loads, (await mew("proposals", "--json", *seat(waiting.gateway, "bob"))).out.splitlines())
+    assert (entry["from"], entry["may_fulfil"], len(name)) == ("coder", ["ada"], 8)
+    refused = await mew("approve", name, *seat(waiting.gateway, "bob"))
+    assert (refused.code, waiting.written) == (2, [])
+    assert "'bob' may not call files/write; ada may approve" in refused.err
+    approved = await mew("approve", name, *seat(waiting.gateway))
+    assert (approved.code, approved.out) == (0, "approved: coder gets the answer of files/write\n")
+    assert (await waiting.answered(), waiting.written) == ("files__write answered: wrote a.txt", ["a.txt"])
+    assert (await mew("proposals", *seat(waiting.gateway))).out == "no proposal is open\n"
+    again = await mew("approve", name, *seat(waiting.gateway))
+    assert (again.code, "is no open proposal" in again.err) == (2, True)
+
+
+async def test_a_rejected_proposal_gives_the_reason_to_the_agent(waiting: Waiting) -> None:
+    name = (await mew("proposals", *seat(waiting.gateway))).out.split()[0]
+    rejected = await mew("reject", name, "--reason", "not today", *seat(waiting.gateway, "bob"))
+    assert (rejected.code, rejected.out) == (0, "rejected: coder may not call files/write\n")
+    assert "not today" in await waiting.answered()
+    assert waiting.written == []
