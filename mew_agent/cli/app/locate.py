@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from mew_spaces.config.loading import SpaceConfig, place_in
 from mew_spaces.gateway import auth
@@ -44,6 +45,22 @@ def find_run(folder: Path | None) -> tuple[Path, RunFile] | None:
     if run.ca_file is not None:
         os.environ.setdefault(CA_VARIABLE, run.ca_file)
     return path, run
+
+
+def is_same_gateway(one: str, other: str) -> bool:
+    """Whether two URLs name the same gateway: over HTTP or WebSocket, this machine by any of its loopback names."""
+    return _gateway_address(one) == _gateway_address(other)
+
+
+def _gateway_address(url: str) -> tuple[str, int | None, str]:
+    parts = urlsplit(url if "://" in url else f"ws://{url}")
+    is_encrypted = parts.scheme in ("wss", "https")
+    try:
+        host, port = parts.hostname or "", parts.port or (443 if is_encrypted else 80)
+    except ValueError:
+        return url, None, ""
+    is_loopback = host in ("localhost", "::1", "0.0.0.0", "::") or host.startswith("127.")  # noqa: S104 - compared only
+    return "localhost" if is_loopback else host, port, parts.path.rstrip("/")
 
 
 def place_of(path: Path, name: str, *keys: str, at: str | None = None) -> str:

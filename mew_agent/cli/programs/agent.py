@@ -9,7 +9,7 @@ from mew_spaces.gateway.auth import read_token
 
 from mew_agent.agent.agent import run_agent
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import find_run
+from mew_agent.cli.app.locate import find_run, is_same_gateway
 from mew_agent.cli.app.options import LogLevel, OwnGatewayOption, OwnSpaceOption, OwnTokenOption, option
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.config.agent_config import Source, check_model_source, load_agent_config
@@ -49,9 +49,10 @@ def run(
     }
     running = _running_space(agent_id or os.environ.get("MEW_PARTICIPANT_ID"))
     settings, notices = load_agent_config(flags=options, environ=os.environ, file=config, fallback=running)
-    is_stored = running is not None and settings.token == running.values.get("token")
-    if is_stored and running is not None and settings.gateway != running.values["gateway"]:
-        # Never send the token of this folder's space to another gateway.
+    stored = running.values.get("token") if running is not None else None
+    is_stored = settings.token == stored and stored not in (token, os.environ.get("MEW_TOKEN"))
+    if is_stored and running is not None and not is_same_gateway(settings.gateway, running.values["gateway"]):
+        # Never send the token of this folder's space to another gateway, unless it was given for that.
         raise ConfigError("--token or MEW_TOKEN", f"'token' is missing for {settings.gateway}")
     for notice in notices:
         terminal.warn(notice)

@@ -14,7 +14,7 @@ from mew_spaces.gateway.auth import read_token
 from mew_spaces.launch.run_file import RunFile, read_run_file
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import find_run, which_person
+from mew_agent.cli.app.locate import find_run, is_same_gateway, which_person
 from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.errors import ConfigError, NotConnected
@@ -112,13 +112,9 @@ def configuration_at(run_path: Path | None) -> SpaceConfig | None:
 def _run_for(gateway: str | None, folder: Path | None) -> tuple[Path | None, RunFile | None]:
     """The run file of the folder, unless a gateway was given and the run file is that of another gateway."""
     found = find_run(folder)
-    if found is None or (gateway is not None and _address(gateway) != _address(found[1].gateway)):
+    if found is None or (gateway is not None and not is_same_gateway(gateway, found[1].gateway)):
         return None, None
     return found
-
-
-def _address(gateway: str) -> str:
-    return gateway.partition("://")[2].rstrip("/")
 
 
 def _running_gateway(run: RunFile | None, folder: Path | None) -> str:

@@ -51,6 +51,21 @@ def test_running_space_provides_gateway_space_and_token(tmp_path: Path) -> None:
     assert "token" not in nobody.values
 
 
+@pytest.mark.parametrize(
+    ("gateway", "given"),
+    [("ws://localhost:8080", False), ("ws://[::1]:8080/", False), ("http://127.0.0.1:8080", False), ("ws://x:1", True)],
+)
+async def test_gateway_is_recognised_by_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gateway: str, given: bool
+) -> None:
+    running_space(tmp_path)
+    token = ("--token", "file-token-of-ada") if given else ()
+    outcome = await mew("agent", "run", "--id", "ada", "--gateway", gateway, *token)
+    assert "no model is configured for 'ada'" in outcome.err
+    monkeypatch.setenv("MEW_TOKEN", "file-token-of-ada")
+    assert "no model" in (await mew("agent", "run", "--id", "ada", "--gateway", "ws://y:1")).err
+
+
 async def test_folder_token_is_not_sent_to_another_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running_space(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "sk")

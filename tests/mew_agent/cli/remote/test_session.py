@@ -82,8 +82,9 @@ def test_folder_token_is_not_sent_to_another_gateway(tmp_path: Path) -> None:
     running_space(tmp_path)
     with pytest.raises(ConfigError, match="found no token of 'ada'"):
         open_session(ConnectionOptions(gateway="ws://elsewhere:1", space="review", participant="ada"), {})
-    same = open_session(ConnectionOptions(gateway="ws://127.0.0.1:8080/", participant="ada"), {})
-    assert token_in(same) == "file-token-of-ada"
+    for gateway in ("ws://127.0.0.1:8080/", "ws://localhost:8080", "http://LOCALHOST:8080", "ws://[::1]:8080"):
+        same = open_session(ConnectionOptions(gateway=gateway, participant="ada"), {})
+        assert token_in(same) == "file-token-of-ada"
 
 
 def test_another_folder_can_be_given(tmp_path: Path) -> None:
