@@ -201,6 +201,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
                 for place, name in launch.unset_variables()
             ),
             *_stars_across_folders(config, path),
+            *_keys_without_effect(config, path),
         ),
         person=default_person(config),
     )
@@ -344,6 +345,13 @@ def _stars_across_folders(config: SpaceConfig, path: Path) -> Iterator[str]:
                     f"{where}: '{text}' also matches what is in subfolders; "
                     f"write '{text}*' if that is meant, else a regular expression with [^/]*"
                 )
+
+
+def _keys_without_effect(config: SpaceConfig, path: Path) -> Iterator[str]:
+    """Files of the TypeScript tools have these keys."""
+    places = [("space", "ui_theme")] if config.space.ui_theme is not None else []
+    for place in (*places, *(("participants", name, "io") for name, one in config.participants.items() if one.io)):
+        yield f"{place_in(path, place)}: '{'.'.join(place)}' has no effect here; you can remove it"
 
 
 def _check_bridges(launch: Launch, names: Sequence[str], path: Path) -> None:

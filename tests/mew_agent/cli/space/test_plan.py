@@ -168,6 +168,15 @@ def test_keys_without_effect_give_a_notice(tmp_path: Path) -> None:
     assert "'message_queue' has no effect" in notices[0]
 
 
+def test_keys_of_the_typescript_tools_give_a_notice(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text("space: {id: a, ui_theme: dark}\nparticipants:\n  ada: {io: http}\n")
+    assert make_launch_plan(StartOptions(folder=tmp_path), {}).notices == (
+        f"{path}:1:26: 'space.ui_theme' has no effect here; you can remove it",
+        f"{path}:3:13: 'participants.ada.io' has no effect here; you can remove it",
+    )
+
+
 def test_unset_variable_is_reported_with_its_position(tmp_path: Path) -> None:
     tool = f"  tool: {{command: '{sys.executable}', env: {{KEY: '${{NO_KEY}}'}}, auto_start: true}}\n"
     (notice,) = plan_of(tmp_path, SPACE + tool).notices
