@@ -160,7 +160,10 @@ class Ledger:
         sent, projected = self._take_sent(last_seq)
         is_comparable = before is not None and same_model and fingerprint == self._fingerprint
         drift = None if before is None else self._drift(before, reported, projected, is_comparable=is_comparable)
-        is_in_doubt = drift is not None and self._is_in_doubt(drift, sent)
+        # After an inexact cut there will be no interval to doubt.
+        is_in_doubt = drift is not None and (
+            drift.rebased or (not self._moved_since_record and is_doubtful(drift.tokens, sent, self.calibration))
+        )
         has_moved = self._cut_since_record or self._moved_since_record
         has_fallen = before is not None and reported < before and not has_moved
         if is_in_doubt or has_fallen or not is_comparable:  # a prompt that only grows cannot fall: something left it
@@ -174,7 +177,9 @@ class Ledger:
         else:
             self._book_lump(sent, projected)
             if before is None or not same_model:
-                self._learn_from_prompt(reported)
+                units = self.prefix_features + self.pins_features + self._intervals.units
+                messages = len(self._intervals.items) + 1  # the system prompt is a message, too
+                self.calibration = learn_from_prompt(self.calibration, reported, messages, units)
             explains_fall = grown >= 0 or self._cut_since_record or not is_comparable
             self._rescale(reported, measured_may_stay=same_model and explains_fall)
         self._finish_report(reported, served_model, fingerprint)
@@ -194,10 +199,6 @@ class Ledger:
         has_shrunk_here = self._cut_since_record or self._thinking_items > 0
         return drift_of(predicted, reported, before, may_be_truncated=is_comparable and not has_shrunk_here)
 
-    def _is_in_doubt(self, drift: Drift, sent: Sequence[Measure]) -> bool:
-        # After an inexact cut there will be no interval to doubt.
-        return drift.rebased or (not self._moved_since_record and is_doubtful(drift.tokens, sent, self.calibration))
-
     def _book_interval(self, sent: Sequence[Measure], grown: int, *, is_in_doubt: bool) -> None:
         units = sum([measure.features for measure in sent])
         self.calibration = learn_from_interval(self.calibration, grown, sent, units)
@@ -212,12 +213,6 @@ class Ledger:
         if sent:
             units = sum([measure.features for measure in sent])
             self._intervals.append(sent, projected, "lump", units, self.calibration)
-
-    def _learn_from_prompt(self, reported: int) -> None:
-        units = self.prefix_features + self.pins_features + self._intervals.units
-        # The system prompt is a message, too.
-        messages = len(self._intervals.items) + 1
-        self.calibration = learn_from_prompt(self.calibration, reported, messages, units)
 
     def _finish_report(self, reported: int, served_model: str, fingerprint: str) -> None:
         self._tail.project(self.calibration)

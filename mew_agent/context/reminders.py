@@ -1,6 +1,6 @@
 """[pure] Reminders: notes of an agent that survive clears and compactions. Does not know policies or stores."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -94,11 +94,7 @@ class Reminders:
         for one in self.all:
             if one.id == name.strip() and one.owner is None:
                 return one
-        raise UnknownReminder(name, _names(self.all))
-
-
-def _names(reminders: Sequence[Reminder]) -> tuple[str, ...]:
-    return tuple(one.id for one in reminders if one.owner is None)
+        raise UnknownReminder(name, tuple(one.id for one in self.all if one.owner is None))
 
 
 def _line(reminder: Reminder, render: Render) -> str:

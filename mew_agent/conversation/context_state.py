@@ -196,7 +196,9 @@ class ContextState:
         waiting = [call for item in self.history.items for call in item.tool_calls if call.id in still_open]
         calibration = self.tracker.ledger.calibration
         tokens = {call.id: sizes[call.id].tokens(calibration) for call in waiting if call.id in sizes}
-        is_bounded = self.result_bound.max_tokens is not None or not self._policy_makes_room
+        # Where the policy itself makes room for tool results, they enter whole.
+        makes_room = "tool_result" in self.tracker.policy.rule_index.interventions
+        is_bounded = self.result_bound.max_tokens is not None or not makes_room
         limits = self.result_bound.limits(tokens, self.room()) if tokens and is_bounded else {}
         for call in waiting:
             await self.add_tool_result(call, given.get(call.id, default), limits.get(call.id), sizes.get(call.id))
@@ -333,11 +335,6 @@ class ContextState:
             )
 
         return shorten() if len(result) <= INLINE_CHARS else await in_thread(shorten)
-
-    @property
-    def _policy_makes_room(self) -> bool:
-        """Whether the policy itself makes room for tool results, so that they enter whole."""
-        return "tool_result" in self.tracker.policy.rule_index.interventions
 
     # -- window and requests -----------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 A mind is not cleared when another call of the same reply failed, and only once all results have arrived.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mew_agent.context.policy import level_of
@@ -51,7 +51,8 @@ class ContextTools(FunctionTools):
             return False
         clearing = {request.call_id for request in requested}
         # A cleared mind could not handle a failure of the same reply, in whatever order the calls ended.
-        failed = [call.name for call in calls if call.id not in clearing and _has_failed(results, call)]
+        others = [(call.name, results.get(call.id)) for call in calls if call.id not in clearing]
+        failed = [name for name, result in others if result is None or result.is_error]
         if failed:
             refusal = texts.CLEAR_REFUSED.format(siblings=", ".join(dict.fromkeys(failed)))
             results.update((request.call_id, ToolResult(refusal, is_error=True)) for request in requested)
@@ -88,9 +89,3 @@ class ContextTools(FunctionTools):
         tracker = self._state.tracker
         level, severity = level_of(tracker.policy, tracker.snapshot())
         return ContinuationPackage("context_health", level) if severity else None
-
-
-def _has_failed(results: Mapping[str, ToolResult], call: ToolCall) -> bool:
-    """Whether a call failed. A call without a result counts as failed."""
-    result = results.get(call.id)
-    return result is None or result.is_error

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from mew_agent.model.interface import Message, ModelRequest, ToolCall, ToolSpec
+from mew_agent.model.interface import Message, ModelRequest
 
 LimitKey = Literal["max_tokens", "max_completion_tokens"]
 
@@ -51,7 +51,13 @@ def request_body(request: ModelRequest, model: str, dialect: Dialect) -> dict[st
     """The JSON body of `POST /chat/completions`."""
     body: dict[str, Any] = {"model": model, "messages": [_message(message) for message in request.messages]}
     if request.tools:
-        body["tools"] = [_tool(tool) for tool in request.tools]
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {"name": t.name, "description": t.description, "parameters": dict(t.parameters)},
+            }
+            for t in request.tools
+        ]
     if request.max_output_tokens is not None:
         body[dialect.limit_key] = request.max_output_tokens
     if request.response_format is not None:
@@ -69,16 +75,10 @@ def _message(message: Message) -> dict[str, Any]:
     if message.name is not None:
         wire["name"] = message.name
     if message.tool_calls:
-        wire["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
+        wire["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
     if message.tool_call_id is not None:
         wire["tool_call_id"] = message.tool_call_id
     return wire
-
-
-def _tool_call(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-
-
-def _tool(tool: ToolSpec) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-    return {"type": "function", "function": function}

@@ -87,7 +87,10 @@ def body_of(completion: Completion, usage: Json | None) -> Json:
     if completion.reasoning:
         message["reasoning_content"] = "".join(completion.reasoning)
     if completion.calls:
-        message["tool_calls"] = [_whole_call(call) for call in completion.calls]
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in completion.calls
+        ]
     choices = [{"index": 0, "message": message, "finish_reason": completion.finish_reason}]
     body = {**_frame(completion, "chat.completion"), "choices": choices}
     return body if usage is None else {**body, "usage": usage}
@@ -150,7 +153,3 @@ def _chunk(completion: Completion, delta: Json | None, *, finish_reason: str | N
 
 def _frame(completion: Completion, kind: str) -> Json:
     return {"id": completion.id, "object": kind, "created": completion.number, "model": completion.model}
-
-
-def _whole_call(call: ToolCall) -> Json:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -69,12 +69,9 @@ def count_request(messages: Sequence[Mapping[str, object]], tools: Sequence[Mapp
     """Prompt tokens of a request. The template is additive: the cost of a message does not depend on the others."""
     tokens = TOKENS_FOR_PRIMER + sum(count_message(message) for message in messages)
     if tools:
-        tokens += TOKENS_FOR_TOOLS + sum(TOKENS_PER_TOOL + count(_rendered(tool)) for tool in tools)
+        rendered = [json.dumps(tool, ensure_ascii=False, sort_keys=True, separators=(",", ":")) for tool in tools]
+        tokens += TOKENS_FOR_TOOLS + sum(TOKENS_PER_TOOL + count(text) for text in rendered)
     return tokens
-
-
-def _rendered(tool: Mapping[str, object]) -> str:
-    return json.dumps(tool, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def _count_json_call(call: object) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from mew_agent.errors import MewAgentError
-from mew_agent.tools.functions import BadArguments, Tool, Toolbox, UnknownTool
+from mew_agent.tools.functions import BadArguments, Toolbox, UnknownTool
 from mew_agent.tools.peer_offers import OTHER_LISTS
 from mew_agent.tools.resources import NoSuchResource, Resources
 from mew_agent.tools.results import ToolResult, well_formed
@@ -55,7 +55,10 @@ class LocalOffers:
             case "ping":
                 return {}
             case "tools/list":
-                tools = [_listed(tool) for tool in self.toolbox.tools.values()]
+                tools = [
+                    {"name": tool.name, "description": tool.description, "inputSchema": tool.schema}
+                    for tool in self.toolbox.tools.values()
+                ]
                 return with_other_lists({"tools": tools}, ["resources"] if self.resources.resources else [])
             case "tools/call":
                 return await self._call(params)
@@ -98,7 +101,3 @@ def with_other_lists(tools: dict[str, Any], others: Sequence[str]) -> dict[str, 
         return tools
     meta = tools.get("_meta")
     return {**tools, "_meta": {**(meta if isinstance(meta, dict) else {}), OTHER_LISTS: list(others)}}
-
-
-def _listed(tool: Tool) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "inputSchema": tool.schema}
