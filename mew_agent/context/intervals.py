@@ -214,8 +214,9 @@ class Intervals:
                 kept.append(interval)
             elif not (first_seq <= interval.first_seq and interval.last_seq <= last_seq):
                 kept.extend(self._remains(interval, first_seq, last_seq, calibration))
-        first, last = self._slice(first_seq, last_seq)
-        self._rebuild(kept, self.items[:first] + self.items[last:], calibration)
+        left = self.items.copy()
+        del left[span(left, first_seq, last_seq)]
+        self._rebuild(kept, left, calibration)
 
     def replace(self, new: Mapping[int, Measure], freed: Mapping[int, int], calibration: Calibration) -> None:
         """Replace items by others of the same seq that take `freed` tokens less each. Their intervals become lumps."""
@@ -288,14 +289,9 @@ class Intervals:
         pool.message_scale = pool.tool_scale = 1.0
         pool.resized = False
 
-    def _slice(self, first_seq: int, last_seq: int) -> tuple[int, int]:
-        """The slice of `items` that holds first_seq..last_seq."""
-        first = bisect_left(self.items, first_seq, key=_SEQ)
-        return first, max(first, bisect_right(self.items, last_seq, key=_SEQ))
-
     def _shares(self, interval: Interval, calibration: Calibration) -> list[tuple[int, int, bool]]:
-        first, last = self._slice(interval.first_seq, interval.last_seq)
-        return split(interval.tokens, self.items[first:last], calibration)
+        items = self.items[span(self.items, interval.first_seq, interval.last_seq)]
+        return split(interval.tokens, items, calibration)
 
     def _remains(
         self, interval: Interval, first_seq: int, last_seq: int, calibration: Calibration
@@ -320,8 +316,7 @@ class Intervals:
             self._count(measure.features)
         for interval in self._all:
             if interval.kind == "lump":
-                first, last = self._slice(interval.first_seq, interval.last_seq)
-                self._lump.add(items[first:last], calibration)
+                self._lump.add(items[span(items, interval.first_seq, interval.last_seq)], calibration)
 
 
 def _shrink(interval: Interval, freed: int, tool_freed: int) -> None:
@@ -334,6 +329,12 @@ def _shrink(interval: Interval, freed: int, tool_freed: int) -> None:
 
 def _tool_tokens(shares: Iterable[tuple[int, int, bool]]) -> int:
     return sum([share for _, share, is_tool in shares if is_tool])
+
+
+def span(items: Sequence[Measure], first_seq: int, last_seq: int) -> slice:
+    """The slice of `items` that holds first_seq..last_seq."""
+    first = bisect_left(items, first_seq, key=_SEQ)
+    return slice(first, max(first, bisect_right(items, last_seq, key=_SEQ)))
 
 
 def split(tokens: int, measures: Sequence[Measure], calibration: Calibration) -> list[tuple[int, int, bool]]:

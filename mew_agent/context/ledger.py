@@ -8,13 +8,11 @@ Invariant:  prefix + summary + pins + all intervals  =  the last reported prompt
 After them comes the unsent tail: the kept reply and whatever entered since.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from mew_agent.context.intervals import Intervals, Kind, apportion, fit
+from mew_agent.context.intervals import Intervals, Kind, apportion, fit, span
 from mew_agent.context.measures import Measure
 from mew_agent.context.persisted_state import PromptAnchor
 from mew_agent.context.reconciliation import Drift, drift_of, is_doubtful, learn_from_interval, learn_from_prompt
@@ -25,8 +23,6 @@ PriceBasis = Literal["exact", "projected"]
 TailBasis = Literal["tokenizer", "projected", "heuristic"]
 
 LUMP_REVIEWS = 8  # number of intervals after a lump that still improve how its total is divided
-
-_SEQ: Callable[[Measure], int] = attrgetter("seq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +66,15 @@ class Tail:
 
     def remove_until(self, last_seq: int) -> list[Measure]:
         """Remove and return the items up to `last_seq`. Call `project` afterwards to sum up the rest."""
-        if not self.items or self.items[-1].seq <= last_seq:
-            removed, self.items = self.items, []
-            return removed
-        place = bisect_right(self.items, last_seq, key=_SEQ)
+        # Usually everything was sent, and then nothing has to be searched.
+        everything = not self.items or self.items[-1].seq <= last_seq
+        place = len(self.items) if everything else span(self.items, 0, last_seq).stop
         removed, self.items = self.items[:place], self.items[place:]
         return removed
 
     def cut(self, first_seq: int, last_seq: int, calibration: Calibration) -> None:
         """Remove the items first_seq..last_seq."""
-        first, last = self._slice(first_seq, last_seq)
-        del self.items[first:last]
+        del self.items[span(self.items, first_seq, last_seq)]
         self.project(calibration)
 
     def replace(self, new: Mapping[int, Measure], calibration: Calibration) -> None:
@@ -96,11 +90,7 @@ class Tail:
 
     def between(self, first_seq: int, last_seq: int) -> list[Measure]:
         """The items first_seq..last_seq that are in the tail."""
-        first, last = self._slice(first_seq, last_seq)
-        return self.items[first:last]
-
-    def _slice(self, first_seq: int, last_seq: int) -> tuple[int, int]:
-        return bisect_left(self.items, first_seq, key=_SEQ), bisect_right(self.items, last_seq, key=_SEQ)
+        return self.items[span(self.items, first_seq, last_seq)]
 
     def _add_to_sums(self, measure: Measure, calibration: Calibration) -> None:
         self.tokens += measure.project(calibration)

@@ -53,7 +53,7 @@ class Reminders:
 
     def add(self, text: str, *, at: str, package: ContinuationPackage | None = None) -> Reminder:
         """Add a reminder. Raises `ValueError` if the text is empty."""
-        return self._append(Reminder(self._next_id(), _checked_text(text), at, package=package))
+        return self._append(_checked_text(text), at, package=package)
 
     def update(self, name: str, text: str, *, package: ContinuationPackage | None) -> Reminder:
         """Replace a reminder's text and mark. Raises `UnknownReminder`, or `ValueError` if the text is empty."""
@@ -70,7 +70,7 @@ class Reminders:
     def remind(self, owner: str, *, at: str) -> None:
         """Add the owner's reminder if there is none."""
         if not any(one.owner == owner for one in self.all):
-            self._append(Reminder(self._next_id(), "", at, owner=owner))
+            self._append("", at, owner)
 
     def unremind(self, owner: str) -> None:
         """Remove the owner's reminder."""
@@ -82,13 +82,13 @@ class Reminders:
             return ""
         return "\n".join((HEADING, *(_line(one, render) for one in self.all)))
 
-    def _append(self, reminder: Reminder) -> Reminder:
-        self.all = (*self.all, reminder)
+    def _append(
+        self, text: str, at: str, owner: str | None = None, package: ContinuationPackage | None = None
+    ) -> Reminder:
         self.made += 1
+        reminder = Reminder(f"r{self.made}", text, at, owner, package)
+        self.all = (*self.all, reminder)
         return reminder
-
-    def _next_id(self) -> str:
-        return f"r{self.made + 1}"
 
     def _own(self, name: str) -> Reminder:
         for one in self.all:

@@ -5,7 +5,7 @@ Does not know any listener. Peers learn the same facts from `participant/status`
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 from mew_protocol.context_report import Basis
@@ -96,8 +96,7 @@ class ReplyNotice:
 
     def values(self) -> dict[str, object]:
         """Everything but the kind, without empty fields."""
-        fields = {"text": self.text or None, "tokens": self.tokens, "max_tokens": self.max_tokens, "basis": self.basis}
-        return {key: value for key, value in fields.items() if value is not None}
+        return {key: value for key, value in asdict(self).items() if key != "kind" and value not in (None, "")}
 
 
 ContextEvent = LevelChanged | RedlineApproached | RedlineCrossed | SavingSuggested | ContextCleared | ContextCompacted

@@ -113,7 +113,7 @@ def read_lm_studio(body: object, model: str) -> Window | None:
         # The listing does not say which instance answers; the smallest window holds for all of them.
         return min(loaded, key=lambda window: window.max_tokens)
     return _first_known(
-        ("loaded", found.get("loaded_context_length"), "LM Studio loaded_context_length"),
+        ("loaded", found.get("loaded_context_length"), "LM Studio loaded_context_length")
     ) or _trained_window(found)
 
 

@@ -348,9 +348,7 @@ async def _json_object(request: Request) -> Mapping[str, object]:
     return body
 
 
-def _messages_and_tools(
-    body: Mapping[str, object],
-) -> tuple[list[Mapping[str, object]], list[Mapping[str, object]]]:
+def _messages_and_tools(body: Mapping[str, object]) -> tuple[list[Mapping[str, object]], list[Mapping[str, object]]]:
     messages, tools = body.get("messages"), body.get("tools") or []
     if not isinstance(messages, list) or not messages or not all(isinstance(item, dict) for item in messages):
         raise _invalid("'messages' must be a list of at least one message.", "messages")

@@ -1,9 +1,7 @@
 """[pure] Find the tool calls that a message requests, with their arguments.
 
-Owns the phrases that count as a request:
-
-* `call NAME with {...}`, also `use`, `run`, `invoke`; several in one message are parallel calls;
-* a name in backticks, or a name that is not an ordinary word (`read_file`), anywhere in the message.
+A request is `call NAME with {...}` (also `use`, `run`, `invoke`; several in one message are parallel calls), a name in
+backticks, or a name that is not an ordinary word (`read_file`), anywhere in the message.
 
 Without a JSON object after the name, required arguments come from the message: quoted texts and numbers in order, else
 the message itself. Does not know the conversation or the reply.

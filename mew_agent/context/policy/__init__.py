@@ -35,9 +35,6 @@ from mew_agent.context.policy.presets import MEW_REFERENCE as MEW_REFERENCE
 from mew_agent.context.policy.presets import PRESETS as PRESETS
 from mew_agent.context.policy.presets import TACHIKOMA as TACHIKOMA
 from mew_agent.context.policy.rules import CompactionMethod as CompactionMethod
-from mew_agent.context.policy.rules import CompactRule as CompactRule
-from mew_agent.context.policy.rules import Level as Level
-from mew_agent.context.policy.rules import NearLimitRule as NearLimitRule
 from mew_agent.context.policy.rules import Phase as Phase
 from mew_agent.context.policy.state import NO_FLAGS as NO_FLAGS
 from mew_agent.context.policy.state import ContextSnapshot as ContextSnapshot
@@ -45,5 +42,3 @@ from mew_agent.context.policy.state import GenerationFlags as GenerationFlags
 from mew_agent.context.policy.state import PolicyState as PolicyState
 from mew_agent.context.policy.state import after_clear as after_clear
 from mew_agent.context.policy.state import after_compaction as after_compaction
-from mew_agent.context.policy.threshold import Condition as Condition
-from mew_agent.context.policy.threshold import Fraction as Fraction

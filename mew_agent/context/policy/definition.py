@@ -83,20 +83,20 @@ class Policy(PolicyPart):
     def setting_names(self) -> tuple[str, ...]:
         """All settings that it accepts, in order of use."""
         names = [condition.override for condition in self.conditions()]
-        for rule in self.rules:
-            if isinstance(rule, r.InjectRule) and isinstance(rule.repeat, r.Cadence):
-                names += [rule.repeat.override, *rule.repeat.aliases]
+        for cadence in self._cadences():
+            names += [cadence.override, *cadence.aliases]
         if self.large_results is not None:
             names.append(self.large_results.override)
         return tuple(dict.fromkeys(name for name in (*names, *self.limit_keys) if name))
 
+    def _cadences(self) -> list[r.Cadence]:
+        repeats = [rule.repeat for rule in self.rules if isinstance(rule, r.InjectRule)]
+        return [repeat for repeat in repeats if isinstance(repeat, r.Cadence)]
+
     def with_canonical_names(self, settings: Settings) -> dict[str, float]:
         """The settings by canonical names. Raises `ValueError` if one setting is given under two names."""
         first = {
-            alias: rule.repeat.override
-            for rule in self.rules
-            if isinstance(rule, r.InjectRule) and isinstance(rule.repeat, r.Cadence) and rule.repeat.override
-            for alias in rule.repeat.aliases
+            alias: cadence.override for cadence in self._cadences() for alias in cadence.aliases if cadence.override
         }
         for name in settings:
             if first.get(name) in settings:

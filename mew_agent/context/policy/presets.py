@@ -86,9 +86,7 @@ DOMINDS_V1 = _dominds(
     levels=(r.Level(name="caution", severity=1, at=_optimal("gt")),),
     rules=(
         r.RemindRule(
-            owner="context_health",
-            when_any=(_is("used", "gt", "1/2"), _optimal("gt")),
-            until=(_optimal("lt"),),
+            owner="context_health", when_any=(_is("used", "gt", "1/2"), _optimal("gt")), until=(_optimal("lt"),)
         ),
     ),
 )

@@ -11,13 +11,8 @@ from mew_agent.context.policy import (
     MEW,
     PRESETS,
     CompactAction,
-    CompactRule,
-    Condition,
     ContextSnapshot,
-    Fraction,
-    Level,
     NearLimitAction,
-    NearLimitRule,
     Phase,
     Policy,
     PolicyState,
@@ -28,6 +23,8 @@ from mew_agent.context.policy import (
     level_of,
     output_reserve_tokens,
 )
+from mew_agent.context.policy.rules import CompactRule, Level, NearLimitRule
+from mew_agent.context.policy.threshold import Condition, Fraction
 
 WINDOWS = [1, 2, 7, 9, 10, 11, 19, 100, 999, 1_000, 4_096, 8_192, 32_768, 99_999, 128_000, 131_072, 200_000, 1_048_576]
 

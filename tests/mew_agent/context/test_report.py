@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from mew_agent.context.history import History
-from mew_agent.context.policy import MEW, ClearAction, Condition, Level, Policy
-from mew_agent.context.policy.rules import StopRule
+from mew_agent.context.policy import MEW, ClearAction, Policy
+from mew_agent.context.policy.rules import Level, StopRule
+from mew_agent.context.policy.threshold import Condition
 from mew_agent.context.report import report_of
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import Window
