@@ -6,7 +6,9 @@ Owns the connection and the printing. What a line means is `terminal_chat`.
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Final
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Final
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -16,7 +18,8 @@ from mew_spaces.config.loading import SpaceConfig
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
-from mew_agent.cli.app.options import ConnectionOptions, with_option_groups
+from mew_agent.cli.app.locate import space_config_path, space_folder
+from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.board import words
 from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope
@@ -32,11 +35,19 @@ _GOODBYE_SECONDS: Final = 3.0
 
 
 @with_option_groups
-def connect(connection: ConnectionOptions) -> int:
+def connect(
+    connection: ConnectionOptions,
+    *,
+    config: Annotated[
+        Path | None, option("--config, -c FILE", "Path of the space's space.yaml (default: found in the folder).")
+    ] = None,
+) -> int:
     """Join the running space from this terminal.
 
     Type /help there for the commands.
     """
+    if config is not None and connection.folder is None:
+        connection = replace(connection, folder=space_folder(space_config_path(config, None)))
     return join_space(connection)
 
 

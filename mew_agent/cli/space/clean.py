@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from mew_spaces.gateway.auth import state_dir
 from mew_spaces.gateway.membership_store import ROSTER_FILE_NAME
-from mew_spaces.launch.run_file import run_file_path
+from mew_spaces.launch.run_file import PIDS_FILE_NAME, RUN_FILE_NAME
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import find_run, relative_to, space_config_path, space_folder
@@ -80,7 +80,7 @@ def _files(folder: Path, state: Path, selection: CleanSelection) -> Iterator[Pat
         yield from _files_in(state / "sessions", "*")
         yield from _files_in(state / "tokens", "*.token", "*.token.expires")
         yield from _files_in(state, "history-*.sqlite3*", ROSTER_FILE_NAME)
-        yield from (path for path in (run_file_path(state),) if path.exists())
+        yield from _files_in(state, RUN_FILE_NAME, PIDS_FILE_NAME)
 
 
 def _files_in(folder: Path, *patterns: str) -> Iterator[Path]:

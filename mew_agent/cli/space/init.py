@@ -30,7 +30,16 @@ from mew_agent.cli.space.templates import (
 )
 from mew_agent.errors import ConfigError
 
-IGNORED: Final = (".mew/fifos/", ".mew/logs/", ".mew/run.json", ".mew/sessions/", ".mew/tokens/", "fifos/", "logs/")
+IGNORED: Final = (
+    ".mew/fifos/",
+    ".mew/logs/",
+    ".mew/pids.json",
+    ".mew/run.json",
+    ".mew/sessions/",
+    ".mew/tokens/",
+    "fifos/",
+    "logs/",
+)
 """Files of a space that do not belong in version control."""
 
 _FOLDERS: Final = ("agents", "logs", "fifos", "tokens")

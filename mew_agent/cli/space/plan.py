@@ -28,7 +28,7 @@ from mew_spaces.gateway.auth import ensure_token, state_dir
 from mew_spaces.gateway.certificate import TlsFiles, tls_files
 from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, ListenAddress, Program, bridges
 from mew_spaces.launch.processes import started_mark
-from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, run_file_path
+from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, remove_run_file, run_file_path
 from mew_spaces.private_files import make_private_folder
 from pydantic import TypeAdapter
 
@@ -40,7 +40,6 @@ from mew_agent.cli.app.options import (
     HostOption,
     LogLevel,
     LogLevelOption,
-    PortOption,
     option,
 )
 from mew_agent.cli.space.agent_sections import check_rehearsal, process_settings, read_section, window_arguments
@@ -62,7 +61,15 @@ class StartOptions:
     participant: Annotated[
         str | None, option("--participant ID", "With -i: participant to act as (default: the space's person).")
     ] = None
-    port: PortOption = DEFAULT_PORT
+    port: Annotated[
+        int | None,
+        option(
+            "--port, -p PORT",
+            f"Port to listen on; 0 picks a free port (default: {DEFAULT_PORT}, else the next free one of ten).",
+            min=0,
+            max=65535,
+        ),
+    ] = None
     config: Annotated[
         Path | None, option("--config, -c FILE", "Path of space.yaml (default: found in the folder).")
     ] = None
@@ -166,7 +173,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
     rehearsing = [agent.config for agent in agents.values() if agent.config.base_url == REHEARSAL]
     model_port = choose_address("127.0.0.1", 0).port if rehearsing else None
     sessions = state / "sessions"
-    address, tls = choose_address(options.host, options.port), tls_files(config, folder.resolve())
+    address, tls = _chosen_or_next_address(options), tls_files(config, folder.resolve())
     if tls is not None:
         address = replace(address, has_tls=True, name=certified_host(tls, address))
         os.environ.setdefault(CA_VARIABLE, str(tls.cert))  # for the requests of this process
@@ -195,6 +202,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
         model_port=model_port,
         model_arguments=("--of-space", *window_arguments(rehearsing)),
         notices=(
+            *_other_port(options, address),
             *(notice for agent in agents.values() for notice in agent.notices),
             *(
                 f"{place_in(path, place)}: {'.'.join(place)}: {name} is not set; the program gets ${{{name}}}"
@@ -250,6 +258,16 @@ def check_person(config: SpaceConfig, chosen: str | None) -> None:
         raise ConfigError("--participant", f"'{chosen}' is not in {config.space.id}", ", ".join(config.participants))
     if chosen is None and default_person(config) is None:
         raise ConfigError("--participant", which_person(config))
+
+
+def _chosen_or_next_address(options: StartOptions) -> ListenAddress:
+    """The address that was asked for, else the first free one from the default port on, as the TypeScript CLI does."""
+    if options.port is not None:
+        return choose_address(options.host, options.port)
+    for port in range(DEFAULT_PORT, DEFAULT_PORT + 9):
+        with contextlib.suppress(PortInUse):
+            return choose_address(options.host, port)
+    return choose_address(options.host, DEFAULT_PORT + 9)
 
 
 def choose_address(host: str, port: int) -> ListenAddress:
@@ -317,7 +335,7 @@ def _refuse_second_start(state: Path) -> None:
         )
     if run is not None and run.is_alive:
         raise ConfigError(run.space, "has ended, but some of its programs still run; `mew down` stops them")
-    path.unlink(missing_ok=True)
+    remove_run_file(path)
 
 
 def _check_programs(programs: Sequence[Program], path: Path) -> None:
@@ -332,6 +350,11 @@ def _check_command(path: Path, owner: tuple[str, ...], command: str, folder: Pat
         raise ConfigError(place_of(path, *owner, "cwd"), f"folder '{folder}' not found")
     if shutil.which(command, path=search) is None and not (folder / command).is_file():
         raise ConfigError(place_of(path, *owner, "command"), f"program '{command}' not found")
+
+
+def _other_port(options: StartOptions, address: ListenAddress) -> Iterator[str]:
+    if options.port is None and address.port != DEFAULT_PORT:
+        yield f"port {DEFAULT_PORT} is in use by another program; the gateway listens on {address.port}"
 
 
 def _stars_across_folders(config: SpaceConfig, path: Path) -> Iterator[str]:

@@ -8,7 +8,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -82,6 +82,7 @@ def create(
     place: SpaceFileOptions,
     output: OutputOption = TokenFormat.TEXT,
     expires: ExpiresOption = None,
+    participant_id: Annotated[str | None, option("--participant-id ID", hidden=True)] = None,
     capabilities: Annotated[
         str | None, option("--capabilities, -c JSON", "Invite a new participant with this list of capabilities.")
     ] = None,
@@ -92,6 +93,7 @@ def create(
     --expires a new token replaces the old one. With --capabilities the participant need not be in space.yaml: it is
     invited into the running space.
     """
+    holder = holder if participant_id is None else replace(holder, participant=participant_id)
     path = space_config_path(place.config, place.folder)
     space, state, expires_at = load_space(path), state_dir(path), _read_expiry(expires)
     file, participant = holder.file(state, must_exist=False), holder.participant

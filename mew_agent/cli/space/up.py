@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Annotated, Any, Final, cast
 
@@ -18,7 +19,7 @@ import anyio
 from mew_spaces.errors import SpacesError
 from mew_spaces.launch.launch import GATEWAY, MODEL
 from mew_spaces.launch.program_logs import log_path, prepare_log_folder
-from mew_spaces.launch.run_file import RunFile, claim_run_file, read_run_file
+from mew_spaces.launch.run_file import RunFile, claim_run_file, read_run_file, remove_run_file
 from mew_spaces.launch.supervisor import SELF, ProgramFailed, Supervisor, stop_space
 
 from mew_agent.cli.app import terminal
@@ -51,6 +52,8 @@ def up(
     start: StartOptions,
     *,
     detach: Annotated[bool, option("--detach", "Run in the background.")] = False,
+    space_config: Annotated[Path | None, option("--space-config FILE", hidden=True)] = None,
+    plain: Annotated[bool, option("--debug, --simple, --no-ui", hidden=True)] = False,  # scripts of the TypeScript CLI
     plan_from_stdin: Annotated[bool, option("--plan-from-stdin", hidden=True)] = False,
 ) -> int:
     """Start a space: its gateway and its participants.
@@ -64,6 +67,9 @@ def up(
         return start_here(LaunchPlan.from_json(sys.stdin.buffer.read()), is_background=True)
     if start.participant is not None and not start.joins:
         raise ConfigError("--participant", "requires --interactive")
+    del plain  # the terminal of `--interactive` always is
+    if start.config is None and space_config is not None:
+        start = replace(start, config=space_config)
     plan = make_launch_plan(start)
     for notice in plan.notices:
         terminal.warn(notice)
@@ -79,11 +85,12 @@ def up(
         terminal.print_line("the space keeps running; `mew down` stops it")
 
 
-def down(space_dir: FolderOption = None) -> int:
+def down(space_dir: FolderOption = None, *, force: Annotated[bool, option("--force", hidden=True)] = False) -> int:
     """Stop the running space of this folder.
 
     Stops everything that `mew up` started.
     """
+    del force  # what does not stop in time is killed in any case
     found = find_run(space_dir)
     if found is None:
         terminal.print_line("no space is running here")
@@ -108,7 +115,7 @@ def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
         try:
             code = anyio.run(_supervise, supervisor, plan)
         except KeyboardInterrupt:  # before anything was started, or after everything has ended
-            plan.run_path.unlink(missing_ok=True)
+            remove_run_file(plan.run_path)
             raise
     if not is_background:
         terminal.print_line(f"{plan.space}: stopped")

@@ -1,22 +1,25 @@
 """The run file: which processes of a space run, for every command in its folder.
 
-Owns `<state>/run.json` and its form. It contains process ids with their start times, and never tokens.
+Owns `<state>/run.json` and its form. It contains process ids with their start times, and never tokens. Next to it is
+`pids.json` in the form of the TypeScript CLI, whose `mew space connect` finds a space by it.
 """
 
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_spaces.errors import SpacesError
-from mew_spaces.gateway.auth import STATE_NAME
+from mew_spaces.gateway.auth import STATE_NAME, space_folder
 from mew_spaces.launch.processes import is_running
 from mew_spaces.private_files import create_private_file, replace_private_file
 
 RUN_FILE_NAME: Final = "run.json"
+PIDS_FILE_NAME: Final = "pids.json"
 
 Role = Literal["gateway", "model", "participant"]
 """The role of a program in its space."""
@@ -151,9 +154,28 @@ def read_run_file(path: Path) -> RunFile | None:
 
 
 def write_run_file(path: Path, run: RunFile) -> None:
-    """Replace the run file in one step. Raises `SpacesError` if it cannot be written."""
+    """Replace the run file in one step, and the pids file. Raises `SpacesError` if one cannot be written."""
     with _errors_named(path):
         replace_private_file(path, run.model_dump_json(indent=2) + "\n")
+        replace_private_file(path.with_name(PIDS_FILE_NAME), json.dumps(_pids_of(run, path), indent=2) + "\n")
+
+
+def remove_run_file(path: Path) -> None:
+    """Remove the run file and the pids file."""
+    path.unlink(missing_ok=True)
+    path.with_name(PIDS_FILE_NAME).unlink(missing_ok=True)
+
+
+def _pids_of(run: RunFile, path: Path) -> dict[str, Any]:
+    return {
+        "spaceId": run.space,
+        "spaceName": run.name or run.space,
+        "spaceDir": str(space_folder(path.parent.resolve())),
+        "port": urlsplit(run.ws).port,
+        "gateway": run.pids.gateway,
+        "agents": run.pids.participants,
+        "clients": {},
+    }
 
 
 def claim_run_file(path: Path, run: RunFile) -> None:

@@ -27,7 +27,7 @@ from mew_spaces.launch import program_logs
 from mew_spaces.launch.launch import Program
 from mew_spaces.launch.processes import left_behind, signal_group, started_mark, stop_groups
 from mew_spaces.launch.program_logs import log_path, open_log, prepare_log_folder
-from mew_spaces.launch.run_file import Exit, RunFile, read_run_file, write_run_file
+from mew_spaces.launch.run_file import Exit, RunFile, read_run_file, remove_run_file, write_run_file
 
 log = logging.getLogger("spaces")
 
@@ -113,7 +113,7 @@ class Supervisor:
             with anyio.CancelScope(shield=True):
                 await self._end_all()
             _remove_fifos(self.run.fifos)
-            self.run_file.unlink(missing_ok=True)
+            remove_run_file(self.run_file)
         if self._failure is not None:
             raise self._failure
 
@@ -299,7 +299,7 @@ def stop_space(path: Path, run: RunFile) -> bool:
     left = {**run.processes, **newest.processes}
     stopped = stop_groups(left, run.run_id, grace_seconds=GRACE_SECONDS)
     _remove_fifos(newest.fifos)
-    path.unlink(missing_ok=True)
+    remove_run_file(path)
     return was_alive or bool(stopped)
 
 

@@ -1,5 +1,6 @@
 """The run file: found from any folder of the space, private, and checked against running processes."""
 
+import json
 import os
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from mew_spaces.launch.run_file import (
     claim_run_file,
     find_run_file,
     read_run_file,
+    remove_run_file,
     run_file_path,
     write_run_file,
 )
@@ -29,7 +31,23 @@ def test_a_run_file_reads_back_as_written(tmp_path: Path) -> None:
     write_run_file(path, run)
     assert read_run_file(path) == run
     assert path.stat().st_mode & 0o077 == 0
-    assert [one.name for one in path.parent.iterdir()] == ["run.json"]
+    assert sorted(one.name for one in path.parent.iterdir()) == ["pids.json", "run.json"]
+    remove_run_file(path)
+    assert not any(path.parent.iterdir())
+
+
+def test_the_typescript_cli_finds_a_space_by_its_pids_file(tmp_path: Path) -> None:
+    run = run_of(name="Review", ws="ws://127.0.0.1:8123", pids={"gateway": 7, "participants": {"coder": 8}})
+    write_run_file(run_file_path(tmp_path / ".mew"), run)
+    assert json.loads((tmp_path / ".mew" / "pids.json").read_text()) == {
+        "spaceId": "review",
+        "spaceName": "Review",
+        "spaceDir": str(tmp_path.resolve()),
+        "port": 8123,
+        "gateway": 7,
+        "agents": {"coder": 8},
+        "clients": {},
+    }
 
 
 def test_a_run_file_is_found_from_a_subfolder(tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
 """Choosing an address to listen on before anything starts."""
 
 import socket
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 from mew_spaces.errors import PortInUse
 from mew_spaces.launch.launch import ListenAddress
 
-from mew_agent.cli.space.plan import certified_host, choose_address
+from mew_agent.cli.space.plan import StartOptions, certified_host, choose_address, make_launch_plan
 from mew_agent.errors import ConfigError
 from tests.support.certificates import certified
 
@@ -31,6 +32,20 @@ def test_taken_port_says_what_to_do() -> None:
         pytest.raises(PortInUse, match="in use by another program; choose another with --port"),
     ):
         choose_address(HERE, taken.getsockname()[1])
+
+
+def test_taken_default_port_gives_the_next_free_one(tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text("space: {id: s}\n")
+    with ExitStack() as taken:
+        for port in (8080, 8081):
+            with suppress(OSError):  # in use by another program: as good
+                taken.enter_context(socket.create_server((HERE, port)))
+        plan = make_launch_plan(StartOptions(folder=tmp_path), {})
+        assert 8081 < plan.launch.address.port < 8090
+        used = plan.launch.address.port
+        assert plan.notices == (f"port 8080 is in use by another program; the gateway listens on {used}",)
+        with pytest.raises(PortInUse):
+            make_launch_plan(StartOptions(folder=tmp_path, port=8080), {})
 
 
 def test_foreign_address_is_refused() -> None:
