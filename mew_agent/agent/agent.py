@@ -129,7 +129,7 @@ class Agent(Participant):
             purpose=config.system_prompt or "",
         )
         self._loops = LoopGuard(config.id, config.loop_limits)
-        self.mcp.on_waits_changed = lambda: self.start_soon(self._report_waits)
+        self.mcp.on_waits_changed = self._waits_changed
         self._inbox = Inbox(config.id, address_filter, self.conversation.state.store, answers=config.auto_respond)
         self._resources: AgentResources | None = None
         needs_reminders = self.conversation.needs_reminder_tools
@@ -270,8 +270,10 @@ class Agent(Participant):
                 pass
             case kinds.CHAT:
                 await self._add_chat(envelope, is_busy=turn is not None or self.control.is_paused)
+            case kinds.PARTICIPANT_RESUME:
+                await self._release(envelope)
             case kinds.SYSTEM_PRESENCE if self.mcp.waits:
-                self.start_soon(self._report_waits)  # other participants may decide now
+                self._waits_changed()  # other participants may decide now
             case kinds.CHAT_CANCEL:
                 await self._inbox.cancel(envelope, position=position)
                 if turn is not None and is_about(envelope, turn.chat):
@@ -306,21 +308,27 @@ class Agent(Participant):
         await self._inbox.reached(position)
 
     async def _add_chat(self, chat: Envelope, *, is_busy: bool, is_past: bool = False) -> None:
-        position, now = self.session.client.arrived.position, anyio.current_time()
+        position, at_seconds = self.session.client.arrived.position, None if is_past else anyio.current_time()
+        # Its reader has an answer to `ask_agent` already; the model only needs to know of it.
+        is_read = self.answers.is_answer(chat)
+        await self._release(chat)
         stopped = set(self._loops.stopped)
 
         def decide() -> Verdict:
-            is_read = self.answers.is_answer(chat)
-            return "context" if is_read else self._loops.decide(chat, at_seconds=None if is_past else now)
+            return "context" if is_read else self._loops.decide(chat, at_seconds=at_seconds)
 
-        await self._inbox.release(self._loops.release(chat, at_seconds=now))
         status = await self._inbox.add(chat, is_busy=is_busy, position=position, is_past=is_past, decide=decide)
         if status is not None:
             self.start_soon(self._acknowledge, chat, status)
-        if stopped != set(self._loops.stopped):
-            self.start_soon(self._report_waits)
-            if chat.sender not in stopped and chat.sender in self._loops.stopped:
-                self.start_soon(self._announce_loop, chat)
+        if self._loops.stopped.keys() - stopped:
+            self._waits_changed()
+            self.start_soon(self._announce_loop, chat)
+
+    async def _release(self, word: Envelope) -> None:
+        """Talk again with the agents that a chat or a resume from a person or a program releases."""
+        if released := self._loops.release(word, at_seconds=anyio.current_time()):
+            await self._inbox.release(released)
+            self._waits_changed()
 
     async def _announce_loop(self, held: Envelope) -> None:
         """Say once, to the person or program that began it, that a conversation with an agent is stopped."""
@@ -330,6 +338,10 @@ class Agent(Participant):
             payload = {"text": LOOP_STOPPED.format(peer=held.sender, reason=talk.reason), "needs_reply": False}
             to = (talk.origin,) if talk.origin is not None and talk.origin in self.peers else ()
             await self.send(kinds.CHAT, payload, to=to, correlation_id=(held.id,))
+
+    def _waits_changed(self) -> None:
+        if not self.session.has_ended:
+            self.start_soon(self._report_waits)
 
     async def _report_waits(self) -> None:
         """Report what the agent waits for, if that changed."""

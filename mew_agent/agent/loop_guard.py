@@ -109,7 +109,7 @@ class LoopGuard:
                 pass
 
     def release(self, chat: Envelope, *, at_seconds: float) -> tuple[str, ...]:
-        """Return the peers that may be answered again because a person or a program sent this chat.
+        """Return the peers that may be answered again because a person or a program sent this chat, or a resume.
 
         It has to be for this agent or for the peer. A reaction to our own chat counts only within the rate.
         """

@@ -84,6 +84,11 @@ class SpaceSession:
         finally:
             self._listeners.close()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the connection has ended for good."""
+        return self._ended.is_set()
+
     async def until_ended(self) -> None:
         """Wait until the connection has ended for good, whatever the cause."""
         await self._ended.wait()

@@ -52,7 +52,8 @@ def approve(proposal: ProposalArgument, *, connection: ConnectionOptions) -> Non
     session = open_session(connection)
     one = _find(session, proposal)
     if one.truncated:
-        raise ConfigError(short_id(one.id), "its parameters are too large to be kept", "`mew space connect`, earlier")
+        problem = "its parameters are too large to be kept; only a participant that received it can approve it"
+        raise ConfigError(short_id(one.id), problem)
     me = session.api.participant
     if one.may_fulfil is not None and me not in one.may_fulfil:
         raise ConfigError("--participant", f"'{me}' may not call {_call(one)}; {_deciders(one)}")

@@ -57,8 +57,8 @@ class ContextNotes:
                 is_new = context.is_paused and not before.is_paused
                 return ContextNote("paused", PAUSED_TEXT) if is_new else None
             case "waiting_for_approval":
-                text = _approval_text(context)
-                return None if text == _approval_text(before) else ContextNote("paused", text)
+                text = approval_text(context)
+                return None if text == approval_text(before) else ContextNote("paused", text)
             case _:
                 return None
 
@@ -74,7 +74,7 @@ class ContextNotes:
         return f"compacting{size} ..."
 
 
-def _approval_text(context: PeerContext) -> str:
+def approval_text(context: PeerContext) -> str:
     """The notice that proposals of the agent need a decision, and whose."""
     waits = [one for one in (context.report.waiting if context.report else None) or () if one.kind == "approval"]
     texts = (f"{one.what} ({', '.join(one.who_may_answer) or 'no connected participant'} can decide)" for one in waits)

@@ -12,7 +12,7 @@ import anyio
 
 from mew_agent.errors import NoAnswer
 from mew_agent.participant.answers.builder import AnswerBuilder, AnswerEvent
-from mew_agent.participant.answers.context_notes import CallUsage
+from mew_agent.participant.answers.context_notes import CallUsage, approval_text
 from mew_agent.participant.peers import PeerContext
 
 RETURN_SECONDS = 60.0
@@ -59,6 +59,8 @@ class Exchange:
             remaining = self.deadline - anyio.current_time()
             if remaining <= 0:
                 code, why = "agent_silent", " (it is paused)" if self.context.is_paused else ""
+                if self.context.status == "waiting_for_approval":
+                    why = f" ({approval_text(self.context)})"
                 problem = f"'{self.agent}' showed no activity for {self.inactivity_seconds:g} seconds{why}"
                 if self.is_agent_absent:
                     code, problem = "agent_left", f"'{self.agent}' left the space before it answered"

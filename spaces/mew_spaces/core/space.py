@@ -78,6 +78,8 @@ class Space:
         self._messages = SystemMessages(new_id)
         self._buckets: dict[str, TokenBucket] = {}
         self._absent_since: dict[ParticipantId, datetime] = {}
+        self._not_back_yet = {one.proposer for one in self.membership.undecided_proposals}
+        """Proposers of an earlier process of the gateway; those that stay away do not wait for a decision."""
         self._streams = StreamRules(
             self.membership, self._messages, streams_per_member=config.limits.streams_per_member
         )
@@ -243,6 +245,9 @@ class Space:
         for stream in self.state.streams.values():
             if stream.owner not in self.members:  # opened over HTTP: its owner may still join
                 self._absent_since.setdefault(stream.owner, now)
+        for proposer in self._not_back_yet - self.members.keys():
+            self._absent_since.setdefault(ParticipantId(proposer), now)
+        self._not_back_yet.clear()
         changes = [*self.membership.end_expired_pauses(now=now)]
         effects: list[Effect] = []
         for participant, since in list(self._absent_since.items()):

@@ -63,6 +63,9 @@ class Crowd:
         chats = (one for one in self.recorder.received if one.kind == "chat" and one.sender in AGENTS)
         return Counter(one.sender for one in chats if set(one.addressees) & set(AGENTS))
 
+    def newest_report(self, sender: str) -> dict[str, Any]:
+        return dict(self.recorder.sent_by(sender, "participant/status")[-1].body["context"])
+
     async def status(self, sender: str, word: str) -> Envelope:
         return await self.recorder.first(sender, "participant/status", status=word)
 
@@ -128,6 +131,8 @@ async def test_a_plain_agent_that_answers_everything_is_answered_until_the_limit
         await crowd.ask("one")
         await crowd.recorder.first("one", "chat", nth=1, needs_reply=False)
         assert before < crowd.between_agents()["one"] <= before + 8, "released by ada, and stopped once more"
+        await crowd.ada.send("participant/resume", {}, to="one")
+        await crowd.recorder.until(lambda: "waiting" not in crowd.newest_report("one"))
 
 
 async def test_three_agents_in_a_ring_stop_and_say_so_once(crowd: Crowd) -> None:

@@ -114,7 +114,15 @@ def test_open_proposals_survive_a_restart_of_the_gateway(driver: SpaceDriver) ->
     propose(driver, "q")
     driver.say(4, "helper", "mcp/reject", {"reason": "no"}, correlation_id=["p"])
     again = SpaceDriver(parse_space(SPACE), driver.stored)
+    again.wait(1)
     assert listed(again) == ["q"]
+    again.join(2, "coder")
+    again.wait(10)
+    assert listed(again) == ["q"]
+    without_proposer = SpaceDriver(parse_space(SPACE), driver.stored)
+    without_proposer.wait(1)
+    without_proposer.wait(10)
+    assert listed(without_proposer) == []
 
 
 def test_the_parameters_of_a_large_proposal_are_not_kept(driver: SpaceDriver) -> None:
