@@ -63,7 +63,7 @@ class PolicyState:
     announced_at_seconds: float | None = None  # for the cooldown of near_limit; a finished compaction counts too
     stalls: int = 0  # compactions in a row that did not help
     level: str | None = None  # the last known one
-    announced_entries: tuple[str, ...] = ()  # of levels
+    announced_entries: tuple[str, ...] = ()  # entries of levels that were announced since the last clear
     suggested: tuple[str, ...] = ()
     reminders: tuple[str, ...] = ()  # owners whose reminder is shown
     generation: str | None = None  # the call that prompts were last decided for
