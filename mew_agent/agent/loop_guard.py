@@ -135,6 +135,8 @@ class LoopGuard:
         """
         sender, is_agent = chat.sender, chat.sender in self._agents
         is_answer = self._is_answer_to_us(chat)
+        if chat.body.get("needs_reply") is False:
+            return "context"
         if not is_agent and not is_answer:
             return "answer"
         if is_agent and is_answer and not asks_something(chat):

@@ -65,6 +65,11 @@ def test_an_answer_to_our_chat_is_context_unless_it_asks() -> None:
     assert room.decide(room.chat("two", "one")) == "answer"
 
 
+@pytest.mark.parametrize("sender", ["ada", "two"])
+def test_a_chat_that_needs_no_reply_is_context_whoever_sends_it(sender: str) -> None:
+    assert Room("two").decide(Room("two").chat(sender, "one", text="Is it so?", needs_reply=False)) == "context"
+
+
 def test_a_person_is_answered_whatever_it_refers_to() -> None:
     room = Room()
     ours = room.chat("one", "ada")
